@@ -1,0 +1,46 @@
+"""Discreet: differentially private learning by gradient descent, and proof of what was given away."""
+
+from discreet.errors import (
+    AccuracyNotReached,
+    BudgetExceeded,
+    DiscreetError,
+    InvalidParameter,
+    MissingDependency,
+    PlanViolation,
+    UnsupportedEvent,
+)
+from discreet.events import (
+    ApproximateDP,
+    Composition,
+    Event,
+    FixedSizeSampled,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    RandomlyAllocated,
+)
+from discreet.guarantee import Bounds, Budget, Guarantee
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AccuracyNotReached",
+    "ApproximateDP",
+    "Bounds",
+    "Budget",
+    "BudgetExceeded",
+    "Composition",
+    "DiscreetError",
+    "Event",
+    "FixedSizeSampled",
+    "Gaussian",
+    "Guarantee",
+    "InvalidParameter",
+    "Laplace",
+    "MissingDependency",
+    "PlanViolation",
+    "PoissonSampled",
+    "RandomlyAllocated",
+    "UnsupportedEvent",
+    "__version__",
+]

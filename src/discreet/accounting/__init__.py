@@ -1,0 +1,1 @@
+"""What a release costs: certified privacy curves, and the classical theorems beside them."""

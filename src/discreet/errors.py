@@ -1,0 +1,153 @@
+"""Everything that can be raised, and the one place where parameters are checked.
+
+    DiscreetError
+    ├── InvalidParameter   (also a ValueError)   a value that has no meaning here: name, value, remedy
+    ├── UnsupportedEvent   (also a ValueError)   no theorem covers this combination: what to use instead
+    ├── AccuracyNotReached (also an ArithmeticError)  bounds are known but wider than asked for
+    ├── BudgetExceeded                           a release would cost more than the budget allows
+    ├── PlanViolation                            an engine was asked to depart from its plan
+    └── MissingDependency  (also an ImportError) an optional part is not installed: how to install it
+
+Every scalar that a user can type goes through :func:`real`, :func:`whole`, :func:`probability` or
+:func:`one_of`. They are written as "accept only what is surely right", so NaN, infinities, booleans, strings
+and arrays are refused without being listed.
+
+>>> real("noise_multiplier", float("nan"), above=0)
+Traceback (most recent call last):
+    ...
+discreet.errors.InvalidParameter: noise_multiplier=nan: must be a finite number above 0.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable
+from typing import Any
+
+
+class DiscreetError(Exception):
+    """Base of every error that this library raises on purpose."""
+
+
+class InvalidParameter(DiscreetError, ValueError):
+    """A parameter is outside the values for which the answer means anything."""
+
+    def __init__(self, name: str, value: object, requirement: str) -> None:
+        super().__init__(f"{name}={_shown(value)}: {requirement}")
+        self.name = name
+        self.value = value
+        self.requirement = requirement
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.name, self.value, self.requirement)
+
+
+class UnsupportedEvent(DiscreetError, ValueError):
+    """No proved theorem covers this event under these neighbours."""
+
+
+class AccuracyNotReached(DiscreetError, ArithmeticError):
+    """The certified bounds are sound but further apart than the tolerance that was asked for."""
+
+
+class BudgetExceeded(DiscreetError):
+    """A release would cost more than the budget allows; nothing was released."""
+
+
+class PlanViolation(DiscreetError):
+    """An engine was asked to do something other than its plan."""
+
+
+class MissingDependency(DiscreetError, ImportError):
+    """An optional part of the library is not installed."""
+
+
+def _shown(value: object) -> str:
+    """The value as its owner typed it; numpy scalars as plain numbers; long values cut."""
+    if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        value = int(value) if isinstance(value, numbers.Integral) else float(value)
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def real(
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    remedy: str = "",
+) -> float:
+    """Return ``value`` as a finite float inside the given limits, or raise :class:`InvalidParameter`.
+
+    >>> real("rate", 0.25, above=0, at_most=1)
+    0.25
+    >>> real("rate", True, above=0, at_most=1)
+    Traceback (most recent call last):
+        ...
+    discreet.errors.InvalidParameter: rate=True: must be a finite number above 0 and at most 1.
+    """
+    number = _as_float(value)
+    inside = (
+        math.isfinite(number)
+        and (above is None or number > above)
+        and (at_least is None or number >= at_least)
+        and (below is None or number < below)
+        and (at_most is None or number <= at_most)
+    )
+    if inside:
+        return number
+    limits = [
+        f"{word} {limit:g}"
+        for word, limit in (("above", above), ("at least", at_least), ("below", below), ("at most", at_most))
+        if limit is not None
+    ]
+    requirement = "must be a finite number" + (" " + " and ".join(limits) if limits else "") + "."
+    raise InvalidParameter(name, value, f"{requirement} {remedy}".rstrip())
+
+
+def whole(name: str, value: object, *, at_least: int, at_most: int | None = None, remedy: str = "") -> int:
+    """Return ``value`` as an int inside the given limits, or raise :class:`InvalidParameter`.
+
+    Floats that hold a whole number, such as ``1e6``, are accepted.
+
+    >>> whole("steps", 1e6, at_least=1)
+    1000000
+    >>> whole("steps", 2.5, at_least=1)
+    Traceback (most recent call last):
+        ...
+    discreet.errors.InvalidParameter: steps=2.5: must be a whole number of at least 1.
+    """
+    number = _as_float(value)
+    if math.isfinite(number) and number == math.floor(number):
+        exact = int(value) if isinstance(value, numbers.Integral) else int(number)
+        if exact >= at_least and (at_most is None or exact <= at_most):
+            return exact
+    limit = f"must be a whole number of at least {at_least}"
+    limit += f" and at most {at_most}." if at_most is not None else "."
+    raise InvalidParameter(name, value, f"{limit} {remedy}".rstrip())
+
+
+def probability(name: str, value: object, *, remedy: str = "") -> float:
+    """Return ``value`` as a float strictly between 0 and 1, or raise :class:`InvalidParameter`."""
+    return real(name, value, above=0, below=1, remedy=remedy)
+
+
+def one_of(name: str, value: object, choices: Iterable[str]) -> str:
+    """Return ``value`` if it is one of ``choices``, or raise :class:`InvalidParameter`."""
+    names = tuple(choices)
+    if isinstance(value, str) and value in names:
+        return value
+    raise InvalidParameter(name, value, f"must be one of {', '.join(map(repr, names))}.")
+
+
+def _as_float(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,280 @@
+"""What is released, as frozen data.
+
+An event holds exactly what accounting needs and nothing about the records: it may be published. Events are
+values: ``event * n`` repeats, ``a + b`` composes, equal parts merge, and every event survives a round trip
+through JSON.
+
+>>> step = PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=4.0))
+>>> run = step * 10_000 + Laplace(scale=20.0)
+>>> Event.from_json(run.to_json()) == run
+True
+>>> step * 3 + step * 4 == step * 7
+True
+
+The parameters are those of the SUM of clipped contributions, measured in units of what one record may add:
+
+* ``Gaussian(noise_multiplier)``: standard deviation of the noise / l2 clip norm;
+* ``Laplace(scale)``: scale of the noise / l1 clip norm.
+
+Composition is adaptive: each release may depend on all earlier outputs. The *list* of events must be fixed in
+advance (stopping early is free); for events chosen along the way use a filter of the ledger instead.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from discreet.errors import InvalidParameter, real, whole
+
+MAX_COUNT = 10**12
+_TYPES: dict[str, Callable[[dict[str, Any]], Event]] = {}
+
+
+class Event:
+    """Base of all events. Subclasses are frozen dataclasses."""
+
+    kind: ClassVar[str]
+
+    def parts(self) -> tuple[tuple[Event, int], ...]:
+        """The event as a sequence of (simple event, count)."""
+        return ((self, 1),)
+
+    def __mul__(self, count: int) -> Composition:
+        remedy = "Repeat an event a whole number of times, for instance event * 1000."
+        count = whole("count", count, at_least=1, at_most=MAX_COUNT, remedy=remedy)
+        return Composition(tuple((event, n * count) for event, n in self.parts()))
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Event) -> Composition:
+        if not isinstance(other, Event):
+            return NotImplemented
+        return Composition(self.parts() + other.parts())
+
+    def to_dict(self) -> dict[str, Any]:
+        """The event as plain data."""
+        raise AssertionError("each event defines its own form")  # pragma: no cover
+
+    @staticmethod
+    def from_dict(data: object) -> Event:
+        """The inverse of :meth:`to_dict`. Anything that is not an event is refused."""
+        if isinstance(data, dict):
+            read = _TYPES.get(str(data.get("event")))
+            if read is not None:
+                try:
+                    return read({key: value for key, value in data.items() if key != "event"})
+                except (KeyError, TypeError):
+                    pass
+        raise InvalidParameter("event", data, f"is not an event; known kinds are {', '.join(_TYPES)}.")
+
+    def to_json(self) -> str:
+        """Canonical JSON: the same event always gives the same text."""
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    @staticmethod
+    def from_json(text: str) -> Event:
+        """The inverse of :meth:`to_json`."""
+        try:
+            return Event.from_dict(json.loads(text))
+        except (json.JSONDecodeError, TypeError):
+            raise InvalidParameter("event", text, "is not JSON text written by to_json().") from None
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON, to name an event in a ledger or certificate."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+def _registered(cls: type[Event]) -> type[Event]:
+    _TYPES[cls.kind] = lambda data: cls(**data)
+    return cls
+
+
+@_registered
+@dataclass(frozen=True)
+class Gaussian(Event):
+    """A sum released with Gaussian noise of ``noise_multiplier`` times the l2 clip norm."""
+
+    noise_multiplier: float
+    kind: ClassVar[str] = "gaussian"
+
+    def __post_init__(self) -> None:
+        remedy = "It is the noise's standard deviation divided by the clip norm; no noise gives no privacy."
+        value = real("noise_multiplier", self.noise_multiplier, above=0, remedy=remedy)
+        object.__setattr__(self, "noise_multiplier", value)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"event": self.kind, "noise_multiplier": self.noise_multiplier}
+
+
+@_registered
+@dataclass(frozen=True)
+class Laplace(Event):
+    """A sum released with Laplace noise of ``scale`` times the l1 clip norm on every coordinate."""
+
+    scale: float
+    kind: ClassVar[str] = "laplace"
+
+    def __post_init__(self) -> None:
+        remedy = "It is the noise's scale divided by the l1 clip norm; no noise gives no privacy."
+        object.__setattr__(self, "scale", real("scale", self.scale, above=0, remedy=remedy))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"event": self.kind, "scale": self.scale}
+
+
+@_registered
+@dataclass(frozen=True)
+class ApproximateDP(Event):
+    """A black box known only to be (epsilon, delta)-DP, for the neighbours it will be accounted under."""
+
+    epsilon: float
+    delta: float = 0.0
+    kind: ClassVar[str] = "approximate-dp"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, at_least=0))
+        object.__setattr__(self, "delta", real("delta", self.delta, at_least=0, below=1))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"event": self.kind, "epsilon": self.epsilon, "delta": self.delta}
+
+
+def _noise(name: str, value: object) -> Gaussian | Laplace:
+    if isinstance(value, dict):
+        value = Event.from_dict(value)
+    if not isinstance(value, Gaussian | Laplace):
+        raise InvalidParameter(name, value, "must be a Gaussian or a Laplace event.")
+    return value
+
+
+@_registered
+@dataclass(frozen=True)
+class PoissonSampled(Event):
+    """``of`` on a batch that every record joins independently with probability ``rate``.
+
+    The batch size is random and the divisor public. A shuffled or fixed-size loader is *not* this event.
+    """
+
+    rate: float
+    of: Gaussian | Laplace
+    kind: ClassVar[str] = "poisson-sampled"
+
+    def __post_init__(self) -> None:
+        remedy = "It is the chance of one record to be in a batch: expected batch size / number of records."
+        object.__setattr__(self, "rate", real("rate", self.rate, above=0, at_most=1, remedy=remedy))
+        object.__setattr__(self, "of", _noise("of", self.of))
+
+    def parts(self) -> tuple[tuple[Event, int], ...]:
+        return ((self.of if self.rate == 1 else self, 1),)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"event": self.kind, "rate": self.rate, "of": self.of.to_dict()}
+
+
+@_registered
+@dataclass(frozen=True)
+class FixedSizeSampled(Event):
+    """``of`` on a uniformly random subset of exactly ``batch_size`` of ``records`` records, drawn afresh.
+
+    The number of records is public, so this event is accounted under replace-one neighbours.
+    """
+
+    batch_size: int
+    records: int
+    of: Gaussian
+    kind: ClassVar[str] = "fixed-size-sampled"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "records", whole("records", self.records, at_least=1))
+        remedy = "A batch cannot hold more than all records."
+        size = whole("batch_size", self.batch_size, at_least=1, at_most=self.records, remedy=remedy)
+        object.__setattr__(self, "batch_size", size)
+        object.__setattr__(self, "of", _noise("of", self.of))
+
+    @property
+    def rate(self) -> float:
+        """The chance of one record to be in the batch."""
+        return self.batch_size / self.records
+
+    def parts(self) -> tuple[tuple[Event, int], ...]:
+        return ((self.of if self.batch_size == self.records else self, 1),)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "event": self.kind,
+            "batch_size": self.batch_size,
+            "records": self.records,
+            "of": self.of.to_dict(),
+        }
+
+
+@_registered
+@dataclass(frozen=True)
+class RandomlyAllocated(Event):
+    """One epoch of ``steps`` releases in which every record takes part exactly once, at a random step.
+
+    Each record draws its own step, independently of the others and afresh for each epoch, so batch sizes vary
+    (balls in bins). Several epochs are ``event * epochs``. A shuffled loader with batches of equal size is
+    *not* this event: there the other records' places determine the last one's.
+    """
+
+    steps: int
+    of: Gaussian
+    kind: ClassVar[str] = "randomly-allocated"
+
+    def __post_init__(self) -> None:
+        remedy = "It is the number of releases in one epoch."
+        object.__setattr__(self, "steps", whole("steps", self.steps, at_least=1, remedy=remedy))
+        object.__setattr__(self, "of", _noise("of", self.of))
+
+    def parts(self) -> tuple[tuple[Event, int], ...]:
+        return ((self.of if self.steps == 1 else self, 1),)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"event": self.kind, "steps": self.steps, "of": self.of.to_dict()}
+
+
+@dataclass(frozen=True)
+class Composition(Event):
+    """Several events one after the other. Equal parts are merged, in order of first appearance."""
+
+    events: tuple[tuple[Event, int], ...]
+    kind: ClassVar[str] = "composition"
+
+    def __post_init__(self) -> None:
+        merged: dict[Event, int] = {}
+        for event, count in self._flat():
+            merged[event] = merged.get(event, 0) + count
+        if not merged:
+            raise InvalidParameter("events", (), "is empty; a composition needs at least one event.")
+        for count in merged.values():
+            whole("count", count, at_least=1, at_most=MAX_COUNT)
+        object.__setattr__(self, "events", tuple(merged.items()))
+
+    def _flat(self) -> Iterable[tuple[Event, int]]:
+        for event, count in self.events:
+            if not isinstance(event, Event):
+                raise InvalidParameter("events", event, "must hold (event, count) pairs.")
+            count = whole("count", count, at_least=1, at_most=MAX_COUNT)
+            for part, n in event.parts():
+                yield part, n * count
+
+    def parts(self) -> tuple[tuple[Event, int], ...]:
+        return self.events
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"event": self.kind, "events": [[event.to_dict(), count] for event, count in self.events]}
+
+    @classmethod
+    def _read(cls, data: dict[str, Any]) -> Composition:
+        (key,) = data
+        if key != "events" or not isinstance(data[key], list):
+            raise TypeError("a composition holds only its events")
+        return cls(tuple((Event.from_dict(event), count) for event, count in data[key]))
+
+
+_TYPES[Composition.kind] = Composition._read

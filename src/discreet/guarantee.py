@@ -1,0 +1,107 @@
+"""The wish and the fact: :class:`Budget` is what may be spent, :class:`Guarantee` is what was proved.
+
+They are two types on purpose. A bare epsilon means nothing: both carry delta, the relation between
+neighbouring data sets and the unit that is protected, so that two numbers are only ever compared when they
+speak of the same thing.
+
+>>> budget = Budget(epsilon=1.0, delta=1e-5)
+>>> Guarantee(Bounds(0.946, 0.947), delta=1e-5).within(budget)
+True
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+from discreet.errors import InvalidParameter, one_of, real, whole
+
+Neighbours = Literal["add-remove", "replace-one"]
+"""``add-remove``: one data set has one record more. ``replace-one``: same size, one record differs."""
+
+NEIGHBOURS: tuple[str, ...] = get_args(Neighbours)
+
+
+def neighbours_named(value: object) -> Neighbours:
+    """Return ``value`` if it names a neighbour relation, or raise."""
+    return cast(Neighbours, one_of("neighbours", value, NEIGHBOURS))
+
+
+class Bounds(NamedTuple):
+    """A certified interval: the exact value lies between ``lower`` and ``upper``."""
+
+    lower: float
+    upper: float
+
+    @property
+    def gap(self) -> float:
+        """Width relative to the upper end: ``(upper - lower) / upper``."""
+        return (self.upper - self.lower) / self.upper if self.upper else 0.0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What may be spent.
+
+    ``group_size`` is the number of records that one person may own: 1 protects a record, k protects a group
+    of k records that come and go together.
+    """
+
+    epsilon: float
+    delta: float
+    neighbours: Neighbours = "add-remove"
+    group_size: int = 1
+
+    def __post_init__(self) -> None:
+        remedy = "Typical budgets are 0.1 to 10."
+        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, above=0, remedy=remedy))
+        remedy = "Choose it well below 1 / number of records, for instance 1e-6; 0 asks for pure privacy."
+        object.__setattr__(self, "delta", real("delta", self.delta, at_least=0, below=1, remedy=remedy))
+        neighbours_named(self.neighbours)
+        object.__setattr__(self, "group_size", whole("group_size", self.group_size, at_least=1))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The budget as plain data for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Budget:
+        """The inverse of :meth:`to_dict`; unknown or missing keys are refused."""
+        try:
+            return cls(**data)
+        except TypeError as error:
+            raise InvalidParameter("budget", data, f"not a budget ({error}).") from None
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """One proved point of a privacy curve: (epsilon, delta) with all that gives it a meaning.
+
+    ``epsilon.upper`` is the guarantee. ``epsilon.lower`` shows how much of it is slack of the computation:
+    no accountant can prove less than that for the event as accounted.
+    """
+
+    epsilon: Bounds
+    delta: float
+    neighbours: Neighbours = "add-remove"
+    group_size: int = 1
+    observer: str = "sees every release"
+
+    def within(self, budget: Budget) -> bool:
+        """True when this guarantee is proved to stay inside ``budget``.
+
+        Different neighbours or group sizes cannot be compared and raise :class:`InvalidParameter`.
+        """
+        for name in ("neighbours", "group_size"):
+            ours, theirs = getattr(self, name), getattr(budget, name)
+            if ours != theirs:
+                remedy = f"the guarantee was proved for {ours!r}; account the event again for the budget's."
+                raise InvalidParameter(name, theirs, remedy)
+        return self.epsilon.upper <= budget.epsilon and self.delta <= budget.delta
+
+    def __str__(self) -> str:
+        unit = "one record" if self.group_size == 1 else f"a group of {self.group_size} records"
+        return (
+            f"({self.epsilon.upper:.4g}, {self.delta:.3g})-differentially private for {unit}, "
+            f"{self.neighbours} neighbours, against an observer who {self.observer}"
+        )

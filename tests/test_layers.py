@@ -1,0 +1,70 @@
+"""The arrows of the design: imports point left only, and heavy packages stay in their own room."""
+
+import ast
+import sys
+from pathlib import Path
+
+SOURCE = Path(__file__).parent.parent / "src" / "discreet"
+
+# What each room may import of the others. A room that is missing here may import nothing.
+PROOF = ["errors", "guarantee", "events", "accounting", "calibrate"]
+ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
+    "clipping": {"errors"},
+    "noise": {"errors", "guarantee", "events"},
+    "sampling": {"errors", "events", "noise"},
+    "mechanisms": {*PROOF, "noise", "clipping"},
+    "mean": {*PROOF, "noise", "clipping", "mechanisms"},
+}
+NUMERICS = {"numpy", "scipy"}
+THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
+    "noise": NUMERICS | {"numba", "cryptography"},
+    "clipping": NUMERICS | {"numba"},
+}
+
+
+def room(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return parts[0]
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found |= (
+                {f"discreet.{alias.name}" for alias in node.names}
+                if node.module == "discreet"
+                else {str(node.module)}
+            )
+    return found
+
+
+def violations(source: dict[Path, set[str]]) -> list[str]:
+    wrong = []
+    for path, names in source.items():
+        here = room(path)
+        if here == "__init__":
+            continue
+        for name in names:
+            top, *rest = name.split(".")
+            if top == "discreet":
+                there = rest[0] if rest else "__init__"
+                if there != here and there not in ALLOWED.get(here, set()):
+                    wrong.append(f"{here} imports {there}")
+            elif top not in sys.stdlib_module_names and top not in THIRD_PARTY.get(here, set()):
+                wrong.append(f"{here} imports {top}")
+    return wrong
+
+
+def test_arrows_point_left():
+    source = {path: imports(path) for path in SOURCE.rglob("*.py")}
+    assert len(source) > 4
+    assert violations(source) == []
+
+
+def test_the_check_catches_a_backward_arrow():
+    broken = {SOURCE / "events.py": {"discreet.accounting.account", "torch"}}
+    assert sorted(violations(broken)) == ["events imports accounting", "events imports torch"]
