@@ -8,17 +8,25 @@ SOURCE = Path(__file__).parent.parent / "src" / "discreet"
 
 # What each room may import of the others. A room that is missing here may import nothing.
 PROOF = ["errors", "guarantee", "events", "accounting", "calibrate"]
+CHANCE = ["arrays", "draws", "discrete", "randomness", "noise", "hardened", "clipping", "sampling"]
 ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
-    "clipping": {"errors"},
-    "noise": {"errors", "guarantee", "events"},
-    "sampling": {"errors", "events", "noise"},
-    "mechanisms": {*PROOF, "noise", "clipping"},
-    "mean": {*PROOF, "noise", "clipping", "mechanisms"},
+    "arrays": {"errors"},
+    "draws": set(),
+    "discrete": {"errors", "draws"},
+    "randomness": {"errors", "draws", "discrete"},
+    "noise": {"errors", "events", "arrays", "randomness"},
+    "hardened": {"errors", "events", "arrays", "noise"},
+    "clipping": {"errors", "events"},
+    "sampling": {"errors", "events", "randomness"},
+    "mechanisms": {*PROOF, *CHANCE},
+    "mean": {*PROOF, *CHANCE, "mechanisms"},
 }
 NUMERICS = {"numpy", "scipy"}
 THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
-    "noise": NUMERICS | {"numba", "cryptography"},
+    "draws": NUMERICS | {"numba"},
+    "discrete": NUMERICS | {"numba"},
     "clipping": NUMERICS | {"numba"},
+    "randomness": NUMERICS | {"cryptography"},
 }
 
 

@@ -1,5 +1,7 @@
 """Discreet: differentially private learning by gradient descent, and proof of what was given away."""
 
+from discreet.accounting.account import account
+from discreet.accounting.curve import PrivacyCurve
 from discreet.errors import (
     AccuracyNotReached,
     BudgetExceeded,
@@ -40,7 +42,9 @@ __all__ = [
     "MissingDependency",
     "PlanViolation",
     "PoissonSampled",
+    "PrivacyCurve",
     "RandomlyAllocated",
     "UnsupportedEvent",
     "__version__",
+    "account",
 ]

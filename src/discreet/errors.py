@@ -48,7 +48,14 @@ class UnsupportedEvent(DiscreetError, ValueError):
 
 
 class AccuracyNotReached(DiscreetError, ArithmeticError):
-    """The certified bounds are sound but further apart than the tolerance that was asked for."""
+    """The certified bounds are sound but further apart than the tolerance that was asked for.
+
+    ``bounds`` holds them, as (lower, upper).
+    """
+
+    def __init__(self, message: str, bounds: tuple[float, float]) -> None:
+        super().__init__(message)
+        self.bounds = bounds
 
 
 class BudgetExceeded(DiscreetError):

@@ -1,0 +1,276 @@
+"""Certified bounds for one direction of a composition: steer, put on a lattice, check, refine.
+
+The search is heuristic, the answer is not: every number returned was checked against the proved
+``delta_upper`` or ``delta_lower`` of a lattice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from discreet.accounting.lattice import Lattice, cell_accuracy, coarsen, compose, discretise, mass_outside
+from discreet.accounting.pairs import Pair
+from discreet.accounting.steering import Aim, Scout
+from discreet.guarantee import Bounds
+
+CUT = 1e-6  # share of delta that cut tails and wrapped windows may cost, each
+LARGEST = 2**22  # grid points; beyond that a coarser grid, and wider bounds, must do
+MANY = 200_000  # releases from which a second, coarser grid pays
+SMALLEST_EPSILON = 1e-4  # below this the tolerance is absolute
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """``count`` releases whose exact one-step curve lies between those of ``lower`` and ``upper``."""
+
+    upper: Pair
+    lower: Pair
+    count: int
+
+
+class Composed:
+    """One direction of a composition. Both methods return proved bounds, as tight as ``tolerance`` if possible."""
+
+    def __init__(self, laws: Sequence[Law]) -> None:
+        self.laws = tuple(laws)
+        self.steps = sum(law.count for law in laws)
+
+    def _scout(self, log_delta: float) -> Scout:
+        return Scout(
+            [(law.upper, law.count) for law in self.laws], log_delta + float(np.log(CUT / self.steps))
+        )
+
+    def estimate_epsilon(self, delta: float) -> float:
+        """Epsilon by the saddle-point method: about three digits, no guarantee."""
+        return self._at_delta(float(np.log(delta)))[1].epsilon
+
+    def estimate_delta(self, epsilon: float) -> float:
+        """Delta by the saddle-point method: no guarantee."""
+        return float(np.exp(self._at_epsilon(epsilon)[1].log_delta))
+
+    def _at_delta(self, log_delta: float) -> tuple[Scout, Aim]:
+        scout = self._scout(log_delta)
+        return scout, scout.aim_at_delta(log_delta)
+
+    def _at_epsilon(self, epsilon: float) -> tuple[Scout, Aim]:
+        scout = self._scout(0.0)
+        aim = scout.aim_at_epsilon(epsilon)
+        if aim.log_delta < -2.0:  # rarer outcomes matter: look again with longer tails
+            scout = self._scout(max(aim.log_delta, -690.0))
+            aim = scout.aim_at_epsilon(epsilon)
+        return scout, aim
+
+    def epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
+        """Bounds on epsilon at ``delta``; ``tolerance`` is relative to the upper one."""
+        scout, aim = self._at_delta(float(np.log(delta)))
+
+        def measure(lattice: Lattice) -> tuple[Bounds, float]:
+            top = lattice.end + 700.0 / max(aim.tilt, 1e-3)
+            upper = proved_epsilon(lattice.delta_upper, delta, aim.epsilon, top)
+            lower = refuted_epsilon(lattice.delta_lower, delta, aim.epsilon, min(top, upper))
+            gap = (upper - lower) / max(upper, SMALLEST_EPSILON) if upper < np.inf else np.inf
+            return Bounds(lower, upper), gap
+
+        return self._refined(scout, aim, tolerance * max(aim.epsilon, SMALLEST_EPSILON), tolerance, measure)
+
+    def delta_bounds(self, epsilon: float, tolerance: float) -> Bounds:
+        """Bounds on delta at ``epsilon``; ``tolerance`` is relative to the upper one."""
+        scout, aim = self._at_epsilon(epsilon)
+
+        def measure(lattice: Lattice) -> tuple[Bounds, float]:
+            bounds = Bounds(lattice.delta_lower(epsilon)[0], max(lattice.delta_upper(epsilon)[0], 1e-300))
+            return bounds, bounds.gap
+
+        spread = np.sqrt(max(scout.moments(aim.tilt).variance, 1e-300))
+        return self._refined(scout, aim, tolerance / max(aim.tilt, 1.0 / spread), tolerance, measure)
+
+    def untilted(self, tolerance: float) -> Lattice:
+        """A lattice for the bulk of the law: trade-offs at false-alarm rates that are not tiny."""
+        scout = self._scout(float(np.log(1e-9)))
+        moments = scout.moments(0.0)
+        aim = Aim(0.0, max(moments.mean, 0.0), float(np.log(1e-9)))
+        return build(self.laws, scout, aim, _step(tolerance * np.sqrt(moments.variance), self.steps, 0.0))[0]
+
+    def _refined(
+        self,
+        scout: Scout,
+        aim: Aim,
+        width: float,
+        tolerance: float,
+        measure: Callable[[Lattice], tuple[Bounds, float]],
+    ) -> Bounds:
+        """Finer grids until the bounds are close enough, or the largest grid is reached."""
+        step = _step(width, self.steps, aim.tilt)
+        best = Bounds(0.0, np.inf)
+        for _ in range(6):
+            lattice, limit = build(self.laws, scout, aim, step)
+            bounds, gap = measure(lattice)
+            best = Bounds(max(best.lower, bounds.lower), min(best.upper, bounds.upper))
+            if gap <= tolerance or limit >= step:
+                break
+            step *= max(0.2, 0.85 * np.sqrt(tolerance / gap)) if np.isfinite(gap) else 0.2
+        return best
+
+
+def _step(width: float, steps: int, tilt: float) -> float:
+    """Grid step at which chords and tangents are about ``width`` apart in epsilon after ``steps`` releases."""
+    return float(np.sqrt(5.0 * width / (steps * (tilt + 1))))
+
+
+def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lattice, float]:
+    """The composed lattice around ``aim``, and the smallest step of a one-step grid that memory allows."""
+    here = scout.moments(aim.tilt)
+    # The tilted mass that wraps around the window may change delta by the share CUT.
+    log_mass = np.log(CUT) + aim.log_delta - (here.value - aim.tilt * aim.epsilon)
+    log_mass = float(np.clip(log_mass, -34.0, -12.0)) - 1.0
+    window, slopes = scout.chernoff(aim.tilt, log_mass)
+    two_levels = scout.steps >= MANY and (window[1] - window[0]) / step > 2**16
+    block = round(np.sqrt(scout.steps)) if two_levels else 1
+    factor = int(np.sqrt(block)) | 1
+    step = step / np.sqrt(2) if two_levels else step
+    log_tail = aim.log_delta + float(np.log(CUT / scout.steps))
+    ranges = [
+        (max(law.upper.p_range(log_tail)[0], floor), law.upper.p_range(log_tail)[1])
+        for law, floor in zip(laws, scout.floors(aim.tilt, CUT / 100), strict=True)
+    ]
+    longest = max([(window[1] - window[0]) / factor, *(high - low for low, high in ranges)])
+    limit = longest / LARGEST
+    step = max(step, limit)
+    parts = []
+    for law, (low, high), (losses, log_p, _) in zip(laws, ranges, scout.parts, strict=True):
+        offset = _offset(law.upper, float(losses[np.argmax(log_p)]), step, low, high)
+        first, last = int(np.floor((low - offset) / step - 1e-6)), int(np.ceil((high - offset) / step + 1e-6))
+        vertices = np.arange(first, max(last, first + 2) + 1)
+        parts.append(
+            (discretise(law.upper, law.lower, aim.tilt, step, offset, vertices, log_tail), law.count)
+        )
+    if two_levels:
+        parts = _in_blocks(parts, scout, aim.tilt, block, factor, log_mass)
+    return compose(parts, window, mass_outside(parts, window, slopes)), limit
+
+
+def _in_blocks(
+    parts: list[tuple[Lattice, int]], scout: Scout, tilt: float, block: int, factor: int, log_mass: float
+) -> list[tuple[Lattice, int]]:
+    """The same composition as blocks of releases on a grid ``factor`` times coarser.
+
+    The error of a grid grows with the number of releases put on it, so the sum of a block can be stored on a
+    coarser grid than its members.
+    """
+    coarse = []
+    for (lattice, count), picture in zip(parts, scout.parts, strict=True):
+        whole, rest = divmod(count, min(block, count))
+        for length, repeats in ((min(block, count), whole), (rest, 1)):
+            if length == 0:
+                continue
+            alone = Scout.of_pictures([(picture[0], picture[1], length)])
+            window, slopes = alone.chernoff(tilt, log_mass - float(np.log(repeats)))
+            sums = compose([(lattice, length)], window, mass_outside([(lattice, length)], window, slopes))
+            coarse.append((coarsen(sums, factor), repeats))
+    return coarse
+
+
+def _offset(pair: Pair, mode: float, step: float, low: float, high: float) -> float:
+    """Shift of the grid that puts a core narrower than a cell on a grid point.
+
+    The core must not lie beyond that point, as seen from the nearer end of the range: there the optimistic
+    curve starts (or stops), and would leave out the whole core.
+    """
+    for _ in range(60):
+        cells = pair.cells(np.array([mode - step / 2, mode + step / 2]))
+        if cells.p[0] < 0.1 or cells.q[0] <= 0:
+            return mode
+        move = float(np.log(cells.p[0] / cells.q[0])) - mode
+        mode += move
+        if abs(move) < 1e-9 * step:
+            break
+    nudge = 1e-13 + 1e-3 * abs(move)
+    return mode + nudge if mode - low < high - mode else mode - nudge
+
+
+Bound = Callable[[float], tuple[float, float]]
+"""epsilon -> (a proved bound on delta, the slope of its logarithm)"""
+
+
+def proved_epsilon(upper: Bound, delta: float, guess: float, top: float) -> float:
+    """An epsilon >= 0, as small as found, with upper(epsilon) <= delta; infinity if there is none below ``top``."""
+    if upper(0.0)[0] <= delta:
+        return 0.0
+    epsilon = _crossing(upper, delta, guess, top)
+    nudge = 1e-13 * epsilon
+    while not upper(epsilon)[0] <= delta:
+        epsilon += nudge
+        nudge *= 4
+        if epsilon > top:
+            return np.inf
+    return epsilon
+
+
+def refuted_epsilon(lower: Bound, delta: float, guess: float, top: float) -> float:
+    """An epsilon, as large as found, with lower(epsilon) > delta; 0 if there is none."""
+    epsilon = _crossing(lower, delta, guess, top)
+    nudge = 1e-13 * epsilon
+    while epsilon > 0 and not lower(epsilon)[0] > delta:
+        epsilon -= nudge
+        nudge *= 4
+    return max(epsilon, 0.0)
+
+
+def _crossing(bound: Bound, delta: float, guess: float, top: float) -> float:
+    """About where the bound crosses ``delta``: Newton's method on its logarithm, kept inside a bracket."""
+    low, high = 0.0, top
+    epsilon = guess if low < guess < high else (low + high) / 2
+    for _ in range(100):
+        value, slope = bound(epsilon)
+        low, high = (epsilon, high) if value > delta else (low, epsilon)
+        with np.errstate(over="ignore", divide="ignore"):
+            following = epsilon + float(np.log(delta / value) / slope) if value > 0 else low
+        if not low < following < high:
+            following = (low + high) / 2
+        if abs(following - epsilon) <= 1e-13 * epsilon:
+            return following
+        epsilon = following
+    return epsilon
+
+
+class OneStep:
+    """A single release: its curve is known in closed form, P(L > epsilon) - e^epsilon Q(L > epsilon)."""
+
+    def __init__(self, law: Law) -> None:
+        self.law = law
+
+    def estimate_epsilon(self, delta: float) -> float:
+        return self.epsilon_bounds(delta, 1e-3).upper
+
+    def estimate_delta(self, epsilon: float) -> float:
+        return self._upper(epsilon)[0]
+
+    def epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
+        """Bounds that differ by rounding only (and by the gap between the two laws, if they differ)."""
+        high = max(self.law.upper.p_range(float(np.log(delta)))[1], 0.0)  # P(L > high) <= delta already
+        upper = proved_epsilon(self._upper, delta, high, 1.01 * high + 1e-3)
+        return Bounds(refuted_epsilon(self._lower, delta, high, upper), upper)
+
+    def delta_bounds(self, epsilon: float, tolerance: float) -> Bounds:
+        """Bounds that differ by rounding only (and by the gap between the two laws, if they differ)."""
+        return Bounds(self._lower(epsilon)[0], self._upper(epsilon)[0])
+
+    def _upper(self, epsilon: float) -> tuple[float, float]:
+        delta, tail, error, infinite = self._exact(self.law.upper, epsilon)
+        return min(1.0, delta + error + infinite), -max(tail - delta, 1e-300) / max(delta, 1e-300)
+
+    def _lower(self, epsilon: float) -> tuple[float, float]:
+        delta, tail, error, _ = self._exact(self.law.lower, epsilon)
+        return max(delta - error, 0.0), -max(tail - delta, 1e-300) / max(delta, 1e-300)
+
+    @staticmethod
+    def _exact(pair: Pair, epsilon: float) -> tuple[float, float, float, float]:
+        """delta, P(L > epsilon), the rounding error of delta, and the mass at infinite loss."""
+        cells = pair.cells(np.array([-np.inf, epsilon, np.inf]))
+        p, q = float(cells.p[1]), float(cells.q[1])
+        scaled_q = float(np.exp(epsilon + np.log(q))) if q > 0 else 0.0
+        error = cell_accuracy(float(np.log(max(p, 1e-300)))) * (p + scaled_q) + 1e-300
+        return max(p - scaled_q, 0.0), p, error, cells.p_above

@@ -1,0 +1,231 @@
+"""The privacy curve of an event: every (epsilon, delta) that holds for it, with proof from both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+
+import numpy as np
+
+from discreet.accounting.certify import Composed, OneStep
+from discreet.accounting.dominating import Direction, Dominating, Quality, Relation, dominating
+from discreet.accounting.gaussian import (
+    gaussian_delta_bounds,
+    gaussian_epsilon,
+    gaussian_epsilon_bounds,
+    gaussian_power,
+)
+from discreet.accounting.lattice import OPTIMISTIC, PESSIMISTIC, Lattice
+from discreet.errors import AccuracyNotReached, real, whole
+from discreet.events import Event
+from discreet.guarantee import Bounds, Guarantee, Neighbours, neighbours_named
+
+ULPS = 1e-14
+
+
+class PrivacyCurve:
+    """What an event costs. Made by :func:`~discreet.accounting.account.account`.
+
+    Guarantee: the exact curve of the event's dominating pair lies between the two ends of every bound. For
+    Gaussian, Laplace, Poisson-sampled and randomly allocated releases that pair is attained, so the lower end
+    is a lower bound for the release itself; for fixed-size batches it belongs to the pair only.
+    """
+
+    def __init__(self, event: Event, neighbours: Neighbours, group_size: int) -> None:
+        self.event = event
+        self.neighbours = neighbours_named(neighbours)
+        self.group_size = whole("group_size", group_size, at_least=1, at_most=10_000)
+        self._parts: Dominating = dominating(event, Relation(self.neighbours, self.group_size))
+        self._composed = lru_cache(maxsize=8)(self._make_composed)
+        self._bulk = lru_cache(maxsize=2)(self._make_bulk)
+
+    def __repr__(self) -> str:
+        return f"PrivacyCurve({self.event!r}, neighbours={self.neighbours!r}, group_size={self.group_size})"
+
+    # ---- epsilon ----
+
+    def epsilon(self, delta: float, *, tolerance: float = 1e-3) -> float:
+        """The smallest epsilon proved at ``delta``: never below the exact one."""
+        return self.epsilon_bounds(delta, tolerance=tolerance).upper
+
+    def epsilon_bounds(self, delta: float, *, tolerance: float = 1e-3) -> Bounds:
+        """Certified bounds on epsilon at ``delta``; their gap is at most ``tolerance`` of the upper bound.
+
+        Infinite where some outcome of a black box reveals everything with more than this probability.
+        """
+        delta = real("delta", delta, at_least=0, below=1, remedy=DELTA_REMEDY)
+        tolerance = _tolerance(tolerance)
+        exposure = self._parts.exposure
+        hidden = 1.0 - exposure
+        lower_delta = (delta - exposure * (1 - ULPS)) / hidden * (1 + ULPS)
+        upper_delta = (delta - exposure * (1 + ULPS)) / hidden * (1 - ULPS)
+        if lower_delta < 0:
+            return Bounds(np.inf, np.inf)
+        upper = self._hidden_epsilon(max(upper_delta, 0.0), tolerance)
+        lower = upper if exposure == 0 else self._hidden_epsilon(lower_delta, tolerance)
+        return self._close_enough(Bounds(lower.lower, upper.upper), "epsilon", tolerance, 1e-4)
+
+    def _hidden_epsilon(self, delta: float, tolerance: float) -> Bounds:
+        """Epsilon of everything but full exposure."""
+        largest = self._largest_loss
+        if delta == 0:
+            return Bounds(largest * (1 - ULPS), largest * (1 + ULPS))
+        if not self._parts.laws:
+            return gaussian_epsilon_bounds(delta, self._parts.mu) if self._parts.mu > 0 else Bounds(0.0, 0.0)
+        quality = Quality(delta * 1e-5, tolerance)
+        estimates = {
+            direction: self._composed(direction, quality).estimate_epsilon(delta)
+            for direction in self._parts.directions()
+        }
+        top = max(estimates.values())
+        lower = upper = 0.0
+        for direction in sorted(estimates, key=lambda name: -estimates[name]):
+            composed = self._composed(direction, quality)
+            # A direction that is clearly not the worst one is only shown to be that.
+            room = 0.5 * (top - estimates[direction]) / max(top, 1e-4)
+            bounds = composed.epsilon_bounds(delta, max(tolerance, min(0.03, room)))
+            if bounds.upper > max(upper, lower) and room > tolerance:
+                bounds = composed.epsilon_bounds(delta, tolerance)
+            lower, upper = max(lower, bounds.lower), max(upper, bounds.upper)
+        return Bounds(lower, min(upper, largest * (1 + ULPS)))
+
+    def estimate_epsilon(self, delta: float) -> float:
+        """Epsilon at ``delta`` to about three digits, in a millisecond. An estimate: never report it."""
+        delta = (real("delta", delta, above=0, below=1) - self._parts.exposure) / (1 - self._parts.exposure)
+        if delta <= 0:
+            return np.inf
+        if not self._parts.laws:
+            return gaussian_epsilon(delta, self._parts.mu) if self._parts.mu > 0 else 0.0
+        quality = Quality(delta * 1e-5, 1e-3)
+        directions = self._parts.directions()
+        return max(self._composed(direction, quality).estimate_epsilon(delta) for direction in directions)
+
+    # ---- delta ----
+
+    def delta(self, epsilon: float, *, tolerance: float = 1e-2) -> float:
+        """The smallest delta proved at ``epsilon``: never below the exact one."""
+        return self.delta_bounds(epsilon, tolerance=tolerance).upper
+
+    def delta_bounds(self, epsilon: float, *, tolerance: float = 1e-2) -> Bounds:
+        """Certified bounds on delta at ``epsilon``; their gap is at most ``tolerance`` of the upper bound."""
+        epsilon = real("epsilon", epsilon, at_least=0)
+        tolerance = _tolerance(tolerance)
+        hidden = self._hidden_delta(epsilon, tolerance)
+        exposure = self._parts.exposure
+        lower = (exposure + (1 - exposure) * hidden.lower) * (1 - ULPS)
+        upper = min(1.0, (exposure + (1 - exposure) * hidden.upper) * (1 + ULPS))
+        return self._close_enough(Bounds(lower, upper), "delta", tolerance, 1e-280)
+
+    def _hidden_delta(self, epsilon: float, tolerance: float) -> Bounds:
+        if epsilon >= self._largest_loss * (1 + ULPS):
+            return Bounds(0.0, 0.0)
+        if not self._parts.laws:
+            return gaussian_delta_bounds(epsilon, self._parts.mu) if self._parts.mu > 0 else Bounds(0.0, 0.0)
+        found = []
+        for direction in self._parts.directions():
+            guess = self._composed(direction, Quality(1e-12, tolerance)).estimate_delta(epsilon)
+            quality = Quality(max(guess, 1e-290) * 1e-5, tolerance)
+            found.append(self._composed(direction, quality).delta_bounds(epsilon, tolerance))
+        return Bounds(max(bounds.lower for bounds in found), max(bounds.upper for bounds in found))
+
+    # ---- the attacker's view ----
+
+    def advantage(self) -> float:
+        """The best attacker's hit rate minus false-alarm rate, at most: delta at epsilon 0."""
+        return self.delta(0.0)
+
+    def power(self, false_alarms: float) -> float:
+        """The best attacker's hit rate at this false-alarm rate, at most."""
+        return self.power_bounds(false_alarms).upper
+
+    def power_bounds(self, false_alarms: float) -> Bounds:
+        """Certified bounds on the best attacker's hit rate at this false-alarm rate (the ROC curve).
+
+        The attacker knows both data sets and sees every release. Hit and false alarm are the errors of a test
+        between the two; the worse direction counts.
+        """
+        alarms = real("false_alarms", false_alarms, at_least=0, at_most=1)
+        exposure = self._parts.exposure
+        found = self._hidden_power(min(1.0, alarms / (1 - exposure)))
+        lower, upper = (exposure + (1 - exposure) * value for value in found)
+        return Bounds(max(alarms, lower * (1 - ULPS)), min(1.0, upper * (1 + ULPS)))
+
+    def _hidden_power(self, alarms: float) -> Bounds:
+        if not self._parts.laws:
+            value = gaussian_power(alarms, self._parts.mu) if self._parts.mu > 0 else alarms
+            return Bounds(value * (1 - 1e-12), value * (1 + 1e-12))
+        found = [_power(self._bulk(direction), alarms) for direction in self._parts.directions()]
+        return Bounds(max(bounds.lower for bounds in found), max(bounds.upper for bounds in found))
+
+    # ---- a point as a guarantee ----
+
+    def guarantee(self, delta: float, *, tolerance: float = 1e-3) -> Guarantee:
+        """The proved point at ``delta`` with its neighbours and unit."""
+        return Guarantee(
+            self.epsilon_bounds(delta, tolerance=tolerance), delta, self.neighbours, self.group_size
+        )
+
+    # ---- parts ----
+
+    @cached_property
+    def _largest_loss(self) -> float:
+        """The epsilon of pure differential privacy; infinite for Gaussian noise."""
+        if self._parts.mu > 0:
+            return np.inf
+        quality = Quality(1e-12, 1e-2)
+        return max(
+            sum(law.count * law.upper.p_range(-np.inf)[1] for law in self._parts.composed(direction, quality))
+            for direction in self._parts.directions()
+        )
+
+    def _make_composed(self, direction: Direction, quality: Quality) -> Composed | OneStep:
+        laws = self._parts.composed(direction, quality)
+        return OneStep(laws[0]) if len(laws) == 1 and laws[0].count == 1 else Composed(laws)
+
+    def _make_bulk(self, direction: Direction) -> Lattice:
+        return Composed(self._parts.composed(direction, Quality(1e-14, 1e-3))).untilted(1e-3)
+
+    def _close_enough(self, bounds: Bounds, name: str, tolerance: float, floor: float) -> Bounds:
+        if bounds.upper < np.inf and bounds.upper - bounds.lower <= tolerance * max(bounds.upper, floor):
+            return bounds
+        raise AccuracyNotReached(
+            f"{name} is between {bounds.lower:.6g} and {bounds.upper:.6g}, which is wider than the tolerance "
+            f"{tolerance:g}; ask for a larger tolerance.",
+            bounds,
+        )
+
+
+DELTA_REMEDY = "Choose it well below 1 / number of records, for instance 1e-6."
+
+
+def _tolerance(value: float) -> float:
+    return real("tolerance", value, at_least=1e-6, below=1)
+
+
+def _power(lattice: Lattice, alarms: float) -> Bounds:
+    """min over a of H_a + a * alarms, from both sides; the lattice is untilted."""
+
+    def crossing(row: int) -> float:
+        """The loss at which the Q-mass above it falls to ``alarms``."""
+
+        def false_alarms(epsilon: float) -> float:
+            delta, tail = lattice.curve(row, epsilon)
+            return (tail - delta) * float(np.exp(lattice.log_unit(row, epsilon) - epsilon))
+
+        return _bisect(false_alarms, alarms, lattice.start - lattice.step, lattice.end)
+
+    at = crossing(PESSIMISTIC)
+    upper = lattice.delta_upper(at)[0] + float(np.exp(at)) * alarms
+    at = crossing(OPTIMISTIC)
+    grid = lattice.start + lattice.step * (
+        np.floor((at - lattice.start) / lattice.step) + np.arange(-1.0, 3.0)
+    )
+    lower = min(lattice.delta_lower(float(loss))[0] + float(np.exp(loss)) * alarms for loss in grid)
+    return Bounds(lower, min(1.0, upper))
+
+
+def _bisect(falling: Callable[[float], float], target: float, low: float, high: float) -> float:
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if falling(middle) > target else (low, middle)
+    return high

@@ -1,0 +1,193 @@
+"""From events to dominating pairs: which theorem covers which release, and what to do where none does.
+
+Every rule is a small function from an event to the one-step laws of both directions. A combination that has no
+proof here is refused, with the sentence that says what to use instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from discreet.accounting.allocation import DiscreteLaw, allocation_law
+from discreet.accounting.certify import Law
+from discreet.accounting.epsilon_delta import group_privacy
+from discreet.accounting.pairs import (
+    DiscretePair,
+    FixedSize,
+    GaussianPair,
+    GroupPair,
+    LaplacePair,
+    Pair,
+    Reversed,
+    Sampled,
+)
+from discreet.errors import UnsupportedEvent
+from discreet.events import (
+    ApproximateDP,
+    Event,
+    FixedSizeSampled,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    RandomlyAllocated,
+)
+from discreet.guarantee import Neighbours
+
+Direction = Literal["remove", "add"]
+
+
+class Quality(NamedTuple):
+    """How finely a law must be computed that is not known in closed form."""
+
+    tail: float
+    tolerance: float
+
+
+LawOf = Callable[[Direction, Quality], Law]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Which data sets are neighbours, and how many records of one group differ."""
+
+    neighbours: Neighbours
+    group_size: int
+
+    @property
+    def reach(self) -> float:
+        """How far the sum of clipped contributions can move, in units of the clip norm."""
+        return float(self.group_size * (2 if self.neighbours == "replace-one" else 1))
+
+
+@dataclass(frozen=True)
+class Dominating:
+    """A whole event: one Gaussian, a probability of full exposure, and the laws of everything else."""
+
+    mu: float
+    exposure: float
+    laws: tuple[LawOf, ...]
+    symmetric: bool
+
+    def directions(self) -> tuple[Direction, ...]:
+        """The directions that must be composed separately."""
+        return ("remove",) if self.symmetric else ("remove", "add")
+
+    def composed(self, direction: Direction, quality: Quality) -> list[Law]:
+        """The laws of one direction, the Gaussian included."""
+        laws = [law(direction, quality) for law in self.laws]
+        gaussian = GaussianPair(self.mu)
+        return laws + ([Law(gaussian, gaussian, 1)] if self.mu > 0 else [])
+
+
+def dominating(event: Event, relation: Relation) -> Dominating:
+    """The dominating composition of ``event``, or :class:`UnsupportedEvent` where no theorem is known.
+
+    All plain Gaussian releases together are one Gaussian release, exactly.
+    """
+    inverse_square, log_hidden, laws, symmetric = 0.0, 0.0, [], True
+    for part, count in event.parts():
+        if isinstance(part, Gaussian):
+            inverse_square += count / part.noise_multiplier**2
+        elif isinstance(part, Laplace):
+            laws.append(_same(LaplacePair(relation.reach / part.scale), count))
+        elif isinstance(part, ApproximateDP):
+            epsilon, delta = group_privacy(part.epsilon, part.delta, relation.group_size)
+            if delta >= 1:
+                raise UnsupportedEvent(
+                    f"{part} gives no protection to a group of {relation.group_size} records; "
+                    "use a smaller group or a black box with a smaller delta."
+                )
+            log_hidden += count * float(np.log1p(-delta))
+            if epsilon > 0:
+                laws.append(_same(DiscretePair.randomised_response(epsilon), count))
+        elif isinstance(part, PoissonSampled):
+            laws.append(_poisson(part, count, relation))
+            symmetric = symmetric and relation.neighbours == "replace-one"
+        elif isinstance(part, FixedSizeSampled):
+            laws.append(_fixed_size(part, count, relation))
+        elif isinstance(part, RandomlyAllocated):
+            laws.append(_allocated(part, count, relation))
+            symmetric = False
+        else:
+            raise UnsupportedEvent(f"{part!r} is not an event that the accountant knows.")
+    mu = relation.reach * float(np.sqrt(inverse_square))
+    return Dominating(mu, -float(np.expm1(log_hidden)), tuple(laws), symmetric)
+
+
+def _same(pair: Pair, count: int) -> LawOf:
+    """A law that is the same in both directions."""
+    law = Law(pair, pair, count)
+    return lambda direction, quality: law
+
+
+def _either(pair: Pair, count: int) -> LawOf:
+    """A law given for the direction ``remove``."""
+    laws = {"remove": Law(pair, pair, count), "add": Law(Reversed(pair), Reversed(pair), count)}
+    return lambda direction, quality: laws[direction]
+
+
+def _poisson(event: PoissonSampled, count: int, relation: Relation) -> LawOf:
+    if isinstance(event.of, Gaussian):
+        noise = event.of.noise_multiplier
+        if relation.neighbours == "replace-one":
+            return _same(GroupPair(noise, event.rate, relation.group_size, relation.group_size), count)
+        if relation.group_size > 1:
+            return _either(GroupPair(noise, event.rate, relation.group_size, 0), count)
+        return _either(Sampled(GaussianPair(1 / noise), event.rate), count)
+    if relation.neighbours == "replace-one" or relation.group_size > 1:
+        raise UnsupportedEvent(
+            "Poisson-sampled Laplace noise has no proved dominating pair under replace-one neighbours or for "
+            "groups; use add-remove neighbours with group_size=1, or Gaussian noise."
+        )
+    return _either(Sampled(LaplacePair(1 / event.of.scale), event.rate), count)
+
+
+def _fixed_size(event: FixedSizeSampled, count: int, relation: Relation) -> LawOf:
+    if relation.neighbours != "replace-one":
+        raise UnsupportedEvent(
+            "fixed-size batches make the number of records public, so add-remove neighbours have no theorem; "
+            "use neighbours='replace-one', or Poisson sampling."
+        )
+    if relation.group_size > 1 or not isinstance(event.of, Gaussian):
+        raise UnsupportedEvent(
+            "fixed-size batches are proved for Gaussian noise and group_size=1 only; use Poisson sampling."
+        )
+    return _same(FixedSize(GaussianPair(2 / event.of.noise_multiplier), event.rate), count)
+
+
+def _allocated(event: RandomlyAllocated, count: int, relation: Relation) -> LawOf:
+    if relation.neighbours != "add-remove" or relation.group_size > 1 or not isinstance(event.of, Gaussian):
+        raise UnsupportedEvent(
+            "random allocation is certified for Gaussian noise, add-remove neighbours and group_size=1 only; "
+            "use Poisson sampling for replace-one neighbours and for groups."
+        )
+    noise = event.of.noise_multiplier
+
+    def law(direction: Direction, quality: Quality) -> Law:
+        tail = min(max(quality.tail / count, 1e-100), 0.1)
+        upper, lower = _allocation_pairs(noise, event.steps, tail, quality.tolerance)[direction]
+        return Law(upper, lower, count)
+
+    return law
+
+
+@lru_cache(maxsize=4)
+def _allocation_pairs(
+    noise: float, steps: int, tail: float, tolerance: float
+) -> dict[Direction, tuple[DiscretePair, DiscretePair]]:
+    # The two laws differ by about resolution^2; that takes a fifth of the tolerance.
+    resolution = float(np.clip(np.sqrt(tolerance / 5), 1e-3, 1 / 16))
+    law = allocation_law(noise, steps, tail=tail, resolution=resolution)
+    return {
+        "remove": (_discrete(law.remove.upper), _discrete(law.remove.lower)),
+        "add": (_discrete(law.add.upper), _discrete(law.add.lower)),
+    }
+
+
+def _discrete(law: DiscreteLaw) -> DiscretePair:
+    return DiscretePair(law.losses, law.p, law.q, law.p_infinite)

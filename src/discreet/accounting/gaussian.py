@@ -1,0 +1,253 @@
+"""The exact privacy curve of Gaussian noise.
+
+A release whose noise has standard deviation ``sensitivity / mu`` compares, in the worst case, N(0, 1) with
+N(mu, 1). Its privacy curve has a closed form (Balle and Wang 2018), with u = epsilon/mu - mu/2:
+
+    delta(epsilon) = Phi(-u) - exp(epsilon) Phi(-u - mu)  =  phi(u) (M(u) - M(u + mu))
+
+where M(x) = Phi(-x) / phi(x) is the Mills ratio. The second form never overflows, and the difference can be
+had without cancellation. Several releases are one: mu = sqrt(mu_1^2 + ... + mu_k^2), exactly.
+
+The plain functions return the value to about twelve digits. The ``_bounds`` functions enclose the exact one:
+they widen what was computed by ``ALLOWANCE``, which exceeds its error wherever 1e-8 <= mu <= 1e4.
+
+>>> round(gaussian_epsilon(delta=1e-5, mu=1.0), 10)
+4.3771780957
+>>> round(analytic_gaussian_noise(epsilon=1.0, delta=1e-5), 10)
+3.7306316348
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import erfcx, erfinv, ndtr, ndtri
+
+from discreet.errors import probability, real
+from discreet.guarantee import Bounds
+
+ALLOWANCE = 1e-12
+"""Error allowed for in log(delta / (1 - delta)): relative in delta, or in 1 - delta where that is smaller."""
+
+_LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
+_TINY = math.ulp(0.0)
+_NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(10))
+_NODES = _NODES + 0.5  # on (0, 1)
+_FAR = 1e6  # |u| beyond this gives a delta of exactly 0 or 1 in floating point
+
+
+def gaussian_delta(epsilon: float, mu: float) -> float:
+    """The exact delta at ``epsilon``, to about twelve digits."""
+    return math.exp(_point(*_checked(epsilon, mu)).log_delta)
+
+
+def gaussian_delta_bounds(epsilon: float, mu: float) -> Bounds:
+    """Guarantee: the exact delta at ``epsilon`` lies within the bounds.
+
+    >>> bounds = gaussian_delta_bounds(epsilon=1.0, mu=1.0)
+    >>> bounds.lower < 0.126936737506648 < bounds.upper
+    True
+    """
+    point = _point(*_checked(epsilon, mu))
+    if point.log_odds <= 0:
+        delta = math.exp(point.log_delta)
+        return Bounds(max(0.0, delta * (1 - ALLOWANCE) - _TINY), delta * (1 + ALLOWANCE) + _TINY)
+    rest = math.exp(point.log_rest)
+    lower, upper = 1 - rest * (1 + ALLOWANCE), 1 - rest * (1 - ALLOWANCE)
+    return Bounds(math.nextafter(lower, 0.0), min(1.0, math.nextafter(upper, 2.0)))
+
+
+def gaussian_epsilon(delta: float, mu: float) -> float:
+    """The exact epsilon at ``delta``, to about twelve digits; 0 where delta alone covers the release."""
+    delta, mu = probability("delta", delta), _positive("mu", mu)
+    target = _log_odds(delta)
+    if _point(0.0, mu).log_odds <= target:
+        return 0.0
+    # delta <= Phi(-u), so the tail bound is at least as large as the root.
+    start = max(mu * (mu / 2 - float(ndtri(delta))), mu * mu * ALLOWANCE)
+
+    def excess(epsilon: float) -> tuple[float, float]:
+        point = _point(epsilon, mu)
+        return target - point.log_odds, point.epsilon_slope
+
+    return _root(excess, start)
+
+
+def gaussian_epsilon_bounds(delta: float, mu: float) -> Bounds:
+    """Guarantee: the exact epsilon at ``delta`` lies within the bounds.
+
+    Both ends are checked against the curve; the root finder need not be trusted.
+    """
+    epsilon = gaussian_epsilon(delta, mu)
+    target, mu = _log_odds(float(delta)), float(mu)
+    slack = ALLOWANCE / max(_point(epsilon, mu).epsilon_slope, _TINY) + math.ulp(epsilon)
+
+    upper, step = epsilon, slack
+    while _point(upper, mu).log_odds > target - ALLOWANCE:
+        upper, step = epsilon + step, 2 * step
+    lower, step = epsilon, slack
+    while lower > 0 and _point(lower, mu).log_odds < target + ALLOWANCE:
+        lower, step = max(0.0, epsilon - step), 2 * step
+    return Bounds(lower, upper)
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest mu whose release costs at most (``epsilon``, ``delta``), rounded down.
+
+    Guarantee: a Gaussian release with this mu, or a smaller one, is (epsilon, delta)-DP. A whole sequence is
+    when the root of the sum of its squared mu stays below.
+
+    >>> round(gaussian_mu(epsilon=1.0, delta=1e-5), 10)
+    0.2680511232
+    """
+    epsilon, delta = real("epsilon", epsilon, at_least=0), real("delta", delta, at_least=1e-300, below=1)
+    target = _log_odds(delta)
+    # Two lower ends: the tail bound delta <= Phi(-u), and the exact answer for epsilon = 0.
+    tail = -float(ndtri(delta))
+    reach = math.hypot(tail, math.sqrt(2) * math.sqrt(epsilon))
+    by_tail = 2 * (epsilon / (tail + reach)) if tail > 0 else reach - tail
+    start = max(by_tail, 2 * math.sqrt(2) * float(erfinv(delta)))
+
+    def excess(mu: float) -> tuple[float, float]:
+        point = _point(epsilon, mu)
+        return point.log_odds - target, point.mu_slope
+
+    mu = _root(excess, start)
+    step = ALLOWANCE / max(mu * _point(epsilon, mu).mu_slope, _TINY) + 1e-16
+    safe = mu
+    while _point(epsilon, safe).log_odds > target - ALLOWANCE:
+        safe, step = mu * math.exp(-step), 2 * step
+    return safe
+
+
+def analytic_gaussian_noise(epsilon: float, delta: float) -> float:
+    """The smallest noise multiplier for one release at any epsilon (Balle and Wang 2018), rounded up.
+
+    Guarantee: noise of this many times the sensitivity makes the release (epsilon, delta)-DP.
+    """
+    return math.nextafter(1 / gaussian_mu(epsilon, delta), math.inf)
+
+
+def classic_gaussian_noise(epsilon: float, delta: float) -> float:
+    """The textbook noise multiplier sqrt(2 ln(1.25/delta)) / epsilon (Dwork and Roth 2014), rounded up.
+
+    Guarantee: noise of this many times the sensitivity makes the release (epsilon, delta)-DP. The theorem is
+    for epsilon below 1 and fails for large epsilon (at delta = 1e-5 from 8.42 on), so others are refused.
+
+    >>> round(classic_gaussian_noise(epsilon=0.5, delta=1e-5), 10)
+    9.6896105252
+    """
+    remedy = (
+        "The classic formula is proved for epsilon < 1 only; use analytic_gaussian_noise for any epsilon."
+    )
+    epsilon, delta = real("epsilon", epsilon, above=0, below=1, remedy=remedy), probability("delta", delta)
+    return math.sqrt(2 * math.log(1.25 / delta)) / epsilon * (1 + 1e-15)
+
+
+def gaussian_power(false_alarms: float, mu: float) -> float:
+    """The best hit rate of any membership test with this false-alarm rate, rounded up (Dong, Roth, Su 2022).
+
+    Guarantee: no test of whether a record was used finds more of them. The best one finds as many.
+
+    >>> round(gaussian_power(false_alarms=0.01, mu=1.0), 10)
+    0.0923622481
+    """
+    false_alarms, mu = real("false_alarms", false_alarms, at_least=0, at_most=1), _positive("mu", mu)
+    return min(1.0, float(ndtr(ndtri(false_alarms) + mu)) * (1 + ALLOWANCE))
+
+
+class _Point(NamedTuple):
+    """One point of the curve, in logarithms, so that neither end loses digits."""
+
+    log_delta: float
+    log_rest: float  # of 1 - delta
+    log_density: float  # of phi(u)
+    log_mills: float  # of M(u + mu)
+
+    @property
+    def log_odds(self) -> float:
+        return self.log_delta - self.log_rest
+
+    @property
+    def mu_slope(self) -> float:
+        """Derivative of the log odds in mu, from d delta / d mu = phi(u)."""
+        return math.exp(min(self.log_density - self.log_delta - self.log_rest, 700.0))
+
+    @property
+    def epsilon_slope(self) -> float:
+        """Minus the derivative of the log odds in epsilon: d delta / d epsilon = -phi(u) M(u + mu)."""
+        return self.mu_slope * math.exp(self.log_mills)
+
+
+def _point(epsilon: float, mu: float) -> _Point:
+    # Rational arithmetic: epsilon / mu and mu / 2 may agree in most of their digits.
+    exact = (Fraction(epsilon) - Fraction(mu) ** 2 / 2) / Fraction(mu)
+    u = float(exact) if abs(exact) < _FAR else (_FAR if exact > 0 else -_FAR)
+    log_density = -0.5 * u * u - _LOG_SQRT_2PI
+    far_mills = _mills(u + mu)
+    if u > -1:
+        log_delta = log_density + _log_mills_difference(u, mu)
+        log_rest = math.log1p(-math.exp(log_delta))
+    else:
+        log_rest = log_density + math.log(_mills(-u) + far_mills)
+        log_delta = math.log1p(-math.exp(log_rest))
+    return _Point(log_delta, log_rest, log_density, math.log(far_mills))
+
+
+def _log_odds(delta: float) -> float:
+    return math.log(delta) - math.log1p(-delta)
+
+
+def _mills(x: float) -> float:
+    """Phi(-x) / phi(x)."""
+    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
+
+
+def _log_mills_difference(u: float, mu: float) -> float:
+    """log(M(u) - M(u + mu)) for u > -1, without cancellation."""
+    if u >= 3:
+        return math.log(mu) + _log_mills_quotient(u, u + mu)
+    if mu > 0.75:
+        return math.log(_mills(u) - _mills(u + mu))
+    x = u + mu * _NODES
+    slopes = 1 - x * math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))  # -M'(x) = 1 - x M(x)
+    return math.log(mu) + math.log(float(_WEIGHTS @ slopes))
+
+
+def _log_mills_quotient(u: float, v: float) -> float:
+    """log((M(u) - M(v)) / (v - u)) for 3 <= u < v, from Laplace's continued fraction.
+
+    M(x) = 1/(x + K_1(x)) with K_j(x) = j/(x + K_{j+1}(x)). The difference quotient of each level follows from
+    that of the next: r_j = (1 - r_{j+1}) K_j(u) K_j(v) / j, and no two close numbers are ever subtracted.
+    """
+    at_u = at_v = quotient = 0.0
+    for j in range(12 + int(600 / (u * u)), 0, -1):
+        at_u, at_v = j / (u + at_u), j / (v + at_v)
+        quotient = (1 - quotient) * at_u * at_v / j
+    return math.log1p(-quotient) - math.log(u + at_u) - math.log(v + at_v)
+
+
+def _root(increasing: Callable[[float], tuple[float, float]], x: float) -> float:
+    """The positive zero of an increasing function (value, slope): Newton's method inside a bracket."""
+    lower, upper = 0.0, math.inf
+    for _ in range(200):
+        value, slope = increasing(x)
+        lower, upper = (lower, x) if value > 0 else (x, upper)
+        step = value / slope if slope > 0 else math.inf
+        if abs(step) <= 1e-11 * x:  # the error of the next point is about the square of this step
+            return x - step
+        inside = lower < x - step < upper
+        x = x - step if inside else 0.5 * (lower + min(upper, 4 * x))
+    return x
+
+
+def _positive(name: str, value: float) -> float:
+    return real(name, value, above=0, remedy="It is the sensitivity divided by the noise's deviation.")
+
+
+def _checked(epsilon: float, mu: float) -> tuple[float, float]:
+    return real("epsilon", epsilon, at_least=0), _positive("mu", mu)

@@ -1,0 +1,434 @@
+"""Dominating pairs: the two worst-case output distributions behind every event.
+
+An event is as private as the pair (P, Q) that dominates it: for every a >= 0, no pair of neighbouring data
+sets has a larger hockey-stick divergence H_a = sup_A P(A) - a Q(A). All that accounting needs of a pair is the
+law of its privacy loss L = log dP/dQ, under P and under Q. A pair tells it as *cells*: the P-mass and the
+Q-mass of the losses between given boundaries. Nothing else about the mechanism is known downstream.
+
+``remove`` is the direction in which P belongs to the larger data set; :class:`Reversed` is the other one. The
+direction is fixed for a whole run, so the directions are composed separately and the worse one counts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri_exp
+from scipy.stats import binom
+
+Array = NDArray[np.float64]
+
+
+class Cells(NamedTuple):
+    """Masses of the loss cells (b[i], b[i+1]] under P and under Q, and the P-mass outside of all of them.
+
+    ``p_above`` includes the P-mass at an infinite loss.
+    """
+
+    p: Array
+    q: Array
+    p_below: float
+    p_above: float
+
+
+class Pair(ABC):
+    """The law of a privacy loss under P and under Q."""
+
+    @abstractmethod
+    def cells(self, boundaries: Array) -> Cells:
+        """Masses between increasing ``boundaries``, each accurate to a few ulps of the nearer tail."""
+
+    @abstractmethod
+    def p_range(self, log_tail: float) -> tuple[float, float]:
+        """Losses beyond which P has at most mass exp(log_tail), on each side."""
+
+    @abstractmethod
+    def q_range(self, log_tail: float) -> tuple[float, float]:
+        """Losses beyond which Q has at most mass exp(log_tail), on each side."""
+
+    @abstractmethod
+    def nodes(self, log_tail: float) -> Array:
+        """A few hundred boundaries that follow the law; they steer the search and prove nothing."""
+
+
+def normal_masses(z: Array) -> Array:
+    """Standard normal masses between increasing points, accurate in both tails."""
+    tail = ndtr(-np.abs(z))
+    masses: Array = np.diff(tail)
+    turn = int(np.searchsorted(z, 0.0))
+    if turn < len(z):
+        masses[turn:] *= -1
+        if turn > 0:
+            masses[turn - 1] = 1.0 - tail[turn - 1] - tail[turn]
+    return masses
+
+
+def _normal_quantile(log_tail: float) -> float:
+    """The z with upper tail exp(log_tail); minus infinity where that tail is all the mass."""
+    return -float(ndtri_exp(log_tail)) if log_tail < 0 else -np.inf
+
+
+@dataclass(frozen=True)
+class GaussianPair(Pair):
+    """N(mu, 1) against N(0, 1): the loss is N(mu^2/2, mu^2) under P. Symmetric."""
+
+    mu: float
+
+    def cells(self, boundaries: Array) -> Cells:
+        at_p = boundaries / self.mu - self.mu / 2
+        at_q = boundaries / self.mu + self.mu / 2
+        below, above = ndtr(at_p[0]), ndtr(-at_p[-1])
+        return Cells(normal_masses(at_p), normal_masses(at_q), float(below), float(above))
+
+    def p_range(self, log_tail: float) -> tuple[float, float]:
+        width = self.mu * _normal_quantile(log_tail)
+        return self.mu**2 / 2 - width, self.mu**2 / 2 + width
+
+    def q_range(self, log_tail: float) -> tuple[float, float]:
+        low, high = self.p_range(log_tail)
+        return low - self.mu**2, high - self.mu**2
+
+    def nodes(self, log_tail: float) -> Array:
+        low, high = self.p_range(log_tail)
+        return np.linspace(low, high, 400)
+
+
+@dataclass(frozen=True)
+class LaplacePair(Pair):
+    """Laplace(1 shifted by ``width``) against Laplace(1), ``width`` = shift / scale. Symmetric.
+
+    It also dominates every vector of Laplace releases whose shifts add up to ``width``: moving one coordinate
+    after the other is a chain of data sets, and the trade-off function of a sum of shifts is exactly the chain
+    of the trade-off functions, because the Laplace family has a monotone likelihood ratio.
+    """
+
+    width: float
+
+    def cells(self, boundaries: Array) -> Cells:
+        inner = np.clip(boundaries, -self.width, self.width)
+        p_below = np.where(boundaries < -self.width, 0.0, 0.5 * np.exp((inner - self.width) / 2))
+        q_above = np.where(boundaries >= self.width, 0.0, 0.5 * np.exp(-(inner + self.width) / 2))
+        p_below = np.where(boundaries >= self.width, 1.0, p_below)
+        q_above = np.where(boundaries < -self.width, 1.0, q_above)
+        return Cells(np.diff(p_below), -np.diff(q_above), float(p_below[0]), float(1.0 - p_below[-1]))
+
+    def p_range(self, log_tail: float) -> tuple[float, float]:
+        return -self.width, self.width
+
+    q_range = p_range
+
+    def nodes(self, log_tail: float) -> Array:
+        return self.width * (1 + 1e-9) * np.linspace(-1.0, 1.0, 200)  # both atoms inside
+
+
+@dataclass(frozen=True)
+class Sampled(Pair):
+    """A record takes part with probability ``rate``: ((1 - rate) Q + rate P, Q). The *remove* direction.
+
+    Poisson sampling under add-remove neighbours: condition on the sample of the other records (H is jointly
+    convex), then one kernel turns (P, Q) into what this record really did. The loss is
+    log(1 + rate (exp(L) - 1)) of the base loss L.
+    """
+
+    base: Pair
+    rate: float
+
+    def _base_loss(self, loss: Array) -> Array:
+        with np.errstate(divide="ignore", over="ignore"):
+            ratio = np.expm1(np.minimum(loss, 40.0)) / self.rate
+            near = np.log1p(np.maximum(ratio, -1.0))
+            far = loss - np.log(self.rate) + np.log1p(-(1 - self.rate) * np.exp(-np.maximum(loss, 40.0)))
+        return np.where(loss > 40.0, far, near)
+
+    def _loss(self, base_loss: Array) -> Array:
+        far = base_loss > 40.0
+        near = np.log1p(self.rate * np.expm1(np.where(far, 0.0, base_loss)))
+        shrunk = base_loss + np.log(self.rate)
+        return np.where(far, shrunk + np.log1p((1 - self.rate) * np.exp(-np.where(far, shrunk, 0.0))), near)
+
+    def _range(self, low: float, high: float) -> tuple[float, float]:
+        low, high = (float(value) for value in self._loss(np.array([low, high])))
+        return low, high
+
+    def cells(self, boundaries: Array) -> Cells:
+        base = self.base.cells(self._base_loss(boundaries))
+        edge = self.base.cells(self._base_loss(np.array([-np.inf, boundaries[0], boundaries[-1], np.inf])))
+        p = (1 - self.rate) * base.q + self.rate * base.p
+        below = (1 - self.rate) * edge.q[0] + self.rate * (edge.p[0] + edge.p_below)
+        above = (1 - self.rate) * edge.q[2] + self.rate * (edge.p[2] + edge.p_above)
+        return Cells(p, base.q, float(below), float(above))
+
+    def p_range(self, log_tail: float) -> tuple[float, float]:
+        q_low, q_high = self.base.q_range(log_tail - np.log(2))
+        p_low, p_high = self.base.p_range(min(log_tail - np.log(2 * self.rate), 0.0))
+        return self._range(min(q_low, p_low), max(q_high, p_high))
+
+    def q_range(self, log_tail: float) -> tuple[float, float]:
+        return self._range(*self.base.q_range(log_tail))
+
+    def nodes(self, log_tail: float) -> Array:
+        # Even steps of the base loss, wide enough for both the sampled and the unsampled world.
+        q_low, q_high = self.base.q_range(log_tail - np.log(2))
+        p_low, p_high = self.base.p_range(min(log_tail - np.log(2 * self.rate), 0.0))
+        if isinstance(self.base, LaplacePair):
+            return self._loss(self.base.nodes(log_tail))
+        low, high = min(q_low, p_low), max(q_high, p_high)
+        count = int(np.clip((high - low) / (0.05 * (q_high - q_low) / 14), 400, 4000))
+        return _increasing(self._loss(np.linspace(low, high, count)))
+
+
+@dataclass(frozen=True)
+class Reversed(Pair):
+    """(Q, P): the other direction. The loss changes its sign and the laws their places."""
+
+    of: Pair
+
+    def cells(self, boundaries: Array) -> Cells:
+        # (b, b'] of -L is [-b', -b) of L; stepping one float down turns that into (.., ..] again.
+        turned = -boundaries[::-1]
+        turned = np.where(np.isinf(turned), turned, np.nextafter(turned, -np.inf))
+        inside = self.of.cells(turned)
+        outside = self.of.cells(np.array([-np.inf, turned[0], turned[-1], np.inf]))
+        return Cells(inside.q[::-1], inside.p[::-1], float(outside.q[2]), float(outside.q[0]))
+
+    def p_range(self, log_tail: float) -> tuple[float, float]:
+        low, high = self.of.q_range(log_tail)
+        return -high, -low
+
+    def q_range(self, log_tail: float) -> tuple[float, float]:
+        low, high = self.of.p_range(log_tail)
+        return -high, -low
+
+    def nodes(self, log_tail: float) -> Array:
+        return -self.of.nodes(log_tail)[::-1]
+
+
+@dataclass(frozen=True)
+class FixedSize(Pair):
+    """A random subset of fixed size, replace-one neighbours: the curve that dominates in *both* orders.
+
+    For a >= 1 it is h(a) = rate * H_{1 + (a-1)/rate}(N(2), N(0)) and for a < 1 its mirror image
+    h(a) = 1 - a + a h(1/a). No single pair of data sets attains it, which is why composing one ordered pair
+    would claim too little (Lebeda et al. 2024). As a law: the positive losses of the sampled pair, the
+    negative losses of its reverse, and an atom at zero for the rest.
+    """
+
+    base: Pair
+    rate: float
+
+    @cached_property
+    def _positive(self) -> Sampled:
+        return Sampled(self.base, self.rate)
+
+    @cached_property
+    def _negative(self) -> Reversed:
+        return Reversed(self._positive)
+
+    @cached_property
+    def _atom(self) -> float:
+        line = np.array([-np.inf, 0.0, np.inf])
+        return float(1.0 - self._positive.cells(line).p[1] - self._negative.cells(line).p[0])
+
+    def cells(self, boundaries: Array) -> Cells:
+        line = np.array([-np.inf, boundaries[0], boundaries[-1], np.inf])
+        p, q = self._masses(boundaries)
+        outside, _ = self._masses(line)
+        return Cells(p, q, float(outside[0]), float(outside[2]))
+
+    def _masses(self, boundaries: Array) -> tuple[Array, Array]:
+        positive = self._positive.cells(np.maximum(boundaries, 0.0))
+        negative = self._negative.cells(np.minimum(boundaries, 0.0))
+        at_zero = np.where((boundaries[:-1] < 0) & (boundaries[1:] >= 0), self._atom, 0.0)
+        return positive.p + negative.p + at_zero, positive.q + negative.q + at_zero
+
+    def p_range(self, log_tail: float) -> tuple[float, float]:
+        return self._negative.p_range(log_tail)[0], self._positive.p_range(log_tail)[1]
+
+    def q_range(self, log_tail: float) -> tuple[float, float]:
+        low, high = self.p_range(log_tail)
+        return -high, -low
+
+    def nodes(self, log_tail: float) -> Array:
+        negative, positive = self._negative.nodes(log_tail), self._positive.nodes(log_tail)
+        return np.concatenate([negative[negative < 0], [0.0], positive[positive > 0]])
+
+
+@dataclass(frozen=True)
+class GroupPair(Pair):
+    """``leaving`` records of one group against ``joining`` others, each sampled on its own with ``rate``.
+
+    P mixes N(j, noise^2) and Q mixes N(-j, noise^2) over the binomial number j of sampled records. It dominates
+    because all inner products of the shifts are extreme together when the shifts are collinear and opposite
+    (Kahane's comparison for signed mixtures). ``leaving = joining = 1`` is Poisson sampling under replace-one.
+    """
+
+    noise: float
+    rate: float
+    leaving: int
+    joining: int
+
+    def _mixture(self, size: int) -> tuple[Array, Array]:
+        shifts = np.arange(size + 1.0)
+        weights = binom.pmf(shifts, size, self.rate)
+        kept = weights > 0
+        return shifts[kept], weights[kept]
+
+    def _log_ratio(self, outcome: Array, size: int) -> tuple[Array, Array]:
+        """log density ratio of the mixture to N(0), and its derivative."""
+        shifts, weights = self._mixture(size)
+        exponents = (2 * np.multiply.outer(outcome, shifts) - shifts**2) / (2 * self.noise**2)
+        top = exponents.max(axis=-1, keepdims=True)
+        terms = weights * np.exp(exponents - top)
+        total = terms.sum(axis=-1)
+        small = top[..., 0] < 30
+        with np.errstate(over="ignore"):
+            direct = np.log1p((weights * np.expm1(np.minimum(exponents, 40.0))).sum(axis=-1))
+        value = np.where(small, direct, top[..., 0] + np.log(total))
+        return value, (terms @ shifts) / total / self.noise**2
+
+    def _loss(self, outcome: Array) -> tuple[Array, Array]:
+        up, up_slope = self._log_ratio(outcome, self.leaving)
+        down, down_slope = self._log_ratio(-outcome, self.joining)
+        return up - down, up_slope + down_slope
+
+    def _limits(self) -> tuple[float, float]:
+        """The open range of the loss."""
+        low = self.leaving * np.log1p(-self.rate) if self.joining == 0 and self.rate < 1 else -np.inf
+        high = -self.joining * np.log1p(-self.rate) if self.leaving == 0 and self.rate < 1 else np.inf
+        return low, high
+
+    @cached_property
+    def _table(self) -> tuple[Array, Array]:
+        """Outcomes and their losses, as first guesses."""
+        outcomes = np.linspace(-60.0 * self.noise - self.joining, 60.0 * self.noise + self.leaving, 6000)
+        return outcomes, np.maximum.accumulate(self._loss(outcomes)[0])
+
+    def _outcome(self, loss: Array) -> Array:
+        """The outcome at which the loss takes these values; the loss increases with the outcome."""
+        if self.leaving == self.joining == 1:
+            return self._single_outcome(loss)
+        low, high = self._limits()
+        result = np.where(loss <= low, -np.inf, np.inf)
+        inside = (loss > low) & (loss < high)
+        wanted = loss[inside]
+        outcomes, losses = self._table
+        guess = np.interp(wanted, losses, outcomes)
+        for _ in range(8):
+            value, slope = self._loss(guess)
+            error = value - wanted
+            if np.all(np.abs(error) <= 1e-14 * np.maximum(1.0, np.abs(wanted))):
+                break
+            with np.errstate(divide="ignore", invalid="ignore"):
+                step = np.where(error == 0, 0.0, np.clip(error / slope, -self.noise, self.noise))
+            guess = guess - np.nan_to_num(step)
+        result[inside] = np.maximum.accumulate(guess)
+        return result
+
+    def _single_outcome(self, loss: Array) -> Array:
+        """One record exchanged for another: a quadratic equation in e^{x / noise^2}, solved without overflow."""
+        half = np.abs(loss) / 2
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            log_sinh = half + np.log(-np.expm1(-2 * half) / 2)
+            log_ratio = log_sinh + np.log1p(-self.rate) - np.log(self.rate) + 1 / (2 * self.noise**2)
+            arc = np.where(
+                log_ratio > 30.0, log_ratio + np.log(2.0), np.arcsinh(np.exp(np.minimum(log_ratio, 30.0)))
+            )
+        return np.where(np.isinf(loss), loss, np.sign(loss) * self.noise**2 * (half + arc))
+
+    def cells(self, boundaries: Array) -> Cells:
+        outcome = self._outcome(boundaries)
+        p, p_below, p_above = self._side(outcome, self.leaving, +1.0)
+        q, _, _ = self._side(outcome, self.joining, -1.0)
+        return Cells(p, q, p_below, p_above)
+
+    def _side(self, outcome: Array, size: int, sign: float) -> tuple[Array, float, float]:
+        masses, below, above = np.zeros(len(outcome) - 1), 0.0, 0.0
+        for shift, weight in zip(*self._mixture(size), strict=True):
+            z = (outcome - sign * shift) / self.noise
+            masses += weight * normal_masses(z)
+            below += weight * float(ndtr(z[0]))
+            above += weight * float(ndtr(-z[-1]))
+        return masses, below, above
+
+    def _outcome_range(self, log_tail: float, size: int) -> tuple[float, float]:
+        shifts, weights = self._mixture(size)
+        z = np.array([_normal_quantile(min(log_tail - np.log(w * len(shifts)), 0.0)) for w in weights])
+        return float(np.min(shifts - self.noise * z)), float(np.max(shifts + self.noise * z))
+
+    def _range(self, low: float, high: float) -> tuple[float, float]:
+        if np.isinf(low) or np.isinf(high):
+            return self._limits()
+        losses, _ = self._loss(np.array([low, high]))
+        return float(losses[0]), float(losses[1])
+
+    def p_range(self, log_tail: float) -> tuple[float, float]:
+        return self._range(*self._outcome_range(log_tail, self.leaving))
+
+    def q_range(self, log_tail: float) -> tuple[float, float]:
+        low, high = self._outcome_range(log_tail, self.joining)
+        return self._range(-high, -low)
+
+    def nodes(self, log_tail: float) -> Array:
+        low, high = self._outcome_range(log_tail, self.leaving)
+        count = int(np.clip((high - low) / (0.05 * self.noise), 400, 4000))
+        return _increasing(self._loss(np.linspace(low, high, count))[0])
+
+
+@dataclass(frozen=True, eq=False)
+class DiscretePair(Pair):
+    """Finitely many losses, increasing, with their masses; ``p_infinite`` sits at loss +infinity under P."""
+
+    losses: Array
+    p: Array
+    q: Array
+    p_infinite: float = 0.0
+
+    @classmethod
+    def randomised_response(cls, epsilon: float) -> DiscretePair:
+        """The pair that dominates everything that is epsilon-DP (Kairouz, Oh, Viswanath 2015)."""
+        masses = np.array([1 / (1 + np.exp(epsilon)), 1 / (1 + np.exp(-epsilon))])
+        return cls(np.array([-epsilon, epsilon]), masses, masses[::-1].copy())
+
+    def cells(self, boundaries: Array) -> Cells:
+        place = np.searchsorted(self.losses, boundaries, side="right")
+        p, q = (self._between(masses, place) for masses in (self.p, self.q))
+        below = float(self.p[: place[0]].sum())
+        return Cells(p, q, below, float(self.p[place[-1] :].sum()) + self.p_infinite)
+
+    @staticmethod
+    def _between(masses: Array, place: NDArray[np.intp]) -> Array:
+        result = np.zeros(len(place) - 1)
+        filled = np.nonzero(place[1:] > place[:-1])[0]
+        if len(filled):
+            result[filled] = np.add.reduceat(masses[: place[-1]], place[filled])
+        return result
+
+    def _trimmed(self, masses: Array, log_tail: float) -> tuple[float, float]:
+        tail = np.exp(log_tail)
+        low = int(np.searchsorted(np.cumsum(masses), tail))
+        high = len(masses) - 1 - int(np.searchsorted(np.cumsum(masses[::-1]), tail))
+        low = min(low, len(masses) - 1)
+        return float(self.losses[low]), float(self.losses[max(high, low)])
+
+    def p_range(self, log_tail: float) -> tuple[float, float]:
+        return self._trimmed(self.p, log_tail)
+
+    def q_range(self, log_tail: float) -> tuple[float, float]:
+        return self._trimmed(self.q, log_tail)
+
+    def nodes(self, log_tail: float) -> Array:
+        low, high = self.p_range(log_tail)
+        inside = self.losses[(self.losses >= low) & (self.losses <= high)]
+        chosen = inside if len(inside) <= 2000 else inside[:: len(inside) // 1000]
+        return np.concatenate([[np.nextafter(chosen[0], -np.inf)], chosen, [high]]) if len(chosen) else chosen
+
+
+def _increasing(values: Array) -> Array:
+    """Strictly increasing values only: where the loss is flat, neighbouring nodes coincide."""
+    keep = np.concatenate([[True], np.diff(np.maximum.accumulate(values)) > 0])
+    return np.asarray(values[keep])
