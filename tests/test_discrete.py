@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
 from discreet import discrete
@@ -129,6 +130,16 @@ def test_a_draw_that_runs_out_of_words_is_repeated_from_its_beginning(kernel):
         pieces += out[:made].tolist()
         begin, end = begin + used, end + 1
     assert pieces == whole.tolist()
+
+
+def test_a_stream_wastes_no_words_between_its_parts(monkeypatch):
+    # With scale 1 a block of draws takes more words than the stream fetches at first.
+    monkeypatch.setattr("os.urandom", lambda count: bytes(range(count)))
+    stream, expected = RandomStream(), np.empty(4096, np.int64)
+    cipher = Cipher(algorithms.AES(bytes(range(32))), modes.CTR(bytes(16))).encryptor()
+    words = np.frombuffer(cipher.update(bytes(2**20)), u64)
+    assert discrete.discrete_gaussian(words, expected, 1, 1)[1] > 15.5 * 4096 + 64
+    assert np.array_equal(stream.discrete_gaussian(1, 4096), expected)
 
 
 def test_the_largest_values_do_not_overflow():

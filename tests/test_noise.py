@@ -173,6 +173,15 @@ def test_a_sum_says_its_arithmetic_and_not_its_value():
     assert counts(np.zeros(1, np.int64)).arithmetic == "hardened"
 
 
+def test_the_threads_of_torch_are_left_alone():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    add_noise(BoundedSum(torch.zeros(2**22), clip_norm=1.0), Gaussian(1.0), RandomStream(threads=2))
+    now = torch.get_num_threads()
+    torch.set_num_threads(before)
+    assert now == 1
+
+
 def test_numpy_users_need_no_torch():
     script = (
         "import sys, numpy as np, discreet.hardened as h, discreet.events as e, discreet.noise as n;"

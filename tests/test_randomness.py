@@ -142,7 +142,8 @@ def test_global_seeds_change_nothing():
 
 
 @pytest.mark.parametrize("threads", [2, 3, 7])
-def test_the_number_of_threads_does_not_change_the_draws(threads):
+def test_the_number_of_threads_does_not_change_the_draws(monkeypatch, threads):
+    monkeypatch.setattr("discreet.randomness._BLOCKS_WORTH_A_THREAD", 1)
     size = 5 * 2**16 + 12_345
     one, more = RandomStream(threads=1, unsafe_seed=3), RandomStream(threads=threads, unsafe_seed=3)
     assert np.array_equal(one.normal(size, np.float32), more.normal(size, np.float32))
@@ -162,7 +163,8 @@ def test_memory_is_bounded():
     tracemalloc.stop()
 
 
-def test_each_block_passes_every_draw_once():
+def test_each_block_passes_every_draw_once(monkeypatch):
+    monkeypatch.setattr("discreet.randomness._BLOCKS_WORTH_A_THREAD", 1)
     out = np.zeros(200_001, np.float32)
 
     def take(where, draws):

@@ -2,6 +2,7 @@
 
 from discreet.accounting.account import account
 from discreet.accounting.curve import PrivacyCurve
+from discreet.calibrate import calibrate
 from discreet.errors import (
     AccuracyNotReached,
     BudgetExceeded,
@@ -47,4 +48,5 @@ __all__ = [
     "UnsupportedEvent",
     "__version__",
     "account",
+    "calibrate",
 ]

@@ -9,6 +9,8 @@ would favour the draws that finish quickly.)
 Gaussian for differential privacy* (2020), here CKS. A scale is a fraction ``over / under`` of whole numbers
 up to ``SCALE_LIMIT``. Every chance is a product of chances that a uniform number below ``over`` is less
 than another, so no intermediate value exceeds 2**60; see :func:`_laplace_attempt`.
+
+The time that a draw takes depends on its value: whoever can time this process draw by draw is not kept out.
 """
 
 from __future__ import annotations

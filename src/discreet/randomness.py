@@ -46,7 +46,7 @@ Take = Callable[[slice, Array], None]
 
 _BLOCK_BYTES = 2**18  # of random words: they and the draws made of them fit the second-level cache
 _DISCRETE_BLOCK = 2**12  # draws; each costs about a hundred times a floating-point one
-_BLOCKS_WORTH_A_THREAD = 4
+_BLOCKS_WORTH_A_THREAD = 16  # a new thread and its buffers cost about 0.2 ms, 16 blocks at least 1.5 ms
 _ZEROS = memoryview(bytes(2**20))
 
 

@@ -278,8 +278,10 @@ def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], a
     # Each output of an FFT is wrong by at most about 4 ulp log2(n) times the L1 norm of its input, and a power
     # multiplies that by its exponent where the spectrum is large; back to L1 through the L2 norm of the result.
     norm = float(np.sqrt(size * np.max(np.sum(masses**2, axis=1))))
-    error += 4 * ULP * np.log2(size) * (total + 1) * (norm + 1.0)
-    masses = np.maximum(np.roll(masses, -first % size, axis=1), 0.0)
+    rounding = 4 * ULP * float(np.log2(size)) * (total + 1) * (norm + 1.0)
+    masses = np.roll(masses, -first % size, axis=1)
+    masses[masses < rounding / size] = 0.0  # this is noise, and costs as much once more
+    error += 2 * rounding
     return Lattice(
         origin + first * step, step, tilt, masses, log_scale, infinite, error, releases, cell_error
     )
@@ -318,19 +320,19 @@ def mass_outside(
     """
     below, above = np.zeros(2), np.zeros(2)
     for part, count in parts:
-        losses = part.losses
-        centre = float((part.masses[PESSIMISTIC] * losses).sum())
-        shifted = losses - centre
-        with np.errstate(over="ignore", divide="ignore"):
-            below += count * (
-                np.log((part.masses * np.exp(-slopes[0] * shifted)).sum(axis=1)) - slopes[0] * centre
-            )
-            above += count * (
-                np.log((part.masses * np.exp(slopes[1] * shifted)).sum(axis=1)) + slopes[1] * centre
-            )
+        below += count * _log_moment(part, -slopes[0])
+        above += count * _log_moment(part, slopes[1])
     exponents = np.concatenate([below + slopes[0] * window[0], above - slopes[1] * window[1]])
-    exponents = exponents[exponents > -np.inf]
-    return float(2 * np.exp(np.minimum(exponents, 50.0)).max()) if len(exponents) else 0.0
+    return float(2 * np.exp(np.minimum(exponents, 50.0)).max())
+
+
+def _log_moment(lattice: Lattice, slope: float) -> Array:
+    """log of the mean of e^{slope * loss} of each row."""
+    exponent = slope * lattice.losses
+    top = exponent[np.any(lattice.masses > 0, axis=0)].max()
+    with np.errstate(divide="ignore", over="ignore"):
+        weights = np.exp(np.minimum(exponent - top, 0.0))
+        return np.asarray(top + np.log((lattice.masses * weights).sum(axis=1)))
 
 
 def _weighted(rows: Array, weights: Array) -> Array:
@@ -379,10 +381,10 @@ def _coarse_tangents(masses: Array, fine: float, factor: int, tilt: float, block
     distance = fine * (np.arange(factor) - half)
     # Untilting the rounding noise far from the bulk would drown it; mass may be dropped from this row.
     total = around.sum(axis=1)
-    bulk = np.nonzero(total > 1e-11 * total.max())[0]
+    losses = fine * factor * (np.arange(blocks + 1, dtype=np.float64) - int(np.argmax(total)))
+    bulk = np.nonzero((total > 1e-11 * total.max()) & (np.abs(losses) < 300.0 / max(tilt, 1.0)))[0]
     near = slice(int(bulk[0]), int(bulk[-1]) + 1)
-    losses = fine * factor * (np.arange(near.start, near.stop, dtype=np.float64) - int(np.argmax(total)))
-    around = around[near]
+    losses, around = losses[near], around[near]
     untilt = np.exp(-tilt * losses)
     p = _weighted(around, np.exp(-tilt * distance)) * untilt
     q = _weighted(around, np.exp(-(tilt + 1) * distance)) * untilt * np.exp(-losses)

@@ -139,11 +139,11 @@ class Sampled(Pair):
     rate: float
 
     def _base_loss(self, loss: Array) -> Array:
-        with np.errstate(divide="ignore", over="ignore"):
-            ratio = np.expm1(np.minimum(loss, 40.0)) / self.rate
-            near = np.log1p(np.maximum(ratio, -1.0))
-            far = loss - np.log(self.rate) + np.log1p(-(1 - self.rate) * np.exp(-np.maximum(loss, 40.0)))
-        return np.where(loss > 40.0, far, near)
+        far = loss > 40.0
+        with np.errstate(divide="ignore"):
+            base = np.log1p(np.maximum(np.expm1(np.minimum(loss, 40.0)) / self.rate, -1.0))
+        base[far] = loss[far] - np.log(self.rate) + np.log1p(-(1 - self.rate) * np.exp(-loss[far]))
+        return np.asarray(base)
 
     def _loss(self, base_loss: Array) -> Array:
         far = base_loss > 40.0

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import erfcx
+from scipy.special import erfcx, ndtr
 
 from discreet.accounting.pairs import Array, Pair
 
@@ -77,8 +77,7 @@ class Scout:
 
         def miss(log_tilt: float) -> float:
             tilt = float(np.exp(log_tilt))
-            moments = self.moments(tilt)
-            return moments.value - tilt * moments.mean + _log_shape(tilt, moments.variance) - log_delta
+            return self._log_delta(tilt, self.moments(tilt)) - log_delta
 
         tilt = self._root(miss, np.sqrt(-2 * log_delta))
         if tilt == 0.0:
@@ -87,8 +86,14 @@ class Scout:
         moments = self.moments(tilt)
         # Where the tilted law is not normal the estimate may fail; this bound (Rényi) always holds.
         bound = (moments.value - log_delta + tilt * np.log(tilt) - (tilt + 1) * np.log1p(tilt)) / tilt
-        epsilon = float(max(min(moments.mean, bound), 0.0))
+        epsilon = moments.mean + (self._log_delta(tilt, moments) - log_delta) / tilt
+        epsilon = float(max(min(epsilon, bound), 0.0))
         return Aim(self.settled(tilt, epsilon, log_delta), epsilon, log_delta)
+
+    @staticmethod
+    def _log_delta(tilt: float, moments: Moments) -> float:
+        """The estimate at epsilon = the tilted mean."""
+        return moments.value - tilt * moments.mean + _log_shape(tilt, moments.variance)
 
     def aim_at_epsilon(self, epsilon: float) -> Aim:
         """The point of the curve with this epsilon."""
@@ -113,10 +118,22 @@ class Scout:
             if variance <= 2.5 * self.moments(0.8 * tilt).variance:
                 break
             lower = self.moments(0.9 * tilt)
-            if lower.value - 0.9 * tilt * epsilon - log_delta > 12.0:
+            if lower.value - 0.9 * tilt * epsilon - log_delta > 5.0:
                 break
             tilt, variance = 0.9 * tilt, lower.variance
         return tilt
+
+    def suited(self, step: float) -> float:
+        """A smaller step where the wanted one is neither small nor large beside the bulk of a one-step law.
+
+        There the tangents are poor: the bulk is too wide for one grid point and too narrow for many.
+        """
+        for losses, log_p, _ in self.parts:
+            quarters = np.interp([0.25, 0.75], np.cumsum(np.exp(log_p)), losses)
+            fine = 0.14 * float(quarters[1] - quarters[0])
+            if fine < step < 4 * fine:
+                step = fine
+        return step
 
     def floors(self, tilt: float, share: float) -> list[float]:
         """For each part the loss below which lies no more than this share of the tilted law of all releases."""
@@ -155,13 +172,11 @@ class Scout:
             if high > 60:
                 return float(np.exp(low))
         return (
-            float(np.exp(brentq(miss, low, high, xtol=1e-9, rtol=1e-9))) if low < high else float(np.exp(low))
+            float(np.exp(brentq(miss, low, high, xtol=3e-4, rtol=1e-6))) if low < high else float(np.exp(low))
         )
 
     def _untilted_delta(self, epsilon: float) -> float:
         """delta of a normal total loss (no tilt: epsilon is below the mean)."""
-        from scipy.special import ndtr
-
         moments = self.moments(0.0)
         spread = np.sqrt(max(moments.variance, 1e-300))
         z = (moments.mean - epsilon) / spread

@@ -1,0 +1,303 @@
+"""Privacy curves by other means, to check the library against: densities, quadrature and Fourier integrals.
+
+A one-step law is a list of atoms: losses with their masses under the first distribution, from Gauss-Legendre
+quadrature of the densities themselves. Outcomes of total probability ``tail`` are left out. Nothing is inverted
+and nothing rounded to a grid that the library also uses; nothing here is imported from the library.
+
+Two independent roads lead from the atoms to a composition:
+
+* :func:`contour_delta`, for many releases: delta(e) = 1/(2 pi i) int exp(K(t) - e t) / (t (t + 1)) dt over a
+  vertical line, where K is the logarithm of the moment generating function. Exact up to aliasing, which is
+  made negligible by a Chernoff bound.
+* :class:`Grid`, for few releases: atoms are spread over a fine grid so that five moments are kept.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import brentq, minimize_scalar
+from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.stats import binom
+
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
+
+
+class Atoms(NamedTuple):
+    losses: np.ndarray
+    masses: np.ndarray
+
+
+# ---- one step: densities ----
+
+
+def quadrature(low, high, width):
+    """Nodes and weights of panels not wider than ``width``."""
+    edges = np.linspace(low, high, max(8, int(np.ceil((high - low) / width))) + 1)
+    half = np.diff(edges)[:, None] / 2
+    middle = (edges[1:] + edges[:-1])[:, None] / 2
+    return (middle + half * NODES).ravel(), (half * WEIGHTS).ravel()
+
+
+def normal_density(x, mean, noise):
+    return np.exp(-(((x - mean) / noise) ** 2) / 2) / (noise * np.sqrt(2 * np.pi))
+
+
+def log_mixture_ratio(x, noise, shifts, weights):
+    """log of sum_j weights_j N(shifts_j) / N(0) at ``x``, without loss of digits where it is close to 0."""
+    exponents = (2 * np.multiply.outer(x, shifts) - np.square(shifts)) / (2 * noise**2)
+    top = np.maximum(exponents.max(axis=-1), 0.0)
+    near = np.log1p((weights * np.expm1(np.minimum(exponents, 30.0))).sum(axis=-1))
+    far = top + np.log((weights * np.exp(exponents - top[..., None])).sum(axis=-1))
+    return np.where(top < 30.0, near, far)
+
+
+def gaussian_mixtures(noise, p, q, tail, fine=1.0):
+    """Atoms of two mixtures {shift: weight} of normal laws."""
+    reach = -ndtri(max(tail, 1e-300) / 2) * noise
+    low, high = min(p) - reach, max(p) + reach
+    x, dx = quadrature(low, high, 0.5 * noise * min(1.0, noise) / fine)
+    (p_shifts, p_weights), (q_shifts, q_weights) = (
+        (np.array(list(m)), np.array(list(m.values()))) for m in (p, q)
+    )
+    density = sum(w * normal_density(x, s, noise) for s, w in p.items())
+    losses = log_mixture_ratio(x, noise, p_shifts, p_weights) - log_mixture_ratio(
+        x, noise, q_shifts, q_weights
+    )
+    return Atoms(losses, density * dx)
+
+
+def sampled_gaussian(noise, rate, direction="remove", tail=1e-30, fine=1.0):
+    mixed, plain = {0.0: 1 - rate, 1.0: rate}, {0.0: 1.0}
+    p, q = (mixed, plain) if direction == "remove" else (plain, mixed)
+    return gaussian_mixtures(noise, p, q, tail, fine)
+
+
+def group(noise, rate, leaving, joining, tail=1e-30, fine=1.0):
+    """``leaving`` records against ``joining`` others, each sampled on its own."""
+    p = {float(j): float(binom.pmf(j, leaving, rate)) for j in range(leaving + 1)}
+    q = {-float(j): float(binom.pmf(j, joining, rate)) for j in range(joining + 1)}
+    return gaussian_mixtures(noise, p, q, tail, fine)
+
+
+def fixed_size(noise, rate, tail=1e-30, fine=1.0):
+    """Positive losses of ((1-q) Q + q P, Q), negative ones of (P, (1-q) P + q Q), the rest at 0; P = N(2), Q = N(0)."""
+    reach = -ndtri(max(tail, 1e-300) / 2) * noise
+    width = 0.5 * noise * min(1.0, noise) / fine
+    x, dx = quadrature(1.0, max(2.0, 1.0) + reach, width)
+    positive = np.log1p(rate * np.expm1(np.minimum((2 * x - 2) / noise**2, 700.0)))
+    p = ((1 - rate) * normal_density(x, 0.0, noise) + rate * normal_density(x, 2.0, noise)) * dx
+    y, dy = quadrature(min(2.0 - reach, 0.0), 1.0, width)
+    negative = -np.log1p(rate * np.expm1(np.minimum((2 - 2 * y) / noise**2, 700.0)))
+    n = normal_density(y, 2.0, noise) * dy
+    atom = (1 - rate) * (1 - 2 * ndtr(-1 / noise))
+    return Atoms(np.concatenate([negative, [0.0], positive]), np.concatenate([n, [atom], p]))
+
+
+def laplace(width, rate=1.0, direction="remove", fine=1.0):
+    """Laplace noise of scale 1 and a shift by ``width``, on a Poisson sample; two atoms and a density between."""
+    x, dx = quadrature(0.0, width, 0.05 * min(1.0, width) / fine)
+    base = np.concatenate([[-width], 2 * x - width, [width]])
+    q = np.concatenate([[0.5], 0.5 * np.exp(-x) * dx, [0.5 * np.exp(-width)]])
+    p = np.concatenate([[0.5 * np.exp(-width)], 0.5 * np.exp(x - width) * dx, [0.5]])
+    losses = np.log1p(rate * np.expm1(base))
+    return Atoms(losses, (1 - rate) * q + rate * p) if direction == "remove" else Atoms(-losses, q)
+
+
+def randomised_response(epsilon):
+    truth = 1 / (1 + np.exp(-epsilon))
+    return Atoms(np.array([-epsilon, epsilon]), np.array([1 - truth, truth]))
+
+
+# ---- composition by a contour integral ----
+
+
+class SlowDecay(Exception):
+    """Too few releases for a contour integral."""
+
+
+class Composition:
+    """Sum of independent losses, ``parts`` = [(atoms, count), ...]."""
+
+    def __init__(self, parts):
+        self.parts = [(atoms.losses, np.log(np.maximum(atoms.masses, 1e-320)), n) for atoms, n in parts]
+
+    def log_moment(self, t):
+        """K(t), for an array of real or complex t; the complex ones share their real part."""
+        t = np.atleast_1d(t)
+        total = np.zeros(t.shape, dtype=t.dtype)
+        for losses, log_masses, count in self.parts:
+            if np.iscomplexobj(t):
+                exponents = log_masses + t[0].real * losses
+                kept = exponents > exponents.max() - 60.0
+                losses, log_masses = losses[kept], log_masses[kept]
+            exponents = log_masses + np.multiply.outer(t.real, losses)
+            top = exponents.max(axis=-1)
+            terms = np.exp(exponents - top[:, None])
+            if np.iscomplexobj(t):
+                terms = terms * np.exp(1j * np.multiply.outer(t.imag, losses))
+            total = total + count * (np.log(terms.sum(axis=-1) + 1e-300) + top)
+        return total
+
+    def line(self, epsilon):
+        """The real part at which the integrand is smallest on the real axis."""
+
+        def log_integrand(log_c):
+            c = np.exp(log_c)
+            return float(self.log_moment(np.array([c]))[0]) - c * epsilon - np.log(c) - np.log1p(c)
+
+        return float(np.exp(minimize_scalar(log_integrand, bounds=(-8.0, 12.0), method="bounded").x))
+
+
+def contour_delta(composition, epsilon, digits=12.0, most=1_000_000):
+    """delta(epsilon) of many releases. Raises SlowDecay where the integrand decays too slowly."""
+    c = composition.line(epsilon)
+    here = float(composition.log_moment(np.array([c]))[0])
+    scale = here - c * epsilon - np.log(c) - np.log1p(c)
+    spacing = _spacing(composition, epsilon, c, here, digits * np.log(10))
+    total, first, block = 0.0, 0, 64
+    size = sum(len(losses) for losses, _, _ in composition.parts)
+    while first * size < most:
+        y = spacing * np.arange(first, first + block)
+        t = c + 1j * y
+        terms = np.exp(composition.log_moment(t) - epsilon * t - np.log(t) - np.log(t + 1) - scale)
+        total += 2 * float(terms.real.sum()) - (1.0 if first == 0 else 0.0)
+        if np.abs(terms[-16:]).max() * y[-1] < 10.0**-digits * spacing * abs(total):
+            return total * spacing / (2 * np.pi) * np.exp(scale)
+        first += block
+    raise SlowDecay
+
+
+def _spacing(composition, epsilon, c, here, digits):
+    """Spacing 2 pi / w with aliases delta(epsilon -+ w) e^{-+ c w} below e^-digits of the value itself."""
+    step = 1e-3 * c
+    nearby = composition.log_moment(np.array([c - step, c, c + step])).real
+    spread = np.sqrt(max(nearby[0] - 2 * nearby[1] + nearby[2], 1e-12)) / step
+    log_delta = here - c * epsilon - np.log(c) - np.log1p(c) - np.log(spread + 1.0)
+    width = max((digits - log_delta) / c, 8.0 * spread)
+    steeper = c + np.geomspace(0.05, 20.0, 24) / max(spread, 1e-6)
+    moments = composition.log_moment(steeper).real
+    for _ in range(60):
+        above = (moments - steeper * (epsilon + width) + c * width).min()
+        if above < log_delta - digits:
+            return 2 * np.pi / width
+        width *= 1.3
+    raise SlowDecay
+
+
+# ---- composition on a fine grid ----
+
+OFFSETS = np.arange(-2, 4)
+
+
+class Grid:
+    """The sum of few losses on a grid of ``size`` points; atoms are spread so that five moments are kept."""
+
+    def __init__(self, parts, tilt, size, window):
+        low, high = window
+        self.step, self.tilt = (high - low) / size, tilt
+        spectrum, self.log_scale, origin = 1.0, 0.0, 0.0
+        for atoms, count in parts:
+            row, log_total = self._row(atoms, size)
+            spectrum = spectrum * np.fft.rfft(row) ** count
+            self.log_scale += count * log_total
+            origin += count * float(atoms.losses.min())
+        first = int(np.floor((low - origin) / self.step))
+        self.masses = np.roll(np.fft.irfft(spectrum, size), -first)
+        self.losses = origin + self.step * (first + np.arange(size))
+
+    def _row(self, atoms, size):
+        position = (atoms.losses - atoms.losses.min()) / self.step
+        base = np.floor(position).astype(np.int64)
+        fraction = position - base
+        log_tilted = np.log(np.maximum(atoms.masses, 1e-320)) + self.tilt * atoms.losses
+        tilted = np.exp(log_tilted - log_tilted.max())
+        row = np.zeros(size)
+        for k in OFFSETS:
+            weight = np.prod([(fraction - o) / (k - o) for o in OFFSETS if o != k], axis=0)
+            row += np.bincount((base + k) % size, weight * tilted, size)
+        return row / tilted.sum(), float(log_tilted.max() + np.log(tilted.sum()))
+
+    def delta(self, epsilon):
+        k = int(np.searchsorted(self.losses, epsilon, side="right"))
+        if k == len(self.losses):
+            return 0.0
+        excess = self.losses[k:] - epsilon
+        value = -float((self.masses[k:] * np.exp(-self.tilt * excess) * np.expm1(-excess)).sum())
+        # Euler and Maclaurin: the kink at epsilon lies a fraction of a cell before the first grid point.
+        theta = excess[0] / self.step
+        density = (self.masses[k] * (1 - theta) + self.masses[k - 1] * theta) / self.step
+        value += density * self.step**2 * (theta**2 - theta + 1 / 6) / 2
+        return value * np.exp(self.log_scale - self.tilt * epsilon)
+
+
+# ---- epsilon at a delta ----
+
+
+def solve(curve, delta, bound):
+    """The epsilon below ``bound`` at which a decreasing curve takes the value ``delta``."""
+    high = low = max(bound, 1e-12)
+    while curve(low) <= delta:
+        high, low = low, 0.9 * low
+    return float(brentq(lambda e: np.log(max(curve(e), 1e-320) / delta), low, high, rtol=1e-10))
+
+
+def renyi_epsilon(composition, delta):
+    """An upper bound on epsilon and its order, from the moments (Canonne, Kamath, Steinke 2020)."""
+
+    def bound(log_c):
+        c = float(np.exp(log_c))
+        moment = float(composition.log_moment(np.array([c]))[0])
+        return (moment - np.log(delta) + c * np.log(c) - (c + 1) * np.log1p(c)) / c
+
+    best = minimize_scalar(bound, bounds=(-6.0, 12.0), method="bounded")
+    return float(best.fun), float(np.exp(best.x))
+
+
+def window(composition, tilt):
+    """Total losses outside of which lies less than e^-36 of the tilted law, by Chernoff's bound."""
+    step = 1e-3 * tilt
+    moments = composition.log_moment(np.array([tilt - step, tilt, tilt + step])).real
+    spread = np.sqrt(max(moments[0] - 2 * moments[1] + moments[2], 1e-300)) / step
+    shifts = np.geomspace(0.01, 30.0, 40) / spread
+    ends = [
+        (sign * (composition.log_moment(tilt + sign * shifts).real - moments[1] + 36.0) / shifts)
+        for sign in (-1.0, 1.0)
+    ]
+    return float(ends[0].max()), float(ends[1].min())
+
+
+def useful(parts):
+    """Without the atoms so low that a total above 0 is out of reach."""
+    parts = list(parts)
+    highest = sum(n * float(atoms.losses.max()) for atoms, n in parts)
+    kept = []
+    for atoms, n in parts:
+        reach = atoms.losses > -(highest - float(atoms.losses.max())) - 1e-12
+        kept.append((Atoms(atoms.losses[reach], atoms.masses[reach]), n))
+    return kept
+
+
+def epsilon(make, delta, counts):
+    """Epsilon at ``delta`` of ``counts[i]`` releases of ``make(tail, fine)[i]``, to about seven digits.
+
+    It is 0 where delta alone covers the releases.
+    """
+    tail = 1e-10 * delta / sum(counts)
+    parts = useful(zip(make(tail, 1.0), counts, strict=True))
+    at_zero = sum(n * float((a.masses * -np.expm1(-np.maximum(a.losses, 0.0))).sum()) for a, n in parts)
+    if at_zero < delta * (1 - 1e-9):  # total variations add up
+        return 0.0
+    composition = Composition(parts)
+    bound, tilt = renyi_epsilon(composition, delta)
+    try:
+        curve = lambda e: contour_delta(composition, e)  # noqa: E731
+        return solve(curve, delta, bound) if curve(0.0) > delta else 0.0
+    except SlowDecay:
+        fine = useful(zip(make(tail, 8.0), counts, strict=True))
+        gentle = composition.line(0.0)
+        at_zero = Grid(fine, gentle, 2**16, window(composition, gentle)).delta(0.0)
+        curve = Grid(fine, tilt, 2**16, window(composition, tilt)).delta
+        return solve(curve, delta, bound) if at_zero > delta else 0.0
