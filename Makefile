@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check -q
 export NUMBA_NUM_THREADS ?= 2
 
-.PHONY: check test bench-accounting clean
+.PHONY: check test bench-accounting bench-noise bench-mean clean
 
 $(VENV)/dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -27,6 +27,12 @@ test: $(VENV)/dev
 
 bench-accounting: $(VENV)/bench
 	$(BIN)/python benchmarks/accounting.py
+
+bench-noise: $(VENV)/dev
+	$(BIN)/python benchmarks/noise.py
+
+bench-mean: $(VENV)/dev
+	$(BIN)/python benchmarks/mean.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Fair timing of several tools in one process, and plain tables.
+"""Fair timing of several tools in one process, plain tables, and targets.
 
 A time is CPU milliseconds of one call: the median over rounds in which all tools take turns, after a warm-up
 round that is dropped. A call that takes more than three seconds is made once.
@@ -11,12 +11,12 @@ import signal
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-ONCE = 3.0  # seconds
+ONCE, PATIENCE = 3.0, 60.0  # seconds: slower calls are not repeated, and are stopped
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def at_most(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def once(call: Callable[[int], object], turn: int = 0, limit: float = 60.0) -> Result:
+def once(call: Callable[[int], object], turn: int = 0, limit: float = PATIENCE) -> Result:
     start = time.process_time()
     try:
         with warnings.catch_warnings(), at_most(limit):
@@ -60,13 +60,17 @@ def once(call: Callable[[int], object], turn: int = 0, limit: float = 60.0) -> R
     return Result(value, 1e3 * (time.process_time() - start))
 
 
-def in_turns(calls: Sequence[Callable[[int], object]], rounds: int, limit: float) -> list[Result]:
-    """One result per call. Every call is told its turn, so that it may dodge caches."""
-    seen = [[once(call, 0, limit)] for call in calls]
+def in_turns(calls: Sequence[Callable[[int], object]], rounds: int, limit: float = PATIENCE) -> list[Result]:
+    """One result per call. Every call is told its turn, so that it may dodge caches.
+
+    ``limit`` holds for all calls but the first: ours.
+    """
+    limits = [PATIENCE] + [limit] * (len(calls) - 1)
+    seen = [[once(call, 0, most)] for call, most in zip(calls, limits, strict=True)]
     for turn in range(1, rounds + 1):
-        for call, results in zip(calls, seen, strict=True):
-            if not results[0].note and results[0].ms < 1e3 * ONCE:
-                results.append(once(call, turn, limit))
+        for call, runs, most in zip(calls, seen, limits, strict=True):
+            if not runs[0].note and runs[0].ms < 1e3 * ONCE:
+                runs.append(once(call, turn, most))
     return [replace(runs[-1], ms=statistics.median(run.ms for run in runs[1:] or runs)) for runs in seen]
 
 
@@ -97,3 +101,28 @@ def milliseconds(result: Result) -> str:
     if result.stopped:
         return result.note
     return "-" if result.value is None else short(result.ms)
+
+
+class Targets:
+    """Which wishes came true."""
+
+    def __init__(self) -> None:
+        self.rows: list[list[str]] = []
+
+    def limit(self, what: str, limit: float, values: dict[str, float], at_least: bool = False) -> None:
+        """The worst of ``values`` must be at most ``limit``, or at least that."""
+        if values:
+            worst = (min if at_least else max)(values, key=lambda name: values[name])
+            reached = values[worst] >= limit if at_least else values[worst] <= limit
+            wish = f"{'>=' if at_least else '<='} {limit:g}"
+            self.rows.append([what, wish, f"{values[worst]:.3g}", worst, "ok" if reached else "MISSED"])
+
+    def none(self, what: str, names: Iterable[str]) -> None:
+        """There must be none of these."""
+        found = list(names)
+        text = "; ".join(found)
+        shown = text if len(text) <= 40 else text[:37] + "..."
+        self.rows.append([what, "none", str(len(found)), shown, "MISSED" if found else "ok"])
+
+    def print(self) -> None:
+        table("Targets", ("target", "wanted", "measured", "worst at", ""), self.rows)

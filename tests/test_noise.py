@@ -112,7 +112,7 @@ def test_default_randomness_is_fresh_every_time():
 @pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (2, 3, 5)])
 def test_kind_type_and_shape_are_kept(dtype, shape):
     value = ones(dtype, shape)
-    noisy = add_noise(BoundedSum(value, clip_norm=1.0), Gaussian(1.0))
+    noisy = add_noise(BoundedSum(value, clip_norm=1.0), Gaussian(1.0), seeded())
     assert type(noisy) is type(value)
     assert noisy.dtype == dtype
     assert tuple(noisy.shape) == shape
@@ -151,7 +151,7 @@ def test_tensors_that_require_gradients():
     value = torch.nn.Parameter(torch.ones(50))
     noisy = add_noise(BoundedSum(value, clip_norm=1.0), Gaussian(1.0))
     assert not noisy.requires_grad
-    add_noise(BoundedSum(value.detach(), clip_norm=1.0), Gaussian(1.0), out=value)
+    add_noise(BoundedSum(value.detach(), clip_norm=1.0), Gaussian(1.0), seeded(), out=value)
     assert not torch.any(value == 1)
 
 

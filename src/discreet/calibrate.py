@@ -9,8 +9,9 @@ best by measurement.
 >>> noise = calibrate(lambda z: PoissonSampled(0.01, Gaussian(z)) * 10_000, budget)
 >>> round(noise, 1)
 3.8
->>> calibrate(lambda steps: PoissonSampled(0.01, Gaussian(4.0)) * steps, budget, parameter="steps")
-11037
+>>> steps = calibrate(lambda steps: PoissonSampled(0.01, Gaussian(4.0)) * steps, budget, parameter="steps")
+>>> round(steps, -2)
+11000
 """
 
 from __future__ import annotations

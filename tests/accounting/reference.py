@@ -111,6 +111,171 @@ def randomised_response(epsilon):
     return Atoms(np.array([-epsilon, epsilon]), np.array([1 - truth, truth]))
 
 
+# ---- one step: closed forms of H(e^epsilon) = sup over A of P(A) - e^epsilon Q(A), and of P(loss > epsilon) ----
+
+
+def _exp_times(exponent, factor):
+    """e^exponent * factor, also where the exponential alone would overflow."""
+    with np.errstate(divide="ignore"):
+        return np.exp(exponent + np.log(factor))
+
+
+class GaussianCurve:
+    """N(mu, 1) against N(0, 1)."""
+
+    def __init__(self, mu):
+        self.mu = mu
+
+    def tails(self, loss):
+        """P and Q above a loss."""
+        return ndtr(self.mu / 2 - loss / self.mu), ndtr(-self.mu / 2 - loss / self.mu)
+
+    def lower(self, loss):
+        """P and Q below a loss."""
+        return ndtr(loss / self.mu - self.mu / 2), ndtr(loss / self.mu + self.mu / 2)
+
+
+class LaplaceCurve:
+    """Laplace noise of scale 1, shifted by ``width``; atoms at both ends belong to the upper side of a loss below."""
+
+    def __init__(self, width):
+        self.width = width
+
+    def tails(self, loss):
+        p, q = self.lower(-loss)[::-1]
+        return p, q
+
+    def lower(self, loss):
+        """P and Q at losses < loss."""
+        w = self.width
+        inner = np.clip(loss, -w, w)
+        p = np.where(loss > w, 1.0, np.where(loss <= -w, 0.0, 0.5 * np.exp((inner - w) / 2)))
+        q = np.where(loss > w, 1.0, np.where(loss <= -w, 0.0, 1 - 0.5 * np.exp(-(inner + w) / 2)))
+        return p, q
+
+
+class SampledCurve:
+    """((1 - rate) Q + rate P, Q)."""
+
+    def __init__(self, base, rate):
+        self.base, self.rate = base, rate
+
+    def base_loss(self, loss):
+        with np.errstate(divide="ignore", over="ignore"):
+            near = np.log1p(np.maximum(np.expm1(np.minimum(loss, 30.0)) / self.rate, -1.0))
+            far = loss - np.log(self.rate) + np.log1p(-(1 - self.rate) * np.exp(-np.maximum(loss, 0.0)))
+        return np.where(loss > 30.0, far, near)
+
+    def _mixed(self, p, q):
+        return (1 - self.rate) * q + self.rate * p, q
+
+    def tails(self, loss):
+        return self._mixed(*self.base.tails(self.base_loss(loss)))
+
+    def lower(self, loss):
+        return self._mixed(*self.base.lower(self.base_loss(loss)))
+
+
+class ReversedCurve:
+    """(Q, P)."""
+
+    def __init__(self, of):
+        self.of = of
+
+    def tails(self, loss):
+        return self.of.lower(-loss)[::-1]
+
+    def lower(self, loss):
+        return self.of.tails(-loss)[::-1]
+
+
+class MixtureCurve:
+    """sum_j p_j N(j) against sum_j q_j N(-j): the threshold is found by bisection; H is stationary there."""
+
+    def __init__(self, noise, rate, leaving, joining):
+        self.noise = noise
+        self.p = np.arange(leaving + 1.0), binom.pmf(np.arange(leaving + 1), leaving, rate)
+        self.q = -np.arange(joining + 1.0), binom.pmf(np.arange(joining + 1), joining, rate)
+
+    def threshold(self, loss):
+        low = np.full(np.shape(loss), -1e4 * self.noise)
+        high = -low
+        for _ in range(120):
+            x = (low + high) / 2
+            value = log_mixture_ratio(x, self.noise, *self.p) - log_mixture_ratio(x, self.noise, *self.q)
+            low, high = np.where(value <= loss, x, low), np.where(value <= loss, high, x)
+        return high
+
+    def _sides(self, loss, sign):
+        x = self.threshold(loss)
+        return tuple(
+            sum(w * ndtr(sign * (x - s) / self.noise) for s, w in zip(*side, strict=True))
+            for side in (self.p, self.q)
+        )
+
+    def tails(self, loss):
+        return self._sides(loss, -1.0)
+
+    def lower(self, loss):
+        return self._sides(loss, +1.0)
+
+
+class FixedSizeCurve:
+    """h(a) = rate H_{1 + (a-1)/rate}(N(2), N(0)) for a >= 1, and its mirror image 1 - a + a h(1/a) below."""
+
+    def __init__(self, noise, rate):
+        self.sampled = SampledCurve(GaussianCurve(2 / noise), rate)
+
+    def delta(self, loss):
+        above = hockey_stick(self.sampled, np.abs(loss))
+        return np.where(loss >= 0, above, -np.expm1(np.minimum(loss, 0.0)) + np.exp(np.minimum(loss, 0.0)) * above)
+
+    def tails(self, loss):
+        p, _ = self.sampled.tails(np.maximum(loss, 0.0))
+        _, q = self.sampled.tails(np.maximum(-loss, 0.0))  # P below a loss is Q of the mirror image
+        return np.where(loss >= 0, p, 1 - q), None
+
+
+class DiscreteCurve:
+    def __init__(self, losses, p, q, p_infinite=0.0):
+        self.losses, self.p, self.q, self.p_infinite = losses, p, q, p_infinite
+
+    def delta(self, loss):
+        a = np.exp(np.asarray(loss))[..., None]
+        return np.maximum(self.p - a * self.q, 0.0).sum(axis=-1) + self.p_infinite
+
+    def tails(self, loss):
+        return (self.p * (self.losses > np.asarray(loss)[..., None])).sum(axis=-1) + self.p_infinite, None
+
+
+def hockey_stick(curve, loss):
+    """H at e^loss, each side of 0 from the tails that do not cancel."""
+    loss = np.asarray(loss, dtype=np.float64)
+    if hasattr(curve, "delta"):
+        return curve.delta(loss)
+    p, q = curve.tails(np.maximum(loss, 0.0))
+    above = p - _exp_times(np.maximum(loss, 0.0), q)
+    p, q = curve.lower(np.minimum(loss, 0.0))
+    below = -np.expm1(np.minimum(loss, 0.0)) + np.exp(np.minimum(loss, 0.0)) * q - p
+    return np.maximum(np.where(loss > 0, above, below), 0.0)
+
+
+def tail_mass(curve, loss):
+    """P(loss > this)."""
+    return curve.tails(np.asarray(loss, dtype=np.float64))[0]
+
+
+def nested(curve, atoms, steps, epsilon):
+    """delta of two or three releases: the closed form of one, averaged over the atoms of the others."""
+    losses, masses = atoms
+    if steps == 3:
+        losses = np.add.outer(losses, losses).ravel()
+        masses = np.multiply.outer(masses, masses).ravel()
+        kept = masses > 1e-40
+        losses, masses = losses[kept], masses[kept]
+    return float((masses * hockey_stick(curve, epsilon - losses)).sum())
+
+
 # ---- composition by a contour integral ----
 
 
@@ -151,7 +316,7 @@ class Composition:
         return float(np.exp(minimize_scalar(log_integrand, bounds=(-8.0, 12.0), method="bounded").x))
 
 
-def contour_delta(composition, epsilon, digits=12.0, most=1_000_000):
+def contour_delta(composition, epsilon, digits=12.0, most=500_000):
     """delta(epsilon) of many releases. Raises SlowDecay where the integrand decays too slowly."""
     c = composition.line(epsilon)
     here = float(composition.log_moment(np.array([c]))[0])

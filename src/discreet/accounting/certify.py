@@ -7,7 +7,8 @@ The search is heuristic, the answer is not: every number returned was checked ag
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from discreet.accounting.steering import Aim, Scout
 from discreet.guarantee import Bounds
 
 CUT = 1e-6  # share of delta that cut tails and wrapped windows may cost, each
-LARGEST = 2**22  # grid points; beyond that a coarser grid, and wider bounds, must do
+LARGEST = 2**21  # grid points; beyond that a coarser grid, and wider bounds, must do
 MANY = 200_000  # releases from which a second, coarser grid pays
 CORE = 0.2  # P-mass of a cell from which the grid is shifted onto its loss
 SMALLEST_EPSILON = 1e-4  # below this the tolerance is absolute
@@ -67,27 +68,22 @@ class Composed:
 
     def epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
         """Bounds on epsilon at ``delta``; ``tolerance`` is relative to the upper one."""
-        scout, aim = self._at_delta(float(np.log(delta)))
-
-        def measure(lattice: Lattice) -> tuple[Bounds, float]:
-            top = lattice.end + 700.0 / max(aim.tilt, 1e-3)
-            upper = proved_epsilon(lattice.delta_upper, delta, aim.epsilon, top)
-            lower = refuted_epsilon(lattice.delta_lower, delta, aim.epsilon, min(top, upper))
-            gap = (upper - lower) / max(upper, SMALLEST_EPSILON) if upper < np.inf else np.inf
-            return Bounds(lower, upper), gap
-
-        return self._refined(scout, aim, tolerance * max(aim.epsilon, SMALLEST_EPSILON), tolerance, measure)
+        log_delta = float(np.log(delta))
+        scout, aim = self._at_delta(log_delta)
+        best = Bounds(0.0, np.inf)
+        for _ in range(3):
+            found = self._refined(scout, aim, tolerance, _EpsilonAt(delta, aim))
+            best = Bounds(max(best.lower, found.lower), min(best.upper, found.upper))
+            missed = abs(found.upper - aim.epsilon) > 0.02 * found.upper
+            if best.upper - best.lower <= tolerance * max(best.upper, SMALLEST_EPSILON) or not missed:
+                break
+            aim = replace(scout.aim_at_epsilon(min(best.upper, 1e12)), log_delta=log_delta)
+        return best
 
     def delta_bounds(self, epsilon: float, tolerance: float) -> Bounds:
         """Bounds on delta at ``epsilon``; ``tolerance`` is relative to the upper one."""
         scout, aim = self._at_epsilon(epsilon)
-
-        def measure(lattice: Lattice) -> tuple[Bounds, float]:
-            bounds = Bounds(lattice.delta_lower(epsilon)[0], max(lattice.delta_upper(epsilon)[0], 1e-300))
-            return bounds, bounds.gap
-
-        spread = np.sqrt(max(scout.moments(aim.tilt).variance, 1e-300))
-        return self._refined(scout, aim, tolerance / max(aim.tilt, 1.0 / spread), tolerance, measure)
+        return self._refined(scout, aim, tolerance, _DeltaAt(epsilon))
 
     def untilted(self, tolerance: float) -> Lattice:
         """A lattice for the bulk of the law: trade-offs at false-alarm rates that are not tiny."""
@@ -96,27 +92,62 @@ class Composed:
         aim = Aim(0.0, max(moments.mean, 0.0), float(np.log(1e-9)))
         return build(self.laws, scout, aim, _step(tolerance * np.sqrt(moments.variance), self.steps, 0.0))[0]
 
-    def _refined(
-        self,
-        scout: Scout,
-        aim: Aim,
-        width: float,
-        tolerance: float,
-        measure: Callable[[Lattice], tuple[Bounds, float]],
-    ) -> Bounds:
-        """Finer grids until the bounds are close enough, or the largest grid is reached."""
+    def _refined(self, scout: Scout, aim: Aim, tolerance: float, answer: Answer) -> Bounds:
+        """Finer grids until the answer is close enough, or finer ones stop helping."""
         spread = float(np.sqrt(max(scout.moments(aim.tilt).variance, 1e-300)))
+        width = tolerance * answer.scale(aim, spread)
         step = min(scout.suited(_step(width, self.steps, aim.tilt)), 0.1 * spread)
         best, last_gap = Bounds(0.0, np.inf), np.inf
         for attempt in range(6):
             lattice, limit = build(self.laws, scout, aim, step)
-            bounds, gap = measure(lattice)
+            bounds, gap = answer.measure(lattice)
             best = Bounds(max(best.lower, bounds.lower), min(best.upper, bounds.upper))
-            if gap <= tolerance or limit >= step or (attempt > 1 and gap > 0.7 * last_gap):
+            if gap <= tolerance or limit >= step or (attempt > 0 and gap > 0.7 * last_gap):
                 break
             last_gap = gap
             step *= max(0.2, 0.85 * np.sqrt(tolerance / gap)) if np.isfinite(gap) else 0.2
         return best
+
+
+class Answer(Protocol):
+    """What is asked of a lattice."""
+
+    def scale(self, aim: Aim, spread: float) -> float:
+        """How far apart in epsilon the two laws may be, per unit of tolerance."""
+        ...
+
+    def measure(self, lattice: Lattice) -> tuple[Bounds, float]:
+        """Proved bounds, and their relative gap."""
+        ...
+
+
+@dataclass(frozen=True)
+class _EpsilonAt:
+    delta: float
+    aim: Aim
+
+    def scale(self, aim: Aim, spread: float) -> float:
+        return max(aim.epsilon, SMALLEST_EPSILON)
+
+    def measure(self, lattice: Lattice) -> tuple[Bounds, float]:
+        top = lattice.end + 700.0 / max(lattice.tilt, 1e-3)
+        upper = proved_epsilon(lattice.delta_upper, self.delta, self.aim.epsilon, top)
+        lower = refuted_epsilon(lattice.delta_lower, self.delta, self.aim.epsilon, min(top, upper))
+        gap = (upper - lower) / max(upper, SMALLEST_EPSILON) if upper < np.inf else np.inf
+        return Bounds(lower, upper), gap
+
+
+@dataclass(frozen=True)
+class _DeltaAt:
+    epsilon: float
+
+    def scale(self, aim: Aim, spread: float) -> float:
+        return 1.0 / max(aim.tilt, 1.0 / spread)
+
+    def measure(self, lattice: Lattice) -> tuple[Bounds, float]:
+        lower, upper = lattice.delta_lower(self.epsilon)[0], lattice.delta_upper(self.epsilon)[0]
+        bounds = Bounds(lower, max(upper, 1e-300))
+        return bounds, bounds.gap
 
 
 def _step(width: float, steps: int, tilt: float) -> float:
@@ -132,7 +163,7 @@ def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lat
     log_mass = float(np.clip(log_mass, -34.0, -12.0)) - 1.0
     window, slopes = scout.chernoff(aim.tilt, log_mass)
     width = window[1] - window[0]
-    two_levels = scout.steps >= MANY and width / step > 2**16 and width < 200.0
+    two_levels = scout.steps >= MANY and width / step > 2**16
     block = round(np.sqrt(scout.steps)) if two_levels else 1
     factor = int(np.sqrt(block)) | 1
     step = step / np.sqrt(2) if two_levels else step
@@ -144,11 +175,14 @@ def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lat
     longest = max([width / factor, *(high - low for low, high in ranges)])
     limit = longest / LARGEST
     step = max(step, limit)
+    widest = factor // 4 if two_levels else 256  # a coarser grid must not see the gaps
     parts = []
     for law, (low, high), (losses, log_p, _) in zip(laws, ranges, scout.parts, strict=True):
         offset = _offset(law.upper, float(losses[np.argmax(log_p)]), step, low, high)
         first, last = int(np.floor((low - offset) / step - 1e-6)), int(np.ceil((high - offset) / step + 1e-6))
-        vertices = _graded(first, max(last, first + 2), (losses - offset) / step, log_p + aim.tilt * losses)
+        vertices = _graded(
+            first, max(last, first + 2), (losses - offset) / step, log_p + aim.tilt * losses, widest
+        )
         parts.append(
             (discretise(law.upper, law.lower, aim.tilt, step, offset, vertices, log_tail), law.count)
         )
@@ -157,7 +191,7 @@ def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lat
     return compose(parts, window, mass_outside(parts, window, slopes)), limit
 
 
-def _graded(first: int, last: int, places: Array, log_weights: Array) -> NDArray[np.int64]:
+def _graded(first: int, last: int, places: Array, log_weights: Array, widest: int) -> NDArray[np.int64]:
     """Grid points from ``first`` to ``last``: all of them in the bulk, ever fewer in the tails.
 
     Cells may be m times wider where less than 0.005 / m^2 of the tilted law lies beyond; together they add a
@@ -166,24 +200,23 @@ def _graded(first: int, last: int, places: Array, log_weights: Array) -> NDArray
     if last - first < 4096:
         return np.arange(first, last + 1)
     weights = np.exp(log_weights - log_weights.max())
-    total = float(weights.sum())
-    below = np.cumsum(weights) / total
-    above = np.cumsum(weights[::-1])[::-1] / total
-    pieces, low, high = [], last, first
-    for width in 2 ** np.arange(9):
-        share = 0.005 / width**2 if width < 256 else -1.0
-        left = first if share < 0 else int(np.clip(np.floor(places[np.argmax(below > share)]), first, low))
-        right = (
-            last
-            if share < 0
-            else int(np.clip(np.ceil(places[len(above) - 1 - np.argmax(above[::-1] > share)]), high, last))
+    weights /= weights.sum()
+    below, above = np.cumsum(weights), np.cumsum(weights[::-1])
+    pieces, low, high, width = [], last, first, 1
+    while True:
+        share = 0.005 / width**2
+        left = int(np.clip(np.floor(places[np.argmax(below > share)]), first, low))
+        right = int(np.clip(np.ceil(places[::-1][np.argmax(above > share)]), high, last))
+        if 2 * width > widest:
+            left, right = first, last
+        pieces += (
+            [np.arange(low, left, -width), np.arange(high, right, width)]
+            if width > 1
+            else [np.arange(left, right + 1)]
         )
-        if width == 1:
-            pieces.append(np.arange(left, right + 1))
-        else:
-            pieces += [np.arange(low, left, -width), np.arange(high, right, width)]
-        low, high = left, right
-    return np.unique(np.concatenate([*pieces, [first, last]]))
+        if 2 * width > widest:
+            return np.unique(np.concatenate([*pieces, [first, last]]))
+        low, high, width = left, right, 2 * width
 
 
 def _in_blocks(

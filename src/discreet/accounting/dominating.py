@@ -180,8 +180,8 @@ def _allocated(event: RandomlyAllocated, count: int, relation: Relation) -> LawO
 def _allocation_pairs(
     noise: float, steps: int, tail: float, tolerance: float
 ) -> dict[Direction, tuple[DiscretePair, DiscretePair]]:
-    # The two laws differ by about resolution^2; that takes a fifth of the tolerance.
-    resolution = float(np.clip(np.sqrt(tolerance / 5), 1e-3, 1 / 16))
+    # The two laws differ relatively by about 0.05 log2(steps) resolution^2: some 15 % of the tolerance.
+    resolution = float(np.clip(np.sqrt(3 * tolerance / np.log2(2 * steps)), 1e-3, 1 / 16))
     law = allocation_law(noise, steps, tail=tail, resolution=resolution)
     return {
         "remove": (_discrete(law.remove.upper), _discrete(law.remove.lower)),

@@ -34,7 +34,7 @@ ULP = 2.3e-16
 PESSIMISTIC, OPTIMISTIC = 0, 1
 TINY = 1e-300
 OMITTED = 3e-20  # e^-45
-MOST_PASSES = 100
+MOST_CORNERS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,28 +177,34 @@ def _tangents(pair: Pair, losses: Array, accuracy: float) -> Array:
     """Masses at ``losses`` of a curve below the exact one: tangents half-way between neighbouring losses."""
     middle = (losses[1:] + losses[:-1]) / 2
     cells = pair.cells(np.concatenate([[2 * losses[0] - middle[0]], middle, [2 * losses[-1] - middle[-1]]]))
-    return _lower_curve(cells.p, cells.q, losses, accuracy)
+    # An underflow of q would make the curve too high.
+    scaled_q = _exp_times(losses, np.where(cells.p > 0, cells.q + TINY, cells.q))
+    return _lower_curve(cells.p, scaled_q, losses, accuracy)
 
 
-def _lower_curve(p: Array, q: Array, losses: Array, accuracy: float) -> Array:
+def _lower_curve(p: Array, scaled_q: Array, losses: Array, accuracy: float) -> Array:
     """The law of the piecewise linear curve through the smaller of the two tangents at every loss.
 
-    ``p`` and ``q`` are the masses around each loss. By excess = p - e^loss q the tangent on the left of a loss
-    lies above the one on its right. At the ends, cells are merged until the first straight piece is a tangent
-    itself (excess < 0) and the last one comes down to zero exactly at a loss (excess >= 0).
+    ``p`` is the P-mass around each loss and ``scaled_q`` the Q-mass there times e^loss. By excess = p - scaled_q
+    the tangent on the left of a loss lies above the one on its right. At the ends, cells are merged until the
+    first straight piece is a tangent itself (excess < 0) and the last one comes down to zero exactly at a loss
+    (excess >= 0).
     """
     law = np.zeros(len(p))
-    q = np.where(p > 0, q + TINY, q)  # an underflow of q would make the curve too high
-    excess = p - _exp_times(losses, q)
-    left_p, left_excess = _merged(p, q, losses)
-    right_p, right_excess = (part[::-1] for part in _merged(p[::-1], q[::-1], losses[::-1]))
+    excess = p - scaled_q
+    left_p, left_excess = _merged(p, scaled_q, losses)
+    right_p, right_excess = (part[::-1] for part in _merged(p[::-1], scaled_q[::-1], losses[::-1]))
     bend_after = np.maximum(excess[1:], 0.0) + left_excess[:-1]
-    convex = left_p[:-1] - left_excess[:-1] >= bend_after / np.expm1(np.diff(losses))
+    with np.errstate(over="ignore", invalid="ignore"):
+        convex = left_p[:-1] - left_excess[:-1] >= bend_after / np.expm1(np.diff(losses))
     starts = np.nonzero((left_excess[:-1] < 0) & convex)[0]
-    ends = np.nonzero((right_excess[1:] >= 0) & (right_excess[:-1] >= 0))[0]
-    if len(starts) == 0 or len(ends) == 0 or starts[0] > ends[-1]:
+    if len(starts) == 0:
         return law
-    first, last = int(starts[0]), int(ends[-1]) + 1
+    first = int(starts[0])
+    beyond = np.nonzero(right_excess[first + 1 :] < 0)[0]
+    last = first + int(beyond[0]) if len(beyond) else len(p) - 1
+    if last == first:
+        return law
     inside = slice(first, last + 1)
     p, excess, losses = p[inside].copy(), excess[inside], losses[inside]
     p[0], excess[0] = left_p[first], left_excess[first]
@@ -212,10 +218,12 @@ def _lower_curve(p: Array, q: Array, losses: Array, accuracy: float) -> Array:
     return law
 
 
-def _merged(p: Array, q: Array, losses: Array) -> tuple[Array, Array]:
+def _merged(p: Array, scaled_q: Array, losses: Array) -> tuple[Array, Array]:
     """P-mass and excess of all cells up to each loss, taken as one cell."""
     total = np.cumsum(p)
-    return total, total - _exp_times(losses, np.cumsum(q))
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        merged_q = np.exp(losses + np.logaddexp.accumulate(np.log(scaled_q) - losses))
+    return total, total - merged_q
 
 
 def _exp_times(exponent: Array, factor: Array) -> Array:
@@ -224,33 +232,32 @@ def _exp_times(exponent: Array, factor: Array) -> Array:
 
 
 def _convex(law: Array, losses: Array, rounding: float) -> Array:
-    """Remove the concave corners (negative masses) of a curve: its lower convex hull, which is lower still."""
-    result = np.zeros(len(law))
-    kept = np.arange(len(law))
-    law = law.copy()
-    for _ in range(MOST_PASSES):
-        if not np.any(law[:-1] < 0):
-            break
-        concave = law < 0
-        concave[-1] = False
-        run = np.arange(len(law)) - np.maximum.accumulate(np.where(concave, -1, np.arange(len(law))))
-        drop = np.nonzero(concave & (run % 2 == 1))[0]  # never two neighbours at once
-        inner = drop[drop > 0]
-        here, before, after = (losses[kept[inner + shift]] for shift in (0, -1, 1))
-        share = np.expm1(before - here) / np.expm1(before - after)
-        law[inner - 1] += law[inner] * (1 - share)
-        law[inner + 1] += law[inner] * share
-        if drop[0] == 0:  # keep the slope before the first corner
-            law[1] += law[0] * np.exp(losses[kept[1]] - losses[kept[0]])
-        keep = np.ones(len(law), dtype=bool)
-        keep[drop] = False
-        law, kept = law[keep], kept[keep]
-        if len(law) < 2:
-            return result
-    if np.any(law[:-1] < 0) or law[-1] < -rounding:
-        return result  # no such curve on this grid: the empty law says that delta >= 0
-    result[kept] = np.maximum(law, 0.0)
-    return result
+    """Remove the concave corners (negative masses) of a curve: its lower convex hull, which is lower still.
+
+    A corner is removed by splitting its mass onto the corners beside it. That may make one of those negative in
+    turn; the work is proportional to the number of corners removed, which are few.
+    """
+    law, last = law.copy(), len(law) - 1
+    before: dict[int, int] = {}
+    after: dict[int, int] = {}
+    corners = np.nonzero(law[:-1] < 0)[0].tolist()
+    while corners and len(after) < MOST_CORNERS:
+        here = corners.pop()
+        mass = float(law[here])
+        if mass >= 0:
+            continue
+        left, right = before.get(here, here - 1), after.get(here, here + 1)
+        before[right], after[left], law[here] = left, right, 0.0
+        if left < 0:  # keep the slope before the first corner
+            law[right] += mass * np.exp(losses[right] - losses[here])
+        else:
+            share = np.expm1(losses[left] - losses[here]) / np.expm1(losses[left] - losses[right])
+            law[left] += mass * (1 - share)
+            law[right] += mass * share
+        corners += [corner for corner in (left, right) if 0 <= corner < last and law[corner] < 0]
+    if corners or law[last] < -rounding:
+        return np.zeros(len(law))  # no such curve on this grid: the empty law says that delta >= 0
+    return np.maximum(law, 0.0)
 
 
 def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], alias: float) -> Lattice:
@@ -382,12 +389,12 @@ def _coarse_tangents(masses: Array, fine: float, factor: int, tilt: float, block
     # Untilting the rounding noise far from the bulk would drown it; mass may be dropped from this row.
     total = around.sum(axis=1)
     losses = fine * factor * (np.arange(blocks + 1, dtype=np.float64) - int(np.argmax(total)))
-    bulk = np.nonzero((total > 1e-11 * total.max()) & (np.abs(losses) < 300.0 / max(tilt, 1.0)))[0]
+    bulk = np.nonzero((total > 1e-11 * total.max()) & (tilt * np.abs(losses) < 300.0))[0]
     near = slice(int(bulk[0]), int(bulk[-1]) + 1)
     losses, around = losses[near], around[near]
     untilt = np.exp(-tilt * losses)
     p = _weighted(around, np.exp(-tilt * distance)) * untilt
-    q = _weighted(around, np.exp(-(tilt + 1) * distance)) * untilt * np.exp(-losses)
+    scaled_q = _weighted(around, np.exp(-(tilt + 1) * distance)) * untilt
     row = np.zeros(blocks + 1)
-    row[near] = _lower_curve(p, q, losses, cell_accuracy(0.0)) / untilt
+    row[near] = _lower_curve(p, scaled_q, losses, cell_accuracy(0.0)) / untilt
     return row

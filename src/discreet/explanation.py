@@ -1,0 +1,134 @@
+"""A plan in plain words, for whoever has to sign it.
+
+Written from the stages and the guarantee alone, so it can say nothing about the data.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator
+
+from discreet.guarantee import Guarantee
+from discreet.stage import Stage
+
+ALARMS = 0.01
+"""The false-alarm rate at which the attacker's hit rate is told."""
+
+_DRAWN = {
+    "poisson": "every record joins the batch independently with probability {rate:.4g}, {size} on average",
+    "fixed-size": "a fresh, uniformly random subset of exactly {size} records is drawn",
+    "random-allocation": "every record takes part in one step of each epoch, at a step that it draws for itself; "
+    "a batch holds {size} on average",
+    "full-batch": "all records take part",
+}
+
+_NOT_COVERED = (
+    "who is in a batch, how large batches are, and how long steps take: keep them inside",
+    "losses, accuracies and gradient norms of the private records, and choices made by looking at them: report "
+    "such numbers from public data, or pay for them",
+    "settings tuned on the private data: a search costs extra, see discreet.selection",
+    "preparation that looks at the data (scaling, vocabulary, selection of columns) before this plan",
+    "facts about people that follow from what is true of everybody, with or without their record",
+    "an observer inside the machine that trains",
+)
+
+
+def explanation(stages: tuple[Stage, ...], guarantee: Guarantee, hit_rate: float) -> str:
+    """The text. ``hit_rate`` is the best attacker's, at ``ALARMS`` false alarms."""
+    sections = {
+        "What will happen": [_happens(stage) for stage in stages],
+        "What is promised": [_promise(guarantee), _attack(hit_rate)],
+        "Who is protected": [_protected(guarantee)],
+        "Against whom": [
+            f"Anybody who {guarantee.observer}, the final model included, knows all other records, and has any "
+            "amount of time and computing power."
+        ],
+        "What is not covered": [f"- {item};" for item in _NOT_COVERED[:-1]] + [f"- {_NOT_COVERED[-1]}."],
+        "What the numbers mean": list(_numbers(stages, guarantee)),
+        "Notes": list(_notes(stages, guarantee)),
+    }
+    lines = []
+    for title, paragraphs in sections.items():
+        if paragraphs:
+            lines += [title, *(_wrapped(paragraph) for paragraph in paragraphs), ""]
+    return "\n".join(lines[:-1])
+
+
+def _happens(stage: Stage) -> str:
+    drawn = _DRAWN[stage.sampling].format(rate=stage.rate, size=f"{stage.divisor:,.10g}")
+    steps = "One step" if stage.steps == 1 else f"{stage.steps:,} steps ({stage.epochs:.4g} epochs)"
+    return (
+        f"{stage.name}: {steps}. In a step {drawn}. What one record contributes is cut to length "
+        f"{stage.clip_norm:.4g}; the contributions are added up; Gaussian noise of standard deviation "
+        f"{stage.noise_std_of_sum:.4g} is added to each coordinate of the sum; the result is divided by "
+        f"{stage.divisor:,.10g}, whatever the batch holds."
+    )
+
+
+def _promise(guarantee: Guarantee) -> str:
+    epsilon = guarantee.epsilon.upper
+    factor = f"{math.exp(epsilon):,.3g}" if epsilon < 700 else "an astronomical number of"
+    return (
+        f"({epsilon:.4g}, {guarantee.delta:.3g})-differential privacy: with or without the protected unit, no "
+        f"outcome is more than {factor} times as likely (exp(epsilon)), but for a probability of "
+        f"{guarantee.delta:.3g}. This is proved for all stages together; the true epsilon is between "
+        f"{guarantee.epsilon.lower:.4g} and {epsilon:.4g}."
+    )
+
+
+def _attack(hit_rate: float) -> str:
+    return (
+        f"Somebody who tests whether a record was used, and accepts {ALARMS:.0%} false alarms, finds at most "
+        f"{hit_rate:.2%} of them; guessing finds {ALARMS:.0%}."
+    )
+
+
+def _protected(guarantee: Guarantee) -> str:
+    unit = (
+        "every single record"
+        if guarantee.group_size == 1
+        else f"every group of {guarantee.group_size} records"
+    )
+    if guarantee.neighbours == "add-remove":
+        return f"The owner of {unit}: whether it is in the data at all (add-remove neighbours)."
+    return (
+        f"The owner of {unit}: what it says (replace-one neighbours). How many records there are is public."
+    )
+
+
+def _numbers(stages: tuple[Stage, ...], guarantee: Guarantee) -> Iterator[str]:
+    yield (
+        f"records = {stages[0].records:,}: declared and public. Rate and divisor follow from it, never from a "
+        "count of the data."
+    )
+    for stage in stages:
+        yield (
+            f"{stage.name}: noise_multiplier = {stage.noise_multiplier:.4g} is the noise on the sum in units of "
+            f"the clip norm; on the averaged result it is {stage.noise_std_of_mean:.4g} for each coordinate."
+        )
+    yield f"delta = {guarantee.delta:.3g}: the probability left for anything; 1 / records is {1 / stages[0].records:.3g}."
+
+
+def _notes(stages: tuple[Stage, ...], guarantee: Guarantee) -> Iterator[str]:
+    if guarantee.epsilon.upper > 10:
+        yield "epsilon is above 10: by itself such a promise is weak. Fewer steps or more noise lower it."
+    if guarantee.delta * stages[0].records > 0.1:
+        yield "delta is more than a tenth of 1 / records; a smaller one costs little."
+    if guarantee.group_size == 1:
+        yield "Whoever owns several records is protected less; plan with group_size= to protect them together."
+    for stage in stages:
+        if stage.sampling == "random-allocation" and stage.divisor != stage.batch_size:
+            yield f"{stage.name}: {stage.batch_size} does not divide the records; batches hold {stage.divisor:.6g}."
+        if stage.noise_std_of_mean > stage.clip_norm:
+            yield (
+                f"{stage.name}: the noise on each coordinate exceeds the longest possible average. Larger batches "
+                "help most; see discreet.explore."
+            )
+
+
+def _wrapped(paragraph: str) -> str:
+    hanging = "    " if paragraph.startswith("- ") else "  "
+    return textwrap.fill(
+        paragraph, 100, initial_indent="  ", subsequent_indent=hanging, break_on_hyphens=False
+    )
