@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 from discreet.guarantee import Guarantee
 from discreet.stage import Stage
@@ -16,11 +17,12 @@ ALARMS = 0.01
 """The false-alarm rate at which the attacker's hit rate is told."""
 
 _DRAWN = {
-    "poisson": "every record joins the batch independently with probability {rate:.4g}, {size} on average",
-    "fixed-size": "a fresh, uniformly random subset of exactly {size} records is drawn",
-    "random-allocation": "every record takes part in one step of each epoch, at a step that it draws for itself; "
-    "a batch holds {size} on average",
-    "full-batch": "all records take part",
+    "poisson": "In each step every record joins the batch independently with probability {rate:.4g}, which makes "
+    "{size} on average.",
+    "fixed-size": "In each step a fresh, uniformly random subset of exactly {size} records is the batch.",
+    "random-allocation": "In each epoch every record takes part once, at a step that it draws for itself, which "
+    "makes batches of {size} on average.",
+    "full-batch": "All records take part in each step.",
 }
 
 _NOT_COVERED = (
@@ -56,31 +58,33 @@ def explanation(stages: tuple[Stage, ...], guarantee: Guarantee, hit_rate: float
 
 
 def _happens(stage: Stage) -> str:
-    drawn = _DRAWN[stage.sampling].format(rate=stage.rate, size=f"{stage.divisor:,.10g}")
-    steps = "One step" if stage.steps == 1 else f"{stage.steps:,} steps ({stage.epochs:.4g} epochs)"
+    size = f"{stage.divisor:,.10g}"
+    steps = "one step" if stage.steps == 1 else f"{stage.steps:,} steps ({stage.epochs:.4g} epochs)"
     return (
-        f"{stage.name}: {steps}. In a step {drawn}. What one record contributes is cut to length "
-        f"{stage.clip_norm:.4g}; the contributions are added up; Gaussian noise of standard deviation "
-        f"{stage.noise_std_of_sum:.4g} is added to each coordinate of the sum; the result is divided by "
-        f"{stage.divisor:,.10g}, whatever the batch holds."
+        f"{stage.name}: {steps}. {_DRAWN[stage.sampling].format(rate=stage.rate, size=size)} What one record "
+        f"contributes is cut to length {stage.clip_norm:.4g}; the contributions are added up; Gaussian noise of "
+        f"standard deviation {stage.noise_std_of_sum:.4g} is added to each coordinate of the sum; the result is "
+        f"divided by {size}, whatever the batch holds."
     )
 
 
 def _promise(guarantee: Guarantee) -> str:
-    epsilon = guarantee.epsilon.upper
-    factor = f"{math.exp(epsilon):,.3g}" if epsilon < 700 else "an astronomical number of"
+    unit = "record" if guarantee.group_size == 1 else "group of records"
+    change = "with or without the" if guarantee.neighbours == "add-remove" else "whatever stands in the"
+    lower, upper = guarantee.epsilon
+    epsilon, delta = rounded_up(upper), rounded_up(guarantee.delta)
+    factor = rounded_up(math.exp(upper)) if upper < 100 else "an astronomical number of"
     return (
-        f"({epsilon:.4g}, {guarantee.delta:.3g})-differential privacy: with or without the protected unit, no "
-        f"outcome is more than {factor} times as likely (exp(epsilon)), but for a probability of "
-        f"{guarantee.delta:.3g}. This is proved for all stages together; the true epsilon is between "
-        f"{guarantee.epsilon.lower:.4g} and {epsilon:.4g}."
+        f"({epsilon}, {delta})-differential privacy: {change} protected {unit}, no outcome is more than {factor} "
+        f"times as likely (exp(epsilon)), but for a probability of {delta}. This is proved for all stages together; "
+        f"the true epsilon is between {rounded_down(lower)} and {epsilon}."
     )
 
 
 def _attack(hit_rate: float) -> str:
     return (
         f"Somebody who tests whether a record was used, and accepts {ALARMS:.0%} false alarms, finds at most "
-        f"{hit_rate:.2%} of them; guessing finds {ALARMS:.0%}."
+        f"{rounded_up(100 * hit_rate)}% of them; guessing finds {ALARMS:.0%}."
     )
 
 
@@ -107,7 +111,8 @@ def _numbers(stages: tuple[Stage, ...], guarantee: Guarantee) -> Iterator[str]:
             f"{stage.name}: noise_multiplier = {stage.noise_multiplier:.4g} is the noise on the sum in units of "
             f"the clip norm; on the averaged result it is {stage.noise_std_of_mean:.4g} for each coordinate."
         )
-    yield f"delta = {guarantee.delta:.3g}: the probability left for anything; 1 / records is {1 / stages[0].records:.3g}."
+    share = guarantee.delta * stages[0].records
+    yield f"delta = {rounded_up(guarantee.delta)}: the probability left for anything, {share:.3g} times 1 / records."
 
 
 def _notes(stages: tuple[Stage, ...], guarantee: Guarantee) -> Iterator[str]:
@@ -132,3 +137,13 @@ def _wrapped(paragraph: str) -> str:
     return textwrap.fill(
         paragraph, 100, initial_indent="  ", subsequent_indent=hanging, break_on_hyphens=False
     )
+
+
+def rounded_up(value: float) -> str:
+    """Four digits, rounded up."""
+    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(float(value)))):,.4g}"
+
+
+def rounded_down(value: float) -> str:
+    """Four digits, rounded down."""
+    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))):,.4g}"

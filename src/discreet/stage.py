@@ -1,6 +1,6 @@
 """One stage of a plan: a number of noisy sums of clipped contributions, with every number that they depend on.
 
->>> stage = Stage("descent", "poisson", records=60_000, batch_size=600, steps=1000, clip_norm=1.0, noise_multiplier=2.0)
+>>> stage = Stage("descent", "poisson", 60_000, batch_size=600, steps=1000, clip_norm=1.0, noise_multiplier=2.0)
 >>> stage.rate, stage.divisor, stage.noise_std_of_mean
 (0.01, 600.0, 0.0033333333333333335)
 >>> stage.event

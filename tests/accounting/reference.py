@@ -395,7 +395,8 @@ class Grid:
         theta = excess[0] / self.step
         density = (self.masses[k] * (1 - theta) + self.masses[k - 1] * theta) / self.step
         value += density * self.step**2 * (theta**2 - theta + 1 / 6) / 2
-        return value * np.exp(self.log_scale - self.tilt * epsilon)
+        with np.errstate(over="ignore"):  # far below the epsilon that the tilt is meant for
+            return value * np.exp(self.log_scale - self.tilt * epsilon)
 
 
 # ---- epsilon at a delta ----
@@ -404,8 +405,9 @@ class Grid:
 def solve(curve, delta, bound):
     """The epsilon below ``bound`` at which a decreasing curve takes the value ``delta``."""
     high = low = max(bound, 1e-12)
-    while curve(low) <= delta:
+    while not curve(low) > delta:
         high, low = low, 0.9 * low
+        assert low > 1e-15, "no crossing"
     return float(brentq(lambda e: np.log(max(curve(e), 1e-320) / delta), low, high, rtol=1e-10))
 
 

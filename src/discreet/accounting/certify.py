@@ -96,13 +96,14 @@ class Composed:
         """Finer grids until the answer is close enough, or finer ones stop helping."""
         spread = float(np.sqrt(max(scout.moments(aim.tilt).variance, 1e-300)))
         width = tolerance * answer.scale(aim, spread)
-        step = min(scout.suited(_step(width, self.steps, aim.tilt)), 0.1 * spread)
+        step = scout.suited(_step(width, self.steps, aim.tilt))
+        step = min(step, 0.1 * spread) if aim.tilt == 0 else step
         best, last_gap = Bounds(0.0, np.inf), np.inf
         for attempt in range(6):
             lattice, limit = build(self.laws, scout, aim, step)
             bounds, gap = answer.measure(lattice)
             best = Bounds(max(best.lower, bounds.lower), min(best.upper, bounds.upper))
-            if gap <= tolerance or limit >= step or (attempt > 0 and gap > 0.7 * last_gap):
+            if gap <= tolerance or limit >= step or (attempt > 1 and gap > 0.8 * last_gap):
                 break
             last_gap = gap
             step *= max(0.2, 0.85 * np.sqrt(tolerance / gap)) if np.isfinite(gap) else 0.2
@@ -161,7 +162,7 @@ def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lat
     # The tilted mass that wraps around the window may change delta by the share CUT.
     log_mass = np.log(CUT) + aim.log_delta - (here.value - aim.tilt * aim.epsilon)
     log_mass = float(np.clip(log_mass, -34.0, -12.0)) - 1.0
-    window, slopes = scout.chernoff(aim.tilt, log_mass)
+    window, slopes = scout.chernoff(aim.tilt, log_mass, step)
     width = window[1] - window[0]
     two_levels = scout.steps >= MANY and width / step > 2**16
     block = round(np.sqrt(scout.steps)) if two_levels else 1
@@ -175,6 +176,10 @@ def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lat
     longest = max([width / factor, *(high - low for low, high in ranges)])
     limit = longest / LARGEST
     step = max(step, limit)
+    for law in laws:
+        spacing = law.upper.spacing
+        if spacing is not None and spacing > 4 * step:
+            step = spacing / float(np.ceil(spacing / step))  # both atoms of such a law onto the grid
     widest = factor // 4 if two_levels else 256  # a coarser grid must not see the gaps
     parts = []
     for law, (low, high), (losses, log_p, _) in zip(laws, ranges, scout.parts, strict=True):
@@ -234,7 +239,7 @@ def _in_blocks(
             if length == 0:
                 continue
             alone = Scout.of_pictures([(picture[0], picture[1], length)])
-            window, slopes = alone.chernoff(tilt, log_mass - float(np.log(repeats)))
+            window, slopes = alone.chernoff(tilt, log_mass - float(np.log(repeats)), lattice.step)
             sums = compose([(lattice, length)], window, mass_outside([(lattice, length)], window, slopes))
             coarse.append((coarsen(sums, factor), repeats))
     return coarse
@@ -243,25 +248,21 @@ def _in_blocks(
 def _offset(pair: Pair, mode: float, step: float, low: float, high: float) -> float:
     """Shift of the grid that puts a core narrower than a cell on a grid point.
 
-    The core must not lie beyond that point, as seen from the nearer end of the range: there the optimistic
-    curve starts (or stops), and would leave out the whole core.
+    Seen from the nearer end of the range, the core must not lie beyond that point: there the optimistic curve
+    starts (or stops), and would leave out the whole core.
     """
-    before: tuple[float, float] | None = None
-    move = 0.0
+    move, before = 0.0, (np.nan, np.nan)
     for _ in range(12):
         cells = pair.cells(np.array([mode - step / 2, mode + step / 2]))
         if cells.p[0] < CORE or cells.q[0] <= 0:
-            return mode
-        move = float(np.log(cells.p[0] / cells.q[0])) - mode
-        if abs(move) < 1e-10 * step:
             break
-        slope = (move - before[1]) / (mode - before[0]) if before and mode != before[0] else 0.0
+        move = float(np.log(cells.p[0] / cells.q[0])) - mode
+        if abs(move) < 1e-15:
+            break
+        slope = (move - before[1]) / (mode - before[0]) if mode != before[0] else 0.0
         before = (mode, move)
-        mode += (
-            float(np.clip(-move / slope, -step, step)) if slope < 0 else move
-        )  # secant, once there are two
-    nudge = 1e-13 + 1e-3 * abs(move)
-    return mode + nudge if mode - low < high - mode else mode - nudge
+        mode += float(np.clip(-move / slope, -step, step)) if slope < 0 else move  # secant from the second on
+    return mode + 2 * abs(move) if mode - low < high - mode else mode - 2 * abs(move)
 
 
 Bound = Callable[[float], tuple[float, float]]

@@ -97,7 +97,7 @@ class PrivacyCurve:
         if not self._parts.laws:
             return gaussian_epsilon(delta, self._parts.mu) if self._parts.mu > 0 else 0.0
         # Removing a record is the worse direction wherever the two were compared.
-        return self._composed("remove", Quality(delta * 1e-5, 1e-3)).estimate_epsilon(delta)
+        return self._composed("remove", Quality(delta * 1e-5, 0.02)).estimate_epsilon(delta)
 
     # ---- delta ----
 

@@ -196,19 +196,20 @@ def _lower_curve(p: Array, scaled_q: Array, losses: Array, accuracy: float) -> A
     right_p, right_excess = (part[::-1] for part in _merged(p[::-1], scaled_q[::-1], losses[::-1]))
     bend_after = np.maximum(excess[1:], 0.0) + left_excess[:-1]
     with np.errstate(over="ignore", invalid="ignore"):
-        convex = left_p[:-1] - left_excess[:-1] >= bend_after / np.expm1(np.diff(losses))
-    starts = np.nonzero((left_excess[:-1] < 0) & convex)[0]
+        flat = left_p[:-1] - left_excess[:-1] + accuracy * left_p[:-1] / np.diff(losses)
+        convex = flat >= bend_after / np.expm1(np.diff(losses))
+    starts = np.nonzero((left_p[:-1] > 0) & (left_excess[:-1] <= accuracy * left_p[:-1]) & convex)[0]
     if len(starts) == 0:
         return law
     first = int(starts[0])
-    beyond = np.nonzero(right_excess[first + 1 :] < 0)[0]
+    beyond = np.nonzero(right_excess[first + 1 :] < -accuracy * right_p[first + 1 :])[0]
     last = first + int(beyond[0]) if len(beyond) else len(p) - 1
     if last == first:
         return law
     inside = slice(first, last + 1)
     p, excess, losses = p[inside].copy(), excess[inside], losses[inside]
-    p[0], excess[0] = left_p[first], left_excess[first]
-    p[-1], excess[-1] = right_p[last], right_excess[last]
+    p[0], excess[0] = left_p[first], min(left_excess[first], 0.0)
+    p[-1], excess[-1] = right_p[last], max(right_excess[last], 0.0)
     gap = np.diff(losses)
     bend = np.maximum(-excess[:-1], 0.0) - np.maximum(excess[1:], 0.0)
     curve = p - excess
@@ -388,6 +389,8 @@ def _coarse_tangents(masses: Array, fine: float, factor: int, tilt: float, block
     distance = fine * (np.arange(factor) - half)
     # Untilting the rounding noise far from the bulk would drown it; mass may be dropped from this row.
     total = around.sum(axis=1)
+    if not np.any(total > 0):
+        return np.zeros(blocks + 1)
     losses = fine * factor * (np.arange(blocks + 1, dtype=np.float64) - int(np.argmax(total)))
     bulk = np.nonzero((total > 1e-11 * total.max()) & (tilt * np.abs(losses) < 300.0))[0]
     near = slice(int(bulk[0]), int(bulk[-1]) + 1)

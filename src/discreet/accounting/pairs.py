@@ -39,6 +39,11 @@ class Cells(NamedTuple):
 class Pair(ABC):
     """The law of a privacy loss under P and under Q."""
 
+    @property
+    def spacing(self) -> float | None:
+        """The distance of the two atoms of the law, if that is what it has: a grid should hold both."""
+        return None
+
     @abstractmethod
     def cells(self, boundaries: Array) -> Cells:
         """Masses between increasing ``boundaries``, each accurate to a few ulps of the nearer tail."""
@@ -109,6 +114,10 @@ class LaplacePair(Pair):
 
     width: float
 
+    @property
+    def spacing(self) -> float:
+        return 2 * self.width
+
     def cells(self, boundaries: Array) -> Cells:
         inner = np.clip(boundaries, -self.width, self.width)
         p_below = np.where(boundaries < -self.width, 0.0, 0.5 * np.exp((inner - self.width) / 2))
@@ -137,6 +146,13 @@ class Sampled(Pair):
 
     base: Pair
     rate: float
+
+    @property
+    def spacing(self) -> float | None:
+        if self.base.spacing is None:
+            return None
+        low, high = self._range(-self.base.spacing / 2, self.base.spacing / 2)
+        return high - low
 
     def _base_loss(self, loss: Array) -> Array:
         far = loss > 40.0
@@ -187,6 +203,10 @@ class Reversed(Pair):
     """(Q, P): the other direction. The loss changes its sign and the laws their places."""
 
     of: Pair
+
+    @property
+    def spacing(self) -> float | None:
+        return self.of.spacing
 
     def cells(self, boundaries: Array) -> Cells:
         # (b, b'] of -L is [-b', -b) of L; stepping one float down turns that into (.., ..] again.
@@ -387,6 +407,10 @@ class DiscretePair(Pair):
     p: Array
     q: Array
     p_infinite: float = 0.0
+
+    @property
+    def spacing(self) -> float | None:
+        return float(self.losses[1] - self.losses[0]) if len(self.losses) == 2 else None
 
     @classmethod
     def randomised_response(cls, epsilon: float) -> DiscretePair:

@@ -144,11 +144,16 @@ class Scout:
             floors.append(float(losses[np.searchsorted(weights, share / self.steps * weights[-1])]))
         return floors
 
-    def chernoff(self, tilt: float, log_mass: float) -> tuple[tuple[float, float], tuple[float, float]]:
-        """A window that should hold all but exp(log_mass) of the tilted law, and the exponents that say so."""
+    def chernoff(
+        self, tilt: float, log_mass: float, step: float
+    ) -> tuple[tuple[float, float], tuple[float, float]]:
+        """A window that should hold all but exp(log_mass) of the tilted law, and the exponents that say so.
+
+        On a grid the law is never narrower than its ``step``, so the exponents stay below its inverse.
+        """
         here = self.moments(tilt)
         scale = np.sqrt(-2 * log_mass / max(here.variance, 1e-300))
-        candidates = scale * np.geomspace(2e-3, 2.0, 12)
+        candidates = np.minimum(scale * np.geomspace(2e-3, 2.0, 12), 3.0 / step)
         ends = []
         for sign in (-1.0, 1.0):
             reach = [
