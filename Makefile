@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check -q
 export NUMBA_NUM_THREADS ?= 2
 
-.PHONY: check test bench-accounting bench-noise bench-mean clean
+.PHONY: demo check test bench-accounting bench-noise bench-mean clean
 
 $(VENV)/dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -15,6 +15,14 @@ $(VENV)/dev: pyproject.toml constraints.txt
 $(VENV)/bench: $(VENV)/dev
 	$(PIP) install -c constraints.txt -e ".[bench]"
 	touch $@
+
+$(VENV)/demo: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c constraints.txt -e ".[demo]"
+	touch $@
+
+demo: $(VENV)/demo
+	$(BIN)/python examples/first_steps.py
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .

@@ -67,12 +67,11 @@ class Row:
         lower, upper = self.ours.value
         return lower * (1 - REFERENCE_ERROR) <= self.case.reference <= upper * (1 + REFERENCE_ERROR)
 
-    def above(self, mine: Result) -> float:
-        """How far our upper bound is above that of dp-accounting; no answer counts as an infinite one."""
+    def above(self, mine: Result) -> dict[str, float]:
+        """How far our upper bound is above that of dp-accounting, where that one is finite."""
         pld = self.peers[0].value or math.inf
-        if pld == math.inf:
-            return -1.0
-        return mine.value.upper / pld - 1 if mine.value else math.inf
+        distance = mine.value.upper / pld - 1 if mine.value else math.inf
+        return {self.case.name: distance} if pld < math.inf else {}
 
     def cells(self) -> list[str]:
         lower = self.ours.value.lower if self.ours.value else 0.0
@@ -87,7 +86,7 @@ class Row:
 
     def notes(self) -> list[str]:
         answers = zip(("ours", *PEERS), (self.ours, *self.peers), strict=True)
-        return [f"  {self.case.name}, {who}: {r.note[:90]}" for who, r in answers if r.note and not r.stopped]
+        return [f"  {self.case.name}, {who}: {r.note}" for who, r in answers if r.note and not r.stopped]
 
 
 class Bench:
@@ -109,8 +108,7 @@ class Bench:
             rows.append(Row(case, mine, tuple(others)))
         heads = ("case", "epsilon", "ours", "gap", "ms", "PLD", "ms", "x", "PRV", "ms", "x", "RDP")
         table(title, heads, [row.cells() for row in rows])
-        for row in rows:
-            print(*(note + "\n" for note in row.notes()), sep="", end="", flush=True)
+        _lines([note for row in rows for note in row.notes()])
         return rows
 
     def epsilon(self) -> None:
@@ -120,7 +118,7 @@ class Bench:
         answered = {row.case.name: row for row in rows if row.ours.value}
         unsound = [name for name, row in answered.items() if not row.sound]
         gaps = {name: row.ours.value.gap for name, row in answered.items()}
-        above = {name: row.above(row.ours) for name, row in answered.items()}
+        above = {k: v for row in rows for k, v in row.above(row.ours).items()}
         times = {name: row.ours.ms for name, row in answered.items()}
         typical = {name: ms for name, ms in times.items() if answered[name].case.typical}
         million = {name: ms for name, ms in times.items() if answered[name].case.steps == 10**6}
@@ -153,12 +151,12 @@ class Bench:
             name, reference = row.case.name, row.case.reference
             (mine,) = in_turns([lambda _, c=row.case: ours(c, FINE)], min(self.rounds, 2))
             gaps[name] = mine.value.gap if mine.value else math.inf
-            above[name] = row.above(mine)
+            above |= row.above(mine)
             numbers = (excess(mine, reference), short(gaps[name]), milliseconds(mine))
             cells.append([name, *numbers, excess(row.peers[0], reference)])
             notes += [f"  {name}: {mine.note}"] if mine.note else []
         table(f"Ours with tolerance {FINE:g}", ("case", "ours", "gap", "ms", "PLD"), cells)
-        print(*notes, sep="\n", flush=True)
+        _lines(notes)
         self.targets.limit("gap, on request", FINE, gaps)
         self.targets.limit("above dp-accounting PLD, on request", FINE, above)
 
@@ -168,7 +166,7 @@ class Bench:
             event = discreet.RandomlyAllocated(row.steps, discreet.Gaussian(noise)) * row.epochs
             return discreet.account(event).epsilon_bounds(row.delta)
 
-        cells, seconds, apart, share = [], {}, [], {}
+        cells, notes, seconds, apart, share = [], [], {}, [], {}
         for row in self.select(ALLOCATIONS):
             (mine,) = in_turns([lambda turn, r=row: call(r, turn)], min(self.rounds, 3))
             lower, upper = bounds = mine.value or discreet.Bounds(0.0, math.inf)
@@ -181,10 +179,13 @@ class Bench:
                 apart.append(row.name)
             numbers = (f"{lower:.6g}", f"{upper:.6g}", short(bounds.gap), milliseconds(mine))
             numbers += (f"{poisson:.5g}", f"{upper / poisson - 1:+.1%}")
-            cells.append([row.name, *numbers, mine.note[:30]])
+            cells.append([row.name, *numbers])
+            notes += [f"  {row.name}: {mine.note}"] if mine.note else []
         title = "Random allocation (t steps per epoch, E epochs), and Poisson sampling; no peer has the first"
-        table(title, ("noise, t, E", "lower", "upper", "gap", "ms", "Poisson", "saved", ""), cells)
-        self.targets.none("random allocation: outside of brackets", apart)
+        table(title, ("noise, t, E", "lower", "upper", "gap", "ms", "Poisson", "saved"), cells)
+        _lines(notes)
+        if cells:
+            self.targets.none("random allocation: outside of brackets", apart)
         self.targets.limit("random allocation: epsilon / Poisson's", 1.0, share)
         self.targets.limit("random allocation, noise >= 0.8, s", 0.5, seconds)
 
@@ -221,7 +222,7 @@ class Bench:
             case = Case(name, sgd(noise, rate, int(steps)), delta, reference=math.nan)
             if 1e-3 <= discreet.account(case.event).estimate_epsilon(delta) <= 1e6:
                 result = once(lambda _, c=case: ours(c))
-                (refused if result.note else answered).append((result.ms, name, result.note[:70]))
+                (refused if result.note else answered).append((result.ms, name, result.note))
         answered.sort()
         middle, late, last = (answered[int(share * (len(answered) - 1))] for share in (0.5, 0.9, 1))
         print(
@@ -230,8 +231,7 @@ class Bench:
         print(
             f"  90 % {late[0]:.0f}, slowest {last[0]:.0f} (noise, rate, steps, delta = {last[1]})", flush=True
         )
-        for _, name, why in refused:
-            print(f"  no answer at {name}: {why}")
+        _lines([f"  no answer at {name}: {why}" for _, name, why in refused])
         self.targets.none("surface: settings without an answer", (name for _, name, _ in refused))
 
     def footprint(self) -> None:
@@ -262,6 +262,10 @@ class Bench:
         self.targets.limit("Figure 2: distance from its values", 1e-6, errors)
 
 
+def _lines(lines: Sequence[str]) -> None:
+    print("".join(line[:118] + "\n" for line in lines), end="", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="stop slow peers early: under a minute")
@@ -272,7 +276,10 @@ def main() -> None:
     print(*(f"{name} {version(name)}" for name in names), f"Python {platform.python_version()}", sep=", ")
     print(f"CPU ms of one call, one thread (OMP_NUM_THREADS=1) of {os.cpu_count()} cores: median of")
     print(f"{bench.rounds} interleaved rounds after a warm-up; calls over {ONCE:g} s: once;", end=" ")
-    print(f"peers stopped after {bench.limit:g} s (extreme cases: a quarter).\nOurs: both bounds, tolerance 1e-3.", end=" ")
+    print(
+        f"peers stopped after {bench.limit:g} s (extreme cases: a quarter).\nOurs: both bounds, tolerance 1e-3.",
+        end=" ",
+    )
     print("Peers: upper bound, their defaults; UNSOUND if below our lower bound.")
     for tool in (ours, *PEERS.values()):
         once(lambda _, f=tool: f(PUBLIC[0]))  # lazy imports and tables

@@ -176,10 +176,9 @@ def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lat
     longest = max([width / factor, *(high - low for low, high in ranges)])
     limit = longest / LARGEST
     step = max(step, limit)
-    for law in laws:
-        spacing = law.upper.spacing
-        if spacing is not None and spacing > 4 * step:
-            step = spacing / float(np.ceil(spacing / step))  # both atoms of such a law onto the grid
+    for atoms in (law.upper.atoms for law in laws):
+        if atoms and atoms[1] - atoms[0] > 4 * step:
+            step = (atoms[1] - atoms[0]) / float(np.ceil((atoms[1] - atoms[0]) / step))  # both onto the grid
     widest = factor // 4 if two_levels else 256  # a coarser grid must not see the gaps
     parts = []
     for law, (low, high), (losses, log_p, _) in zip(laws, ranges, scout.parts, strict=True):
@@ -251,6 +250,8 @@ def _offset(pair: Pair, mode: float, step: float, low: float, high: float) -> fl
     Seen from the nearer end of the range, the core must not lie beyond that point: there the optimistic curve
     starts (or stops), and would leave out the whole core.
     """
+    if pair.atoms and pair.atoms[1] - pair.atoms[0] > step:
+        return pair.atoms[1]
     move, before = 0.0, (np.nan, np.nan)
     for _ in range(12):
         cells = pair.cells(np.array([mode - step / 2, mode + step / 2]))
@@ -294,14 +295,18 @@ def refuted_epsilon(lower: Bound, delta: float, guess: float, top: float, accura
 
 
 def _crossing(bound: Bound, delta: float, guess: float, top: float, accuracy: float) -> float:
-    """About where the bound crosses ``delta``: Newton's method on its logarithm, kept inside a bracket."""
+    """About where the bound crosses ``delta``: Newton's method on its logarithm, kept inside a bracket.
+
+    Far below the aim of a lattice a lower bound is worthless, so the search never leaps down.
+    """
     low, high = 0.0, top
-    epsilon = guess if low < guess < high else (low + high) / 2
+    epsilon = guess if low < guess < high else high * (1 - 1e-9)
     for _ in range(100):
         value, slope = bound(epsilon)
         low, high = (epsilon, high) if value > delta else (low, epsilon)
         with np.errstate(over="ignore", divide="ignore"):
             following = epsilon + float(np.log(delta / value) / slope) if value > 0 else low
+        following = max(following, 0.7 * epsilon)
         if not low < following < high:
             following = (low + high) / 2
         if abs(following - epsilon) <= accuracy * epsilon:

@@ -185,7 +185,9 @@ class PrivacyCurve:
         return Composed(self._parts.composed(direction, Quality(1e-14, 1e-3))).untilted(1e-3)
 
     def _close_enough(self, bounds: Bounds, name: str, tolerance: float, floor: float) -> Bounds:
-        if bounds.upper < np.inf and bounds.upper - bounds.lower <= tolerance * max(bounds.upper, floor):
+        if bounds.lower == bounds.upper or bounds.upper - bounds.lower <= tolerance * min(
+            max(bounds.upper, floor), 1e300
+        ):
             return bounds
         raise AccuracyNotReached(
             f"{name} is between {bounds.lower:.6g} and {bounds.upper:.6g}, which is wider than the tolerance "

@@ -176,6 +176,13 @@ def _chords(pair: Pair, losses: Array) -> tuple[Array, float]:
 def _tangents(pair: Pair, losses: Array, accuracy: float) -> Array:
     """Masses at ``losses`` of a curve below the exact one: tangents half-way between neighbouring losses."""
     middle = (losses[1:] + losses[:-1]) / 2
+    for atom, side in zip(pair.atoms or (), (1, -1), strict=False):
+        # An atom at the bottom or top of a law is a cell of its own: the tangent touches right beside it.
+        here = int(np.argmin(np.abs(losses - atom)))
+        margin = 1e-9 * float(np.diff(losses).min())
+        beside = here if side > 0 else here - 1
+        if abs(losses[here] - atom) <= margin and 0 <= beside < len(middle):
+            middle[beside] = atom + side * margin
     cells = pair.cells(np.concatenate([[2 * losses[0] - middle[0]], middle, [2 * losses[-1] - middle[-1]]]))
     # An underflow of q would make the curve too high.
     scaled_q = _exp_times(losses, np.where(cells.p > 0, cells.q + TINY, cells.q))
@@ -215,7 +222,7 @@ def _lower_curve(p: Array, scaled_q: Array, losses: Array, accuracy: float) -> A
     curve = p - excess
     curve[:-1] += bend / np.expm1(gap)
     curve[1:] += bend / np.expm1(-gap)
-    law[inside] = _convex(curve, losses, rounding=accuracy * right_p[last] / gap[-1])
+    law[inside] = _convex(curve, losses, rounding=accuracy * right_p[last - 1] / gap[-1])
     return law
 
 

@@ -40,8 +40,8 @@ class Pair(ABC):
     """The law of a privacy loss under P and under Q."""
 
     @property
-    def spacing(self) -> float | None:
-        """The distance of the two atoms of the law, if that is what it has: a grid should hold both."""
+    def atoms(self) -> tuple[float, float] | None:
+        """The two ends of a law that has atoms there: a grid should hold both."""
         return None
 
     @abstractmethod
@@ -115,8 +115,8 @@ class LaplacePair(Pair):
     width: float
 
     @property
-    def spacing(self) -> float:
-        return 2 * self.width
+    def atoms(self) -> tuple[float, float]:
+        return -self.width, self.width
 
     def cells(self, boundaries: Array) -> Cells:
         inner = np.clip(boundaries, -self.width, self.width)
@@ -148,11 +148,8 @@ class Sampled(Pair):
     rate: float
 
     @property
-    def spacing(self) -> float | None:
-        if self.base.spacing is None:
-            return None
-        low, high = self._range(-self.base.spacing / 2, self.base.spacing / 2)
-        return high - low
+    def atoms(self) -> tuple[float, float] | None:
+        return None if self.base.atoms is None else self._range(*self.base.atoms)
 
     def _base_loss(self, loss: Array) -> Array:
         far = loss > 40.0
@@ -205,8 +202,8 @@ class Reversed(Pair):
     of: Pair
 
     @property
-    def spacing(self) -> float | None:
-        return self.of.spacing
+    def atoms(self) -> tuple[float, float] | None:
+        return None if self.of.atoms is None else (-self.of.atoms[1], -self.of.atoms[0])
 
     def cells(self, boundaries: Array) -> Cells:
         # (b, b'] of -L is [-b', -b) of L; stepping one float down turns that into (.., ..] again.
@@ -409,8 +406,8 @@ class DiscretePair(Pair):
     p_infinite: float = 0.0
 
     @property
-    def spacing(self) -> float | None:
-        return float(self.losses[1] - self.losses[0]) if len(self.losses) == 2 else None
+    def atoms(self) -> tuple[float, float] | None:
+        return (float(self.losses[0]), float(self.losses[1])) if len(self.losses) == 2 else None
 
     @classmethod
     def randomised_response(cls, epsilon: float) -> DiscretePair:

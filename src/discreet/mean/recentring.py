@@ -88,7 +88,7 @@ def _rounds(release: Sum) -> tuple[Round, ...]:
     with the dimension, because they have one and the sums have them all.
     """
     gaussian = isinstance(release.noise, Gaussian)
-    number, growth = (8, 1.3) if gaussian else (4, 3.0)
+    number, growth = (10, 1.25) if gaussian else (4, 3.0)
     counting = 0.4 / math.sqrt(release.dimension) if gaussian else 0.3
     weights = growth ** np.arange(number)
     sums = weights / weights.sum() * (1 - counting)
@@ -124,7 +124,7 @@ class Recentring:
                 clipped = self._share_to_clip(step.count)
                 between = (max(noise / 2, RESOLUTION * self.radius), 2 * clip_norm)
                 clip_norm = _distance_of_most(data, center, between, 1 - clipped, step.count)
-                bias = 2 * clipped * average.error
+                bias = clipped * average.error
             noise = step.loudness * clip_norm
             value = center + data.noisy_mean(data.rows, _around(center), clip_norm, step.sum.noise)
             average.include(value, step.sum.noise_error(clip_norm), clip_norm, bias)

@@ -23,7 +23,7 @@ from discreet.randomness import RandomStream, system_stream
 
 Array = NDArray[np.float64]
 
-_BLOCK = 2**18  # numbers that are clipped and added at once
+_BLOCK = 2**15  # numbers that are clipped and added at once
 
 
 class Records:
