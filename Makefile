@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check -q
 export NUMBA_NUM_THREADS ?= 2
 
-.PHONY: demo check test bench-accounting bench-noise bench-mean clean
+.PHONY: demo check test bench-accounting bench-noise bench-mean torture clean
 
 $(VENV)/dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -41,6 +41,9 @@ bench-noise: $(VENV)/dev
 
 bench-mean: $(VENV)/dev
 	$(BIN)/python benchmarks/mean.py
+
+torture: $(VENV)/dev
+	$(BIN)/python benchmarks/torture.py
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

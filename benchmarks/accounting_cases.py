@@ -1,9 +1,10 @@
 """What ``accounting.py`` measures: events, deltas and reference values.
 
-Origin of the references. Full batches, single steps and one Laplace release: closed form. All others: numerical
-inversion of the characteristic function of the privacy loss (a contour integral, independent of our lattice),
-three settings of which agree to 2e-8, and which lies inside a certified bracket; four of them were checked with
-40-digit arithmetic. Random allocation: brackets of an independent lattice that composes the epoch by FFT.
+Origin of the references. Full batches, the single step and one Laplace release: closed form. Composed Laplace
+releases: an independent certified lattice, good to 1e-7 (the sampled one was noted with eight digits). All
+others: numerical inversion of the characteristic function of the privacy loss, a contour integral that shares
+nothing with our lattice and whose three settings agree to 2e-8. Random allocation: brackets of an independent
+lattice that composes the epoch by FFT. Calibration: root of the contour integral.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ def released_statistics() -> None:
     share = private_mean(malignant, budget, Interval(0, 1))
     size = private_mean(radius, budget, Interval(5.0, 30.0))
     print(f"{len(radius)} patients; each statistic may cost epsilon {budget.epsilon:g} at delta {DELTA:g}")
-    print(f"  share of malignant tumours   {share.value:6.3f}   (predicted error {share.predicted_error:.3f})")
+    print(
+        f"  share of malignant tumours   {share.value:6.3f}   (predicted error {share.predicted_error:.3f})"
+    )
     print(f"  mean radius of the nuclei    {size.value:6.2f}   (predicted error {size.predicted_error:.2f})")
     both = dp.account(share.event + size.event, neighbours="replace-one")
     print(f"  both together: {both.guarantee(DELTA)}")

@@ -20,6 +20,15 @@ ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
     "sampling": {"errors", "events", "randomness"},
     "mechanisms": {*PROOF, *CHANCE},
     "mean": {*PROOF, *CHANCE, "mechanisms"},
+    "stage": {"errors", "events", "clipping", "sampling", "randomness"},
+    "explanation": {"guarantee", "stage"},
+    "plan": {*PROOF, "sampling", "stage", "explanation"},
+    "recipe": {*PROOF, "sampling", "stage", "plan"},
+    "prices": {*PROOF, "clipping", "stage", "plan"},
+    "explore": {*PROOF, "stage", "explanation", "plan", "recipe", "prices"},
+    "trials": {"errors", "accounting", "randomness"},
+    "selection": {*PROOF, "randomness", "trials"},
+    "ledger": {*PROOF},
 }
 NUMERICS = {"numpy", "scipy"}
 THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
@@ -27,6 +36,7 @@ THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
     "discrete": NUMERICS | {"numba"},
     "clipping": NUMERICS | {"numba"},
     "randomness": NUMERICS | {"cryptography"},
+    "ledger": {"sqlalchemy", "psycopg"},
 }
 
 

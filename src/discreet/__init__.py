@@ -1,5 +1,8 @@
 """Discreet: differentially private learning by gradient descent, and proof of what was given away."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from discreet.accounting.account import account
 from discreet.accounting.curve import PrivacyCurve
 from discreet.calibrate import calibrate
@@ -24,6 +27,13 @@ from discreet.events import (
 )
 from discreet.guarantee import Bounds, Budget, Guarantee
 
+if TYPE_CHECKING:
+    from discreet.ledger import Ledger
+    from discreet.mean import private_mean
+    from discreet.mechanisms import gaussian_mechanism, laplace_mechanism
+    from discreet.plan import Plan
+    from discreet.recipe import Recipe
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -40,13 +50,37 @@ __all__ = [
     "Guarantee",
     "InvalidParameter",
     "Laplace",
+    "Ledger",
     "MissingDependency",
+    "Plan",
     "PlanViolation",
     "PoissonSampled",
     "PrivacyCurve",
     "RandomlyAllocated",
+    "Recipe",
     "UnsupportedEvent",
     "__version__",
     "account",
     "calibrate",
+    "gaussian_mechanism",
+    "laplace_mechanism",
+    "private_mean",
 ]
+
+# Loaded when first used: the randomness behind them takes longer to import than all of accounting.
+_LATER = {
+    "Ledger": "discreet.ledger",
+    "Plan": "discreet.plan",
+    "Recipe": "discreet.recipe",
+    "gaussian_mechanism": "discreet.mechanisms",
+    "laplace_mechanism": "discreet.mechanisms",
+    "private_mean": "discreet.mean",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        value = getattr(import_module(_LATER[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'discreet' has no attribute {name!r}")

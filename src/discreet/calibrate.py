@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 
 from discreet.accounting.account import account
 from discreet.accounting.curve import PrivacyCurve
-from discreet.errors import BudgetExceeded, InvalidParameter, one_of
+from discreet.errors import AccuracyNotReached, BudgetExceeded, InvalidParameter, one_of
 from discreet.events import Event
 from discreet.guarantee import Budget
 
@@ -101,7 +101,11 @@ class _Calibration:
 
     def _certified(self, value: float) -> float:
         """Proved epsilon over the budget's; at most 1 is within the budget."""
-        return self._curve(value).epsilon(self.budget.delta) / self.budget.epsilon
+        try:
+            epsilon = self._curve(value).epsilon(self.budget.delta)
+        except AccuracyNotReached as error:  # a wide bound is a bound
+            epsilon = error.bounds[1]
+        return min(epsilon / self.budget.epsilon, 1e12)
 
     def _estimate(self, value: float) -> float:
         """Estimated epsilon over the budget's."""
@@ -136,7 +140,14 @@ class _Calibration:
         return math.floor(value) if self.parameter == "steps" else value
 
     def _polished(self, value: float) -> float:
-        """Whole numbers: the last ones that still fit."""
-        while self.parameter == "steps" and value < self.search.most and self._certified(value + 1) <= 1:
-            value += 1
+        """Whole numbers: the last one that still fits, by leaps that double and then halve."""
+        if self.parameter != "steps":
+            return value
+        leap = 1
+        while value + leap <= self.search.most and self._certified(value + leap) <= 1:
+            value, leap = value + leap, 2 * leap
+        while leap > 1:
+            leap //= 2
+            if value + leap <= self.search.most and self._certified(value + leap) <= 1:
+                value += leap
         return value

@@ -11,7 +11,9 @@ True
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
+from decimal import ROUND_CEILING, Decimal
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from discreet.errors import InvalidParameter, one_of, real, whole
@@ -100,8 +102,22 @@ class Guarantee:
         return self.epsilon.upper <= budget.epsilon and self.delta <= budget.delta
 
     def __str__(self) -> str:
+        """In words; epsilon is rounded up."""
         unit = "one record" if self.group_size == 1 else f"a group of {self.group_size} records"
         return (
-            f"({self.epsilon.upper:.4g}, {self.delta:.3g})-differentially private for {unit}, "
+            f"({rounded_up(self.epsilon.upper)}, {self.delta:.3g})-differentially private for {unit}, "
             f"{self.neighbours} neighbours, against an observer who {self.observer}"
         )
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """``value`` in so many significant digits, never below it.
+
+    >>> rounded_up(0.94681), rounded_up(1.0), rounded_up(12345.1)
+    ('0.9469', '1', '12350')
+    """
+    if not 0 < value < math.inf:
+        return str(value)
+    exact = Decimal(value)
+    unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+    return f"{float((exact / unit).to_integral_value(ROUND_CEILING) * unit):g}"

@@ -14,12 +14,11 @@ Two independent roads lead from the atoms to a composition:
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq, minimize_scalar
-from scipy.special import log_ndtr, ndtr, ndtri
+from scipy.optimize import minimize_scalar
+from scipy.special import ndtr, ndtri
 from scipy.stats import binom
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
@@ -34,8 +33,11 @@ class Atoms(NamedTuple):
 
 
 def quadrature(low, high, width):
-    """Nodes and weights of panels not wider than ``width``."""
-    edges = np.linspace(low, high, max(8, int(np.ceil((high - low) / width))) + 1)
+    """Nodes and weights of even panels not wider than ``width``."""
+    return panels(np.linspace(low, high, max(8, int(np.ceil((high - low) / width))) + 1))
+
+
+def panels(edges):
     half = np.diff(edges)[:, None] / 2
     middle = (edges[1:] + edges[:-1])[:, None] / 2
     return (middle + half * NODES).ravel(), (half * WEIGHTS).ravel()
@@ -52,6 +54,11 @@ def log_mixture_ratio(x, noise, shifts, weights):
     near = np.log1p((weights * np.expm1(np.minimum(exponents, 30.0))).sum(axis=-1))
     far = top + np.log((weights * np.exp(exponents - top[..., None])).sum(axis=-1))
     return np.where(top < 30.0, near, far)
+
+
+def _ends(noise, direction, tail):
+    reach = -ndtri(max(tail, 1e-300) / 2) * noise
+    return -reach, reach + (1.0 if direction == "remove" else 0.0)
 
 
 def gaussian_mixtures(noise, p, q, tail, fine=1.0):
@@ -83,7 +90,10 @@ def group(noise, rate, leaving, joining, tail=1e-30, fine=1.0):
 
 
 def fixed_size(noise, rate, tail=1e-30, fine=1.0):
-    """Positive losses of ((1-q) Q + q P, Q), negative ones of (P, (1-q) P + q Q), the rest at 0; P = N(2), Q = N(0)."""
+    """Positive losses of ((1-q) Q + q P, Q), negative ones of (P, (1-q) P + q Q), the rest at 0.
+
+    P = N(2), Q = N(0).
+    """
     reach = -ndtri(max(tail, 1e-300) / 2) * noise
     width = 0.5 * noise * min(1.0, noise) / fine
     x, dx = quadrature(1.0, max(2.0, 1.0) + reach, width)
@@ -104,11 +114,6 @@ def laplace(width, rate=1.0, direction="remove", fine=1.0):
     p = np.concatenate([[0.5 * np.exp(-width)], 0.5 * np.exp(x - width) * dx, [0.5]])
     losses = np.log1p(rate * np.expm1(base))
     return Atoms(losses, (1 - rate) * q + rate * p) if direction == "remove" else Atoms(-losses, q)
-
-
-def randomised_response(epsilon):
-    truth = 1 / (1 + np.exp(-epsilon))
-    return Atoms(np.array([-epsilon, epsilon]), np.array([1 - truth, truth]))
 
 
 # ---- one step: closed forms of H(e^epsilon) = sup over A of P(A) - e^epsilon Q(A), and of P(loss > epsilon) ----
@@ -198,9 +203,9 @@ class MixtureCurve:
         self.q = -np.arange(joining + 1.0), binom.pmf(np.arange(joining + 1), joining, rate)
 
     def threshold(self, loss):
-        low = np.full(np.shape(loss), -1e4 * self.noise)
+        low = np.full(np.shape(loss), -1e3 * self.noise - 1e3)
         high = -low
-        for _ in range(120):
+        for _ in range(75):
             x = (low + high) / 2
             value = log_mixture_ratio(x, self.noise, *self.p) - log_mixture_ratio(x, self.noise, *self.q)
             low, high = np.where(value <= loss, x, low), np.where(value <= loss, high, x)
@@ -228,7 +233,9 @@ class FixedSizeCurve:
 
     def delta(self, loss):
         above = hockey_stick(self.sampled, np.abs(loss))
-        return np.where(loss >= 0, above, -np.expm1(np.minimum(loss, 0.0)) + np.exp(np.minimum(loss, 0.0)) * above)
+        return np.where(
+            loss >= 0, above, -np.expm1(np.minimum(loss, 0.0)) + np.exp(np.minimum(loss, 0.0)) * above
+        )
 
     def tails(self, loss):
         p, _ = self.sampled.tails(np.maximum(loss, 0.0))
@@ -265,15 +272,29 @@ def tail_mass(curve, loss):
     return curve.tails(np.asarray(loss, dtype=np.float64))[0]
 
 
-def nested(curve, atoms, steps, epsilon):
-    """delta of two or three releases: the closed form of one, averaged over the atoms of the others."""
-    losses, masses = atoms
-    if steps == 3:
-        losses = np.add.outer(losses, losses).ravel()
-        masses = np.multiply.outer(masses, masses).ravel()
-        kept = masses > 1e-40
-        losses, masses = losses[kept], masses[kept]
-    return float((masses * hockey_stick(curve, epsilon - losses)).sum())
+def twofold(curve, noise, rate, direction, epsilon, tail):
+    """delta of two releases on Poisson samples: the closed form of one, averaged over the other.
+
+    That average has a corner where the other loss is epsilon; the panels shrink towards it from both sides.
+    """
+    low, high = _ends(noise, direction, tail)
+    sign = 1.0 if direction == "remove" else -1.0
+    base = np.log1p(max(np.expm1(sign * epsilon) / rate, -1 + 1e-16))
+    corner = float(np.clip(base * noise**2 + 0.5, low, high))
+    edges = np.concatenate(
+        [corner - noise * np.geomspace(1e-12, 1.0, 80), corner + noise * np.geomspace(1e-12, 1.0, 80)]
+    )
+    edges = np.unique(
+        np.clip(
+            np.concatenate([edges, np.arange(low, high, 0.25 * noise * min(1.0, noise)), [corner, high]]),
+            low,
+            high,
+        )
+    )
+    x, dx = panels(edges)
+    mixed = log_mixture_ratio(x, noise, np.array([0.0, 1.0]), np.array([1 - rate, rate]))
+    density = normal_density(x, 0.0, noise) * (np.exp(mixed) if direction == "remove" else 1.0)
+    return float((density * dx * hockey_stick(curve, epsilon - sign * mixed)).sum())
 
 
 # ---- composition by a contour integral ----
@@ -317,7 +338,7 @@ class Composition:
 
 
 def contour_delta(composition, epsilon, digits=12.0, most=500_000):
-    """delta(epsilon) of many releases. Raises SlowDecay where the integrand decays too slowly."""
+    """delta(epsilon) of many releases whose loss has a density; SlowDecay where the integrand decays too slowly."""
     c = composition.line(epsilon)
     here = float(composition.log_moment(np.array([c]))[0])
     scale = here - c * epsilon - np.log(c) - np.log1p(c)
@@ -399,28 +420,7 @@ class Grid:
             return value * np.exp(self.log_scale - self.tilt * epsilon)
 
 
-# ---- epsilon at a delta ----
-
-
-def solve(curve, delta, bound):
-    """The epsilon below ``bound`` at which a decreasing curve takes the value ``delta``."""
-    high = low = max(bound, 1e-12)
-    while not curve(low) > delta:
-        high, low = low, 0.9 * low
-        assert low > 1e-15, "no crossing"
-    return float(brentq(lambda e: np.log(max(curve(e), 1e-320) / delta), low, high, rtol=1e-10))
-
-
-def renyi_epsilon(composition, delta):
-    """An upper bound on epsilon and its order, from the moments (Canonne, Kamath, Steinke 2020)."""
-
-    def bound(log_c):
-        c = float(np.exp(log_c))
-        moment = float(composition.log_moment(np.array([c]))[0])
-        return (moment - np.log(delta) + c * np.log(c) - (c + 1) * np.log1p(c)) / c
-
-    best = minimize_scalar(bound, bounds=(-6.0, 12.0), method="bounded")
-    return float(best.fun), float(np.exp(best.x))
+# ---- the whole ----
 
 
 def window(composition, tilt):
@@ -447,24 +447,25 @@ def useful(parts):
     return kept
 
 
-def epsilon(make, delta, counts):
-    """Epsilon at ``delta`` of ``counts[i]`` releases of ``make(tail, fine)[i]``, to about seven digits.
+class Value(NamedTuple):
+    """A delta and the error that it may have, relative to it."""
 
-    It is 0 where delta alone covers the releases.
-    """
-    tail = 1e-10 * delta / sum(counts)
+    delta: float
+    error: float
+
+
+def delta(make, counts, epsilon, scale):
+    """delta at ``epsilon`` of ``counts[i]`` releases of ``make(tail, fine)[i]``; it should be about ``scale``."""
+    tail = 1e-10 * scale / sum(counts)
     parts = useful(zip(make(tail, 1.0), counts, strict=True))
-    at_zero = sum(n * float((a.masses * -np.expm1(-np.maximum(a.losses, 0.0))).sum()) for a, n in parts)
-    if at_zero < delta * (1 - 1e-9):  # total variations add up
-        return 0.0
+    if epsilon >= sum(n * float(atoms.losses.max()) for atoms, n in parts):
+        return Value(0.0, 0.0)
     composition = Composition(parts)
-    bound, tilt = renyi_epsilon(composition, delta)
     try:
-        curve = lambda e: contour_delta(composition, e)  # noqa: E731
-        return solve(curve, delta, bound) if curve(0.0) > delta else 0.0
+        return Value(contour_delta(composition, epsilon), 1e-8)
     except SlowDecay:
-        fine = useful(zip(make(tail, 8.0), counts, strict=True))
-        gentle = composition.line(0.0)
-        at_zero = Grid(fine, gentle, 2**16, window(composition, gentle)).delta(0.0)
-        curve = Grid(fine, tilt, 2**16, window(composition, tilt)).delta
-        return solve(curve, delta, bound) if at_zero > delta else 0.0
+        tilt = composition.line(epsilon)
+        ends = window(composition, tilt)
+        fine = useful(zip(make(tail, 12.0), counts, strict=True))
+        coarse, value = (Grid(fine, tilt, size, ends).delta(epsilon) for size in (2**16, 2**17))
+        return Value(value, 1e-8 + 2 * abs(coarse / value - 1))

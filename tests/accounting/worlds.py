@@ -63,7 +63,15 @@ def _discrete():
 
 def worlds():
     """About forty laws, from nearly no privacy to nearly perfect, in both directions."""
-    for noise, rate in [(4.0, 0.01), (1.0, 0.01), (0.5, 0.1), (0.3, 1e-4), (30.0, 1e-5), (1.0, 0.9), (2.0, 1e-3)]:
+    for noise, rate in [
+        (4.0, 0.01),
+        (1.0, 0.01),
+        (0.5, 0.1),
+        (0.3, 1e-4),
+        (30.0, 1e-5),
+        (1.0, 0.9),
+        (2.0, 1e-3),
+    ]:
         yield from _sampled_gaussian(noise, rate)
     for width, rate in [(1.0, 0.1), (4.0, 0.01), (0.05, 0.5), (20.0, 1e-3)]:
         yield from _sampled_laplace(width, rate)

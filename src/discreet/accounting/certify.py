@@ -25,6 +25,11 @@ CORE = 0.2  # P-mass of a cell from which the grid is shifted onto its loss
 SMALLEST_EPSILON = 1e-4  # below this the tolerance is absolute
 
 
+def _quiet() -> np.errstate:
+    """No warnings: a NaN or infinity turns an upper bound into 1 and a lower one into 0, never the other way."""
+    return np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore")
+
+
 @dataclass(frozen=True, eq=False)
 class Law:
     """``count`` releases whose exact one-step curve lies between those of ``lower`` and ``upper``."""
@@ -40,6 +45,7 @@ class Composed:
     def __init__(self, laws: Sequence[Law]) -> None:
         self.laws = tuple(laws)
         self.steps = sum(law.count for law in laws)
+        self._aims: dict[float, tuple[Scout, Aim]] = {}
 
     def _scout(self, log_delta: float) -> Scout:
         return Scout(
@@ -55,8 +61,10 @@ class Composed:
         return float(np.exp(self._at_epsilon(epsilon)[1].log_delta))
 
     def _at_delta(self, log_delta: float) -> tuple[Scout, Aim]:
-        scout = self._scout(log_delta)
-        return scout, scout.aim_at_delta(log_delta)
+        if log_delta not in self._aims:
+            scout = self._scout(log_delta)
+            self._aims[log_delta] = scout, scout.aim_at_delta(log_delta)
+        return self._aims[log_delta]
 
     def _at_epsilon(self, epsilon: float) -> tuple[Scout, Aim]:
         scout = self._scout(0.0)
@@ -68,6 +76,10 @@ class Composed:
 
     def epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
         """Bounds on epsilon at ``delta``; ``tolerance`` is relative to the upper one."""
+        with _quiet():
+            return self._epsilon_bounds(delta, tolerance)
+
+    def _epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
         log_delta = float(np.log(delta))
         scout, aim = self._at_delta(log_delta)
         best = Bounds(0.0, np.inf)
@@ -78,15 +90,22 @@ class Composed:
             if best.upper - best.lower <= tolerance * max(best.upper, SMALLEST_EPSILON) or not missed:
                 break
             aim = replace(scout.aim_at_epsilon(min(best.upper, 1e12)), log_delta=log_delta)
+            if aim.tilt > 1e10:  # beyond the largest loss
+                break
         return best
 
     def delta_bounds(self, epsilon: float, tolerance: float) -> Bounds:
         """Bounds on delta at ``epsilon``; ``tolerance`` is relative to the upper one."""
-        scout, aim = self._at_epsilon(epsilon)
-        return self._refined(scout, aim, tolerance, _DeltaAt(epsilon))
+        with _quiet():
+            scout, aim = self._at_epsilon(epsilon)
+            return self._refined(scout, aim, tolerance, _DeltaAt(epsilon))
 
     def untilted(self, tolerance: float) -> Lattice:
         """A lattice for the bulk of the law: trade-offs at false-alarm rates that are not tiny."""
+        with _quiet():
+            return self._untilted(tolerance)
+
+    def _untilted(self, tolerance: float) -> Lattice:
         scout = self._scout(float(np.log(1e-9)))
         moments = scout.moments(0.0)
         aim = Aim(0.0, max(moments.mean, 0.0), float(np.log(1e-9)))
@@ -96,18 +115,21 @@ class Composed:
         """Finer grids until the answer is close enough, or finer ones stop helping."""
         spread = float(np.sqrt(max(scout.moments(aim.tilt).variance, 1e-300)))
         width = tolerance * answer.scale(aim, spread)
-        step = scout.suited(_step(width, self.steps, aim.tilt))
-        step = min(step, 0.1 * spread) if aim.tilt == 0 else step
+        step = scout.suited(_step(width, self.steps, aim.tilt), aim.tilt, width)
+        step = min(step, 0.1 * spread) if aim.tilt == 0 and spread > 1e-12 else step
         best, last_gap = Bounds(0.0, np.inf), np.inf
         for attempt in range(6):
-            lattice, limit = build(self.laws, scout, aim, step)
+            try:
+                lattice, limit = build(self.laws, scout, aim, step)
+            except FloatingPointError:
+                break
             bounds, gap = answer.measure(lattice)
             best = Bounds(max(best.lower, bounds.lower), min(best.upper, bounds.upper))
-            if gap <= tolerance or limit >= step or (attempt > 1 and gap > 0.8 * last_gap):
+            if gap <= tolerance or limit >= step or (attempt > 1 and 0.8 * last_gap < gap < 1.0):
                 break
             last_gap = gap
             step *= max(0.2, 0.85 * np.sqrt(tolerance / gap)) if np.isfinite(gap) else 0.2
-        return best
+        return Bounds(float(best.lower), float(best.upper))
 
 
 class Answer(Protocol):
@@ -131,11 +153,11 @@ class _EpsilonAt:
         return max(aim.epsilon, SMALLEST_EPSILON)
 
     def measure(self, lattice: Lattice) -> tuple[Bounds, float]:
-        top = lattice.end + 700.0 / max(lattice.tilt, 1e-3)
+        top = min(lattice.end + 700.0 / max(lattice.tilt, 1e-3), 1e15)
         upper = proved_epsilon(lattice.delta_upper, self.delta, self.aim.epsilon, top)
         lower = refuted_epsilon(lattice.delta_lower, self.delta, self.aim.epsilon, min(top, upper))
         gap = (upper - lower) / max(upper, SMALLEST_EPSILON) if upper < np.inf else np.inf
-        return Bounds(lower, upper), gap
+        return Bounds(float(lower), float(upper)), gap
 
 
 @dataclass(frozen=True)
@@ -147,7 +169,7 @@ class _DeltaAt:
 
     def measure(self, lattice: Lattice) -> tuple[Bounds, float]:
         lower, upper = lattice.delta_lower(self.epsilon)[0], lattice.delta_upper(self.epsilon)[0]
-        bounds = Bounds(lower, max(upper, 1e-300))
+        bounds = Bounds(lower if lower > 0 else 0.0, max(upper, 1e-300))
         return bounds, bounds.gap
 
 
@@ -163,6 +185,7 @@ def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lat
     log_mass = np.log(CUT) + aim.log_delta - (here.value - aim.tilt * aim.epsilon)
     log_mass = float(np.clip(log_mass, -34.0, -12.0)) - 1.0
     window, slopes = scout.chernoff(aim.tilt, log_mass, step)
+    window = (min(window) - 4 * step, max(window) + 4 * step)
     width = window[1] - window[0]
     two_levels = scout.steps >= MANY and width / step > 2**16
     block = round(np.sqrt(scout.steps)) if two_levels else 1
@@ -177,7 +200,7 @@ def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lat
     limit = longest / LARGEST
     step = max(step, limit)
     for atoms in (law.upper.atoms for law in laws):
-        if atoms and atoms[1] - atoms[0] > 4 * step:
+        if atoms and atoms[1] - atoms[0] > step / 4:
             step = (atoms[1] - atoms[0]) / float(np.ceil((atoms[1] - atoms[0]) / step))  # both onto the grid
     widest = factor // 4 if two_levels else 256  # a coarser grid must not see the gaps
     parts = []
@@ -239,6 +262,7 @@ def _in_blocks(
                 continue
             alone = Scout.of_pictures([(picture[0], picture[1], length)])
             window, slopes = alone.chernoff(tilt, log_mass - float(np.log(repeats)), lattice.step)
+            window = (min(window) - 4 * lattice.step, max(window) + 4 * lattice.step)
             sums = compose([(lattice, length)], window, mass_outside([(lattice, length)], window, slopes))
             coarse.append((coarsen(sums, factor), repeats))
     return coarse
@@ -250,7 +274,7 @@ def _offset(pair: Pair, mode: float, step: float, low: float, high: float) -> fl
     Seen from the nearer end of the range, the core must not lie beyond that point: there the optimistic curve
     starts (or stops), and would leave out the whole core.
     """
-    if pair.atoms and pair.atoms[1] - pair.atoms[0] > step:
+    if pair.atoms and pair.atoms[1] - pair.atoms[0] > 0.99 * step:
         return pair.atoms[1]
     move, before = 0.0, (np.nan, np.nan)
     for _ in range(12):
@@ -275,23 +299,23 @@ def proved_epsilon(upper: Bound, delta: float, guess: float, top: float, accurac
     if upper(0.0)[0] <= delta:
         return 0.0
     epsilon = _crossing(upper, delta, guess, top, accuracy)
-    nudge = accuracy * epsilon
-    while not upper(epsilon)[0] <= delta:
-        epsilon += nudge
-        nudge *= 4
-        if epsilon > top:
-            return np.inf
-    return epsilon
+    nudge = max(accuracy * epsilon, 1e-15)
+    while epsilon <= top:
+        if upper(epsilon)[0] <= delta:
+            return epsilon
+        epsilon, nudge = epsilon + nudge, 4 * nudge
+    return np.inf
 
 
 def refuted_epsilon(lower: Bound, delta: float, guess: float, top: float, accuracy: float = 1e-9) -> float:
     """An epsilon, as large as found, with lower(epsilon) > delta; 0 if there is none."""
     epsilon = _crossing(lower, delta, guess, top, accuracy)
-    nudge = accuracy * epsilon
-    while epsilon > 0 and not lower(epsilon)[0] > delta:
-        epsilon -= nudge
-        nudge *= 4
-    return max(epsilon, 0.0)
+    nudge = max(accuracy * epsilon, 1e-15)
+    while epsilon > 0:
+        if lower(epsilon)[0] > delta:
+            return epsilon
+        epsilon, nudge = epsilon - nudge, 4 * nudge
+    return 0.0
 
 
 def _crossing(bound: Bound, delta: float, guess: float, top: float, accuracy: float) -> float:
@@ -320,6 +344,7 @@ class OneStep:
 
     def __init__(self, law: Law) -> None:
         self.law = law
+        self._known: dict[float, Bounds] = {}
 
     def estimate_epsilon(self, delta: float) -> float:
         return self.epsilon_bounds(delta, 1e-3).upper
@@ -329,27 +354,31 @@ class OneStep:
 
     def epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
         """Bounds that differ by rounding only (and by the gap between the two laws, if they differ)."""
-        high = max(self.law.upper.p_range(float(np.log(delta)))[1], 0.0)  # P(L > high) <= delta already
-        upper = proved_epsilon(self._upper, delta, high, 1.01 * high + 1e-3, 1e-13)
-        return Bounds(refuted_epsilon(self._lower, delta, high, upper, 1e-13), upper)
+        if delta not in self._known:
+            high = max(self.law.upper.p_range(float(np.log(delta)))[1], 0.0)  # P(L > high) <= delta already
+            upper = proved_epsilon(self._upper, delta, high, 1.01 * high + 1e-3, 1e-13)
+            self._known[delta] = Bounds(refuted_epsilon(self._lower, delta, high, upper, 1e-13), upper)
+        return self._known[delta]
 
     def delta_bounds(self, epsilon: float, tolerance: float) -> Bounds:
         """Bounds that differ by rounding only (and by the gap between the two laws, if they differ)."""
         return Bounds(self._lower(epsilon)[0], self._upper(epsilon)[0])
 
     def _upper(self, epsilon: float) -> tuple[float, float]:
-        delta, tail, error, infinite = self._exact(self.law.upper, epsilon)
+        # A little to the left, so that no rounding of a boundary can hide mass.
+        delta, tail, error, infinite = self._exact(self.law.upper, epsilon * (1 - 1e-13) - 4e-16)
         return min(1.0, delta + error + infinite), -max(tail - delta, 1e-300) / max(delta, 1e-300)
 
     def _lower(self, epsilon: float) -> tuple[float, float]:
-        delta, tail, error, _ = self._exact(self.law.lower, epsilon)
+        delta, tail, error, _ = self._exact(self.law.lower, epsilon * (1 + 1e-13) + 4e-16)
         return max(delta - error, 0.0), -max(tail - delta, 1e-300) / max(delta, 1e-300)
 
     @staticmethod
     def _exact(pair: Pair, epsilon: float) -> tuple[float, float, float, float]:
-        """delta, P(L > epsilon), the rounding error of delta, and the mass at infinite loss."""
+        """delta, P(L > epsilon), the error of delta, and the mass at infinite loss."""
         cells = pair.cells(np.array([-np.inf, epsilon, np.inf]))
         p, q = float(cells.p[1]), float(cells.q[1])
-        scaled_q = float(np.exp(epsilon + np.log(q))) if q > 0 else 0.0
-        error = cell_accuracy(float(np.log(max(p, 1e-300)))) * (p + scaled_q) + 1e-300
+        scaled_q = float(np.exp(min(epsilon + np.log(q), 700.0))) if q > 0 else 0.0
+        underflow = float(np.exp(min(epsilon - 690.0, 700.0)))  # what a q below 1e-300 may hide
+        error = cell_accuracy(float(np.log(max(p, 1e-300)))) * (p + scaled_q) + underflow + 1e-300
         return max(p - scaled_q, 0.0), p, error, cells.p_above

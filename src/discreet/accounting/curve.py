@@ -16,11 +16,14 @@ from discreet.accounting.gaussian import (
     gaussian_power,
 )
 from discreet.accounting.lattice import OPTIMISTIC, PESSIMISTIC, Lattice
-from discreet.errors import AccuracyNotReached, real, whole
+from discreet.accounting.pairs import Pair
+from discreet.errors import AccuracyNotReached, DiscreetError, real, whole
 from discreet.events import Event
 from discreet.guarantee import Bounds, Guarantee, Neighbours, neighbours_named
 
 ULPS = 1e-14
+TINY = 1e-12
+LEAST_MU = 1e-8  # the least that the closed form is certified for
 
 
 class PrivacyCurve:
@@ -56,22 +59,30 @@ class PrivacyCurve:
         delta = real("delta", delta, at_least=0, below=1, remedy=DELTA_REMEDY)
         tolerance = _tolerance(tolerance)
         exposure = self._parts.exposure
-        hidden = 1.0 - exposure
-        lower_delta = (delta - exposure * (1 - ULPS)) / hidden * (1 + ULPS)
-        upper_delta = (delta - exposure * (1 + ULPS)) / hidden * (1 - ULPS)
-        if lower_delta < 0:
+        if delta < exposure.lower:
             return Bounds(np.inf, np.inf)
-        upper = self._hidden_epsilon(max(upper_delta, 0.0), tolerance)
-        lower = upper if exposure == 0 else self._hidden_epsilon(lower_delta, tolerance)
-        return self._close_enough(Bounds(lower.lower, upper.upper), "epsilon", tolerance, 1e-4)
+        if exposure.upper == 0:
+            bounds = self._hidden_epsilon(delta, tolerance)
+        else:
+            upper = self._hidden_epsilon(_hidden_share(delta, exposure.upper, 1 - ULPS), tolerance).upper
+            lower = self._hidden_epsilon(_hidden_share(delta, exposure.lower, 1 + ULPS), tolerance).lower
+            bounds = Bounds(lower, upper)
+        return self._close_enough(
+            Bounds(float(bounds.lower), float(bounds.upper)), "epsilon", tolerance, 1e-4
+        )
 
     def _hidden_epsilon(self, delta: float, tolerance: float) -> Bounds:
-        """Epsilon of everything but full exposure."""
+        """Epsilon of everything but full exposure; a negative ``delta`` is more than can be hidden."""
+        if delta < 0:
+            return Bounds(0.0, np.inf)
         largest = self._largest_loss
         if delta == 0:
             return Bounds(largest * (1 - ULPS), largest * (1 + ULPS))
+        near_top = self._near_largest_loss(delta)
+        if near_top.upper < np.inf and near_top.upper - near_top.lower <= 1e-9 * near_top.upper:
+            return near_top
         if not self._parts.laws:
-            return gaussian_epsilon_bounds(delta, self._parts.mu) if self._parts.mu > 0 else Bounds(0.0, 0.0)
+            return self._gaussian(lambda mu: gaussian_epsilon_bounds(delta, mu), 0.0)
         quality = Quality(delta * 1e-5, tolerance)
         estimates = {
             direction: self._composed(direction, quality).estimate_epsilon(delta)
@@ -87,15 +98,30 @@ class PrivacyCurve:
             if bounds.upper > max(upper, lower) and room > tolerance:
                 bounds = composed.epsilon_bounds(delta, tolerance)
             lower, upper = max(lower, bounds.lower), max(upper, bounds.upper)
-        return Bounds(lower, min(upper, largest * (1 + ULPS)))
+        return Bounds(max(lower, near_top.lower), min(upper, near_top.upper))
+
+    def _near_largest_loss(self, delta: float) -> Bounds:
+        """Bounds from the atoms of largest loss M: delta(epsilon) >= P(L = M) (1 - e^{epsilon - M})."""
+        largest = self._largest_loss
+        if largest == np.inf:
+            return Bounds(0.0, np.inf)
+        lower = 0.0
+        for direction in self._parts.directions():
+            laws = self._parts.composed(direction, Quality(1e-12, 1e-2))
+            if all(law.lower.atoms for law in laws):
+                top = sum(law.count * law.lower.p_range(-np.inf)[1] for law in laws)
+                log_mass = sum(law.count * _log_top_mass(law.lower) for law in laws)
+                log_share = float(np.log(delta)) + ULPS - log_mass
+                lower = max(lower, top + float(np.log1p(-np.exp(log_share)))) if log_share < 0 else lower
+        return Bounds(lower * (1 - ULPS), largest * (1 + ULPS))
 
     def estimate_epsilon(self, delta: float) -> float:
         """Epsilon at ``delta`` to about three digits, in a millisecond. An estimate: never report it."""
-        delta = (real("delta", delta, above=0, below=1) - self._parts.exposure) / (1 - self._parts.exposure)
+        delta = _hidden_share(real("delta", delta, above=0, below=1), self._parts.exposure.upper, 1.0)
         if delta <= 0:
             return np.inf
         if not self._parts.laws:
-            return gaussian_epsilon(delta, self._parts.mu) if self._parts.mu > 0 else 0.0
+            return gaussian_epsilon(delta, self._mu_bounds.upper)
         # Removing a record is the worse direction wherever the two were compared.
         return self._composed("remove", Quality(delta * 1e-5, 0.02)).estimate_epsilon(delta)
 
@@ -111,19 +137,28 @@ class PrivacyCurve:
         tolerance = _tolerance(tolerance)
         hidden = self._hidden_delta(epsilon, tolerance)
         exposure = self._parts.exposure
-        lower = (exposure + (1 - exposure) * hidden.lower) * (1 - ULPS)
-        upper = min(1.0, (exposure + (1 - exposure) * hidden.upper) * (1 + ULPS))
+        lower = float((exposure.lower + (1 - exposure.lower) * hidden.lower) * (1 - ULPS))
+        upper = min(1.0, float((exposure.upper + (1 - exposure.upper) * hidden.upper) * (1 + ULPS)))
+        if epsilon >= self._largest_loss * (1 - 1e-12):  # delta vanishes; only rounding is left
+            return Bounds(lower, upper)
         return self._close_enough(Bounds(lower, upper), "delta", tolerance, 1e-280)
 
     def _hidden_delta(self, epsilon: float, tolerance: float) -> Bounds:
         if epsilon >= self._largest_loss * (1 + ULPS):
             return Bounds(0.0, 0.0)
+        if not self._parts.laws and self._parts.mu < LEAST_MU:
+            upper = self._parts.mu / float(np.sqrt(2 * np.pi))  # delta(0) = 2 Phi(mu / 2) - 1
+            return Bounds(upper * (1 - 1e-12) if epsilon == 0 else 0.0, upper * (1 + 1e-12))
         if not self._parts.laws:
-            return gaussian_delta_bounds(epsilon, self._parts.mu) if self._parts.mu > 0 else Bounds(0.0, 0.0)
+            return self._gaussian(lambda mu: gaussian_delta_bounds(epsilon, mu), 0.0)
         found = []
         for direction in self._parts.directions():
-            guess = self._composed(direction, Quality(1e-12, tolerance)).estimate_delta(epsilon)
-            quality = Quality(max(guess, 1e-290) * 1e-5, tolerance)
+            quality = Quality(1e-12, tolerance)
+            for _ in range(8):  # what is cut off must be small beside delta, which is not known yet
+                guess = self._composed(direction, quality).estimate_delta(epsilon)
+                if guess * 1e-5 >= quality.tail or quality.tail <= 1e-290:
+                    break
+                quality = Quality(max(guess * 1e-6, 1e-290), tolerance)
             found.append(self._composed(direction, quality).delta_bounds(epsilon, tolerance))
         return Bounds(max(bounds.lower for bounds in found), max(bounds.upper for bounds in found))
 
@@ -144,15 +179,15 @@ class PrivacyCurve:
         between the two; the worse direction counts.
         """
         alarms = real("false_alarms", false_alarms, at_least=0, at_most=1)
-        exposure = self._parts.exposure
-        found = self._hidden_power(min(1.0, alarms / (1 - exposure)))
-        lower, upper = (exposure + (1 - exposure) * value for value in found)
-        return Bounds(max(alarms, lower * (1 - ULPS)), min(1.0, upper * (1 + ULPS)))
+        low, high = self._parts.exposure
+        lower = low + (1 - low) * self._hidden_power(min(1.0, alarms / max(1 - low, TINY))).lower
+        upper = high + (1 - high) * self._hidden_power(min(1.0, alarms / max(1 - high, TINY))).upper
+        upper = min(1.0, upper * (1 + ULPS))
+        return Bounds(float(min(max(alarms, lower * (1 - ULPS)), upper)), float(upper))
 
     def _hidden_power(self, alarms: float) -> Bounds:
         if not self._parts.laws:
-            value = gaussian_power(alarms, self._parts.mu) if self._parts.mu > 0 else alarms
-            return Bounds(value * (1 - 1e-12), value * (1 + 1e-12))
+            return self._gaussian(lambda mu: _around(gaussian_power(alarms, mu), 1e-12), alarms)
         found = [_power(self._bulk(direction), alarms) for direction in self._parts.directions()]
         return Bounds(max(bounds.lower for bounds in found), max(bounds.upper for bounds in found))
 
@@ -165,6 +200,19 @@ class PrivacyCurve:
         )
 
     # ---- parts ----
+
+    @property
+    def _mu_bounds(self) -> Bounds:
+        """The total of all plain Gaussian releases, with the rounding of its sum; at least what can be computed."""
+        mu = self._parts.mu
+        return Bounds(mu * (1 - 4e-16) if mu > LEAST_MU else 0.0, max(mu * (1 + 4e-16), LEAST_MU))
+
+    def _gaussian(self, bounds_at: Callable[[float], Bounds], nothing: float) -> Bounds:
+        """Bounds of a release that is Gaussian only; ``nothing`` is the value for no release at all."""
+        low, high = self._mu_bounds
+        if self._parts.mu == 0:
+            return Bounds(nothing, nothing)
+        return Bounds(bounds_at(low).lower if low > 0 else nothing, bounds_at(high).upper)
 
     @cached_property
     def _largest_loss(self) -> float:
@@ -185,6 +233,10 @@ class PrivacyCurve:
         return Composed(self._parts.composed(direction, Quality(1e-14, 1e-3))).untilted(1e-3)
 
     def _close_enough(self, bounds: Bounds, name: str, tolerance: float, floor: float) -> Bounds:
+        if bounds.lower > bounds.upper * (1 + 1e-9):
+            raise DiscreetError(
+                f"the bounds {bounds} on {name} contradict each other; please report {self!r}"
+            )
         if bounds.lower == bounds.upper or bounds.upper - bounds.lower <= tolerance * min(
             max(bounds.upper, floor), 1e300
         ):
@@ -197,6 +249,21 @@ class PrivacyCurve:
 
 
 DELTA_REMEDY = "Choose it well below 1 / number of records, for instance 1e-6."
+
+
+def _around(value: float, error: float) -> Bounds:
+    return Bounds(value * (1 - error), value * (1 + error))
+
+
+def _log_top_mass(pair: Pair) -> float:
+    """log P(L = largest loss), for a pair with atoms; not more than it."""
+    top = pair.p_range(-np.inf)[1]
+    return float(np.log(pair.cells(np.array([top * (1 - 1e-12) - 1e-15, np.inf])).p[0] * (1 - 1e-9)))
+
+
+def _hidden_share(delta: float, exposure: float, rounding: float) -> float:
+    """delta of the rest, given that nothing is exposed."""
+    return (delta - exposure) / (1 - exposure) * rounding if exposure < 1 else -1.0
 
 
 def _tolerance(value: float) -> float:
@@ -216,13 +283,19 @@ def _power(lattice: Lattice, alarms: float) -> Bounds:
         return _bisect(false_alarms, alarms, lattice.start - lattice.step, lattice.end)
 
     at = crossing(PESSIMISTIC)
-    upper = lattice.delta_upper(at)[0] + float(np.exp(at)) * alarms
+    upper = lattice.delta_upper(at)[0] + float(np.exp(min(at, 700.0))) * alarms
     at = crossing(OPTIMISTIC)
     grid = lattice.start + lattice.step * (
         np.floor((at - lattice.start) / lattice.step) + np.arange(-1.0, 3.0)
     )
-    lower = min(lattice.delta_lower(float(loss))[0] + float(np.exp(loss)) * alarms for loss in grid)
-    return Bounds(lower, min(1.0, upper))
+    # a = 0: the attacker always says yes
+    everything = float(
+        (lattice.masses[OPTIMISTIC].sum() - lattice.error) * np.exp(lattice.log_scale[OPTIMISTIC])
+    )
+    lower = min(
+        lattice.delta_lower(float(loss))[0] + float(np.exp(min(loss, 700.0))) * alarms for loss in grid
+    )
+    return Bounds(min(lower, everything, 1.0), min(1.0, upper))
 
 
 def _bisect(falling: Callable[[float], float], target: float, low: float, high: float) -> float:

@@ -6,6 +6,7 @@ proof here is refused, with the sentence that says what to use instead.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,9 +37,10 @@ from discreet.events import (
     PoissonSampled,
     RandomlyAllocated,
 )
-from discreet.guarantee import Neighbours
+from discreet.guarantee import Bounds, Neighbours
 
 Direction = Literal["remove", "add"]
+ULPS = 1e-14
 
 
 class Quality(NamedTuple):
@@ -69,7 +71,7 @@ class Dominating:
     """A whole event: one Gaussian, a probability of full exposure, and the laws of everything else."""
 
     mu: float
-    exposure: float
+    exposure: Bounds
     laws: tuple[LawOf, ...]
     symmetric: bool
 
@@ -80,8 +82,12 @@ class Dominating:
     def composed(self, direction: Direction, quality: Quality) -> list[Law]:
         """The laws of one direction, the Gaussian included."""
         laws = [law(direction, quality) for law in self.laws]
-        gaussian = GaussianPair(self.mu)
-        return laws + ([Law(gaussian, gaussian, 1)] if self.mu > 0 else [])
+        if self.mu > 0:
+            # One wide Gaussian is several narrower ones, whose losses stay within the range of e^loss.
+            pieces = max(1, int(np.ceil((self.mu / 3) ** 2)))
+            gaussian = GaussianPair(self.mu / float(np.sqrt(pieces)))
+            laws.append(Law(gaussian, gaussian, pieces))
+        return laws
 
 
 def dominating(event: Event, relation: Relation) -> Dominating:
@@ -89,10 +95,11 @@ def dominating(event: Event, relation: Relation) -> Dominating:
 
     All plain Gaussian releases together are one Gaussian release, exactly.
     """
-    inverse_square, log_hidden, laws, symmetric = 0.0, 0.0, [], True
+    shifts, log_hidden, laws, symmetric = [0.0], 0.0, [], True
+    exact_exposure: Bounds | None = Bounds(0.0, 0.0)
     for part, count in event.parts():
         if isinstance(part, Gaussian):
-            inverse_square += count / part.noise_multiplier**2
+            shifts.append(math.sqrt(count) / part.noise_multiplier)
         elif isinstance(part, Laplace):
             laws.append(_same(LaplacePair(relation.reach / part.scale), count))
         elif isinstance(part, ApproximateDP):
@@ -102,6 +109,9 @@ def dominating(event: Event, relation: Relation) -> Dominating:
                     f"{part} gives no protection to a group of {relation.group_size} records; "
                     "use a smaller group or a black box with a smaller delta."
                 )
+            if delta > 0:
+                # A single black box is exposed with exactly its delta.
+                exact_exposure = Bounds(delta, delta) if log_hidden == 0 and count == 1 else None
             log_hidden += count * float(np.log1p(-delta))
             if epsilon > 0:
                 laws.append(_same(DiscretePair.randomised_response(epsilon), count))
@@ -115,8 +125,10 @@ def dominating(event: Event, relation: Relation) -> Dominating:
             symmetric = False
         else:
             raise UnsupportedEvent(f"{part!r} is not an event that the accountant knows.")
-    mu = relation.reach * float(np.sqrt(inverse_square))
-    return Dominating(mu, -float(np.expm1(log_hidden)), tuple(laws), symmetric)
+    mu = relation.reach * math.hypot(*shifts)
+    exposure = -float(np.expm1(log_hidden))
+    exposed = Bounds(exposure * (1 - ULPS), min(exposure * (1 + ULPS), 1.0))
+    return Dominating(mu, exact_exposure or exposed, tuple(laws), symmetric)
 
 
 def _same(pair: Pair, count: int) -> LawOf:

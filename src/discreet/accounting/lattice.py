@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.fft
@@ -35,6 +36,7 @@ PESSIMISTIC, OPTIMISTIC = 0, 1
 TINY = 1e-300
 OMITTED = 3e-20  # e^-45
 MOST_CORNERS = 100_000
+LARGEST_LOSS = 640.0  # e^640 times TINY is still negligible
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +68,25 @@ class Lattice:
         ``tail`` is P(L > epsilon). Losses so far out that they weigh less than e^-45 are left out.
         """
         size = self.masses.shape[1]
-        first = min(max(0, int(np.floor((epsilon - self.start) / self.step)) + 1), size)
+        first = int(min(max(0.0, np.floor((epsilon - self.start) / self.step) + 1), size))
         while first > 0 and self.start + self.step * (first - 1) > epsilon:
             first -= 1
-        reach = size if self.tilt == 0 else int(np.ceil(45.0 / (self.tilt * self.step))) + 1
-        last = min(size, first + reach)
-        excess = np.maximum(self.start - epsilon + self.step * np.arange(first, last), 0.0)
-        weighted = self.masses[row, first:last] * np.exp(-self.tilt * excess)
-        return -float((weighted * np.expm1(-excess)).sum()), float(weighted.sum())
+        near, far = self._kernels
+        beyond = self.masses[row, first : first + len(near)]
+        start = max(self.start - epsilon + self.step * first, 0.0)
+        # 1 - e^{-(a+b)} = (1 - e^{-b}) + e^{-b} (1 - e^{-a}): sums of positive terms, whatever epsilon is.
+        low, high = (float(np.einsum("i,i->", beyond, part[: len(beyond)])) for part in (near, far))
+        scale = float(np.exp(-self.tilt * start))
+        return scale * (low - float(np.expm1(-start)) * high), scale * (low + high)
+
+    @cached_property
+    def _kernels(self) -> tuple[Array, Array]:
+        """e^{-tilt b} (1 - e^{-b}) and e^{-tilt b} e^{-b} at the distances b = 0, step, 2 step, ..."""
+        size = self.masses.shape[1]
+        reach = size if self.tilt == 0 else min(size, int(np.ceil(45.0 / (self.tilt * self.step))) + 1)
+        away = self.step * np.arange(reach)
+        weight = np.exp(-self.tilt * away)
+        return -weight * np.expm1(-away), weight * np.exp(-away)
 
     def log_unit(self, row: int, epsilon: float) -> float:
         """log of the factor that :meth:`curve` leaves out."""
@@ -90,9 +103,12 @@ class Lattice:
         """A proved upper bound on delta(epsilon), and the slope of its logarithm (not proved)."""
         delta, tail = self.curve(PESSIMISTIC, epsilon)
         absolute, relative = self._slack(epsilon, tail)
-        bound = _times_exp((delta + absolute) * (1.0 + relative), self.log_unit(PESSIMISTIC, epsilon))
+        bound = (
+            _times_exp((delta + absolute) * (1.0 + relative), self.log_unit(PESSIMISTIC, epsilon))
+            + self.infinite
+        )
         slope = -max(tail - delta, TINY) / (delta + absolute)
-        return min(1.0, bound + self.infinite), slope
+        return bound if bound < 1.0 else 1.0, slope  # a NaN becomes 1, never 0
 
     def delta_lower(self, epsilon: float) -> tuple[float, float]:
         """A proved lower bound on delta(epsilon), and the slope of its logarithm (not proved)."""
@@ -105,7 +121,7 @@ class Lattice:
 
 
 def _times_exp(value: float, exponent: float) -> float:
-    return float(np.exp(min(np.log(value) + exponent, 1.0))) if value > 0.0 else 0.0
+    return float(np.exp(min(np.log(value) + exponent, 1.0))) if value != 0.0 else 0.0
 
 
 def _largest_weight(tilt: float) -> float:
@@ -135,6 +151,8 @@ def discretise(
     pessimistic, infinite = _chords(upper, losses)
     accuracy = cell_accuracy(log_delta)
     optimistic = _tangents(lower, losses, accuracy)
+    if not (np.all(np.isfinite(pessimistic)) and np.all(np.isfinite(optimistic)) and np.isfinite(infinite)):
+        raise FloatingPointError("a privacy loss beyond the range of double precision")
     rows = np.zeros((2, int(vertices[-1] - vertices[0]) + 1))
     scale = np.empty(2)
     place = vertices - vertices[0]
@@ -165,7 +183,10 @@ def _chords(pair: Pair, losses: Array) -> tuple[Array, float]:
     """Masses at ``losses`` that keep the P- and Q-mass of every cell; what lies below moves up to the first."""
     cells = pair.cells(losses)
     gap = -np.expm1(-np.diff(losses))
-    to_upper = np.clip((cells.p - np.exp(losses[:-1]) * cells.q) / gap, 0.0, cells.p)
+    # A q that underflows counts as zero, which moves its cell up.
+    scaled_q = _exp_times(losses[:-1], np.where(cells.q < TINY, 0.0, cells.q))
+    with np.errstate(invalid="ignore", over="ignore"):
+        to_upper = np.clip(np.nan_to_num((cells.p - scaled_q) / gap, nan=np.inf), 0.0, cells.p)
     law = np.zeros(len(losses))
     law[:-1] = cells.p - to_upper
     law[1:] += to_upper
@@ -184,9 +205,16 @@ def _tangents(pair: Pair, losses: Array, accuracy: float) -> Array:
         if abs(losses[here] - atom) <= margin and 0 <= beside < len(middle):
             middle[beside] = atom + side * margin
     cells = pair.cells(np.concatenate([[2 * losses[0] - middle[0]], middle, [2 * losses[-1] - middle[-1]]]))
-    # An underflow of q would make the curve too high.
-    scaled_q = _exp_times(losses, np.where(cells.p > 0, cells.q + TINY, cells.q))
-    return _lower_curve(cells.p, scaled_q, losses, accuracy)
+    # An underflow of q would make the curve too high; where e^loss could hide one, mass is dropped.
+    p = np.where(losses < LARGEST_LOSS, cells.p, 0.0)
+    scaled_q = _exp_times(np.minimum(losses, LARGEST_LOSS), np.where(p > 0, cells.q + TINY, 0.0))
+    law = _lower_curve(p, scaled_q, losses, accuracy)
+    if not np.any(law > 0):  # a single atom: H(a) >= p - a q for the totals
+        total, total_q = float(cells.p.sum()), float(cells.q.sum())
+        place = np.searchsorted(losses, np.log(total / total_q) - 1e-12) if total > 0 and total_q > 0 else 0
+        if place > 0:
+            law[place - 1] = total
+    return law
 
 
 def _lower_curve(p: Array, scaled_q: Array, losses: Array, accuracy: float) -> Array:
@@ -198,6 +226,7 @@ def _lower_curve(p: Array, scaled_q: Array, losses: Array, accuracy: float) -> A
     (excess >= 0).
     """
     law = np.zeros(len(p))
+    accuracy /= 4  # what is set straight below is charged with the rounding of cells
     excess = p - scaled_q
     left_p, left_excess = _merged(p, scaled_q, losses)
     right_p, right_excess = (part[::-1] for part in _merged(p[::-1], scaled_q[::-1], losses[::-1]))
@@ -263,8 +292,10 @@ def _convex(law: Array, losses: Array, rounding: float) -> Array:
             law[left] += mass * (1 - share)
             law[right] += mass * share
         corners += [corner for corner in (left, right) if 0 <= corner < last and law[corner] < 0]
-    if corners or law[last] < -rounding:
+    end = before.get(last, last - 1)
+    if corners or law[last] < -rounding or end < 0 or law[end] + min(law[last], 0.0) < 0:
         return np.zeros(len(law))  # no such curve on this grid: the empty law says that delta >= 0
+    law[end] += min(law[last], 0.0)  # rounding, moved down by one corner
     return np.maximum(law, 0.0)
 
 
@@ -279,21 +310,23 @@ def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], a
     size = scipy.fft.next_fast_len(int(np.ceil((window[1] - window[0]) / step)) + 2, True)
     first = int(np.floor((window[0] - origin) / step))
     spectrum: NDArray[np.complex128] | None = None
-    log_scale, infinite, error, cell_error, releases, total = np.zeros(2), 0.0, 2 * alias, 0.0, 0, 0
+    log_scale, infinite, error, cell_error, releases, total, few = np.zeros(2), 0.0, 2 * alias, 0.0, 0, 0, 0
     for part, count in parts:
         power = _power(scipy.fft.rfft(_folded(part.masses, size), axis=1), count)
         spectrum = power if spectrum is None else spectrum * power
         log_scale = log_scale + count * part.log_scale
         infinite += count * part.infinite
-        error += 1.01 * count * part.error
+        error += float(np.expm1(min(count * part.error, 50.0)))
+        few += count if count < 64 else 0
         releases += count * part.releases
         cell_error += count * part.cell_error
         total += count
     masses = scipy.fft.irfft(spectrum, size, axis=1)
-    # Each output of an FFT is wrong by at most about 4 ulp log2(n) times the L1 norm of its input, and a power
-    # multiplies that by its exponent where the spectrum is large; back to L1 through the L2 norm of the result.
+    # Each output of an FFT is wrong by at most about 4 ulp log2(n) times the L1 norm of its input. A power z^m turns
+    # that into m |z|^(m-1) as much: at most 2 |z^m| m for many factors, and m for few. From the spectrum to the L1
+    # norm of the result it goes through the L2 norm.
     norm = float(np.sqrt(size * np.max(np.sum(masses**2, axis=1))))
-    rounding = 4 * ULP * float(np.log2(size)) * (total + 1) * (norm + 1.0)
+    rounding = 4 * ULP * float(np.log2(size)) * ((2 * (total - few) + 1) * norm + few * np.sqrt(size))
     masses = np.roll(masses, -first % size, axis=1)
     masses[masses < rounding / size] = 0.0  # this is noise, and costs as much once more
     error += 2 * rounding

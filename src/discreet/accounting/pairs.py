@@ -13,13 +13,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri_exp
-from scipy.stats import binom
 
 Array = NDArray[np.float64]
 
@@ -289,9 +288,15 @@ class GroupPair(Pair):
     leaving: int
     joining: int
 
+    @lru_cache(maxsize=8)  # noqa: B019 - pairs are small, frozen and few
     def _mixture(self, size: int) -> tuple[Array, Array]:
         shifts = np.arange(size + 1.0)
-        weights = binom.pmf(shifts, size, self.rate)
+        if size <= 1:
+            weights = np.array([1 - self.rate, self.rate] if size else [1.0])
+        else:
+            from scipy.stats import binom  # takes half a second to import, and only groups need it
+
+            weights = binom.pmf(shifts, size, self.rate)
         kept = weights > 0
         return shifts[kept], weights[kept]
 
@@ -302,10 +307,10 @@ class GroupPair(Pair):
         top = exponents.max(axis=-1, keepdims=True)
         terms = weights * np.exp(exponents - top)
         total = terms.sum(axis=-1)
-        small = top[..., 0] < 30
-        with np.errstate(over="ignore"):
-            direct = np.log1p((weights * np.expm1(np.minimum(exponents, 40.0))).sum(axis=-1))
-        value = np.where(small, direct, top[..., 0] + np.log(total))
+        # Near a ratio of 1 the logarithm of a sum would lose its digits.
+        surplus = (weights * np.expm1(np.minimum(exponents, 40.0))).sum(axis=-1)
+        near = np.abs(surplus) < 0.5
+        value = np.where(near, np.log1p(np.where(near, surplus, 0.0)), top[..., 0] + np.log(total))
         return value, (terms @ shifts) / total / self.noise**2
 
     def _loss(self, outcome: Array) -> tuple[Array, Array]:
@@ -437,7 +442,8 @@ class DiscretePair(Pair):
         return float(self.losses[low]), float(self.losses[max(high, low)])
 
     def p_range(self, log_tail: float) -> tuple[float, float]:
-        return self._trimmed(self.p, log_tail)
+        low, high = self._trimmed(self.p, log_tail)
+        return low, np.inf if log_tail == -np.inf and self.p_infinite > 0 else high
 
     def q_range(self, log_tail: float) -> tuple[float, float]:
         return self._trimmed(self.q, log_tail)

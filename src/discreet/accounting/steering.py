@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import erfcx, ndtr
 
 from discreet.accounting.pairs import Array, Pair
@@ -72,6 +71,15 @@ class Scout:
             variance += count * float((weights * (losses - centre) ** 2).sum()) / total
         return Moments(value, mean, variance)
 
+    def _values(self, tilts: Array) -> Array:
+        """log E e^{t L} at many tilts."""
+        total = np.zeros(len(tilts))
+        for losses, log_p, count in self.parts:
+            exponent = log_p + tilts[:, None] * losses
+            top = exponent.max(axis=1)
+            total += count * (top + np.log(np.exp(exponent - top[:, None]).sum(axis=1)))
+        return total
+
     def aim_at_delta(self, log_delta: float) -> Aim:
         """The point of the curve with this delta."""
 
@@ -123,25 +131,35 @@ class Scout:
             tilt, variance = 0.9 * tilt, lower.variance
         return tilt
 
-    def suited(self, step: float) -> float:
-        """A smaller step where the wanted one is neither small nor large beside the bulk of a one-step law.
+    def suited(self, step: float, tilt: float, width: float) -> float:
+        """A smaller step where the wanted one does not suit the bulk of a one-step law.
 
-        There the tangents are poor: the bulk is too wide for one grid point and too narrow for many.
+        Tangents are poor for a bulk too wide for one grid point and too narrow for many. A bulk on one grid point
+        costs its mean deviation times the step, which must stay within ``width`` over all releases.
         """
-        for losses, log_p, _ in self.parts:
-            quarters = np.interp([0.25, 0.75], np.cumsum(np.exp(log_p)), losses)
-            fine = 0.14 * float(quarters[1] - quarters[0])
-            if fine < step < 4 * fine:
+        for losses, log_p, count in self.parts:
+            weights = np.exp(log_p)
+            low, middle, high = np.interp([0.25, 0.5, 0.75], np.cumsum(weights), losses)
+            fine = 0.14 * float(high - low)
+            away = np.abs(losses - middle)
+            deviation = float((weights * np.minimum(away, step)).sum())
+            if fine < step < 4 * fine or (
+                fine < step < 40 * fine and count * deviation * step * tilt > 4 * width
+            ):
                 step = fine
         return step
 
     def floors(self, tilt: float, share: float) -> list[float]:
-        """For each part the loss below which lies no more than this share of the tilted law of all releases."""
+        """For each part a loss to which all mass below may be moved up, at this share of the tilted law in total."""
         floors = []
         for losses, log_p, _ in self.parts:
             exponent = log_p + tilt * losses
-            weights = np.cumsum(np.exp(exponent - exponent.max()))
-            floors.append(float(losses[np.searchsorted(weights, share / self.steps * weights[-1])]))
+            top = float(exponent.max())
+            total = top + float(np.log(np.exp(exponent - top).sum()))
+            with np.errstate(divide="ignore"):
+                moved = np.log(np.cumsum(np.exp(log_p))) + tilt * losses - total
+            place = int(np.searchsorted(moved, np.log(share / self.steps)))
+            floors.append(float(losses[max(place - 1, 0)]))
         return floors
 
     def chernoff(
@@ -156,11 +174,9 @@ class Scout:
         candidates = np.minimum(scale * np.geomspace(2e-3, 2.0, 12), 3.0 / step)
         ends = []
         for sign in (-1.0, 1.0):
-            reach = [
-                (sign * (self.moments(tilt + sign * s).value - here.value - log_mass) / s, s)
-                for s in candidates
-            ]
-            ends.append(min(reach, key=lambda end: sign * end[0]))
+            reach = sign * (self._values(tilt + sign * candidates) - here.value - log_mass) / candidates
+            best = int(np.argmin(sign * reach))
+            ends.append((reach[best], candidates[best]))
         (low, down), (high, up) = ends
         return (float(low), float(high)), (float(down), float(up))
 
@@ -174,11 +190,9 @@ class Scout:
                 return 0.0
         while miss(high) > 0:
             low, high = high, high + 1.0
-            if high > 60:
+            if high > 30:
                 return float(np.exp(low))
-        return (
-            float(np.exp(brentq(miss, low, high, xtol=3e-4, rtol=1e-6))) if low < high else float(np.exp(low))
-        )
+        return float(np.exp(_zero(miss, low, high, 3e-4)))
 
     def _untilted_delta(self, epsilon: float) -> float:
         """delta of a normal total loss (no tilt: epsilon is below the mean)."""
@@ -195,16 +209,30 @@ class Scout:
         if self._untilted_delta(0.0) <= delta:
             return 0.0
         high = moments.mean + 10 * np.sqrt(moments.variance) + 1.0
-        return float(brentq(lambda epsilon: self._untilted_delta(epsilon) - delta, 0.0, high, xtol=1e-12))
+        return _zero(lambda epsilon: self._untilted_delta(epsilon) - delta, 0.0, float(high), 1e-12)
 
 
 def _weighted_losses(pair: Pair, log_tail: float) -> tuple[Array, Array]:
     cells = pair.cells(pair.nodes(log_tail))
     kept = (cells.p > 0) & (cells.q > 0)
-    return np.log(cells.p[kept] / cells.q[kept]), np.log(cells.p[kept])
+    return np.log(cells.p[kept]) - np.log(cells.q[kept]), np.log(cells.p[kept])
 
 
 def _log_shape(tilt: float, variance: float) -> float:
     """log(R(t s) - R((t+1) s))."""
     spread = np.sqrt(max(variance, 1e-300) / 2)
     return float(np.log(max(0.5 * (erfcx(tilt * spread) - erfcx((tilt + 1) * spread)), 1e-300)))
+
+
+def _zero(falling: Callable[[float], float], low: float, high: float, width: float) -> float:
+    """Where a falling function crosses zero: false position with halving, so that both ends move."""
+    at_low, at_high = falling(low), falling(high)
+    while high - low > width and at_low > 0 > at_high:
+        middle = (low * at_high - high * at_low) / (at_high - at_low)
+        middle = min(max(middle, low + 0.02 * (high - low)), high - 0.02 * (high - low))
+        value = falling(middle)
+        if value > 0:
+            low, at_low, at_high = middle, value, at_high / 2
+        else:
+            high, at_high, at_low = middle, value, at_low / 2
+    return low if abs(at_low) < abs(at_high) else high

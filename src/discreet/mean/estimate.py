@@ -68,14 +68,14 @@ def private_mean(
 
     Guarantee: all that is in the result costs ``result.guarantee`` together, which is within the budget,
     whatever the rows hold, by the arithmetic that is named and if the stream is trusted. A row with NaN or
-    infinity counts as if it were at the center; no error or warning depends on the values of a row.
+    infinity adds nothing to a sum; no error or warning depends on the values of a row.
     """
     _check_types(budget, known)
     data = Records(x, budget.neighbours, records, arithmetic, stream)
     remedy = "A delta of 1 / number of records would allow to publish a whole record."
     real("delta", budget.delta, at_least=0, below=1 / data.records, remedy=remedy)
     wanted = _wanted(also)
-    charged = [name for name in wanted if name == "variance" or budget.neighbours == "add-remove"]
+    charged = [name for name in wanted if name == "variance" or not data.number_is_exact]
     main = 1 - BY_PRODUCT_SHARE * len(charged)
     whole_budget = _noise(budget, known, data, main)
     extra = share(whole_budget, BY_PRODUCT_SHARE)
@@ -152,15 +152,14 @@ def _hardening_cost(event: Event, budget: Budget, data: Records) -> float:
 
 def _count(data: Records, event: Noise) -> float:
     released = data.noisy_mean(data.rows, lambda rows: np.ones((len(rows), 1)), 1.0, event)
-    return float(released[0]) * data.records
+    return data.records * float(released[0])
 
 
 def _variance(data: Records, found: Found, event: Noise) -> float:
     """The mean squared distance from the center, cut off at the reach, less that of the mean itself."""
 
-    def contribution(distances: Array) -> Array:
-        return np.minimum(distances / found.reach, 1.0) ** 2 - 0.5
+    def amount(distances: Array) -> Array:
+        return np.minimum(distances / found.reach, 1.0) ** 2
 
-    distances = data.distances(found.center, "l2")
-    mean_square = float(data.noisy_mean(distances, contribution, 0.5, event)[0]) + 0.5
-    return max(0.0, mean_square * found.reach**2 - float(np.sum((found.value - found.center) ** 2)))
+    mean_square = data.noisy_fraction(data.distances(found.center, "l2"), amount, event) * found.reach**2
+    return max(0.0, mean_square - float(np.sum((found.value - found.center) ** 2)))

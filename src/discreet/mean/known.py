@@ -24,7 +24,7 @@ class Found(NamedTuple):
     valid_for: str
     clip_norm: float
     center: Array
-    reach: float  # l2 distance from the center beyond which records were cut off
+    reach: float  # l2 distance from the center within which to look for their spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,9 @@ class OneRelease:
 
     def carry_out(self, data: Records) -> Found:
         def contribution(rows: Array) -> Array:
-            return np.clip(rows - self.center, -self.half_width, self.half_width)
+            offsets = rows - self.center
+            clamped = np.clip(offsets, -self.half_width, self.half_width)
+            return np.where(np.isfinite(offsets), clamped, math.nan)  # an infinity is not a large number
 
         shift = data.noisy_mean(data.rows, contribution, self.clip_norm, self.release.noise)
         error = math.hypot(
@@ -53,7 +55,7 @@ class OneRelease:
             self.bias,
             self.release.noise_error(self.clip_norm),
         )
-        reach = min(self.clip_norm, self.half_width * math.sqrt(self.release.dimension))
+        reach = min(self.clip_norm, self.half_width * math.sqrt(self.release.dimension), 4 * self.spread)
         return Found(self.center + shift, error, self.valid_for, self.clip_norm, self.center, reach)
 
 

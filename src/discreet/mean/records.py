@@ -17,7 +17,7 @@ from discreet.clipping import clip_rows
 from discreet.errors import InvalidParameter, one_of, whole
 from discreet.guarantee import Neighbours
 from discreet.hardened import grid_for, hardened_sum
-from discreet.mean.bounds import Noise, Norm, norm_of
+from discreet.mean.bounds import Noise, Norm, deviation, norm_of
 from discreet.noise import BoundedSum, add_noise
 from discreet.randomness import RandomStream, system_stream
 
@@ -45,6 +45,7 @@ class Records:
         self.scalar = array.ndim == 1
         self.dimension = self.rows.shape[1]
         self.records = _public_number(records, len(self.rows), neighbours)
+        self.number_is_exact = neighbours == "replace-one"
         self.arithmetic: Literal["float", "hardened"] = (
             "float" if one_of("arithmetic", arithmetic, ("float", "hardened")) == "float" else "hardened"
         )
@@ -65,6 +66,29 @@ class Records:
         total = self._sum((contribution(block) for block in _blocks(data)), clip_norm, event)
         noisy: Array = add_noise(total, event, self.stream)
         return noisy / self.records
+
+    def noisy_fraction(
+        self, data: NDArray[Any], amount: Callable[[Array], NDArray[Any]], event: Noise
+    ) -> float:
+        """The sum of amounts between 0 and 1, one from each record, over the public number of records.
+
+        Guarantee: as :meth:`noisy_mean`.
+        """
+        limit = self._largest_amount(event)
+        released = self.noisy_mean(data, lambda block: amount(block) - (1 - limit), limit, event)
+        return float(released[0]) + (1 - limit)
+
+    def fraction_noise(self, event: Noise) -> float:
+        """Standard deviation of the noise on a noisy fraction."""
+        return deviation(event) * self._largest_amount(event) / self.records
+
+    def _largest_amount(self, event: Noise) -> float:
+        """1, or 1/2 by counting from 1/2.
+
+        That halves the noise but counts 1/2 for each record that was declared and is not there. So it needs
+        the exact number, or so much noise that this hardly matters.
+        """
+        return 0.5 if self.number_is_exact or deviation(event) > 0.1 * self.records else 1.0
 
     def distances(self, center: Array, norm: Norm) -> Array:
         """How far each record is from ``center``, as a column; infinite or NaN where a row is."""

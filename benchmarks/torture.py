@@ -1,0 +1,148 @@
+"""The full fault matrix of the ledger, and its speed. Run with ``make torture``; it takes some ten minutes.
+
+The faults themselves are in tests/ledger_faults.py, where the tests do a little of each. Every line must read 0
+where it says lost, over or believed; the broken twin must not.
+"""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from discreet import Budget, Gaussian
+from discreet.ledger import GaussianFilter, Ledger
+from discreet.ledger.book import Book
+from discreet.ledger.journal import sealed_head
+
+TESTS = Path(__file__).parent.parent / "tests"
+sys.path.insert(0, str(TESTS))
+KEY = bytes(32)
+BAD = []
+
+
+def inflict(wish):
+    """Faults in a process of its own, which forks the victims."""
+    single = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    command = [sys.executable, str(TESTS / "ledger_faults.py"), json.dumps(wish)]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=single).stdout)
+
+
+def line(label, good, text):
+    if not good:
+        BAD.append(label)
+    print(f"{'ok ' if good else 'BAD'} {label:34} {text}", flush=True)
+
+
+def kills(label, result, twin=False):
+    lost, again, left = (result[name] for name in ("under-counted", "noise used twice", "left"))
+    text = f"{result['kills']} kills, {result['attempts']} attempts, {result['reserved']} steps reserved, "
+    text += f"{result['released']} released, {lost} lost, {again} noise reused, {max(0, -left)} over"
+    line(label, lost > 0 if twin else (lost, again, left, result["failed"]) == (0, 0, 0, 0), text)
+
+
+def races(label, results):
+    granted = [result["granted"] for result in results]
+    exact = all(result == {"failed": 0, "granted": 28, "reserved": 28, "left": 0} for result in results)
+    line(label, exact, f"{len(results)} races for 28 releases: granted {min(granted)} to {max(granted)}")
+
+
+def disks(label, results):
+    lost = sum(max(0, result["granted"] - result["reserved"]) for result in results)
+    silent = sum(not result["errors"] or result["code"] != 0 or not result["goes on"] for result in results)
+    line(label, (lost, silent) == (0, 0), f"{len(results)} times: {lost} steps lost, {silent} not refused")
+
+
+def alterations(label, verdicts):
+    line(label, verdicts["believed"] == 0, json.dumps(verdicts))
+
+
+@contextmanager
+def schemas(count):
+    """Addresses of empty ledgers in a PostgreSQL server of our own."""
+    import psycopg
+
+    from postgres_server import postgres_server
+
+    with postgres_server() as server:
+        with psycopg.connect(server, autocommit=True) as connection:
+            for index in range(count):
+                connection.execute(f"CREATE SCHEMA s{index}")
+        yield [f"{server}&options=-csearch_path%3Ds{index}" for index in range(count)]
+
+
+def faults():
+    kills("kill -9", inflict({"kills": 1500})["kills"])
+    kills("kill -9, reserving too late (twin)", inflict({"late kills": 100})["late kills"], twin=True)
+    for processes, times in ((2, 10), (8, 10), (32, 10)):
+        wish = {"processes": [processes]}
+        races(f"{processes} processes", [inflict(wish)[f"{processes} processes"] for _ in range(times)])
+    names = ["disk full", "no space", "write error", "sync error"]
+    rounds = [inflict({"disk": names}) for _ in range(25)]
+    for name in names:
+        disks(name, [results[name] for results in rounds])
+    refused = inflict({"rollbacks": 150})["rollbacks refused"]
+    line("rollback behind an anchor", refused == 150, f"{refused} of 150 refused")
+    for name, verdicts in inflict({"alterations": 2000}).items():
+        alterations(name, verdicts)
+    with schemas(4) as places:
+        results = inflict({"kills": 200, "processes": [2, 8, 32], "places": places})
+    kills("PostgreSQL: kill -9", results["kills"])
+    for processes in (2, 8, 32):
+        races(f"PostgreSQL: {processes} processes", [results[f"{processes} processes"]])
+
+
+def rate(work, seconds=3.0):
+    """How often a second ``work`` can be done."""
+    start, count = time.perf_counter(), 0
+    while (passed := time.perf_counter() - start) < seconds:
+        work()
+        count += 1
+    return count / passed
+
+
+def write_long_ledger(path, steps, lease):
+    """A ledger of so many steps, written in one transaction."""
+    event, book = Gaussian(1e5) * steps, Book()
+    with Ledger.create(path, GaussianFilter(Budget(2.0, 1e-5)), key=KEY) as ledger:
+        ledger.run(event, event.digest())
+        anchor = ledger.anchor()
+    book.sequence, book.hash = anchor.sequence, anchor.hash
+    database = sqlite3.connect(path)
+    for first in range(1, steps + 1, lease):
+        place = {"run": "run", "attempt": 1, "step": first}
+        row = book.next_row({"kind": "reserve", **place, "steps": lease, "part": 0})
+        book.sequence, book.hash = row.sequence, row.hash
+        database.execute("INSERT INTO ledger_entries VALUES (?, ?, ?, ?, ?, ?)", row)
+    database.execute("UPDATE ledger_head SET sequence = ?, hash = ?, seal = ?", sealed_head(row, KEY))
+    database.commit()
+    database.close()
+
+
+def speed():
+    event = Gaussian(1e5) * 10**8
+    with tempfile.TemporaryDirectory() as name, schemas(1) as places:
+        for label, place in (("SQLite", Path(name) / "a.ledger"), ("PostgreSQL", places[0])):
+            with Ledger.create(place, GaussianFilter(Budget(2.0, 1e-5)), key=KEY) as ledger:
+                run = ledger.run(event, event.digest())
+                print(f"    {label}: {rate(run.reserve):.0f} reservations/s", flush=True)
+                for lease in (100, 1000):
+                    steps = lease * rate(lambda: run.commit(run.reserve(lease).last))  # noqa: B023
+                    print(f"    {label}: {steps:.0f} steps/s reserved and committed in leases of {lease}")
+        for lease in (100, 10, 1):
+            path = Path(name) / f"{lease}.ledger"
+            write_long_ledger(path, 10**6, lease)
+            start = time.process_time(), time.perf_counter()
+            Ledger.open(path, key=KEY).close()
+            cpu, wall = time.process_time() - start[0], time.perf_counter() - start[1]
+            print(f"    open and verify 1e6 steps in leases of {lease}: {wall:.2f} s ({cpu:.2f} s of CPU)")
+
+
+if __name__ == "__main__":
+    speed()
+    faults()
+    sys.exit(f"failed: {', '.join(BAD)}" if BAD else 0)

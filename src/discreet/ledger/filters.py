@@ -1,0 +1,270 @@
+"""May this release still happen? Three rules, each with a theorem behind it.
+
+* :class:`FixedPlan`: the list of releases was written down before the first one. It is accounted as a whole, by
+  the sharpest accountant; its releases may then happen in any order, and stopping early is free.
+* :class:`GaussianFilter`: releases are chosen along the way, each from what the earlier ones showed, and all
+  have Gaussian noise. Their squared signal-to-noise ratios may add up to that of the budget. This costs nothing
+  over a fixed plan (Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2023).
+* :class:`RenyiFilter`: as before, for sampled and Laplace releases too. The Renyi divergences of one order,
+  fixed before the first release, may add up to what the budget allows at that order (Feldman and Zrnic 2021).
+
+>>> from discreet.events import Gaussian, PoissonSampled
+>>> budget = Budget(epsilon=1.0, delta=1e-5)
+>>> GaussianFilter(budget).room({}, Gaussian(noise_multiplier=20.0))
+28
+>>> RenyiFilter(budget, order=18).room({}, PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=4.0)))
+9375
+
+Two tempting rules are missing because they are false. To go on while *some* order is within the budget, or while
+the composed privacy curve of the releases so far is, lets a choice that looks at the outputs exceed the budget.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from discreet.accounting.account import account
+from discreet.accounting.epsilon_delta import round_up
+from discreet.accounting.gaussian import gaussian_mu
+from discreet.accounting.renyi import renyi_divergence
+from discreet.errors import InvalidParameter, UnsupportedEvent, real
+from discreet.events import Composition, Event, Gaussian
+from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours
+
+Spent = Mapping[Event, int]
+"""Everything that was reserved: simple events and how often."""
+
+
+class SpendingRule(ABC):
+    """Decides, from the events already reserved, how many more of an event fit into the budget."""
+
+    kind: ClassVar[str]
+    budget: Budget
+
+    @abstractmethod
+    def room(self, spent: Spent, event: Event) -> int:
+        """How often ``event`` still fits.
+
+        Guarantee: releases that are always reserved within the room, each chosen from all earlier outputs, give
+        away at most what :meth:`guarantee` says.
+        """
+
+    @abstractmethod
+    def guarantee(self, spent: Spent) -> Guarantee:
+        """What is promised of all releases under this rule together, those to come included."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """The rule as plain data for JSON."""
+
+    @staticmethod
+    def from_dict(data: object) -> SpendingRule:
+        """The inverse of :meth:`to_dict`. Anything that is not a rule is refused."""
+        if isinstance(data, dict):
+            read = _READ.get(str(data.get("rule")))
+            try:
+                if read is not None:
+                    return read({key: value for key, value in data.items() if key != "rule"})
+            except (KeyError, TypeError):
+                pass
+        raise InvalidParameter("rule", data, f"is not a spending rule; known kinds are {', '.join(_READ)}.")
+
+
+@dataclass(frozen=True)
+class FixedPlan(SpendingRule):
+    """Only the releases of ``event``, fixed in advance and accounted as a whole.
+
+    Guarantee: any choice among them, in any order, stopped at any time, costs at most what ``event`` costs: what
+    remains after a release is again a fixed list, and the release together with it is the list before.
+    """
+
+    event: Event
+    budget: Budget
+    kind: ClassVar[str] = "fixed-plan"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.event, Event):
+            raise InvalidParameter("event", self.event, "must be the event of the whole plan.")
+        _checked_budget(self.budget)
+
+    def room(self, spent: Spent, event: Event) -> int:
+        planned = dict(self.event.parts())
+        return min((planned.get(part, 0) - spent.get(part, 0)) // count for part, count in event.parts())
+
+    def guarantee(self, spent: Spent) -> Guarantee:
+        budget = self.budget
+        return account(self.event, budget.neighbours, budget.group_size).guarantee(budget.delta)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rule": self.kind, "event": self.event.to_dict(), "budget": self.budget.to_dict()}
+
+
+class Filter(SpendingRule):
+    """A rule that gives every event a price and lets the prices add up to a limit.
+
+    Prices are floats rounded up, the limit is rounded down, and they are added as exact fractions.
+    """
+
+    @abstractmethod
+    def price(self, event: Event) -> float:
+        """What one simple event costs, or :class:`~discreet.errors.UnsupportedEvent`."""
+
+    @abstractmethod
+    def limit(self) -> Fraction:
+        """What all events together may cost."""
+
+    def room(self, spent: Spent, event: Event) -> int:
+        price = self._total(dict(event.parts()))
+        if math.isinf(price):
+            return 0
+        return max(0, math.floor((self.limit() - self._total(spent)) / price))
+
+    def _total(self, events: Spent) -> Fraction | float:
+        total = Fraction(0)
+        for event, count in events.items():
+            price = self.price(event)
+            if not price < math.inf:
+                return math.inf
+            total += count * Fraction(price)
+        return total
+
+    def guarantee(self, spent: Spent) -> Guarantee:
+        """The budget itself: a smaller epsilon read off along the way would not be a guarantee.
+
+        The lower end is what the releases reserved so far would cost had they been fixed in advance.
+        """
+        budget, lower = self.budget, 0.0
+        if spent:
+            curve = account(Composition(tuple(spent.items())), budget.neighbours, budget.group_size)
+            lower = min(budget.epsilon, curve.epsilon_bounds(budget.delta).lower)
+        return Guarantee(Bounds(lower, budget.epsilon), budget.delta, budget.neighbours, budget.group_size)
+
+
+@dataclass(frozen=True)
+class GaussianFilter(Filter):
+    """Releases with Gaussian noise, chosen along the way: the sum of mu^2 stays within that of the budget.
+
+    mu is the sensitivity over the noise's standard deviation. Guarantee: the releases together are as private as
+    a single Gaussian one that costs exactly the budget.
+    """
+
+    budget: Budget
+    kind: ClassVar[str] = "gaussian-filter"
+
+    def __post_init__(self) -> None:
+        _needs_delta(_checked_budget(self.budget))
+
+    def price(self, event: Event) -> float:
+        if not isinstance(event, Gaussian):
+            raise UnsupportedEvent(
+                f"a GaussianFilter holds only Gaussian releases, not {type(event).__name__}; "
+                "use a RenyiFilter, or fix the whole list of releases in advance with a FixedPlan."
+            )
+        reach = self.budget.group_size * (2 if self.budget.neighbours == "replace-one" else 1)
+        return round_up((reach / Fraction(event.noise_multiplier)) ** 2)
+
+    def limit(self) -> Fraction:
+        return Fraction(_gaussian_mu(self.budget.epsilon, self.budget.delta)) ** 2
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rule": self.kind, "budget": self.budget.to_dict()}
+
+
+@dataclass(frozen=True)
+class RenyiFilter(Filter):
+    """Gaussian, Laplace and Poisson-sampled releases, chosen along the way: their Renyi divergences of ``order``
+    add up to what the budget allows at that order.
+
+    Guarantee: the releases together have at most that divergence, hence are within the budget. The order must
+    not depend on the data; :meth:`for_event` finds the best one for what is planned most.
+    """
+
+    budget: Budget
+    order: float
+    kind: ClassVar[str] = "renyi-filter"
+
+    def __post_init__(self) -> None:
+        budget = _needs_delta(_checked_budget(self.budget))
+        if budget.group_size != 1:
+            raise InvalidParameter(
+                "group_size",
+                budget.group_size,
+                "a RenyiFilter protects single records; use a GaussianFilter.",
+            )
+        object.__setattr__(self, "order", real("order", self.order, above=1, at_most=1e6))
+        if self.limit() <= 0:
+            remedy = "at this order the budget has room for nothing; choose a larger one, or use for_event()."
+            raise InvalidParameter("order", self.order, remedy)
+
+    @classmethod
+    def for_event(cls, event: Event, budget: Budget) -> RenyiFilter:
+        """The filter, among all orders, in which ``event`` fits most often.
+
+        >>> from discreet.events import PoissonSampled
+        >>> RenyiFilter.for_event(PoissonSampled(0.01, Gaussian(4.0)), Budget(1.0, 1e-5)).order
+        17.7
+        """
+
+        def room(order: float) -> Fraction | float:
+            limit = _renyi_limit(budget, order)
+            return limit / cls(budget, order)._total(dict(event.parts())) if limit > 0 else -1.0
+
+        coarse = max((round(1 + 1.2**power, 3) for power in range(-20, 50)), key=room)
+        near = (float(f"{1 + (coarse - 1) * 1.02**power:.3g}") for power in range(-9, 10))
+        return cls(budget, max((coarse, *near), key=room))
+
+    def price(self, event: Event) -> float:
+        try:
+            return max(_divergence(event, self.order, self.budget.neighbours), _LEAST)
+        except UnsupportedEvent as error:
+            raise UnsupportedEvent(
+                f"a RenyiFilter cannot price {event!r} ({error}) "
+                "Fix the whole list of releases in advance with a FixedPlan instead."
+            ) from None
+
+    def limit(self) -> Fraction:
+        return _renyi_limit(self.budget, self.order)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"rule": self.kind, "budget": self.budget.to_dict(), "order": self.order}
+
+
+_READ: dict[str, Callable[[dict[str, Any]], SpendingRule]] = {
+    FixedPlan.kind: lambda data: FixedPlan(Event.from_dict(data["event"]), Budget.from_dict(data["budget"])),
+    GaussianFilter.kind: lambda data: GaussianFilter(Budget.from_dict(data["budget"])),
+    RenyiFilter.kind: lambda data: RenyiFilter(Budget.from_dict(data["budget"]), data["order"]),
+}
+
+_LEAST = 1e-200  # stands for every smaller price, which floating point might take for nothing
+
+_gaussian_mu = lru_cache(maxsize=64)(gaussian_mu)
+
+
+@lru_cache(maxsize=4096)
+def _divergence(event: Event, order: float, neighbours: Neighbours) -> float:
+    return renyi_divergence(event, order, neighbours)
+
+
+def _renyi_limit(budget: Budget, order: float) -> Fraction:
+    """The divergence of this order that still gives the budget (Canonne, Kamath, Steinke 2020), rounded down."""
+    log_order, rest = math.log(order), order - 1
+    terms = (budget.epsilon, log_order, -math.log(rest), (math.log(budget.delta) + log_order) / rest)
+    return Fraction(sum(terms) - 1e-15 * sum(map(abs, terms)))
+
+
+def _checked_budget(budget: Budget) -> Budget:
+    if not isinstance(budget, Budget):
+        raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
+    return budget
+
+
+def _needs_delta(budget: Budget) -> Budget:
+    remedy = "Noise with Gaussian tails is never purely private; choose for instance 1e-6."
+    real("delta", budget.delta, at_least=1e-300, below=1, remedy=remedy)
+    return budget

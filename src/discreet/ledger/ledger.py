@@ -1,0 +1,227 @@
+"""The ledger as its users see it. The package's docstring shows how it is used."""
+
+from __future__ import annotations
+
+import os
+import re
+from copy import deepcopy
+from pathlib import Path
+from types import TracebackType
+
+from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
+from discreet.events import Composition, Event
+from discreet.guarantee import Guarantee
+from discreet.ledger.book import Book, RunRecord, first_entry
+from discreet.ledger.filters import SpendingRule
+from discreet.ledger.journal import Journal, rolled_back, sealed_head
+from discreet.ledger.run import Run, refuse_beyond_budget
+from discreet.ledger.seal import (
+    Anchor,
+    LedgerCorrupted,
+    checked_key,
+    hex_digest,
+    new_key_file,
+    read_key_file,
+)
+from discreet.ledger.store import Row, SQLiteStore, Store, in_memory
+
+Place = str | Path
+Key = bytes | str | Path | None
+
+
+class Ledger:
+    """An append-only, durable record of what was spent. Made by :meth:`create`, :meth:`open`, :meth:`in_memory`.
+
+    Guarantee: what is reserved, by all processes together, stays within the rule's budget, and is on disk before
+    it can be released. Whatever goes wrong counts as spent. A ledger that is damaged, altered or older than its
+    anchor refuses.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    # ---- making and opening ----
+
+    @classmethod
+    def create(cls, place: Place, rule: SpendingRule, *, key: Key = None) -> Ledger:
+        """Begin a ledger at a local path or a ``postgresql://`` address that holds none yet.
+
+        ``key`` seals it: a key file, made if it is missing, or the key itself. A path without ``key`` gets a key
+        file beside it, ending in ``.key``; keep it where whoever can alter the ledger cannot read it.
+        """
+        row, store = _first_row(rule), _store_kind(place)
+        store.check_free(place)
+        secret = _key_of_new(place, key)
+        store.create(place, row, sealed_head(row, secret))
+        return cls.open(place, key=secret)
+
+    @classmethod
+    def open(
+        cls, place: Place, rule: SpendingRule | None = None, *, key: Key = None, anchor: Anchor | None = None
+    ) -> Ledger:
+        """Open an existing ledger and verify all of it.
+
+        ``rule``, if given, must be the one it was created with. With an ``anchor`` taken earlier, a ledger that
+        was rolled back behind it is refused; without one, an old copy cannot be told from the ledger.
+        """
+        secret = _key_of_existing(place, key)
+        ledger = cls(Journal(_store_kind(place).existing(place), secret))
+        try:
+            ledger._check_rule(rule)
+            ledger._check_anchor(anchor)
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    @classmethod
+    def in_memory(cls, rule: SpendingRule) -> Ledger:
+        """A ledger for one process: the same rules, but nothing survives it."""
+        row, secret = _first_row(rule), os.urandom(32)
+        return cls(Journal(in_memory(row, sealed_head(row, secret)), secret))
+
+    def close(self) -> None:
+        """Let go of the database. What is reserved stays reserved."""
+        self._journal.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- spending ----
+
+    def run(self, event: Event, plan_hash: str, *, name: str = "run") -> Run:
+        """Open the run ``name``, or take it over after a crash: then plan and event must be the same.
+
+        A run that does not fit into what is left of the budget is refused before it begins. Opening it reserves
+        nothing yet.
+        """
+        name, plan_hash = _run_name(name), hex_digest("plan_hash", plan_hash)
+        if not isinstance(event, Event):
+            raise InvalidParameter("event", event, "must be the event of the run's whole plan.")
+        with self._journal.turn() as turn:
+            record = turn.book.runs.get(name)
+            if record is None:
+                refuse_beyond_budget(turn.book, event, 1)
+                turn.add({"kind": "run", "run": name, "plan": plan_hash, "event": event.to_dict()})
+            elif (record.plan_hash, record.event.parts()) == (plan_hash, event.parts()):
+                turn.add({"kind": "resume", "run": name, "attempt": record.attempt + 1})
+            else:
+                raise PlanViolation(
+                    f"The run {name!r} was opened with plan {record.plan_hash[:12]}, not {plan_hash[:12]}. Resume it "
+                    "with the plan it began with, or choose another name for a new run."
+                )
+        return Run(self._journal, name, 1 if record is None else record.attempt, event)
+
+    # ---- asking ----
+
+    @property
+    def rule(self) -> SpendingRule:
+        """The rule by which this ledger spends."""
+        with self._journal.turn() as turn:
+            return turn.book.rule
+
+    def remaining(self, event: Event) -> int:
+        """How often ``event`` still fits into the budget."""
+        with self._journal.turn() as turn:
+            return turn.book.rule.room(turn.book.spent(), event)
+
+    def spent(self) -> Event | None:
+        """All that was reserved, as one event; None if nothing was."""
+        with self._journal.turn() as turn:
+            spent = turn.book.spent()
+        return Composition(tuple(spent.items())) if spent else None
+
+    def guarantee(self) -> Guarantee:
+        """What is promised of everything released under this ledger, computed anew from its events."""
+        with self._journal.turn() as turn:
+            rule, spent = turn.book.rule, turn.book.spent()
+        return rule.guarantee(spent)
+
+    def runs(self) -> dict[str, RunRecord]:
+        """What is known of each run, by name."""
+        with self._journal.turn() as turn:
+            return deepcopy(turn.book.runs)
+
+    def anchor(self) -> Anchor:
+        """The head, to be kept outside: see :class:`~discreet.ledger.seal.Anchor`."""
+        with self._journal.turn() as turn:
+            return Anchor(turn.book.sequence, turn.book.hash)
+
+    def entries(self) -> list[str]:
+        """Every entry as JSON text. ``Anchor.of(entries)`` is the anchor, for anybody to check."""
+        with self._journal.turn() as turn:
+            return [row.entry for row in turn.transaction.rows(after=-1)]
+
+    # ---- is it the right one? ----
+
+    def _check_rule(self, rule: SpendingRule | None) -> None:
+        if rule is not None and rule != self.rule:
+            raise PlanViolation(f"This ledger spends by {self.rule}, not by {rule}; create another ledger.")
+
+    def _check_anchor(self, anchor: Anchor | None) -> None:
+        with self._journal.turn() as turn:
+            if anchor is None:
+                return
+            if anchor.sequence > turn.book.sequence:
+                raise LedgerCorrupted(rolled_back(turn.book.sequence, anchor.sequence))
+            if next(turn.transaction.rows(after=anchor.sequence - 1)).hash != anchor.hash:
+                raise LedgerCorrupted(
+                    f"Entry {anchor.sequence} is not the one that the anchor remembers: this is another ledger, or "
+                    "one that was rolled back and then written to."
+                )
+
+
+def _first_row(rule: SpendingRule) -> Row:
+    """The first entry of a ledger with this rule, if the rule keeps its own budget."""
+    if not isinstance(rule, SpendingRule):
+        raise InvalidParameter("rule", rule, "must be a FixedPlan, a GaussianFilter or a RenyiFilter.")
+    guarantee = rule.guarantee({})
+    if not guarantee.within(rule.budget):
+        raise BudgetExceeded(
+            f"The plan is {guarantee}, and the budget is epsilon={rule.budget.epsilon:g} at that delta. "
+            "Calibrate the plan to the budget."
+        )
+    return Book().next_row(first_entry(rule))
+
+
+def _store_kind(place: Place) -> type[Store]:
+    if not _in_database(place):
+        return SQLiteStore
+    from discreet.ledger.postgres import PostgresStore  # needs SQLAlchemy, which is optional
+
+    return PostgresStore
+
+
+def _in_database(place: Place) -> bool:
+    return isinstance(place, str) and place.startswith("postgresql")
+
+
+def _key_path(place: Place, key: str | Path | None) -> Path:
+    if key is not None:
+        return Path(key)
+    if _in_database(place):
+        raise InvalidParameter("key", None, "name the file of the ledger's key, outside the database.")
+    return Path(f"{place}.key")
+
+
+def _key_of_new(place: Place, key: Key) -> bytes:
+    if isinstance(key, bytes):
+        return checked_key(key)
+    path = _key_path(place, key)
+    # The key file beside a ledger belongs to it alone. If only the key is left, the ledger was lost.
+    return read_key_file(path) if key is not None and path.exists() else new_key_file(path)
+
+
+def _key_of_existing(place: Place, key: Key) -> bytes:
+    return checked_key(key) if isinstance(key, bytes) else read_key_file(_key_path(place, key))
+
+
+def _run_name(name: object) -> str:
+    if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}", name):
+        return name
+    raise InvalidParameter("name", name, "must be 1 to 100 letters, digits and . _ : / -, such as 'fit-1'.")

@@ -1,0 +1,117 @@
+"""A ledger that a team shares: the same tables in a PostgreSQL database, through SQLAlchemy.
+
+One ledger lives in one schema. Several ledgers on a server use several databases, or several schemas chosen in
+the address: ``postgresql://user@host/database?options=-csearch_path=study_7``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from discreet.errors import InvalidParameter, MissingDependency
+from discreet.ledger.seal import LedgerCorrupted, LedgerUnavailable
+from discreet.ledger.store import READ_HEAD, Head, Row, Store, Transaction
+
+try:
+    import psycopg  # noqa: F401
+    import sqlalchemy
+except ImportError as error:
+    raise MissingDependency(
+        "A ledger in PostgreSQL needs SQLAlchemy and psycopg: pip install 'discreet[postgres]'"
+    ) from error
+
+
+class PostgresStore(Store):
+    """One connection. The head's row lock makes transactions exclusive; the server syncs every commit."""
+
+    def __init__(self, address: str) -> None:
+        with _database_errors():
+            url = sqlalchemy.make_url(address).set(drivername="postgresql+psycopg")
+            # Read committed: after waiting for the head's lock, what others have written is seen.
+            self._engine = sqlalchemy.create_engine(
+                url, poolclass=sqlalchemy.NullPool, isolation_level="READ COMMITTED"
+            )
+            self._connection = self._engine.connect()
+            try:
+                self._check_durable()
+            except BaseException:
+                self.close()
+                raise
+
+    def _check_durable(self) -> None:
+        with self._connection.begin():
+            for setting in ("fsync", "full_page_writes"):
+                if self._connection.exec_driver_sql(f"SHOW {setting}").scalar() != "on":
+                    raise LedgerUnavailable(
+                        f"This PostgreSQL server runs with {setting} = off and may forget what it confirmed. "
+                        "Turn it on, or keep the ledger on another server."
+                    )
+
+    def _execute(self, sql: str, parameters: dict[str, Any]) -> Iterable[Any]:
+        return self._connection.execute(sqlalchemy.text(sql), parameters)
+
+    @classmethod
+    def check_free(cls, place: Path | str) -> None:
+        store = cls(str(place))
+        try:
+            with store._committed():
+                found = store._execute("SELECT to_regclass('ledger_entries') IS NOT NULL", {})
+                if any(row[0] for row in found):
+                    remedy = "holds a ledger already. Open that one, or choose another schema."
+                    raise InvalidParameter("place", _without_password(str(place)), remedy)
+        finally:
+            store.close()
+
+    @classmethod
+    def create(cls, place: Path | str, row: Row, head: Head) -> None:
+        store = cls(str(place))
+        try:
+            with store._committed() as transaction:
+                transaction.begin_book(row, head)
+        finally:
+            store.close()
+
+    @classmethod
+    def existing(cls, place: Path | str) -> PostgresStore:
+        return cls(str(place))
+
+    @contextmanager
+    def _committed(self) -> Iterator[Transaction]:
+        with _database_errors(), self._connection.begin():
+            self._execute("SET LOCAL synchronous_commit = on", {})
+            yield Transaction(self._execute)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        with self._committed() as transaction:
+            self._execute(f"{READ_HEAD} FOR UPDATE", {})
+            yield transaction
+
+    def close(self) -> None:
+        with suppress(sqlalchemy.exc.SQLAlchemyError):
+            self._connection.close()
+        self._engine.dispose()
+
+
+def _without_password(address: str) -> str:
+    return sqlalchemy.make_url(address).render_as_string(hide_password=True)
+
+
+@contextmanager
+def _database_errors() -> Iterator[None]:
+    """Say what the database's error means for the ledger: not now, or never again."""
+    try:
+        yield
+    except sqlalchemy.exc.ArgumentError as error:
+        raise InvalidParameter("place", "...", f"is not a database address ({error}).") from None
+    except sqlalchemy.exc.DBAPIError as error:
+        reason = str(error.orig).strip()
+        if isinstance(error, sqlalchemy.exc.OperationalError | sqlalchemy.exc.InterfaceError):
+            raise LedgerUnavailable(
+                f"The ledger's database cannot be used ({reason}). Whatever was being reserved counts as spent if it "
+                "arrived; nothing may be released. Open the ledger again when the database is back."
+            ) from error
+        raise LedgerCorrupted(f"The ledger's database is not in order ({reason}).") from error

@@ -1,0 +1,274 @@
+"""Where entries are kept: two tables and one kind of transaction, the same in SQLite and PostgreSQL.
+
+A transaction is exclusive: from its first read to its commit nobody else can add an entry. Its commit returns
+only when the entry is on disk. That is all a ledger asks of a store.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from discreet.errors import InvalidParameter
+from discreet.ledger.durable import appears_whole, mounted, remote_filesystem
+from discreet.ledger.seal import LedgerCorrupted, LedgerUnavailable
+
+# run, step and attempt repeat what a reservation says; they let the database itself refuse a second one.
+TABLES = (
+    "CREATE TABLE ledger_entries (sequence INTEGER PRIMARY KEY, run TEXT, step BIGINT, attempt BIGINT, "
+    "entry TEXT NOT NULL, hash TEXT NOT NULL, UNIQUE (run, step, attempt))",
+    "CREATE TABLE ledger_head (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), "
+    "sequence INTEGER NOT NULL, hash TEXT NOT NULL, seal TEXT NOT NULL)",
+)
+READ_HEAD = "SELECT sequence, hash, seal FROM ledger_head"
+
+_PATIENCE = 60.0  # seconds to wait for others, whose turns take milliseconds
+
+Execute = Callable[[str, dict[str, Any]], Iterable[Any]]
+
+
+class Row(NamedTuple):
+    """One entry as it is stored."""
+
+    sequence: int
+    run: str | None
+    step: int | None
+    attempt: int | None
+    entry: str
+    hash: str
+
+
+class Head(NamedTuple):
+    """The last entry's number and hash, and the seal on both."""
+
+    sequence: int
+    hash: str
+    seal: str
+
+
+class Transaction:
+    """What can be done while nobody else can write."""
+
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+
+    def head(self) -> Head:
+        """The sealed head."""
+        for sequence, hash, seal in self._execute(READ_HEAD, {}):
+            if isinstance(sequence, int):
+                return Head(sequence, str(hash), str(seal))
+        raise LedgerCorrupted(
+            "The ledger has lost its head. Restore it from a backup and open it with its anchor."
+        )
+
+    def rows(self, after: int) -> Iterator[Row]:
+        """All entries with a higher number than ``after``, in order."""
+        sql = "SELECT sequence, run, step, attempt, entry, hash FROM ledger_entries"
+        return map(
+            Row._make, self._execute(f"{sql} WHERE sequence > :after ORDER BY sequence", {"after": after})
+        )
+
+    def append(self, row: Row, head: Head) -> None:
+        """Add an entry and move the head to it."""
+        self._execute(
+            "INSERT INTO ledger_entries (sequence, run, step, attempt, entry, hash) "
+            "VALUES (:sequence, :run, :step, :attempt, :entry, :hash)",
+            row._asdict(),
+        )
+        self._execute(
+            "UPDATE ledger_head SET sequence = :sequence, hash = :hash, seal = :seal", head._asdict()
+        )
+
+    def begin_book(self, row: Row, head: Head) -> None:
+        """Make the tables of a new ledger, with its first entry."""
+        for table in TABLES:
+            self._execute(table, {})
+        self._execute("INSERT INTO ledger_head VALUES (1, :sequence, :hash, :seal)", head._asdict())
+        self.append(row, head)
+
+
+class Store(ABC):
+    """A database that holds one ledger."""
+
+    @classmethod
+    @abstractmethod
+    def check_free(cls, place: Path | str) -> None:
+        """Raise if ``place`` holds something already."""
+
+    @classmethod
+    @abstractmethod
+    def create(cls, place: Path | str, row: Row, head: Head) -> None:
+        """Make a ledger with its first entry at ``place``, all at once or not at all."""
+
+    @classmethod
+    @abstractmethod
+    def existing(cls, place: Path | str) -> Store:
+        """The store at ``place``, which must hold a ledger, after checking that it keeps what it is given."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Transaction]:
+        """An exclusive transaction, durable when it ends well and undone when it does not."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the database."""
+
+
+class SQLiteStore(Store):
+    """A file on a local disk, written ahead and synced at every commit. Several processes may share it."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = path
+        with _sqlite_errors(path):
+            self._database = sqlite3.connect(
+                path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            )
+            try:
+                self._set_up(path)
+            except BaseException:
+                self.close()
+                raise
+
+    def _set_up(self, path: Path | str) -> None:
+        run = self._database.execute
+        run("PRAGMA trusted_schema = OFF")
+        run("PRAGMA synchronous = FULL")
+        run("PRAGMA fullfsync = ON")
+        if path != ":memory:" and run("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
+            raise LedgerUnavailable(f"{path} cannot be written ahead; a ledger needs a local file system.")
+
+    @classmethod
+    def check_free(cls, place: Path | str) -> None:
+        _refuse_network(Path(place))
+        for file in (Path(place), *side_files(Path(place))):
+            if file.exists():
+                remedy = f"{file.name} exists already. Open that ledger, or choose another name."
+                raise InvalidParameter("place", str(place), remedy)
+
+    @classmethod
+    def create(cls, place: Path | str, row: Row, head: Head) -> None:
+        path = Path(place)
+        try:
+            with appears_whole(path) as temporary, _sqlite_errors(path):
+                database = sqlite3.connect(temporary, isolation_level=None)
+                try:
+                    database.execute("PRAGMA synchronous = EXTRA")
+                    database.execute("BEGIN IMMEDIATE")
+                    Transaction(database.execute).begin_book(row, head)
+                    database.execute("COMMIT")
+                finally:
+                    database.close()
+        except FileExistsError:
+            raise InvalidParameter(
+                "place", str(path), "was created by another process just now; open it."
+            ) from None
+        except OSError as error:
+            raise LedgerUnavailable(f"The ledger {path} cannot be created: {error}.") from error
+
+    @classmethod
+    def existing(cls, place: Path | str) -> SQLiteStore:
+        path = Path(place)
+        if not path.is_file():
+            raise LedgerUnavailable(
+                f"There is no ledger at {path}. Make one with Ledger.create, or restore it."
+            )
+        _refuse_network(path)
+        store = cls(path)
+        try:
+            with _sqlite_errors(path):
+                store._check_file()
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _check_file(self) -> None:
+        """Our tables and nothing else (a trigger could undo what we write), and no damaged page.
+
+        Copying the write-ahead log into the file first writes anew whatever an earlier failed sync may have
+        left in memory only.
+        """
+        run = self._database.execute
+        run("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        tables = run("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY rootpage").fetchall()
+        if tuple(sql for (sql,) in tables) != TABLES:
+            raise LedgerCorrupted(f"{self._path} is not a ledger, or its tables were altered.")
+        if run("PRAGMA quick_check").fetchall() != [("ok",)]:
+            raise LedgerCorrupted(
+                f"{self._path} is damaged. Restore it from a backup and open it with its anchor."
+            )
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        with _sqlite_errors(self._path):
+            self._database.execute("BEGIN IMMEDIATE")
+            try:
+                yield Transaction(self._database.execute)
+                self._database.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._database.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        with suppress(sqlite3.Error):
+            self._database.close()
+
+
+def _refuse_network(path: Path) -> None:
+    kind = remote_filesystem(path.resolve(), mounted())
+    if kind is not None:
+        raise LedgerUnavailable(
+            f"{path} is on a network file system ({kind}), where locks and syncs cannot be relied upon. "
+            "Keep the ledger on a local disk, or use PostgreSQL."
+        )
+
+
+def in_memory(row: Row, head: Head) -> SQLiteStore:
+    """A store that lives and dies with the process."""
+    store = SQLiteStore(":memory:")
+    with store.transaction() as transaction:
+        transaction.begin_book(row, head)
+    return store
+
+
+def side_files(path: Path) -> list[Path]:
+    """The files that SQLite keeps beside a database. One left over from another ledger would be replayed."""
+    return [path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal")]
+
+
+_CANNOT_NOW = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_NOMEM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PROTOCOL,
+}
+
+
+@contextmanager
+def _sqlite_errors(path: Path | str) -> Iterator[None]:
+    """Say what SQLite's error means for the ledger: not now, or never again.
+
+    A message that quotes damaged bytes arrives as UnicodeDecodeError.
+    """
+    try:
+        yield
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is not None and code & 0xFF in _CANNOT_NOW:
+            raise LedgerUnavailable(
+                f"The ledger {path} cannot be used ({error}): nothing was granted, so nothing may be released. "
+                "Free the disk or the lock, then open the ledger again."
+            ) from error
+        raise LedgerCorrupted(
+            f"The ledger {path} is damaged ({error}). Restore it from a backup and open it with its anchor."
+        ) from error

@@ -1,0 +1,156 @@
+"""Kills, races, refusing disks and altered ledgers: bounded here, in numbers by ``make torture``."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+
+import psycopg
+import pytest
+
+import ledger_faults
+from discreet.ledger.book import Book
+from discreet.ledger.journal import sealed_head
+from discreet.ledger.store import Row
+from ledger_faults import KEY, alter_log, alterations, rollbacks
+from postgres_server import postgres_server
+
+
+def inflict(**wish):
+    """What happens to ledgers in a process of its own, which forks its victims."""
+    command = [
+        sys.executable,
+        ledger_faults.__file__,
+        json.dumps({k.replace("_", " "): v for k, v in wish.items()}),
+    ]
+    single = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    return json.loads(
+        subprocess.run(command, check=True, capture_output=True, env=single, timeout=120).stdout
+    )
+
+
+@pytest.fixture(scope="module")
+def suffered():
+    disk = list(ledger_faults.REFUSING)
+    return inflict(kills=60, late_kills=11, processes=[2, 8], disk=disk)
+
+
+@pytest.fixture(scope="module")
+def suffered_in_postgres():
+    with postgres_server() as server:
+        places = []
+        with psycopg.connect(server, autocommit=True) as connection:
+            for index in range(2):
+                connection.execute(f"CREATE SCHEMA s{index}")
+                places.append(f"{server}&options=-csearch_path%3Ds{index}")
+        return inflict(kills=12, processes=[8], places=places)
+
+
+def nothing_was_lost(result, kills):
+    assert result["kills"] == kills
+    assert result["failed"] == 0
+    assert result["attempts"] > kills / 4
+    assert result["released"] <= result["reserved"]
+    assert (result["under-counted"], result["noise used twice"], result["left"]) == (0, 0, 0)
+
+
+def test_kills_lose_nothing(suffered):
+    nothing_was_lost(suffered["kills"], 60)
+    assert suffered["kills"]["reserved"] == 60 * 100  # to the last step of the budget, by four runs at once
+
+
+def test_a_run_that_reserves_too_late_is_caught(suffered):
+    assert suffered["late kills"]["under-counted"] > 0
+
+
+@pytest.mark.parametrize("processes", [2, 8])
+def test_processes_on_one_budget_spend_exactly_it(suffered, processes):
+    assert suffered[f"{processes} processes"] == {"failed": 0, "granted": 28, "reserved": 28, "left": 0}
+
+
+def test_postgres_loses_nothing_either(suffered_in_postgres):
+    nothing_was_lost(suffered_in_postgres["kills"], 12)
+    assert suffered_in_postgres["8 processes"] == {"failed": 0, "granted": 28, "reserved": 28, "left": 0}
+
+
+@pytest.mark.parametrize("fault", list(ledger_faults.REFUSING))
+def test_a_refusing_disk_grants_nothing_and_loses_nothing(suffered, fault):
+    result = suffered[fault]
+    assert result["code"] == 0
+    assert (
+        result["errors"] == ["LedgerUnavailable"] * 2
+    )  # the handle stays shut until the ledger is opened again
+    assert result["granted"] <= result["reserved"] <= result["granted"] + 5
+    assert result["goes on"]
+
+
+def test_altered_ledgers_are_refused_or_harmless(tmp_path):
+    verdicts = alterations(tmp_path, 500)
+    assert verdicts["believed"] == 0
+    assert verdicts["refused"] > 250
+    assert sum(verdicts.values()) == 500
+
+
+def test_damaged_logs_are_refused_or_harmless_given_an_anchor(tmp_path):
+    verdicts = alterations(tmp_path, 60, change=alter_log, anchored=True)
+    assert verdicts["believed"] == 0
+    assert verdicts["refused"] > 30
+
+
+def test_rollbacks_are_refused_given_an_anchor(tmp_path):
+    assert rollbacks(tmp_path, 10) == 10
+
+
+def cut_off_the_end(path, key):
+    """What whoever holds ``key`` could do: drop the last entries and seal the rest anew."""
+    database = sqlite3.connect(path)
+    rows = [Row(*row) for row in database.execute("SELECT * FROM ledger_entries ORDER BY sequence")][:-3]
+    database.execute("DELETE FROM ledger_entries WHERE sequence > ?", [rows[-1].sequence])
+    head = sealed_head(rows[-1], key)
+    database.execute("UPDATE ledger_head SET sequence = ?, hash = ?, seal = ?", head)
+    database.commit()
+    database.close()
+
+
+def rewrite_history(path, key):
+    """Halve one reservation, and chain and seal everything after it anew."""
+    database = sqlite3.connect(path)
+    book = Book()
+    for row in [Row(*row) for row in database.execute("SELECT * FROM ledger_entries ORDER BY sequence")]:
+        entry = json.loads(row.entry)
+        if row.sequence == 28:
+            entry["steps"] = 10
+        new = book.next_row(entry)
+        book.sequence, book.hash = new.sequence, new.hash
+        database.execute(
+            "UPDATE ledger_entries SET entry = ?, hash = ? WHERE sequence = ?",
+            (new.entry, new.hash, new.sequence),
+        )
+    database.execute("UPDATE ledger_head SET sequence = ?, hash = ?, seal = ?", sealed_head(new, key))
+    database.commit()
+    database.close()
+
+
+@pytest.mark.parametrize("forge", [cut_off_the_end, rewrite_history])
+@pytest.mark.parametrize(("key", "outcome"), [(bytes(32), "refused"), (KEY, "believed")])
+def test_forging_takes_the_key(tmp_path, forge, key, outcome):
+    """With the key it is believed, which shows that a believed forgery would be noticed above."""
+    verdicts = alterations(tmp_path, 1, change=lambda path, _: forge(path, key))
+    assert verdicts[outcome] == 1
+
+
+def test_even_the_key_does_not_help_against_an_anchor(tmp_path):
+    verdicts = alterations(tmp_path, 1, change=lambda path, _: cut_off_the_end(path, KEY), anchored=True)
+    assert verdicts == {"believed": 0, "refused": 1}
+
+
+@pytest.mark.parametrize("statement", ledger_faults.ALTER_ROWS)
+def test_every_way_to_alter_rows_is_noticed(tmp_path, statement):
+    def change(path, _):
+        database = sqlite3.connect(path)
+        assert database.execute(statement, {"some": 11}).rowcount != 0  # a reservation of the second attempt
+        database.commit()
+        database.close()
+
+    assert alterations(tmp_path, 1, change=change) == {"believed": 0, "refused": 1}
