@@ -278,8 +278,8 @@ def test_ends_of_the_range_are_answered(key, value):
 )
 def test_extreme_numbers_are_answered_or_refused_in_words(make, value):
     """Finite, but absurd: a sound answer, or a sentence. Never a warning, a hang or a wrong number."""
-    event = make(value)
     try:
+        event = make(value)
         lower, upper = account(event).epsilon_bounds(1e-5)
     except (UnsupportedEvent, AccuracyNotReached, InvalidParameter):
         return

@@ -122,7 +122,7 @@ def test_the_worst_candidate_counts_and_an_idle_score_costs_one_trial():
 def test_any_event_that_can_be_accounted_for_can_be_searched(trial, neighbours):
     cost = PrivateSearch(trial, logarithmic_trials(10)).guarantee(1e-6, neighbours)
     single = account(trial, neighbours).epsilon_bounds(1e-6)
-    assert single.lower <= cost.epsilon.lower * (1 + 1e-9)
+    assert single.lower <= cost.epsilon.lower * (1 + 1e-8)  # two searches, each to nine digits
     assert 1.2 * single.upper < cost.epsilon.upper < 2.2 * single.upper
     assert cost.neighbours == neighbours
 

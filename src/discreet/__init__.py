@@ -1,7 +1,8 @@
 """Discreet: differentially private learning by gradient descent, and proof of what was given away."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from discreet.accounting.account import account
 from discreet.accounting.curve import PrivacyCurve
@@ -27,7 +28,7 @@ from discreet.events import (
 )
 from discreet.guarantee import Bounds, Budget, Guarantee
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from discreet.ledger import Ledger
     from discreet.mean import private_mean
     from discreet.mechanisms import gaussian_mechanism, laplace_mechanism
@@ -78,9 +79,9 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name in _LATER:
-        value = getattr(import_module(_LATER[name]), name)
+        value = getattr(_import_module(_LATER[name]), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'discreet' has no attribute {name!r}")

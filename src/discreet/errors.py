@@ -57,6 +57,9 @@ class AccuracyNotReached(DiscreetError, ArithmeticError):
         super().__init__(message)
         self.bounds = bounds
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.bounds)
+
 
 class BudgetExceeded(DiscreetError):
     """A release would cost more than the budget allows; nothing was released."""

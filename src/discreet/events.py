@@ -31,6 +31,8 @@ from typing import Any, ClassVar
 from discreet.errors import InvalidParameter, real, whole
 
 MAX_COUNT = 10**12
+LEAST_NOISE = 1e-6  # less is none at all
+MOST_EPSILON = 1e9  # more is no promise at all
 _TYPES: dict[str, Callable[[dict[str, Any]], Event]] = {}
 
 
@@ -67,7 +69,7 @@ class Event:
             if read is not None:
                 try:
                     return read({key: value for key, value in data.items() if key != "event"})
-                except (KeyError, TypeError):
+                except (KeyError, TypeError, RecursionError):
                     pass
         raise InvalidParameter("event", data, f"is not an event; known kinds are {', '.join(_TYPES)}.")
 
@@ -80,7 +82,7 @@ class Event:
         """The inverse of :meth:`to_json`."""
         try:
             return Event.from_dict(json.loads(text))
-        except (json.JSONDecodeError, TypeError):
+        except (json.JSONDecodeError, UnicodeDecodeError, TypeError, RecursionError):
             raise InvalidParameter("event", text, "is not JSON text written by to_json().") from None
 
     def digest(self) -> str:
@@ -103,7 +105,7 @@ class Gaussian(Event):
 
     def __post_init__(self) -> None:
         remedy = "It is the noise's standard deviation divided by the clip norm; no noise gives no privacy."
-        value = real("noise_multiplier", self.noise_multiplier, above=0, remedy=remedy)
+        value = real("noise_multiplier", self.noise_multiplier, at_least=LEAST_NOISE, remedy=remedy)
         object.__setattr__(self, "noise_multiplier", value)
 
     def to_dict(self) -> dict[str, Any]:
@@ -120,7 +122,7 @@ class Laplace(Event):
 
     def __post_init__(self) -> None:
         remedy = "It is the noise's scale divided by the l1 clip norm; no noise gives no privacy."
-        object.__setattr__(self, "scale", real("scale", self.scale, above=0, remedy=remedy))
+        object.__setattr__(self, "scale", real("scale", self.scale, at_least=LEAST_NOISE, remedy=remedy))
 
     def to_dict(self) -> dict[str, Any]:
         return {"event": self.kind, "scale": self.scale}
@@ -136,7 +138,7 @@ class ApproximateDP(Event):
     kind: ClassVar[str] = "approximate-dp"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, at_least=0))
+        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, at_least=0, at_most=MOST_EPSILON))
         object.__setattr__(self, "delta", real("delta", self.delta, at_least=0, below=1))
 
     def to_dict(self) -> dict[str, Any]:
@@ -256,9 +258,12 @@ class Composition(Event):
         object.__setattr__(self, "events", tuple(merged.items()))
 
     def _flat(self) -> Iterable[tuple[Event, int]]:
-        for event, count in self.events:
-            if not isinstance(event, Event):
-                raise InvalidParameter("events", event, "must hold (event, count) pairs.")
+        if not isinstance(self.events, tuple | list):
+            raise InvalidParameter("events", self.events, "must be a tuple of (event, count) pairs.")
+        for pair in self.events:
+            if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], Event)):
+                raise InvalidParameter("events", pair, "must be an (event, count) pair.")
+            event, count = pair
             count = whole("count", count, at_least=1, at_most=MAX_COUNT)
             for part, n in event.parts():
                 yield part, n * count
@@ -271,10 +276,11 @@ class Composition(Event):
 
     @classmethod
     def _read(cls, data: dict[str, Any]) -> Composition:
-        (key,) = data
-        if key != "events" or not isinstance(data[key], list):
-            raise TypeError("a composition holds only its events")
-        return cls(tuple((Event.from_dict(event), count) for event, count in data[key]))
+        if set(data) != {"events"} or not isinstance(data["events"], list):
+            raise TypeError("a composition holds its events and nothing else")
+        if not all(isinstance(pair, list) and len(pair) == 2 for pair in data["events"]):
+            raise TypeError("events are (event, count) pairs")
+        return cls(tuple((Event.from_dict(event), count) for event, count in data["events"]))
 
 
 _TYPES[Composition.kind] = Composition._read

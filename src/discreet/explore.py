@@ -11,8 +11,8 @@ batch_size  epochs  steps  noise_multiplier  noise_per_coordinate  signal_to_noi
       1024      30   1758              1.62               0.00158            26500        2
 >>> table.best().batch_size
 1024
->>> round(records_needed(recipe, Budget(2.0, 1e-6), noise_per_coordinate=1e-3), -3)
-222000
+>>> round(records_needed(recipe, Budget(2.0, 1e-6), noise_per_coordinate=1e-3), -4)
+220000
 
 Every row is a calibrated plan, ``row.plan``, ready to be saved. The columns besides are predictions from public
 numbers; which of them matters most, only a trial on public data can tell.

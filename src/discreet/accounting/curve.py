@@ -282,8 +282,8 @@ def _power(lattice: Lattice, alarms: float) -> Bounds:
 
         return _bisect(false_alarms, alarms, lattice.start - lattice.step, lattice.end)
 
-    at = crossing(PESSIMISTIC)
-    upper = lattice.delta_upper(at)[0] + float(np.exp(min(at, 700.0))) * alarms
+    at = min(crossing(PESSIMISTIC), 700.0)
+    upper = lattice.delta_upper(at)[0] + float(np.exp(at)) * alarms
     at = crossing(OPTIMISTIC)
     grid = lattice.start + lattice.step * (
         np.floor((at - lattice.start) / lattice.step) + np.arange(-1.0, 3.0)

@@ -41,6 +41,7 @@ from discreet.guarantee import Bounds, Neighbours
 
 Direction = Literal["remove", "add"]
 ULPS = 1e-14
+MOST_MU = 1e4  # the closed form is certified up to here
 
 
 class Quality(NamedTuple):
@@ -126,6 +127,11 @@ def dominating(event: Event, relation: Relation) -> Dominating:
         else:
             raise UnsupportedEvent(f"{part!r} is not an event that the accountant knows.")
     mu = relation.reach * math.hypot(*shifts)
+    if mu > MOST_MU:
+        raise UnsupportedEvent(
+            f"the Gaussian noise of this event is {mu:.3g} times smaller than what it should hide, which is no "
+            "protection at all; use more noise or fewer releases."
+        )
     exposure = -float(np.expm1(log_hidden))
     exposed = Bounds(exposure * (1 - ULPS), min(exposure * (1 + ULPS), 1.0))
     return Dominating(mu, exact_exposure or exposed, tuple(laws), symmetric)
