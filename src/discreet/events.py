@@ -31,8 +31,6 @@ from typing import Any, ClassVar
 from discreet.errors import InvalidParameter, real, whole
 
 MAX_COUNT = 10**12
-LEAST_NOISE = 1e-6  # less is none at all
-MOST_EPSILON = 1e9  # more is no promise at all
 _TYPES: dict[str, Callable[[dict[str, Any]], Event]] = {}
 
 
@@ -105,7 +103,7 @@ class Gaussian(Event):
 
     def __post_init__(self) -> None:
         remedy = "It is the noise's standard deviation divided by the clip norm; no noise gives no privacy."
-        value = real("noise_multiplier", self.noise_multiplier, at_least=LEAST_NOISE, remedy=remedy)
+        value = real("noise_multiplier", self.noise_multiplier, above=0, remedy=remedy)
         object.__setattr__(self, "noise_multiplier", value)
 
     def to_dict(self) -> dict[str, Any]:
@@ -122,7 +120,7 @@ class Laplace(Event):
 
     def __post_init__(self) -> None:
         remedy = "It is the noise's scale divided by the l1 clip norm; no noise gives no privacy."
-        object.__setattr__(self, "scale", real("scale", self.scale, at_least=LEAST_NOISE, remedy=remedy))
+        object.__setattr__(self, "scale", real("scale", self.scale, above=0, remedy=remedy))
 
     def to_dict(self) -> dict[str, Any]:
         return {"event": self.kind, "scale": self.scale}
@@ -138,7 +136,7 @@ class ApproximateDP(Event):
     kind: ClassVar[str] = "approximate-dp"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, at_least=0, at_most=MOST_EPSILON))
+        object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, at_least=0))
         object.__setattr__(self, "delta", real("delta", self.delta, at_least=0, below=1))
 
     def to_dict(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from discreet.guarantee import Bounds, Guarantee, Neighbours, neighbours_named
 
 ULPS = 1e-14
 TINY = 1e-12
-LEAST_MU = 1e-8  # the least that the closed form is certified for
+LEAST_MU, MOST_MU = 1e-8, 1e4  # between these the closed form is certified
 
 
 class PrivacyCurve:
@@ -81,6 +81,9 @@ class PrivacyCurve:
         near_top = self._near_largest_loss(delta)
         if near_top.upper < np.inf and near_top.upper - near_top.lower <= 1e-9 * near_top.upper:
             return near_top
+        if not self._parts.laws and self._parts.mu > MOST_MU:  # concentrated differential privacy
+            mu = self._mu_bounds.upper
+            return Bounds(0.0, (mu**2 / 2 + mu * float(np.sqrt(-2 * np.log(delta)))) * (1 + ULPS))
         if not self._parts.laws:
             return self._gaussian(lambda mu: gaussian_epsilon_bounds(delta, mu), 0.0)
         quality = Quality(delta * 1e-5, tolerance)
@@ -146,6 +149,8 @@ class PrivacyCurve:
     def _hidden_delta(self, epsilon: float, tolerance: float) -> Bounds:
         if epsilon >= self._largest_loss * (1 + ULPS):
             return Bounds(0.0, 0.0)
+        if not self._parts.laws and self._parts.mu > MOST_MU:
+            return Bounds(0.0, 1.0)
         if not self._parts.laws and self._parts.mu < LEAST_MU:
             upper = self._parts.mu / float(np.sqrt(2 * np.pi))  # delta(0) = 2 Phi(mu / 2) - 1
             return Bounds(upper * (1 - 1e-12) if epsilon == 0 else 0.0, upper * (1 + 1e-12))

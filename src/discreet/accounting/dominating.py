@@ -41,7 +41,7 @@ from discreet.guarantee import Bounds, Neighbours
 
 Direction = Literal["remove", "add"]
 ULPS = 1e-14
-MOST_MU = 1e4  # the closed form is certified up to here
+LEAST_NOISE, MOST_EPSILON = 1e-6, 1e9
 
 
 class Quality(NamedTuple):
@@ -99,6 +99,7 @@ def dominating(event: Event, relation: Relation) -> Dominating:
     shifts, log_hidden, laws, symmetric = [0.0], 0.0, [], True
     exact_exposure: Bounds | None = Bounds(0.0, 0.0)
     for part, count in event.parts():
+        _refuse_the_absurd(part)
         if isinstance(part, Gaussian):
             shifts.append(math.sqrt(count) / part.noise_multiplier)
         elif isinstance(part, Laplace):
@@ -127,14 +128,19 @@ def dominating(event: Event, relation: Relation) -> Dominating:
         else:
             raise UnsupportedEvent(f"{part!r} is not an event that the accountant knows.")
     mu = relation.reach * math.hypot(*shifts)
-    if mu > MOST_MU:
-        raise UnsupportedEvent(
-            f"the Gaussian noise of this event is {mu:.3g} times smaller than what it should hide, which is no "
-            "protection at all; use more noise or fewer releases."
-        )
     exposure = -float(np.expm1(log_hidden))
     exposed = Bounds(exposure * (1 - ULPS), min(exposure * (1 + ULPS), 1.0))
     return Dominating(mu, exact_exposure or exposed, tuple(laws), symmetric)
+
+
+def _refuse_the_absurd(event: Event) -> None:
+    """Numbers so far out that no arithmetic follows them, and no privacy is left to account for."""
+    noise = getattr(event, "of", event)
+    level = {Gaussian: "noise_multiplier", Laplace: "scale"}.get(type(noise))
+    if level and getattr(noise, level) < LEAST_NOISE:
+        raise UnsupportedEvent(f"{level} below {LEAST_NOISE:g} protects nobody; use more noise.")
+    if isinstance(event, ApproximateDP) and event.epsilon > MOST_EPSILON:
+        raise UnsupportedEvent(f"epsilon above {MOST_EPSILON:g} promises nothing; leave the black box out.")
 
 
 def _same(pair: Pair, count: int) -> LawOf:
