@@ -545,3 +545,15 @@ def test_sizes_that_contradict_are_refused():
         FixedSizeSampler(9, 10)
     with pytest.raises(InvalidParameter, match=r"max_batch=50: must leave room above .* 50"):
         PoissonSampler(100, 0.5, max_batch=50)
+
+
+def test_a_cap_leaves_room_for_a_whole_group():
+    """Exact binomial tails: room for k records is P(X > cap - k), more than k times the room for one."""
+    from scipy.stats import binom
+
+    one, ten = (cap_tail(60_000, 256 / 60_000, 340, 1, group_size=k) for k in (1, 10))
+    assert ten >= binom.sf(330, 60_000, 256 / 60_000)
+    assert one >= binom.sf(339, 60_000, 256 / 60_000)
+    assert ten > 10 * one
+    event = PoissonSampler(60_000, 256 / 60_000, max_batch=340).event(Gaussian(1.0), group_size=10)
+    assert any(getattr(part, "delta", 0) == ten for part, _ in event.parts())

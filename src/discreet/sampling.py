@@ -73,7 +73,7 @@ class PoissonSampler:
         object.__setattr__(self, "rate", _rate(self.rate))
         if self.max_batch is not None:
             object.__setattr__(self, "max_batch", whole("max_batch", self.max_batch, at_least=1))
-            if not self._tail() < 1:
+            if not cap_tail(self.records, self.rate, self.max_batch, 1) < 1:
                 remedy = f"must leave room above the expected batch size {self.expected_batch_size:g}."
                 raise InvalidParameter("max_batch", self.max_batch, remedy)
 
@@ -82,10 +82,16 @@ class PoissonSampler:
         """The public divisor of a step's sum."""
         return self.records * self.rate
 
-    def event(self, of: Gaussian | Laplace) -> Event:
-        """The event of one step that releases ``of``."""
+    def event(self, of: Gaussian | Laplace, group_size: int = 1) -> Event:
+        """The event of one step that releases ``of``.
+
+        With a ``max_batch``, give the ``group_size`` that the event will be accounted for.
+        """
         step = PoissonSampled(self.rate, of)
-        return step + ApproximateDP(0.0, self._tail()) if self._tail() > 0 else step
+        if self.max_batch is None:
+            return step
+        tail = cap_tail(self.records, self.rate, self.max_batch, 1, group_size)
+        return step + ApproximateDP(0.0, tail) if tail > 0 else step
 
     def batches(
         self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
@@ -99,9 +105,6 @@ class PoissonSampler:
         if self.max_batch is None or len(batch) <= self.max_batch:
             return batch
         return batch[_subset(len(batch), self.max_batch, stream)]
-
-    def _tail(self) -> float:
-        return 0.0 if self.max_batch is None else cap_tail(self.records, self.rate, self.max_batch, 1)
 
 
 @dataclass(frozen=True)
@@ -207,21 +210,22 @@ Sampler = PoissonSampler | FixedSizeSampler | AllocationSampler | FullBatch
 """``event(of)`` is what ``batches`` realises; ``expected_batch_size`` is the divisor."""
 
 
-def cap_tail(records: int, rate: float, max_batch: int, steps: int) -> float:
+def cap_tail(records: int, rate: float, max_batch: int, steps: int, group_size: int = 1) -> float:
     """What capping Poisson batches at ``max_batch`` adds to delta over ``steps`` steps.
 
     Fix which of the *other* records are drawn at which step: neighbours share that draw. If it always leaves
-    room for one more, no batch is cut with or without the record in question, and the capped run is the plain
-    one, whose guarantee holds given any such draw. So delta grows by the chance that there is ever no room,
-    at most ``steps * P(Binomial(records, rate) >= max_batch)``, and not by 1 + exp(epsilon) times as much,
-    which is what comparing each run with its uncapped twin would give.
+    room for one more (for ``group_size`` more), no batch is cut with or without the records in question, and the
+    capped run is the plain one, whose guarantee holds given any such draw. So delta grows by the chance that there
+    is ever no room, at most ``steps * P(Binomial(records, rate) > max_batch - group_size)``, and not by
+    1 + exp(epsilon) times as much, which is what comparing each run with its uncapped twin would give.
 
-    Guarantee: an upper bound, rounded up, for all data sets of up to ``records + 1`` rows.
+    Guarantee: an upper bound, rounded up, for all data sets of up to ``records + group_size`` rows.
 
     >>> cap_tail(records=60_000, rate=0.01, max_batch=800, steps=6000) < 1e-10
     True
     """
-    tail = _binomial_tail(_records(records), Fraction(_rate(rate)), whole("max_batch", max_batch, at_least=1))
+    room = whole("max_batch", max_batch, at_least=1) - whole("group_size", group_size, at_least=1) + 1
+    tail = _binomial_tail(_records(records), Fraction(_rate(rate)), max(room, 0))
     return min(1.0, math.nextafter(_steps(steps) * tail, math.inf) if tail > 0 else 0.0)
 
 
