@@ -39,7 +39,7 @@ class _Search(NamedTuple):
 
 
 SEARCHES = {
-    "noise_multiplier": _Search(1e-2, 1e8, 1.0, -1.2),
+    "noise_multiplier": _Search(0.05, 1e8, 1.0, -1.2),
     "scale": _Search(1e-2, 1e8, 1.0, -1.2),
     "steps": _Search(1.0, 1e9, 1000.0, 0.6),
     "rate": _Search(1e-9, 1.0, 0.01, 1.0),
@@ -88,7 +88,7 @@ class _Calibration:
             ):
                 break
             # Certificate and estimate differ by a factor that hardly changes nearby.
-            value = self._where(self._estimate(value) / cost * (1 - 2e-5 * 4**attempt))
+            value = self._where(self._estimate(value) / max(cost, 1e-12) * (1 - 2e-5 * 4**attempt))
         if best is None:
             raise BudgetExceeded(
                 f"no {self.parameter} from {self.search.least:g} to {self.search.most:g} keeps this event within "
