@@ -126,3 +126,10 @@ def test_noise_falls_as_the_budget_grows():
     ]
     assert all(np.diff(noises) < 0)
     assert all(math.isfinite(noise) for noise in noises)
+
+
+def test_large_budgets_are_met_without_a_crash():
+    budget = Budget(200.0, 1e-5)
+    noise = calibrate(lambda z: PoissonSampled(0.01, Gaussian(z)) * 1000, budget)
+    assert within(PoissonSampled(0.01, Gaussian(noise)) * 1000, budget)
+    assert noise < 0.22

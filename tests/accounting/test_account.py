@@ -356,3 +356,14 @@ def test_account_wants_an_event(event):
 def test_refusals_come_from_account():
     with pytest.raises(UnsupportedEvent, match="replace-one"):
         account(FIXED)
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.02, 0.03, 0.05])
+def test_hardly_any_noise_gets_a_sound_bound_or_a_sentence(noise):
+    """The loss of one step leaves the range of e^loss: no crash, no warning, and never a small epsilon."""
+    event = PoissonSampled(0.01, Gaussian(noise)) * 1000
+    try:
+        upper = account(event).epsilon(1e-5)
+    except AccuracyNotReached as error:
+        upper = error.bounds[1]
+    assert upper > 5000

@@ -207,6 +207,8 @@ def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lat
     for law, (low, high), (losses, log_p, _) in zip(laws, ranges, scout.parts, strict=True):
         offset = _offset(law.upper, float(losses[np.argmax(log_p)]), step, low, high)
         first, last = int(np.floor((low - offset) / step - 1e-6)), int(np.ceil((high - offset) / step + 1e-6))
+        if max(abs(first), abs(last)) > 2**60:
+            raise FloatingPointError("a privacy loss beyond the range of double precision")
         vertices = _graded(
             first, max(last, first + 2), (losses - offset) / step, log_p + aim.tilt * losses, widest
         )
