@@ -212,6 +212,7 @@ def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lat
         vertices = _graded(
             first, max(last, first + 2), (losses - offset) / step, log_p + aim.tilt * losses, widest
         )
+        # Charged as if delta were as small as the tails that are cut: more rounding than there is, never less.
         parts.append(
             (discretise(law.upper, law.lower, aim.tilt, step, offset, vertices, log_tail), law.count)
         )
