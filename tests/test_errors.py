@@ -127,10 +127,13 @@ def test_the_tree():
         "MissingDependency": ImportError,
         "BudgetExceeded": Exception,
         "PlanViolation": Exception,
+        "LedgerCorrupted": Exception,
+        "LedgerUnavailable": OSError,
     }
     for name, base in builtin.items():
         assert issubclass(getattr(errors, name), errors.DiscreetError)
         assert issubclass(getattr(errors, name), base)
+        assert name in errors.__doc__
 
 
 @pytest.mark.parametrize(
@@ -139,6 +142,8 @@ def test_the_tree():
         InvalidParameter("rate", 2, "must be at most 1."),
         errors.UnsupportedEvent("use something else"),
         errors.AccuracyNotReached("too wide", (0.1, 0.2)),
+        errors.LedgerCorrupted("restore it"),
+        errors.LedgerUnavailable("open it again"),
     ],
 )
 def test_errors_survive_a_trip_to_another_process(error):

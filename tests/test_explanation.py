@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.explanation import rounded_down, rounded_up
-from discreet.guarantee import Bounds, Budget, Guarantee
+from discreet.guarantee import Bounds, Budget, Guarantee, rounded_down, rounded_up
 from discreet.plan import Plan
 from discreet.recipe import Recipe, StagedRecipe
 from discreet.stage import Stage
@@ -110,7 +109,7 @@ def test_declared_numbers_stay_as_typed():
         "1e-05",
         "0.1",
         "2",
-        "1,234",
+        "1234",
         "0",
     ]
     assert str(Guarantee(Bounds(1.0, 1.0), 1e-5)).startswith("(1, 1e-05)")

@@ -21,14 +21,29 @@ ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
     "mechanisms": {*PROOF, *CHANCE},
     "mean": {*PROOF, *CHANCE, "mechanisms"},
     "stage": {"errors", "events", "clipping", "sampling", "randomness"},
+    "documents": {"errors"},
     "explanation": {"guarantee", "stage"},
-    "plan": {*PROOF, "sampling", "stage", "explanation"},
+    "plan": {*PROOF, "sampling", "stage", "documents", "explanation"},
     "recipe": {*PROOF, "sampling", "stage", "plan"},
     "prices": {*PROOF, "clipping", "stage", "plan"},
     "explore": {*PROOF, "stage", "explanation", "plan", "recipe", "prices"},
     "trials": {"errors", "accounting", "randomness"},
     "selection": {*PROOF, "randomness", "trials"},
     "ledger": {*PROOF},
+    "certificate": {*PROOF, "documents", "explanation", "plan", "ledger"},
+    "linear": {
+        *PROOF,
+        *CHANCE,
+        "mechanisms",
+        "documents",
+        "stage",
+        "plan",
+        "recipe",
+        "ledger",
+        "certificate",
+        "selection",
+    },
+    "pytorch": {*PROOF, *CHANCE, "documents", "stage", "plan", "recipe", "ledger", "certificate"},
 }
 NUMERICS = {"numpy", "scipy"}
 THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
@@ -37,6 +52,9 @@ THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
     "clipping": NUMERICS | {"numba"},
     "randomness": NUMERICS | {"cryptography"},
     "ledger": {"sqlalchemy", "psycopg"},
+    "certificate": {"cryptography"},
+    "linear": NUMERICS | {"numba", "sklearn"},
+    "pytorch": NUMERICS | {"numba", "torch", "safetensors", "rich"},
 }
 
 

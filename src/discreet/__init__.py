@@ -10,6 +10,7 @@ from discreet.calibrate import calibrate
 from discreet.errors import (
     AccuracyNotReached,
     BudgetExceeded,
+    CertificateRejected,
     DiscreetError,
     InvalidParameter,
     MissingDependency,
@@ -29,6 +30,7 @@ from discreet.events import (
 from discreet.guarantee import Bounds, Budget, Guarantee
 
 if _TYPE_CHECKING:
+    from discreet.certificate import Certificate
     from discreet.ledger import Ledger
     from discreet.mean import private_mean
     from discreet.mechanisms import gaussian_mechanism, laplace_mechanism
@@ -43,6 +45,8 @@ __all__ = [
     "Bounds",
     "Budget",
     "BudgetExceeded",
+    "Certificate",
+    "CertificateRejected",
     "Composition",
     "DiscreetError",
     "Event",
@@ -70,6 +74,7 @@ __all__ = [
 
 # Loaded when first used: the randomness behind them takes longer to import than all of accounting.
 _LATER = {
+    "Certificate": "discreet.certificate",
     "Ledger": "discreet.ledger",
     "Plan": "discreet.plan",
     "Recipe": "discreet.recipe",

@@ -6,6 +6,9 @@
     ├── AccuracyNotReached (also an ArithmeticError)  bounds are known but wider than asked for
     ├── BudgetExceeded                           a release would cost more than the budget allows
     ├── PlanViolation                            an engine was asked to depart from its plan
+    ├── LedgerCorrupted                          the ledger was altered, damaged or replaced by an older copy
+    ├── LedgerUnavailable  (also an OSError)     the ledger cannot be read or written now: nothing was granted
+    ├── CertificateRejected                      what a certificate claims does not follow from what it shows
     └── MissingDependency  (also an ImportError) an optional part is not installed: how to install it
 
 Every scalar that a user can type goes through :func:`real`, :func:`whole`, :func:`probability` or
@@ -67,6 +70,18 @@ class BudgetExceeded(DiscreetError):
 
 class PlanViolation(DiscreetError):
     """An engine was asked to do something other than its plan."""
+
+
+class LedgerCorrupted(DiscreetError):
+    """The ledger was altered, damaged or replaced by an older copy. Nothing more may be released from it."""
+
+
+class LedgerUnavailable(DiscreetError, OSError):
+    """The ledger cannot be read or written now: nothing was granted, so nothing may be released."""
+
+
+class CertificateRejected(DiscreetError):
+    """What a certificate claims does not follow from what it shows."""
 
 
 class MissingDependency(DiscreetError, ImportError):

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Iterator
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
-from discreet.guarantee import Guarantee
+from discreet.guarantee import Guarantee, rounded_down, rounded_up
 from discreet.stage import Stage
 
 ALARMS = 0.01
@@ -25,7 +24,7 @@ _DRAWN = {
     "full-batch": "All records take part in each step.",
 }
 
-_NOT_COVERED = (
+NOT_COVERED = (
     "who is in a batch, how large batches are, and how long steps take: keep them inside",
     "losses, accuracies and gradient norms of the private records, and choices made by looking at them: report "
     "such numbers from public data, or pay for them",
@@ -34,6 +33,7 @@ _NOT_COVERED = (
     "facts about people that follow from what is true of everybody, with or without their record",
     "an observer inside the machine that trains",
 )
+"""What no guarantee of a training run says anything about; certificates repeat it."""
 
 
 def explanation(stages: tuple[Stage, ...], guarantee: Guarantee, hit_rate: float) -> str:
@@ -46,7 +46,7 @@ def explanation(stages: tuple[Stage, ...], guarantee: Guarantee, hit_rate: float
             f"Anybody who {guarantee.observer}, the final model included, knows all other records, and has any "
             "amount of time and computing power."
         ],
-        "What is not covered": [f"- {item};" for item in _NOT_COVERED[:-1]] + [f"- {_NOT_COVERED[-1]}."],
+        "What is not covered": [f"- {item};" for item in NOT_COVERED[:-1]] + [f"- {NOT_COVERED[-1]}."],
         "What the numbers mean": list(_numbers(stages, guarantee)),
         "Notes": list(_notes(stages, guarantee)),
     }
@@ -136,13 +136,3 @@ def _wrapped(paragraph: str) -> str:
     return textwrap.fill(
         paragraph, 100, initial_indent="  ", subsequent_indent=hanging, break_on_hyphens=False
     )
-
-
-def rounded_up(value: float) -> str:
-    """Four digits, rounded up."""
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).create_decimal(repr(float(value)))):,.4g}"
-
-
-def rounded_down(value: float) -> str:
-    """Four digits, rounded down."""
-    return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))):,.4g}"

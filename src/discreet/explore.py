@@ -28,8 +28,7 @@ from operator import le
 from typing import Any, TypedDict, Unpack, cast
 
 from discreet.errors import BudgetExceeded, InvalidParameter, UnsupportedEvent, one_of, real, whole
-from discreet.explanation import rounded_up
-from discreet.guarantee import Budget
+from discreet.guarantee import Budget, rounded_up
 from discreet.plan import Plan
 from discreet.prices import Convexity, risk_bound
 from discreet.recipe import Recipe

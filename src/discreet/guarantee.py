@@ -11,9 +11,8 @@ True
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from discreet.errors import InvalidParameter, one_of, real, whole
@@ -111,13 +110,18 @@ class Guarantee:
 
 
 def rounded_up(value: float, digits: int = 4) -> str:
-    """``value`` in so many significant digits, never below it.
+    """``value`` in so many significant digits, never below it; numbers of fewer digits stay as typed.
 
-    >>> rounded_up(0.94681), rounded_up(1.0), rounded_up(12345.1)
-    ('0.9469', '1', '12350')
+    >>> rounded_up(0.94681), rounded_up(1e-5), rounded_up(12345.1)
+    ('0.9469', '1e-05', '12350')
     """
-    if not 0 < value < math.inf:
-        return str(value)
-    exact = Decimal(value)
-    unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)
-    return f"{float((exact / unit).to_integral_value(ROUND_CEILING) * unit):g}"
+    return _rounded(value, Context(digits, ROUND_CEILING))
+
+
+def rounded_down(value: float, digits: int = 4) -> str:
+    """``value`` in so many significant digits, never above it."""
+    return _rounded(value, Context(digits, ROUND_FLOOR))
+
+
+def _rounded(value: float, context: Context) -> str:
+    return f"{float(context.create_decimal(repr(float(value)))):g}"

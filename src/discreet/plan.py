@@ -15,7 +15,6 @@ True
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from functools import cached_property, reduce
@@ -26,6 +25,7 @@ from typing import Any
 
 from discreet.accounting.account import account
 from discreet.accounting.curve import PrivacyCurve
+from discreet.documents import digest, parsed, read_text
 from discreet.errors import InvalidParameter, one_of
 from discreet.events import Event
 from discreet.explanation import ALARMS, explanation
@@ -34,7 +34,6 @@ from discreet.sampling import Sampler
 from discreet.stage import Stage
 
 FORMAT = "discreet plan 1"
-_LARGEST_FILE = 2**20
 
 
 @dataclass(frozen=True)
@@ -150,8 +149,7 @@ class Plan:
 
     def digest(self) -> str:
         """SHA-256 of the canonical JSON: the name of this plan in ledgers and certificates."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(canonical.encode()).hexdigest()
+        return digest(self.to_dict())
 
     def to_json(self) -> str:
         """The plan and its digest as JSON for people and programs."""
@@ -160,7 +158,7 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """The inverse of :meth:`to_json`. A text that does not match its digest was altered and is refused."""
-        data = _parsed(text)
+        data = parsed(text, "plan")
         claimed = data.pop("digest", None)
         plan = cls.from_dict(data)
         if plan.digest() != claimed:
@@ -175,11 +173,7 @@ class Plan:
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Plan:
         """Read a plan from a file."""
-        with Path(path).open("rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-        if len(content) > _LARGEST_FILE:
-            raise InvalidParameter("path", str(path), "is too large to be a plan.")
-        return cls.from_json(content.decode("utf-8", errors="replace"))
+        return cls.from_json(read_text(path, most_bytes=2**20))
 
     def explain(self) -> str:
         """The plan in plain words: what happens, who is protected, against whom, and what is not covered."""
@@ -221,23 +215,3 @@ def checked_budget(budget: object, records: int) -> Budget:
             "delta", budget.delta, f"must be below 1 / records = {1 / records:.3g}: {why}. {usual}"
         )
     return budget
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    """A JSON object without NaN, infinities or keys that occur twice."""
-
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        if len({key for key, _ in pairs}) < len(pairs):
-            raise ValueError("a key occurs twice")
-        return dict(pairs)
-
-    def finite(word: str) -> float:
-        raise ValueError(f"{word} is not a number")
-
-    try:
-        data = json.loads(text, object_pairs_hook=unique, parse_constant=finite)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InvalidParameter("plan", text, f"is not JSON text written by to_json() ({error}).") from None
-    if not isinstance(data, dict):
-        raise InvalidParameter("plan", text, "is not JSON text written by to_json().")
-    return data

@@ -29,6 +29,7 @@ from discreet.ledger.filters import FixedPlan, GaussianFilter, RenyiFilter, Spen
 from discreet.ledger.ledger import Ledger
 from discreet.ledger.run import Lease, Run
 from discreet.ledger.seal import Anchor, LedgerCorrupted, LedgerUnavailable
+from discreet.ledger.statement import RunStatement, Statement
 
 __all__ = [
     "Anchor",
@@ -41,5 +42,7 @@ __all__ = [
     "RenyiFilter",
     "Run",
     "RunRecord",
+    "RunStatement",
     "SpendingRule",
+    "Statement",
 ]

@@ -23,6 +23,7 @@ from discreet.ledger.seal import (
     new_key_file,
     read_key_file,
 )
+from discreet.ledger.statement import Statement
 from discreet.ledger.store import Row, SQLiteStore, Store, in_memory
 
 Place = str | Path
@@ -151,6 +152,11 @@ class Ledger:
         """The head, to be kept outside: see :class:`~discreet.ledger.seal.Anchor`."""
         with self._journal.turn() as turn:
             return Anchor(turn.book.sequence, turn.book.hash)
+
+    def statement(self) -> Statement:
+        """What the ledger says now: rule, runs and head, all of one moment."""
+        with self._journal.turn() as turn:
+            return Statement.of_book(turn.book)
 
     def entries(self) -> list[str]:
         """Every entry as JSON text. ``Anchor.of(entries)`` is the anchor, for anybody to check."""

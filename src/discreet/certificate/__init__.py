@@ -1,0 +1,41 @@
+"""The certificate: what was done, what it gave away at most, and all that is needed to compute it again.
+
+>>> from discreet import Budget, Ledger, Recipe
+>>> from discreet.ledger import FixedPlan
+>>> budget = Budget(epsilon=1.0, delta=1e-6)
+>>> plan = Recipe(records=60_000, batch_size=600, epochs=5).calibrate(budget)
+>>> with Ledger.in_memory(FixedPlan(plan.event, budget)) as ledger:
+...     lease = ledger.run(plan.event, plan.digest()).reserve(plan.steps)
+...     certificate = Certificate.of(ledger, plan)
+>>> print(Certificate.from_json(certificate.to_json()).verify())
+accepted
+  procedure ...: 500 releases, as its rule allows
+  guarantee recomputed: (1, 1e-06)-differentially private for one record, add-remove neighbours, against an ...
+  second accountant (Renyi): at most 1.1...; no accountant can go below 0.99...
+  noise from the operating system's entropy
+  proved for real numbers, computed as floats
+  not covered: 6 things, listed in the certificate
+  ledger not at hand: its head should be 2, ...
+
+Who has the ledger, or a copy of its entries, passes it to ``verify``. Who wants to know who issued the certificate
+asks for a signature (:mod:`~discreet.certificate.signatures`). A certificate holds declared numbers, events and
+counts of steps: nothing in it depends on a record.
+"""
+
+from discreet.certificate.certificate import Arithmetic, Certificate
+from discreet.certificate.procedure import Procedure
+from discreet.certificate.signatures import Signature, new_signing_key, public_key_of, read_signing_key
+from discreet.certificate.verification import Verification
+from discreet.errors import CertificateRejected
+
+__all__ = [
+    "Arithmetic",
+    "Certificate",
+    "CertificateRejected",
+    "Procedure",
+    "Signature",
+    "Verification",
+    "new_signing_key",
+    "public_key_of",
+    "read_signing_key",
+]

@@ -1,0 +1,85 @@
+"""Ed25519 signatures: who vouches for a certificate.
+
+A certificate without a signature can be recomputed, but says nothing of who issued it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from discreet.errors import InvalidParameter
+
+_PURPOSE = b"discreet certificate\0"  # a signature made for something else is none of ours
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A public key and what its owner signed, both in hexadecimal."""
+
+    public_key: str
+    signature: str
+
+    def __post_init__(self) -> None:
+        for name, size in (("public_key", 32), ("signature", 64)):
+            value = getattr(self, name)
+            if not (
+                isinstance(value, str) and len(value) == 2 * size and not set(value) - set("0123456789abcdef")
+            ):
+                raise InvalidParameter(name, value, f"must be {size} bytes in hexadecimal.")
+
+    def valid(self, digest: str) -> bool:
+        """True if the owner of the key signed the certificate of this digest."""
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.public_key))
+        try:
+            key.verify(bytes.fromhex(self.signature), _PURPOSE + digest.encode())
+        except InvalidSignature:
+            return False
+        return True
+
+
+def sign(digest: str, key: Ed25519PrivateKey) -> Signature:
+    """Sign the certificate of this digest."""
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InvalidParameter("key", type(key), "must be an Ed25519 private key; see new_signing_key().")
+    return Signature(public_key_of(key), key.sign(_PURPOSE + digest.encode()).hex())
+
+
+def public_key_of(key: Ed25519PrivateKey) -> str:
+    """What to publish, so that others can tell your signature."""
+    return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
+
+
+def new_signing_key(path: str | Path) -> Ed25519PrivateKey:
+    """Make a key and keep it in a new file that only its owner can read."""
+    key = Ed25519PrivateKey.generate()
+    text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise InvalidParameter("path", str(path), "exists; a key is never overwritten.") from None
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)
+    return key
+
+
+def read_signing_key(path: str | Path) -> Ed25519PrivateKey:
+    """The key in a file of :func:`new_signing_key`."""
+    try:
+        key = load_pem_private_key(Path(path).read_bytes(), password=None)
+    except (OSError, ValueError, TypeError) as error:
+        raise InvalidParameter("path", str(path), f"holds no signing key ({error}).") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise InvalidParameter("path", str(path), "holds a key of another kind than Ed25519.")
+    return key

@@ -1,0 +1,344 @@
+"""Certificates: what they claim follows from what they show, and whatever was altered is refused or harmless."""
+
+import copy
+import json
+import random
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+import discreet.certificate.verification as verification
+from discreet import Bounds, Budget, Gaussian, Laplace, Ledger, account
+from discreet.accounting.renyi import renyi_epsilon
+from discreet.certificate import (
+    Arithmetic,
+    Certificate,
+    CertificateRejected,
+    Procedure,
+    new_signing_key,
+    public_key_of,
+    read_signing_key,
+)
+from discreet.documents import digest
+from discreet.errors import BudgetExceeded, DiscreetError, InvalidParameter
+from discreet.hardened import distance_to_continuous, grid_for
+from discreet.ledger import FixedPlan, GaussianFilter
+from discreet.recipe import Recipe
+
+BUDGET = Budget(epsilon=1.0, delta=1e-6)
+PLAN = Recipe(records=60_000, batch_size=600, epochs=5).calibrate(BUDGET)
+
+
+def plan_ledger(steps=PLAN.steps, rule=None):
+    ledger = Ledger.in_memory(rule or FixedPlan(PLAN.event, BUDGET))
+    ledger.run(PLAN.event, PLAN.digest()).reserve(steps)
+    return ledger
+
+
+def adaptive(ledger_budget=BUDGET, noises=(30.0, 12.0)):
+    procedure = Procedure("fit", {"steps": 40, "clip": 1.5}, GaussianFilter(BUDGET))
+    ledger = Ledger.in_memory(GaussianFilter(ledger_budget))
+    for stage, noise in enumerate(noises):
+        event = Gaussian(noise) * 3
+        ledger.run(event, procedure.digest(), name=f"fit/{stage}").reserve(3)
+    return ledger, procedure
+
+
+@pytest.fixture(scope="module")
+def certificate():
+    with plan_ledger() as ledger:
+        return Certificate.of(ledger, PLAN)
+
+
+# ---- what is accepted ----
+
+
+def test_the_guarantee_is_that_of_the_plan_by_both_accountants(certificate):
+    assert certificate.guarantee == PLAN.guarantee
+    findings = str(certificate.verify())
+    second = renyi_epsilon(PLAN.event, PLAN.delta)
+    assert f"{second:.2f}" in findings
+    assert certificate.guarantee.epsilon.upper <= second
+
+
+def test_files_round_trip(certificate, tmp_path):
+    certificate.save(tmp_path / "certificate.json")
+    again = Certificate.load(tmp_path / "certificate.json")
+    assert again == certificate
+    assert again.verify().guarantee == PLAN.guarantee
+
+
+def test_a_plan_that_stopped_early_still_promises_the_whole_plan():
+    with plan_ledger(steps=7) as ledger:
+        assert Certificate.of(ledger, PLAN).guarantee == PLAN.guarantee
+
+
+def test_an_adaptive_procedure_promises_its_own_budget_and_names_that_of_the_ledger():
+    wide = Budget(epsilon=3.0, delta=1e-6)
+    ledger, procedure = adaptive(wide)
+    with ledger:
+        ledger.run(Gaussian(5.0) * 1, "a" * 64, name="somebody-else").reserve(1)
+        certificate = Certificate.of(ledger, procedure)
+    assert certificate.guarantee.epsilon.upper == 1.0
+    assert certificate.together.epsilon.upper == 3.0
+    assert "all runs of this ledger together: (3, 1e-06)" in str(certificate.verify())
+    lower = account(Gaussian(30.0) * 3 + Gaussian(12.0) * 3).epsilon_bounds(1e-6).lower
+    assert certificate.guarantee.epsilon.lower == pytest.approx(lower, rel=1e-9)
+
+
+def test_the_ledger_confirms_and_so_do_its_entries():
+    with plan_ledger(steps=10) as ledger:
+        certificate = Certificate.of(ledger, PLAN)
+        ledger.run(PLAN.event, PLAN.digest()).reserve(1)  # going on does not spoil an earlier certificate
+        assert "entries say the same" in str(certificate.verify(ledger))
+        entries = ledger.entries()
+    assert "entries say the same" in str(certificate.verify(entries))
+    with pytest.raises(CertificateRejected, match="older than the certificate"):
+        certificate.verify(entries[:2])
+    entries[2] = entries[2].replace('"steps":10', '"steps":1')
+    with pytest.raises(CertificateRejected, match="says something else"):
+        certificate.verify(entries)
+
+
+# ---- signatures ----
+
+
+def test_signatures(certificate, tmp_path):
+    key = new_signing_key(tmp_path / "officer.pem")
+    assert (tmp_path / "officer.pem").stat().st_mode & 0o077 == 0
+    with pytest.raises(InvalidParameter, match="never overwritten"):
+        new_signing_key(tmp_path / "officer.pem")
+    signed = certificate.signed(read_signing_key(tmp_path / "officer.pem"))
+    again = Certificate.from_json(signed.to_json())
+    assert f"signed by {public_key_of(key)}" in str(again.verify(signed_by=public_key_of(key)))
+    with pytest.raises(CertificateRejected, match="not signed by"):
+        certificate.verify(signed_by=public_key_of(key))
+    moved = replace(certificate, not_covered=("nothing",), signatures=signed.signatures)
+    with pytest.raises(CertificateRejected, match="is not of this certificate"):
+        moved.verify()
+    twice = signed.signed(Ed25519PrivateKey.generate())
+    assert len(str(twice.verify()).split("signed by")) == 3
+
+
+def test_files_that_hold_no_key_are_refused(tmp_path):
+    (tmp_path / "key").write_text("no")
+    for path in (tmp_path / "key", tmp_path / "missing"):
+        with pytest.raises(InvalidParameter, match="holds no signing key"):
+            read_signing_key(path)
+
+
+# ---- what is refused ----
+
+
+def test_a_seed_is_no_guarantee():
+    with plan_ledger() as ledger:
+        certificate = Certificate.of(ledger, PLAN, trusted=False)
+    assert '"randomness": "seed"' in certificate.to_json()
+    with pytest.raises(CertificateRejected, match="nothing is private"):
+        certificate.verify()
+
+
+def test_a_smaller_epsilon_than_follows_is_rejected(certificate):
+    lower, upper = certificate.guarantee.epsilon
+    with pytest.raises(CertificateRejected, match="what follows is"):
+        replace(
+            certificate, guarantee=replace(certificate.guarantee, epsilon=Bounds(lower, upper * 0.999))
+        ).verify()
+    with pytest.raises(CertificateRejected, match="what follows is"):
+        replace(certificate, guarantee=replace(certificate.guarantee, delta=1e-7)).verify()
+    with pytest.raises(CertificateRejected, match="what follows is"):
+        replace(
+            certificate, guarantee=replace(certificate.guarantee, observer="sees the final model")
+        ).verify()
+
+
+def test_a_procedure_that_the_ledger_does_not_know_is_rejected(certificate):
+    other = Recipe(records=60_000, batch_size=600, epochs=6).calibrate(BUDGET)
+    with pytest.raises(CertificateRejected, match="knows no run"):
+        replace(certificate, procedure=other).verify()
+
+
+def test_a_run_that_departed_from_the_plan_is_rejected(certificate):
+    noise = Gaussian(0.1) * 500
+    with Ledger.in_memory(FixedPlan(noise, Budget(1e6, 1e-6))) as ledger:
+        ledger.run(noise, PLAN.digest()).reserve(500)
+        with pytest.raises(BudgetExceeded, match="more than the rule"):
+            Certificate.of(ledger, PLAN)
+        statement = ledger.statement()
+    with pytest.raises(CertificateRejected):
+        replace(certificate, ledger=statement).verify()
+
+
+def test_a_procedure_that_overspent_its_own_rule_is_not_certified():
+    ledger, procedure = adaptive(Budget(epsilon=3.0, delta=1e-6), noises=(5.0, 5.0))
+    with ledger, pytest.raises(BudgetExceeded, match="nothing is certified"):
+        Certificate.of(ledger, procedure)
+
+
+def test_a_broken_first_accountant_is_caught_by_the_second(certificate, monkeypatch):
+    """The twin: bounds that are four times too large contradict the other proof."""
+
+    class Fourfold:
+        def __init__(self, curve):
+            self.curve = curve
+
+        def epsilon_bounds(self, delta):
+            return Bounds(*(4 * bound for bound in self.curve.epsilon_bounds(delta)))
+
+    certificate.verify()
+    monkeypatch.setattr(verification, "account", lambda *arguments: Fourfold(account(*arguments)))
+    with pytest.raises(CertificateRejected, match="the second accountant proves"):
+        certificate.verify()
+
+
+def test_events_without_a_second_theorem_say_so():
+    plan = Recipe(records=1000, batch_size=100, steps=10, sampling="fixed-size").calibrate(
+        Budget(2.0, 1e-6, "replace-one")
+    )
+    with Ledger.in_memory(FixedPlan(plan.event, Budget(2.0, 1e-6, "replace-one"))) as ledger:
+        ledger.run(plan.event, plan.digest()).reserve(1)
+        assert "has no theorem" in str(Certificate.of(ledger, plan).verify())
+
+
+@pytest.mark.parametrize("settings", [{"x": float("nan")}, {"x": object()}, {1: {2, 3}}, "words"])
+def test_settings_that_are_no_plain_data_are_refused(settings):
+    with pytest.raises(InvalidParameter, match="settings"):
+        Procedure("fit", settings, GaussianFilter(BUDGET))
+
+
+def test_other_things_are_refused(certificate, tmp_path):
+    with plan_ledger() as ledger, pytest.raises(InvalidParameter, match="procedure"):
+        Certificate.of(ledger, "plan")
+    with pytest.raises(InvalidParameter, match="rule"):
+        Procedure("fit", {}, BUDGET)
+    with pytest.raises(InvalidParameter, match="key"):
+        certificate.signed(b"key")
+    (tmp_path / "large").write_bytes(b" " * (2**26 + 1))
+    with pytest.raises(InvalidParameter, match="too large"):
+        Certificate.load(tmp_path / "large")
+
+
+# ---- hardened arithmetic ----
+
+
+def test_hardened_noise_is_charged_to_delta():
+    event, steps = Gaussian(30.0), 3
+    grid = grid_for(event, clip_norm=1.0, most_records=10**6)
+    distance = distance_to_continuous(event, 1.0, grid, dimension=1000)
+    ledger, procedure = adaptive(noises=(30.0,))
+    with ledger:
+        certificate = Certificate.of(ledger, procedure, arithmetic=Arithmetic("hardened", distance))
+    spare = certificate.arithmetic.spare_delta(steps, 1.0)
+    assert 0 < spare < 1e-18
+    assert float(spare) == pytest.approx(steps * distance * (1 + 2.718281828459045), rel=1e-12)
+    assert certificate.guarantee.delta > 1e-6
+    assert "bits that were released" in str(certificate.verify())
+    with pytest.raises(CertificateRejected, match="what follows is"):
+        replace(certificate, guarantee=replace(certificate.guarantee, delta=1e-6)).verify()
+
+
+# ---- mutations ----
+
+
+def accepted(text):
+    """The certificate if it is accepted, else None. Any other exception than ours is a failure."""
+    try:
+        certificate = Certificate.from_json(text)
+        certificate.verify()
+    except DiscreetError:
+        return None
+    return certificate
+
+
+def test_damaged_texts_are_refused(certificate):
+    """1000 texts with bytes flipped, cut off, doubled or moved: the digest covers everything that has a meaning."""
+    source, text = random.Random(1), certificate.to_json()
+    for _ in range(1000):
+        raw = bytearray(text.encode())
+        start, stop = sorted(source.sample(range(len(raw)), 2))
+        kind = source.randrange(4)
+        if kind == 0:
+            raw[start] ^= 1 << source.randrange(8)
+        elif kind == 1:
+            del raw[start : min(stop, start + 40)]
+        elif kind == 2:
+            raw[start:start] = raw[start : min(stop, start + 40)]
+        else:
+            raw = raw[:start]
+        damaged = raw.decode(errors="replace")
+        with suppress(InvalidParameter):
+            assert Certificate.from_json(damaged) == certificate  # white space only
+
+
+def leaves(data, path=()):
+    items = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
+    yield path
+    for key, value in items:
+        yield from leaves(value, (*path, key))
+
+
+def altered(data, source):
+    """The data with one value changed, removed or added somewhere."""
+    data = copy.deepcopy(data)
+    path = source.choice([path for path in leaves(data) if path])
+    parent = data
+    for key in path[:-1]:
+        parent = parent[key]
+    old = parent[path[-1]]
+    new = source.choice(
+        [None, -1, 0, 1, 2**70, 0.5, 1e-300, 1e300, "", "x", "0" * 64, [], {}, True]
+        + ([old * 2, old / 2, old + 1, -old] if isinstance(old, float | int) else [])
+    )
+    if source.random() < 0.1:
+        del parent[path[-1]]
+    else:
+        parent[path[-1]] = new
+    return data
+
+
+def test_certificates_altered_by_someone_who_repairs_the_digest(certificate):
+    """1000 single changes with the digest made good: what is still accepted claims no more than it can prove."""
+    source, original = random.Random(2), json.loads(certificate.to_json())
+    survivors = 0
+    for _ in range(1000):
+        data = altered(original, source)
+        data.pop("digest", None)
+        content = {key: value for key, value in data.items() if key != "signatures"}
+        try:
+            data["digest"] = digest(content)
+        except ValueError:  # not JSON
+            continue
+        found = accepted(json.dumps(data))
+        if found is not None:
+            survivors += 1
+            assert found.guarantee.epsilon.upper >= certificate.guarantee.epsilon.lower
+            assert found.guarantee.delta >= certificate.guarantee.delta
+            assert found.procedure == certificate.procedure
+    assert survivors < 300
+
+
+def test_the_same_certificate_whatever_the_data():
+    """Two runs of one plan differ in the ledger's random name only."""
+    texts = []
+    for _ in range(2):
+        with plan_ledger() as ledger:
+            data = json.loads(Certificate.of(ledger, PLAN).to_json())
+        del data["ledger"]["anchor"], data["digest"]
+        texts.append(data)
+    assert texts[0] == texts[1]
+
+
+def test_pure_privacy():
+    event = Laplace(scale=20.0) * 4
+    with Ledger.in_memory(FixedPlan(event, Budget(0.21, 1e-9))) as ledger:
+        procedure = Procedure("counts", {}, FixedPlan(event, Budget(0.21, 1e-9)))
+        ledger.run(event, procedure.digest()).reserve(4)
+        assert Certificate.of(ledger, procedure).verify().guarantee.epsilon.upper <= 0.2 * (1 + 1e-9)
+
+
+def test_no_pickle_in_the_package():
+    for file in (Path(verification.__file__).parent).glob("*.py"):
+        assert "pickle" not in file.read_text()
