@@ -18,7 +18,7 @@ $(VENV)/bench: $(VENV)/dev
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -c constraints.txt -e ".[demo]"
+	$(PIP) install -c constraints.txt -e .
 	touch $@
 
 demo: $(VENV)/demo
