@@ -133,3 +133,16 @@ def test_large_budgets_are_met_without_a_crash():
     noise = calibrate(lambda z: PoissonSampled(0.01, Gaussian(z)) * 1000, budget)
     assert within(PoissonSampled(0.01, Gaussian(noise)) * 1000, budget)
     assert noise < 0.22
+
+
+def test_where_the_estimate_is_far_off_the_certificate_decides():
+    """The saddle-point estimate is 30 % too large here."""
+    family, budget = (lambda z: PoissonSampled(0.005, Gaussian(z)) * 200), Budget(1.0, 1e-6)
+    assert 1 - 3e-4 < account(family(calibrate(family, budget))).epsilon(1e-6) <= 1
+
+
+@pytest.mark.parametrize("epsilon", [1000.0, 2000.0])
+def test_budgets_beyond_what_can_be_certified_get_little_noise(epsilon):
+    """Not a noise of 1e8, which would be within the budget too."""
+    noise = calibrate(lambda z: PoissonSampled(0.01, Gaussian(z)) * 100, Budget(epsilon, 1e-6))
+    assert noise < 0.2

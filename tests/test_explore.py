@@ -146,3 +146,15 @@ def test_nonsense_is_refused_by_name():
     for target in (math.nan, 0.0, -1.0, True):
         with pytest.raises(InvalidParameter, match="noise_per_coordinate="):
             records_needed(DESCENT, BUDGET, noise_per_coordinate=target)
+
+
+@pytest.mark.parametrize("values", [300, "300", None])
+def test_a_single_value_is_no_list(values):
+    with pytest.raises(InvalidParameter, match="batch_size="):
+        explore(SGD, BUDGET, batch_size=values)
+
+
+@pytest.mark.parametrize("change", [{"cost": 1}, {"risk": {}}, {"recipe": None}, {"budget": 1.0}])
+def test_things_of_another_kind_are_refused(change):
+    with pytest.raises(InvalidParameter):
+        explore(**{"recipe": SGD, "budget": BUDGET} | change)

@@ -151,3 +151,17 @@ def test_stages_and_shares_are_checked():
         StagedRecipe(())
     with pytest.raises(InvalidParameter, match="noise_multiplier=nan"):
         SGD.with_noise(math.nan, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: Recipe(records=60_000, batch_size=600, epochs=1e308), "epochs"),
+        (lambda: StagedRecipe((SGD, SGD.changed(name="second")), shares=(1.0, 1e-320)), "shares"),
+        (lambda: StagedRecipe(None), "stages"),
+        (lambda: SGD.changed(foo=1), "changes"),
+    ],
+)
+def test_absurd_recipes_are_refused_by_name(make, name):
+    with pytest.raises(InvalidParameter, match=f"^{name}="):
+        make()

@@ -65,6 +65,9 @@ def calibrate(
     return _Calibration(family, budget, parameter, search).solve()
 
 
+_Tried = tuple[float, float] | None  # a value, and its proved epsilon over the budget's
+
+
 class _Calibration:
     def __init__(
         self, family: Callable[[float], Event], budget: Budget, parameter: str, search: _Search
@@ -74,27 +77,41 @@ class _Calibration:
         self.start = search.start
 
     def solve(self) -> float:
-        """Search on the estimate, then correct for what the certificate adds to it."""
-        cheapest, costliest = (self.search.least, self.search.most)[:: 1 if self.costlier else -1]
-        value, best = self._where(1.0), None
-        for attempt in range(8):
+        """Search on the estimate, then on the certificate, until what is proved is just within the budget."""
+        value, inside, outside = self._where(1.0), None, None
+        for attempt in range(12):
             cost = self._certified(value)
-            if cost <= 1 and (best is None or (value > best) == self.costlier):
-                best = value
-            if (
-                1 - 2e-4 < cost <= 1
-                or value == (cheapest if cost > 1 else costliest)
-                or (best and attempt > 2)
-            ):
+            if cost > 1:
+                outside = (value, cost)
+            elif inside is None or (value > inside[0]) == self.costlier:
+                inside = (value, cost)
+            if 1 - 2e-4 < cost <= 1 or value == self._end(further=cost <= 1):
                 break
-            # Certificate and estimate differ by a factor that hardly changes nearby.
-            value = self._where(self._estimate(value) / max(cost, 1e-12) * (1 - 2e-5 * 4**attempt))
+            value, before = self._next(value, cost, inside, outside, attempt), value
+            if value == before or (inside and attempt > 8):
+                break
+        best = inside and inside[0]
         if best is None:
             raise BudgetExceeded(
                 f"no {self.parameter} from {self.search.least:g} to {self.search.most:g} keeps this event within "
                 f"epsilon={self.budget.epsilon:g} at delta={self.budget.delta:g}; raise the budget."
             )
         return self._polished(best)
+
+    def _end(self, further: bool) -> float:
+        """The last value that can be tried when more (or less) may be spent."""
+        return self.search.most if further == self.costlier else self.search.least
+
+    def _next(self, value: float, cost: float, inside: _Tried, outside: _Tried, attempt: int) -> float:
+        """Between two values on either side of the budget, by their slope; else by the estimate."""
+        if inside and outside and outside[1] < 1e6 and inside[1] > 1e-6:
+            (x, low), (y, high) = ((math.log(v), math.log(c)) for v, c in (inside, outside))
+            part = min(max((-1e-4 - low) / (high - low), 0.02), 0.98)
+            return self._value(x + part * (y - x))
+        # Certificate and estimate differ by a factor that hardly changes nearby. Where nothing is certified, the
+        # cost is infinite and says no more than: further away.
+        factor = max(cost, 1e-12) if cost < 1e6 else 1.2 ** (attempt + 1)
+        return self._where(self._estimate(value) / factor * (1 - min(2e-5 * 4**attempt, 0.5)))
 
     def _curve(self, value: float) -> PrivacyCurve:
         return account(self.family(value), self.budget.neighbours, self.budget.group_size)

@@ -29,6 +29,7 @@ NOT_COVERED = (
     "losses, accuracies and gradient norms of the private records, and choices made by looking at them: report "
     "such numbers from public data, or pay for them",
     "settings tuned on the private data: a search costs extra, see discreet.selection",
+    "anything else that was released from these records, under another ledger or none",
     "preparation that looks at the data (scaling, vocabulary, selection of columns) before this plan",
     "facts about people that follow from what is true of everybody, with or without their record",
     "an observer inside the machine that trains",

@@ -158,6 +158,14 @@ def explore(
     dimension = whole("dimension", dimension, at_least=1)
     if unknown := set(grid) - set(Grid.__annotations__):
         raise InvalidParameter("grid", sorted(unknown), f"choose from {', '.join(Grid.__annotations__)}.")
+    if not (isinstance(recipe, Recipe) and isinstance(budget, Budget)):
+        raise InvalidParameter("recipe", (recipe, budget), "must be a Recipe, and a Budget after it.")
+    for name, value, kind in (("cost", cost, StepCost), ("risk", risk, Convexity)):
+        if not isinstance(value, kind | None):
+            raise InvalidParameter(name, value, f"must be a {kind.__name__}.")
+    for name, values in grid.items():
+        if isinstance(values, str | bytes) or not hasattr(values, "__len__"):
+            raise InvalidParameter(name, values, f"must be a list of values, for instance {name}=[{values}].")
     rows, refused = [], []
     axes = cast(dict[str, Sequence[Any]], grid)
     for values in itertools.product(*axes.values()):

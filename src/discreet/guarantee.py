@@ -101,10 +101,10 @@ class Guarantee:
         return self.epsilon.upper <= budget.epsilon and self.delta <= budget.delta
 
     def __str__(self) -> str:
-        """In words; epsilon is rounded up."""
+        """In words; epsilon and delta are rounded up."""
         unit = "one record" if self.group_size == 1 else f"a group of {self.group_size} records"
         return (
-            f"({rounded_up(self.epsilon.upper)}, {self.delta:.3g})-differentially private for {unit}, "
+            f"({rounded_up(self.epsilon.upper)}, {rounded_up(self.delta)})-differentially private for {unit}, "
             f"{self.neighbours} neighbours, against an observer who {self.observer}"
         )
 

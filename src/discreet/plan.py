@@ -46,7 +46,7 @@ class Plan:
     group_size: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stages", consistent(tuple(self.stages)))
+        object.__setattr__(self, "stages", consistent(as_tuple("stages", self.stages)))
         budget = checked_budget(Budget(1.0, self.delta, self.neighbours, self.group_size), self.records)
         object.__setattr__(self, "delta", budget.delta)
         object.__setattr__(self, "group_size", budget.group_size)
@@ -178,6 +178,13 @@ class Plan:
     def explain(self) -> str:
         """The plan in plain words: what happens, who is protected, against whom, and what is not covered."""
         return explanation(self.stages, self.guarantee, self.curve.power(ALARMS))
+
+
+def as_tuple(name: str, values: Any) -> tuple[Any, ...]:
+    """``values`` as a tuple, or raise."""
+    if isinstance(values, list | tuple):
+        return tuple(values)
+    raise InvalidParameter(name, values, "must be a tuple.")
 
 
 def composed(stages: tuple[Stage, ...]) -> Event:

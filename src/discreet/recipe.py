@@ -19,13 +19,13 @@ step; shares are parts of the squared signal-to-noise ratio, in which the costs 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from discreet.calibrate import calibrate
 from discreet.errors import InvalidParameter, real, whole
 from discreet.guarantee import Budget, Neighbours
-from discreet.plan import Plan, checked_budget, composed, consistent
+from discreet.plan import Plan, as_tuple, checked_budget, composed, consistent
 from discreet.sampling import FixedSizeSampler
 from discreet.stage import Sampling, Stage, allocated_steps
 
@@ -66,7 +66,7 @@ class Recipe:
     def _planned_steps(self, records: int, batch_size: int) -> int:
         if self.sampling == "random-allocation":
             return whole("epochs", self.epochs, at_least=1) * allocated_steps(records, batch_size)
-        epochs = real("epochs", self.epochs, above=0)
+        epochs = real("epochs", self.epochs, above=0, at_most=1e9)
         return math.ceil(epochs * records / batch_size * (1 - 1e-12))  # the rounding of 0.1 * 30 adds no step
 
     def calibrate(self, budget: Budget) -> Plan:
@@ -90,6 +90,8 @@ class Recipe:
 
     def changed(self, **changes: Any) -> Recipe:
         """This recipe with other values; setting epochs clears steps, and the other way round."""
+        if unknown := set(changes) - {field.name for field in fields(self)}:
+            raise InvalidParameter("changes", sorted(unknown), "are no fields of a recipe.")
         for given, cleared in (("epochs", "steps"), ("steps", "epochs")):
             if changes.get(given) is not None:
                 changes.setdefault(cleared, None)
@@ -109,7 +111,7 @@ class StagedRecipe:
     shares: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stages", tuple(self.stages))
+        object.__setattr__(self, "stages", as_tuple("stages", self.stages))
         if not self.stages or not all(isinstance(stage, Recipe) for stage in self.stages):
             raise InvalidParameter("stages", self.stages, "must hold at least one Recipe.")
         shares = tuple(self.shares) or (1.0,) * len(self.stages)
@@ -117,7 +119,8 @@ class StagedRecipe:
             raise InvalidParameter(
                 "shares", shares, f"must hold one share for each of {len(self.stages)} stages."
             )
-        object.__setattr__(self, "shares", tuple(real("shares", share, above=0) for share in shares))
+        least = 1e-9 * sum(share for share in shares if isinstance(share, int | float))
+        object.__setattr__(self, "shares", tuple(real("shares", share, above=least) for share in shares))
         self.at(1.0)
 
     def at(self, noise: float) -> tuple[Stage, ...]:

@@ -9,12 +9,12 @@
 ...     certificate = Certificate.of(ledger, plan)
 >>> print(Certificate.from_json(certificate.to_json()).verify())
 accepted
-  procedure ...: 500 releases, as its rule allows
+  procedure ...: 500 events charged, as its rule allows
   guarantee recomputed: (1, 1e-06)-differentially private for one record, add-remove neighbours, against an ...
   second accountant (Renyi): at most 1.1...; no accountant can go below 0.99...
-  noise from the operating system's entropy
+  noise from the operating system's entropy, as it says
   proved for real numbers, computed as floats
-  not covered: 6 things, listed in the certificate
+  not covered: 7 things, listed in the certificate
   ledger not at hand: its head should be 2, ...
 
 Who has the ledger, or a copy of its entries, passes it to ``verify``. Who wants to know who issued the certificate
@@ -22,8 +22,9 @@ asks for a signature (:mod:`~discreet.certificate.signatures`). A certificate ho
 counts of steps: nothing in it depends on a record.
 """
 
-from discreet.certificate.certificate import Arithmetic, Certificate
+from discreet.certificate.certificate import Certificate
 from discreet.certificate.procedure import Procedure
+from discreet.certificate.promises import Arithmetic
 from discreet.certificate.signatures import Signature, new_signing_key, public_key_of, read_signing_key
 from discreet.certificate.verification import Verification
 from discreet.errors import CertificateRejected

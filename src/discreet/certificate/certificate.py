@@ -3,60 +3,36 @@
 from __future__ import annotations
 
 import json
-import math
 import platform
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from fractions import Fraction
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet.accounting.epsilon_delta import round_up
-from discreet.certificate.procedure import Procedure, procedure_from, rule_of
+from discreet.certificate.procedure import Procedure, procedure_from
+from discreet.certificate.promises import Arithmetic, promises
 from discreet.certificate.signatures import Signature, sign
 from discreet.certificate.verification import Verification, verified
 from discreet.documents import digest, parsed, read_text
-from discreet.errors import BudgetExceeded, InvalidParameter, one_of, real
-from discreet.events import Composition, Event
+from discreet.errors import InvalidParameter, PlanViolation, one_of, real
 from discreet.explanation import NOT_COVERED
-from discreet.guarantee import Bounds, Guarantee
-from discreet.ledger import Ledger, SpendingRule, Statement
+from discreet.guarantee import Bounds, Budget, Guarantee
+from discreet.ledger import Ledger, Statement
 from discreet.plan import Plan
 
 FORMAT = "discreet certificate 1"
 
 
 @dataclass(frozen=True)
-class Arithmetic:
-    """How the releases were computed.
-
-    ``"float"``: the guarantee is proved for real numbers. ``"hardened"``: for the bits that were released; then
-    ``distance`` bounds, for each release, the total variation between its noise and the noise as accounted.
-    """
-
-    kind: Literal["float", "hardened"] = "float"
-    distance: float = 0.0
-
-    def __post_init__(self) -> None:
-        one_of("kind", self.kind, ("float", "hardened"))
-        object.__setattr__(self, "distance", real("distance", self.distance, at_least=0, below=1))
-
-    def spare_delta(self, releases: int, epsilon: float) -> Fraction:
-        """What the distances of so many releases add to delta at most: (1 + exp(epsilon)) of each."""
-        factor = Fraction(1) + Fraction(math.exp(min(epsilon, 700.0)) * (1 + 1e-15))
-        return releases * Fraction(self.distance) * factor
-
-
-@dataclass(frozen=True)
 class Certificate:
     """What was done, what the ledger says of it, and what follows for whom. It holds no private number.
 
-    ``guarantee`` is for everything that ``procedure`` released; ``together`` is for everything that any run
-    released under the same ledger, now and later.
+    ``guarantee`` is for everything that ``procedure`` releases under this ledger; ``together`` is for everything
+    that any run releases under it, now and later.
     """
 
     procedure: Plan | Procedure
@@ -66,7 +42,7 @@ class Certificate:
     arithmetic: Arithmetic
     trusted: bool
     not_covered: tuple[str, ...]
-    versions: dict[str, str]
+    versions: tuple[tuple[str, str], ...]
     signatures: tuple[Signature, ...] = ()
 
     @classmethod
@@ -88,16 +64,22 @@ class Certificate:
         """
         if not isinstance(procedure, Plan | Procedure):
             raise InvalidParameter("procedure", type(procedure), "must be a Plan or a Procedure.")
+        if not isinstance(ledger, Ledger):
+            raise InvalidParameter("ledger", type(ledger), "must be the Ledger that was charged.")
+        if not isinstance(arithmetic, Arithmetic | None):
+            raise InvalidParameter("arithmetic", arithmetic, "must be an Arithmetic.")
+        if not isinstance(trusted, bool):
+            raise InvalidParameter("trusted", trusted, "must be True or False.")
         statement, arithmetic = ledger.statement(), arithmetic or Arithmetic()
-        own = statement.spent(procedure.digest())
+        if not any(run.plan_hash == procedure.digest() for run in statement.runs):
+            raise PlanViolation("The ledger knows no run of this procedure; there is nothing to certify.")
         return cls(
             procedure,
             statement,
-            kept(rule_of(procedure), own, arithmetic),
-            kept(statement.rule, statement.spent(), arithmetic),
+            *promises(procedure, statement, arithmetic),
             arithmetic,
             trusted,
-            (*NOT_COVERED, *not_covered),
+            (*NOT_COVERED, *_texts("not_covered", not_covered)),
             current_versions(),
         )
 
@@ -113,15 +95,6 @@ class Certificate:
         say, up to the entry that it names. ``signed_by`` is a public key whose signature is required.
         """
         return verified(self, ledger, signed_by)
-
-    def recomputed(self) -> Certificate:
-        """The same certificate with its guarantees computed anew."""
-        own = self.ledger.spent(self.procedure.digest())
-        return replace(
-            self,
-            guarantee=kept(rule_of(self.procedure), own, self.arithmetic),
-            together=kept(self.ledger.rule, self.ledger.spent(), self.arithmetic),
-        )
 
     def signed(self, key: Ed25519PrivateKey) -> Certificate:
         """This certificate with one more signature."""
@@ -172,7 +145,7 @@ class Certificate:
             "randomness": "operating system" if self.trusted else "seed",
             "procedure": self.procedure.to_dict(),
             "ledger": self.ledger.to_dict(),
-            "versions": self.versions,
+            "versions": dict(self.versions),
         }
 
     @classmethod
@@ -186,30 +159,16 @@ class Certificate:
             _guarantee_from(data.pop("together")),
             Arithmetic(**data.pop("arithmetic")),
             one_of("randomness", data.pop("randomness"), ("operating system", "seed")) != "seed",
-            tuple(_text(item) for item in data.pop("not_covered")),
-            {_text(name): _text(number) for name, number in data.pop("versions").items()},
-            tuple(Signature(**signature) for signature in data.pop("signatures")),
+            _texts("not_covered", data.pop("not_covered")),
+            tuple((name, *_texts("versions", [number])) for name, number in data.pop("versions").items()),
+            tuple(Signature(**signature) for signature in _list(data.pop("signatures"))),
         )
         if data:
             raise ValueError(f"unknown keys {', '.join(sorted(data))}")
         return certificate
 
 
-def kept(rule: SpendingRule, spent: dict[Event, int], arithmetic: Arithmetic) -> Guarantee:
-    """What ``rule`` promises, if ``spent`` kept to it.
-
-    Guarantee: proved for the releases of ``spent``, chosen under the rule, by this arithmetic.
-    """
-    if spent and rule.room({}, Composition(tuple(spent.items()))) < 1:
-        raise BudgetExceeded(
-            "The ledger shows more than the rule of the procedure allows; nothing is certified."
-        )
-    guarantee = rule.guarantee(spent)
-    spare = arithmetic.spare_delta(sum(spent.values()), guarantee.epsilon.upper)
-    return replace(guarantee, delta=round_up(Fraction(guarantee.delta) + spare)) if spare else guarantee
-
-
-def current_versions() -> dict[str, str]:
+def current_versions() -> tuple[tuple[str, str], ...]:
     """The versions of what computed the guarantee."""
     found = {"python": platform.python_version()}
     for name in ("discreet", "numpy", "scipy"):
@@ -217,7 +176,7 @@ def current_versions() -> dict[str, str]:
             found[name] = version(name)
         except PackageNotFoundError:
             found[name] = "unknown"
-    return found
+    return tuple(found.items())
 
 
 def _guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
@@ -226,15 +185,21 @@ def _guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
 
 def _guarantee_from(data: dict[str, Any]) -> Guarantee:
     fields = dict(data)
-    lower, upper = fields.pop("epsilon")
-    guarantee = Guarantee(
-        Bounds(real("epsilon", lower, at_least=0), real("epsilon", upper, at_least=0)), **fields
-    )
-    real("delta", guarantee.delta, at_least=0, at_most=1)
+    lower, upper = (real("epsilon", bound, at_least=0) for bound in fields.pop("epsilon"))
+    guarantee = Guarantee(Bounds(lower, upper), **fields)
+    Budget(1.0, guarantee.delta, guarantee.neighbours, guarantee.group_size)  # refuses what has no meaning
+    _texts("observer", [guarantee.observer])
     return guarantee
 
 
-def _text(value: object) -> str:
-    if isinstance(value, str) and len(value) <= 1000:
-        return value
-    raise ValueError("a text is missing")
+def _texts(name: str, values: Iterable[str]) -> tuple[str, ...]:
+    texts = tuple(values)
+    if isinstance(values, str) or not all(isinstance(text, str) and len(text) <= 1000 for text in texts):
+        raise InvalidParameter(name, values, "must hold texts.")
+    return texts
+
+
+def _list(data: object) -> list[Any]:
+    if isinstance(data, list):
+        return data
+    raise ValueError("a list is missing")

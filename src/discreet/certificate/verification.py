@@ -6,15 +6,17 @@ taken on trust but who carried out the procedure as described, which is what sig
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from discreet.accounting.account import account
 from discreet.accounting.renyi import renyi_epsilon
 from discreet.certificate.procedure import rule_of
-from discreet.errors import CertificateRejected, DiscreetError, UnsupportedEvent
+from discreet.certificate.promises import promises
+from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter, UnsupportedEvent
 from discreet.events import Composition, Event
+from discreet.explanation import NOT_COVERED
 from discreet.guarantee import Guarantee, rounded_down, rounded_up
 from discreet.ledger import FixedPlan, Ledger, SpendingRule, Statement
 from discreet.plan import Plan
@@ -36,24 +38,23 @@ class Verification:
         return "\n".join(("accepted", *(f"  {finding}" for finding in self.findings)))
 
 
-def verified(
-    certificate: Certificate, ledger: Ledger | Iterable[str] | None, signed_by: str | None
-) -> Verification:
+def verified(certificate: Certificate, ledger: object, signed_by: str | None) -> Verification:
     """Run all checks, or raise :class:`~discreet.errors.CertificateRejected`."""
     try:
+        proved, together = promises(certificate.procedure, certificate.ledger, certificate.arithmetic)
         findings = (
             *_procedure(certificate),
-            *_guarantees(certificate),
+            *_guarantees(certificate, proved, together),
             *_second_opinion(certificate),
             *_circumstances(certificate),
             *_signatures(certificate, signed_by),
-            *_ledger(certificate.ledger, ledger),
+            *_ledger(certificate, ledger),
         )
     except CertificateRejected:
         raise
     except DiscreetError as error:
         raise CertificateRejected(f"The certificate is rejected: {error}") from error
-    return Verification(certificate.guarantee, findings)
+    return Verification(proved, findings)
 
 
 def _procedure(certificate: Certificate) -> Iterator[str]:
@@ -64,28 +65,32 @@ def _procedure(certificate: Certificate) -> Iterator[str]:
     if isinstance(certificate.procedure, Plan):
         planned = certificate.procedure.event.parts()
         _insist(all(run.event.parts() == planned for run in runs), "a run's event is not that of the plan")
-    steps = sum(sum(run.taken) for run in runs)
-    yield f"procedure {digest[:12]}: {steps:,} releases, as its rule allows"
+    charges = sum(sum(run.taken) for run in runs)
+    yield f"procedure {digest[:12]}: {charges:,} events charged, as its rule allows"
 
 
-def _guarantees(certificate: Certificate) -> Iterator[str]:
+def _guarantees(certificate: Certificate, proved: Guarantee, together: Guarantee) -> Iterator[str]:
     """Both promises follow from the events."""
-    again = certificate.recomputed()
-    for name in ("guarantee", "together"):
-        claimed, proved = getattr(certificate, name), getattr(again, name)
-        _insist(_follows(claimed, proved), f"{name} says {claimed}, and what follows is {proved}")
-    yield f"guarantee recomputed: {certificate.guarantee}"
-    if certificate.together.epsilon != certificate.guarantee.epsilon:
-        yield f"all runs of this ledger together: {certificate.together}"
+    _insist_follows("guarantee", certificate.guarantee, proved)
+    _insist_follows("together", certificate.together, together)
+    yield f"guarantee recomputed: {proved}"
+    if certificate.guarantee.epsilon.upper > proved.epsilon.upper * (1 + _AGREE):
+        yield f"the certificate claims less than it could: {certificate.guarantee}"
+    if together.epsilon != proved.epsilon:
+        yield f"all runs of this ledger together: {together}"
 
 
-def _follows(claimed: Guarantee, proved: Guarantee) -> bool:
-    same = all(
-        getattr(claimed, name) == getattr(proved, name) for name in ("neighbours", "group_size", "observer")
-    )
-    upper = claimed.epsilon.upper >= proved.epsilon.upper * (1 - _AGREE)
-    lower = claimed.epsilon.lower <= proved.epsilon.lower * (1 + _AGREE)
-    return same and upper and lower and claimed.delta >= proved.delta
+def _insist_follows(name: str, claimed: Guarantee, proved: Guarantee) -> None:
+    for field in ("neighbours", "group_size", "observer"):
+        ours, theirs = getattr(proved, field), getattr(claimed, field)
+        _insist(ours == theirs, f"{name} says {field}={theirs!r}, and what follows is {ours!r}")
+    (lower, upper), (proved_lower, proved_upper) = claimed.epsilon, proved.epsilon
+    for field, says, follows, fits in (
+        ("epsilon.upper", upper, proved_upper, upper >= proved_upper * (1 - _AGREE)),
+        ("epsilon.lower", lower, proved_lower, lower <= proved_lower * (1 + _AGREE)),
+        ("delta", claimed.delta, proved.delta, claimed.delta >= proved.delta),
+    ):
+        _insist(fits, f"{name} says {field}={says!r}, and what follows is {follows!r}")
 
 
 def _second_opinion(certificate: Certificate) -> Iterator[str]:
@@ -93,10 +98,10 @@ def _second_opinion(certificate: Certificate) -> Iterator[str]:
     rule = rule_of(certificate.procedure)
     spent = certificate.ledger.spent(certificate.procedure.digest())
     event = _accounted(rule, spent)
-    if event is None or rule.budget.group_size > 1:
+    neighbours, delta = rule.budget.neighbours, rule.budget.delta
+    if event is None or rule.budget.group_size > 1 or delta == 0:
         yield "second accountant: has no theorem for this"
         return
-    neighbours, delta = rule.budget.neighbours, rule.budget.delta
     try:
         second = renyi_epsilon(event, delta, neighbours)
     except UnsupportedEvent:
@@ -118,13 +123,12 @@ def _accounted(rule: SpendingRule, spent: dict[Event, int]) -> Event | None:
 
 def _circumstances(certificate: Certificate) -> Iterator[str]:
     _insist(certificate.trusted, "a seed made the noise, so nothing is private: no guarantee")
-    yield "noise from the operating system's entropy"
-    hardened = certificate.arithmetic.kind == "hardened"
-    yield (
-        "proved for the bits that were released"
-        if hardened
-        else "proved for real numbers, computed as floats"
-    )
+    yield "noise from the operating system's entropy, as it says"
+    _insist(set(NOT_COVERED) <= set(certificate.not_covered), "it hides something that is not covered")
+    if certificate.arithmetic.kind == "hardened":
+        yield "proved for the bits that were released, if the sums were hardened as it says"
+    else:
+        yield "proved for real numbers, computed as floats"
     yield f"not covered: {len(certificate.not_covered)} things, listed in the certificate"
 
 
@@ -141,16 +145,34 @@ def _signatures(certificate: Certificate, signed_by: str | None) -> Iterator[str
         _insist(signed_by in keys, f"it is not signed by {signed_by}")
 
 
-def _ledger(statement: Statement, ledger: Ledger | Iterable[str] | None) -> Iterator[str]:
-    """The entries, up to the one that the certificate names, say what the certificate says."""
+def _ledger(certificate: Certificate, ledger: object) -> Iterator[str]:
+    """The entries, up to the one that the certificate names, say the same, and those after it keep the rules."""
+    statement, count = certificate.ledger, certificate.ledger.anchor.sequence + 1
+    least = 1 + len(statement.runs) + sum(any(run.taken) for run in statement.runs)
+    _insist(count >= least, f"a ledger of {count} entries cannot say so much")
     if ledger is None:
-        yield f"ledger not at hand: its head should be {statement.anchor.sequence}, {statement.anchor.hash[:12]}"
+        yield f"ledger not at hand: its head should be {count - 1}, {statement.anchor.hash[:12]}"
         return
-    entries = ledger.entries() if isinstance(ledger, Ledger) else list(ledger)
-    _insist(len(entries) > statement.anchor.sequence, "the ledger is older than the certificate")
-    found = Statement.of_entries(entries[: statement.anchor.sequence + 1])
-    _insist(found == statement, "the ledger says something else")
-    yield f"the ledger's first {statement.anchor.sequence + 1:,} entries say the same"
+    entries = _entries(ledger)
+    _insist(len(entries) >= count, "the ledger is older than the certificate")
+    _insist(Statement.of_entries(entries[:count]) == statement, "the ledger says something else")
+    yield f"the ledger's first {count:,} entries say the same"
+    if len(entries) > count:
+        later = Statement.of_entries(entries)
+        promises(certificate.procedure, later, certificate.arithmetic)
+        own = certificate.procedure.digest()
+        more = sum(later.spent(own).values()) - sum(statement.spent(own).values())
+        yield f"the ledger went on by {len(entries) - count:,} entries and {more:,} releases of this procedure"
+
+
+def _entries(ledger: object) -> list[str]:
+    if isinstance(ledger, Ledger):
+        return ledger.entries()
+    if isinstance(ledger, list | tuple) and all(isinstance(entry, str) for entry in ledger):
+        return list(ledger)
+    raise InvalidParameter(
+        "ledger", type(ledger), "must be a Ledger, or its entries as Ledger.entries() gives them."
+    )
 
 
 def _insist(condition: bool, otherwise: str) -> None:

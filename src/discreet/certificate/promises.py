@@ -1,0 +1,71 @@
+"""What follows from a procedure and the ledger that it was charged to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Literal
+
+from discreet.accounting.epsilon_delta import round_up
+from discreet.certificate.procedure import Procedure, rule_of
+from discreet.errors import BudgetExceeded, one_of, real
+from discreet.events import Composition, Event
+from discreet.guarantee import Guarantee
+from discreet.ledger import SpendingRule, Statement
+from discreet.plan import Plan
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """How the releases were computed.
+
+    ``"float"``: the guarantee is proved for real numbers. ``"hardened"``: for the bits that were released; then
+    ``distance`` bounds the total variation between the noise of all releases of the procedure and the noise as
+    accounted (:func:`discreet.hardened.distance_to_continuous`, added up over the whole procedure).
+    """
+
+    kind: Literal["float", "hardened"] = "float"
+    distance: float = 0.0
+
+    def __post_init__(self) -> None:
+        if one_of("kind", self.kind, ("float", "hardened")) == "float":
+            object.__setattr__(self, "distance", real("distance", self.distance, at_least=0, at_most=0))
+        else:
+            remedy = "It is the sum of distance_to_continuous() over all releases."
+            object.__setattr__(
+                self, "distance", real("distance", self.distance, above=0, below=1, remedy=remedy)
+            )
+
+    def charged(self, guarantee: Guarantee) -> Guarantee:
+        """The guarantee with what the distance adds to delta: (1 + exp(epsilon)) times as much."""
+        if not self.distance:
+            return guarantee
+        factor = 1 + Fraction(math.exp(min(guarantee.epsilon.upper, 700.0)) * (1 + 1e-15))
+        return replace(
+            guarantee, delta=round_up(Fraction(guarantee.delta) + factor * Fraction(self.distance))
+        )
+
+
+def promises(
+    procedure: Plan | Procedure, ledger: Statement, arithmetic: Arithmetic
+) -> tuple[Guarantee, Guarantee]:
+    """What follows for the procedure, and for all runs of the ledger together.
+
+    Guarantee: proved for what the ledger shows, as far as the rules were kept along the way.
+    """
+    own = kept(rule_of(procedure), ledger.spent(procedure.digest()))
+    together = kept(ledger.rule, ledger.spent())
+    return arithmetic.charged(own), arithmetic.charged(together)
+
+
+def kept(rule: SpendingRule, spent: dict[Event, int]) -> Guarantee:
+    """What ``rule`` promises, if ``spent`` kept to it and it keeps its own budget."""
+    if spent and rule.room({}, Composition(tuple(spent.items()))) < 1:
+        raise BudgetExceeded(
+            "The ledger shows more than the rule of the procedure allows; nothing is certified."
+        )
+    guarantee = rule.guarantee(spent)
+    if not guarantee.within(rule.budget):
+        raise BudgetExceeded(f"The rule promises {guarantee}, which exceeds its {rule.budget}.")
+    return guarantee
