@@ -1,4 +1,4 @@
-"""What can happen to a ledger, done to it on purpose: kills, races, full disks, failing syncs, altered files.
+"""What can happen to a ledger, done to it on purpose: kills, interrupts, races, full disks, altered or old files.
 
 The tests do a little of each, ``make torture`` a lot. A process of its own forks the victims, so run it as
 
@@ -27,7 +27,7 @@ from importlib import import_module
 from pathlib import Path
 
 from discreet import Budget, BudgetExceeded, Gaussian, PlanViolation
-from discreet.ledger import FixedPlan, GaussianFilter, Ledger, LedgerCorrupted, LedgerUnavailable
+from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, LedgerCorrupted, LedgerUnavailable
 from discreet.ledger.store import SQLiteStore, Transaction
 
 KEY = b"a key that only the tests know.."
@@ -42,53 +42,98 @@ POINTS = (
 # ---- a victim: a training run that dies where it is told to ----
 
 
-class Victim:
-    """Opens the ledger, takes over its run, and releases step by step until budget, plan or life is over."""
+class Fault(Exception):
+    """What training code raises when it fails: a lost GPU, no memory."""
 
-    def __init__(self, place, releases, *, name, steps, lease=3, kill_at=None, late=False):
-        self.place, self.releases, self.name, self.steps, self.lease = place, releases, name, steps, lease
-        self.point, self.countdown = kill_at or (None, 0)
+
+class Victim:
+    """Opens the ledger, takes over its run, and releases step by step until budget, plan or life is over.
+
+    It dies, or is interrupted, ``at`` a point after so many times before. Whoever survives goes on: with the same
+    ledger if that still works, else with a new handle.
+    """
+
+    def __init__(
+        self,
+        place,
+        releases,
+        *,
+        name,
+        steps,
+        lease=3,
+        most=10**9,
+        at=None,
+        fault="SIGKILL",
+        late=False,
+        stepwise=False,
+    ):
+        self.place, self.releases, self.name, self.steps = place, releases, name, steps
+        self.lease, self.most = lease, most
+        self.point, self.countdown = at or (None, 0)
+        self.fault = fault
         self.late = late  # the broken twin: it releases first and reserves afterwards
+        self.stepwise = stepwise  # by Run.next_step instead of reserve and commit
 
     def at(self, point):
         if point == self.point:
             self.countdown -= 1
             if self.countdown < 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                self.point = None
+                if self.fault == "exception":
+                    raise Fault(point)
+                os.kill(os.getpid(), signal.Signals[self.fault])
 
     def work(self):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         self._watch_inside()
+        self.file = os.open(self.releases, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
+        while self.lease > 0 and self.most > 0:
+            with suppress(KeyboardInterrupt, Fault, LedgerUnavailable):
+                self._with_one_handle()
+
+    def _with_one_handle(self):
         self.at("before opening")
-        file = os.open(self.releases, os.O_APPEND | os.O_CREAT | os.O_WRONLY)
         with Ledger.open(self.place, key=KEY) as ledger:
             run = ledger.run(EVENT * self.steps, PLAN_HASH, name=self.name)
             self.at("after opening")
-            while self.lease > 0:
+            while self.lease > 0 and self.most > 0:
+                self.most -= 1
                 try:
-                    self._one_lease(run, file)
+                    self._step_by_step(run) if self.stepwise else self._one_lease(run)
                     self._checkpoint(ledger)
+                except (KeyboardInterrupt, Fault):
+                    pass  # the same handle must still do, or say that it does not
                 except (BudgetExceeded, PlanViolation):
                     self.lease = 1 if self.lease > 1 else 0  # the last few one by one
 
-    def _one_lease(self, run, file):
+    def _step_by_step(self, run):
+        for _ in range(self.lease):
+            self.at("before reserve")
+            self.inside = "in reserve"
+            step = run.next_step(lease=self.lease)
+            self.at("after reserve")
+            self._release([step])
+        time.sleep(0.002)
+
+    def _one_lease(self, run):
         if self.late:
-            self._release(file, range(run.reserved + 1, run.reserved + 1 + self.lease))
+            self._release(range(run.reserved + 1, run.reserved + 1 + self.lease))
         self.at("before reserve")
         self.inside = "in reserve"
         lease = run.reserve(min(self.lease, max(1, run.remaining())))
         self.at("after reserve")
         if not self.late:
-            self._release(file, lease)
+            self._release(lease)
         time.sleep(0.002)  # a step takes its time; without it few of the others would ever get a turn
         self.at("before commit")
         self.inside = "in commit"
         run.commit(lease.last)
         self.at("after commit")
 
-    def _release(self, file, steps):
+    def _release(self, steps):
         for step in steps:
             self.at("before release")
-            os.write(file, f"{self.name} {step} {os.urandom(16).hex()}\n".encode())
+            os.write(self.file, f"{self.name} {step} {os.urandom(16).hex()}\n".encode())
             self.at("after release")
 
     def _watch_inside(self):
@@ -133,9 +178,9 @@ def kill_again_and_again(place, releases, kills, *, budget_steps, seed=0, late=F
     random.seed(seed)
     Ledger.create(place, FixedPlan(EVENT * budget_steps, Budget(50.0, 1e-5)), key=KEY).close()
 
-    def start(name, kill_at=None, lease=3):
+    def start(name, at=None, lease=3, **ways):
         steps = budget_steps // 2  # four runs of half the budget each: they compete
-        victim = Victim(place, releases, name=name, steps=steps, lease=lease, kill_at=kill_at, late=late)
+        victim = Victim(place, releases, name=name, steps=steps, lease=lease, at=at, late=late, **ways)
         return forked(victim.work)
 
     killed = 0
@@ -150,7 +195,7 @@ def kill_again_and_again(place, releases, kills, *, budget_steps, seed=0, late=F
         name = random.choice(list(running))
         os.kill(running[name], signal.SIGKILL)
         killed += ended(running[name]) == -signal.SIGKILL
-        running[name] = start(name)
+        running[name] = start(name, stepwise=not late and random.random() < 0.5)
     for name, child in running.items():
         os.kill(child, signal.SIGKILL)
         ended(child)
@@ -173,6 +218,24 @@ def look(place, releases):
         "noise used twice": len(lines) - len({noise for *_, noise in lines}),
         "left": left,
     }
+
+
+def interrupt_again_and_again(place, releases, times):
+    """Terminate, interrupt and fail victims at every named point in turn; then spend what is left, and look."""
+    budget_steps, faults = times * 30, ("SIGTERM", "SIGINT", "exception")
+    Ledger.create(place, FixedPlan(EVENT * budget_steps, Budget(50.0, 1e-5)), key=KEY).close()
+
+    def outcome(**options):
+        return ended(forked(Victim(place, releases, name="run", steps=budget_steps, **options).work))
+
+    codes = Counter()
+    for index in range(times):
+        point = POINTS[index // 3 % len(POINTS)]
+        at = point, 0 if point.endswith("opening") else index % 2
+        code = outcome(at=at, fault=faults[index % 3], most=4, stepwise=index // 33 % 2 == 1)
+        codes[f"{faults[index % 3]} {code}"] += 1
+    failed = outcome(lease=100) != 0
+    return {"interrupts": times, "codes": codes, "failed": int(failed), **look(place, releases)}
 
 
 # ---- races ----
@@ -327,19 +390,22 @@ def alter_bytes(data, random):
 
 
 ALTER_ROWS = (
-    "UPDATE ledger_entries SET entry = replace(entry, '\"steps\":7', '\"steps\":1') WHERE sequence = :some",
-    "UPDATE ledger_entries SET entry = replace(entry, '\"attempt\":2', '\"attempt\":1') WHERE sequence = :some",
+    "UPDATE ledger_entries SET entry = replace(entry, ',7,0,', ',1,0,') WHERE sequence = :some",
+    "UPDATE ledger_entries SET slot = replace(slot, '\"first\",2', '\"first\",1') WHERE sequence = :some",
     "UPDATE ledger_entries SET entry = entry || ' ' WHERE sequence = :some",
-    "UPDATE ledger_entries SET step = step + 1 WHERE sequence = :some",
-    "UPDATE ledger_entries SET run = 'second' WHERE sequence = :some",
-    "UPDATE ledger_entries SET hash = upper(hash) WHERE sequence = :some",
+    "UPDATE ledger_entries SET entry = entry || char(10) WHERE sequence = :some",
+    "UPDATE ledger_entries SET slot = slot || '0' WHERE sequence = :some",
+    "UPDATE ledger_entries SET slot = NULL WHERE sequence = :some",
+    "UPDATE ledger_entries SET slot = upper(slot) WHERE sequence = :some",
     "UPDATE ledger_entries SET sequence = -sequence WHERE sequence = :some",
+    "UPDATE ledger_entries SET sequence = 100 + sequence WHERE sequence = :some",
+    "UPDATE ledger_entries SET sequence = 1 + sequence WHERE sequence = (SELECT max(sequence) FROM ledger_entries)",
     "DELETE FROM ledger_entries WHERE sequence = :some",
     "DELETE FROM ledger_entries WHERE sequence > :some",
-    "INSERT INTO ledger_entries SELECT 1 + max(sequence), NULL, NULL, NULL, entry, hash FROM ledger_entries",
+    "INSERT INTO ledger_entries SELECT 1 + max(sequence), NULL, entry FROM ledger_entries",
     "UPDATE ledger_head SET sequence = :some",
     "UPDATE ledger_head SET seal = hash",
-    "UPDATE ledger_head SET sequence = :some, hash = (SELECT hash FROM ledger_entries WHERE sequence = :some)",
+    "UPDATE ledger_head SET sequence = :some, hash = seal",
     "DELETE FROM ledger_head",
     "CREATE TRIGGER t AFTER INSERT ON ledger_entries BEGIN DELETE FROM ledger_entries WHERE sequence = 9; END",
     "DROP TABLE ledger_head",
@@ -416,23 +482,51 @@ def alterations(directory, count, seed=0, change=alter, anchored=False):
     return dict(verdicts)
 
 
-def rollbacks(directory, count):
-    """How many of ``count`` older copies of a ledger were refused because of an anchor taken one entry later."""
-    path, plan, copies, anchors = directory / "rolled.ledger", EVENT * 5000, [], []
-    Ledger.create(path, FixedPlan(plan, Budget(50.0, 1e-5)), key=KEY).close()
-    for _ in range(count + 1):
-        copies.append(path.read_bytes())
+def resumed(path, checkpoint, witness):
+    """The first step of a run resumed from a checkpoint, or ``refused``; ``witness`` is an anchor kept elsewhere."""
+    try:
+        for anchor in (Anchor.from_json(checkpoint.read_text()), witness):
+            with Ledger.open(path, key=KEY, anchor=anchor) as ledger:
+                found = ledger.run(EVENT * 5000, PLAN_HASH)
         with Ledger.open(path, key=KEY) as ledger:
-            ledger.run(plan, PLAN_HASH).reserve(3)
-            anchors.append(ledger.anchor())
-    refused = 0
-    for copy, anchor in zip(copies, anchors[:count], strict=False):
-        path.write_bytes(copy)
-        try:
-            Ledger.open(path, key=KEY, anchor=anchor).close()
-        except LedgerCorrupted:
-            refused += 1
-    return refused
+            found = ledger.run(EVENT * 5000, PLAN_HASH).reserve(2).first
+    except LedgerCorrupted:
+        return "refused"
+    return found
+
+
+def rollbacks(directory, count):
+    """Put back an older ledger, an older checkpoint, or both, ``count`` times each; how often it ended well.
+
+    A checkpoint holds the anchor of its moment. An older ledger must be refused. An older checkpoint must go on
+    behind all that was ever reserved. If both are old, only a witness elsewhere can tell: without one, the twin.
+    """
+    path, checkpoint, well = directory / "rolled.ledger", directory / "rolled.json", Counter()
+    Ledger.create(path, FixedPlan(EVENT * 5000, Budget(50.0, 1e-5)), key=KEY).close()
+
+    def go_on():
+        with Ledger.open(path, key=KEY) as ledger:
+            run = ledger.run(EVENT * 5000, PLAN_HASH)
+            run.commit(run.reserve(2).last)
+            checkpoint.write_text(ledger.anchor().to_json())
+            return run.reserved, ledger.anchor()
+
+    for _ in range(count):
+        go_on()
+        old = {file: file.read_bytes() for file in (path, checkpoint)}
+        highest, witness = go_on()
+        new = {file: file.read_bytes() for file in (path, checkpoint)}
+        for name, files in (("ledger", [path]), ("checkpoint", [checkpoint]), ("both", [path, checkpoint])):
+            for file in (path, checkpoint):
+                file.write_bytes((old if file in files else new)[file])
+            first = resumed(path, checkpoint, witness)
+            well[name] += first == highest + 1 if name == "checkpoint" else first == "refused"
+        for file in (path, checkpoint):
+            file.write_bytes(old[file])
+        well["both, no witness"] += resumed(path, checkpoint, None) != "refused"
+        for file in (path, checkpoint):
+            file.write_bytes(new[file])
+    return dict(well)
 
 
 def main(wish):
@@ -455,12 +549,15 @@ def main(wish):
             results["late kills"] = kill_again_and_again(
                 fresh("late"), file, wish["late kills"], budget_steps=steps, late=True
             )
+        if wish.get("interrupts"):
+            spot, file = fresh("interrupts"), home / "interrupts"
+            results["interrupts"] = interrupt_again_and_again(spot, file, wish["interrupts"])
         for number in wish.get("processes", ()):
             results[f"{number} processes"] = race(fresh(f"race-{number}"), home / f"race-{number}", number)
         for fault in wish.get("disk", ()):
             results[fault] = refusing_disk(fresh(fault), REFUSING[fault])
         if wish.get("rollbacks"):
-            results["rollbacks refused"] = rollbacks(home, wish["rollbacks"])
+            results["rollbacks"] = rollbacks(home, wish["rollbacks"])
         if wish.get("alterations"):
             for name, change in (("ledgers", alter), ("logs", alter_log)):
                 (home / name).mkdir()

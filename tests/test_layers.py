@@ -28,7 +28,7 @@ ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
     "prices": {*PROOF, "clipping", "stage", "plan"},
     "explore": {*PROOF, "stage", "explanation", "plan", "recipe", "prices"},
     "trials": {"errors", "accounting", "randomness"},
-    "selection": {*PROOF, "randomness", "trials"},
+    "selection": {*PROOF, "randomness", "trials", "ledger"},
     "ledger": {*PROOF},
     "certificate": {*PROOF, "documents", "explanation", "plan", "ledger"},
     "linear": {
@@ -53,8 +53,8 @@ THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
     "randomness": NUMERICS | {"cryptography"},
     "ledger": {"sqlalchemy", "psycopg"},
     "certificate": {"cryptography"},
-    "linear": NUMERICS | {"numba", "sklearn"},
-    "pytorch": NUMERICS | {"numba", "torch", "safetensors", "rich"},
+    "linear": NUMERICS | {"numba", "llvmlite", "sklearn", "rich"},
+    "pytorch": NUMERICS | {"numba", "llvmlite", "torch", "safetensors", "rich"},
 }
 
 

@@ -9,9 +9,10 @@ from scipy.stats import chi2, norm
 
 from discreet.accounting.account import account
 from discreet.accounting.composition import optimal_composition
-from discreet.errors import BudgetExceeded, InvalidParameter
+from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.events import ApproximateDP, FixedSizeSampled, Gaussian, Laplace, PoissonSampled
 from discreet.guarantee import Budget
+from discreet.ledger import FixedPlan, Ledger, TruncatedRenyiFilter
 from discreet.randomness import RandomStream
 from discreet.selection import PrivateSearch, calibrate_search
 from discreet.trials import NegativeBinomialTrials, PoissonTrials, geometric_trials, logarithmic_trials
@@ -153,6 +154,74 @@ def test_calibration_covers_large_budgets_and_refuses_impossible_ones():
         )
     with pytest.raises(InvalidParameter, match="budget="):
         calibrate_search(Gaussian, geometric_trials(3), (1.0, 1e-6))
+
+
+def test_poisson_trials_take_the_smaller_of_two_proved_bounds():
+    """Few trials: the theorem on curves. Many: that on Renyi divergences. Never a mixture, never below an attack."""
+    for mean in (3.0, 30.0, 100.0):
+        search = PrivateSearch(Gaussian(20.0), PoissonTrials(mean))
+        upper, renyi = search.guarantee(1e-5).epsilon.upper, search.second_opinion(1e-5)
+        curve = account(Gaussian(20.0))
+        first = mean * curve.delta(0.0) + curve.epsilon(1e-5 / mean)
+        assert upper == pytest.approx(min(first, renyi), rel=1e-4)
+        assert attacked_epsilon(PoissonTrials(mean), 0.05, 1e-5) <= upper
+        assert (renyi < first) == (mean == 100.0)
+    groups = PrivateSearch(Gaussian(20.0), PoissonTrials(100.0)).guarantee(1e-5, group_size=2).epsilon
+    assert groups.upper > 2 * renyi  # Renyi divergences of single records say nothing about groups
+    assert PrivateSearch(ApproximateDP(0.1), PoissonTrials(100.0)).guarantee(1e-5).epsilon.upper > 0.1
+
+
+# ---- charged to a ledger ----
+
+CHARGED = PrivateSearch(Gaussian(10.0), geometric_trials(5))
+
+
+def trained(ledger, **options):
+    """How often a charged search trains."""
+    seen = []
+    CHARGED.run("ab", seen.append, lambda outcome: 0.0, ledger=ledger, **options)
+    return len(seen)
+
+
+def test_a_search_is_charged_before_it_trains():
+    box = CHARGED.event(1e-7)
+    with Ledger.in_memory(FixedPlan(box + Gaussian(30.0), Budget(3.0, 1e-6))) as ledger:
+        assert trained(ledger, delta=1e-7) > 0
+        assert ledger.spent() == box * 1
+        assert ledger.runs()["search"].plan_hash == box.digest()
+        ledger.run(Gaussian(30.0), "a" * 64, name="final").reserve()
+        with pytest.raises(PlanViolation, match="0 more steps"):
+            trained(ledger, delta=1e-7)
+        with pytest.raises(BudgetExceeded, match="room for 0"):
+            trained(ledger, delta=1e-7, name="again")
+        assert ledger.guarantee().within(Budget(3.0, 1e-6))
+
+
+def test_a_search_fits_into_a_filter_until_it_does_not():
+    rule = TruncatedRenyiFilter(Budget(4.0, 1e-5), order=6.0, cut=3.0, exposure=1e-6)
+    with Ledger.in_memory(rule) as ledger:
+        room = ledger.remaining(CHARGED.event(1e-7))
+        for index in range(room):
+            trained(ledger, delta=1e-7, name=f"search-{index}")
+        assert room > 1
+        with pytest.raises(BudgetExceeded):
+            trained(ledger, delta=1e-7, name="one-more")
+
+
+def test_a_search_that_does_not_fit_trains_nothing():
+    seen = []
+    with Ledger.in_memory(FixedPlan(CHARGED.event(1e-6), Budget(3.0, 1e-5))) as ledger:
+        with pytest.raises(BudgetExceeded):  # another delta is another event, which the plan does not hold
+            CHARGED.run("ab", seen.append, float, ledger=ledger, delta=1e-7)
+        for delta in (None, math.nan, 0.0, 1.0):
+            with pytest.raises(InvalidParameter, match="delta="):
+                CHARGED.run("ab", seen.append, float, ledger=ledger, delta=delta)
+        assert ledger.spent() is None
+    with pytest.raises(InvalidParameter, match="give ledger= as well"):
+        CHARGED.run("ab", seen.append, float, delta=1e-7)
+    with pytest.raises(InvalidParameter, match="ledger="):
+        CHARGED.run("ab", seen.append, float, ledger="study.ledger", delta=1e-7)
+    assert seen == []
 
 
 # ---- the search itself ----

@@ -136,7 +136,7 @@ def masses(draw, size):
     return weights / weights.sum()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_the_theorem_holds_on_small_mechanisms(data):
     """E[K] delta(epsilon - s) is never below the exact delta of the best of K."""

@@ -4,17 +4,17 @@
 >>> plan = PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=4.0)) * 10_000
 >>> rule = FixedPlan(plan, Budget(epsilon=1.0, delta=1e-5))
 >>> with Ledger.in_memory(rule) as ledger:  # or Ledger.create("study.ledger", rule), then Ledger.open
-...     run = ledger.run(plan, plan_hash=plan.digest())
-...     lease = run.reserve(steps=100)  # on disk when it returns
-...     for step in lease:
-...         pass  # draw fresh noise, release, save
-...     run.commit(lease.last)
-...     lease.first, lease.last, run.remaining()
-(1, 100, 9900)
+...     run = ledger.run(plan, plan_hash=plan.digest(), data="census 2021, version 3")
+...     for step in run.steps():  # paid for, and on disk, when it is given out
+...         if step == 150:  # draw fresh noise, release, save
+...             break
+...     run.reserved, run.remaining()
+(200, 9800)
 
 The order is always: reserve, fresh noise, release, commit. A reservation is never refunded, so after a crash at
 any point at least as much is counted as was released; the next attempt goes on one step after the highest
-reserved one. Several processes may share one budget, each with a run of its own.
+reserved one. Steps are reserved in leases, by default a hundredth of the plan at a time; who wants to see them uses
+``run.reserve(steps)`` and ``run.commit(step)``. Several processes may share one budget, each with a run of its own.
 
 What may be spent is decided by the ledger's rule (:mod:`~discreet.ledger.filters`): a plan fixed in advance, or
 a filter for releases chosen along the way. That nobody altered it is shown by its seal
@@ -24,12 +24,14 @@ Not covered: a disk that confirms writes it does not keep; whoever holds the key
 copy of the whole ledger put in its place.
 """
 
+from discreet.errors import LedgerCorrupted, LedgerUnavailable
 from discreet.ledger.book import RunRecord
 from discreet.ledger.filters import FixedPlan, GaussianFilter, RenyiFilter, SpendingRule
 from discreet.ledger.ledger import Ledger
 from discreet.ledger.run import Lease, Run
-from discreet.ledger.seal import Anchor, LedgerCorrupted, LedgerUnavailable
+from discreet.ledger.seal import Anchor
 from discreet.ledger.statement import RunStatement, Statement
+from discreet.ledger.truncated_filter import TruncatedRenyiFilter
 
 __all__ = [
     "Anchor",
@@ -45,4 +47,5 @@ __all__ = [
     "RunStatement",
     "SpendingRule",
     "Statement",
+    "TruncatedRenyiFilter",
 ]

@@ -1,4 +1,4 @@
-"""May this release still happen? Three rules, each with a theorem behind it.
+"""May this release still happen? Four rules, each with a theorem behind it.
 
 * :class:`FixedPlan`: the list of releases was written down before the first one. It is accounted as a whole, by
   the sharpest accountant; its releases may then happen in any order, and stopping early is free.
@@ -7,6 +7,8 @@
   over a fixed plan (Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2023).
 * :class:`RenyiFilter`: as before, for sampled and Laplace releases too. The Renyi divergences of one order,
   fixed before the first release, may add up to what the budget allows at that order (Feldman and Zrnic 2021).
+* :class:`~discreet.ledger.truncated_filter.TruncatedRenyiFilter`: as before, for every event that can be accounted
+  for. Rare large losses count as exposure; on small samples it allows twice as many steps.
 
 >>> from discreet.events import Gaussian, PoissonSampled
 >>> budget = Budget(epsilon=1.0, delta=1e-5)
@@ -67,13 +69,13 @@ class SpendingRule(ABC):
     def from_dict(data: object) -> SpendingRule:
         """The inverse of :meth:`to_dict`. Anything that is not a rule is refused."""
         if isinstance(data, dict):
-            read = _READ.get(str(data.get("rule")))
+            read = READ.get(str(data.get("rule")))
             try:
                 if read is not None:
                     return read({key: value for key, value in data.items() if key != "rule"})
             except (KeyError, TypeError):
                 pass
-        raise InvalidParameter("rule", data, f"is not a spending rule; known kinds are {', '.join(_READ)}.")
+        raise InvalidParameter("rule", data, f"is not a spending rule; known kinds are {', '.join(READ)}.")
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class FixedPlan(SpendingRule):
     def __post_init__(self) -> None:
         if not isinstance(self.event, Event):
             raise InvalidParameter("event", self.event, "must be the event of the whole plan.")
-        _checked_budget(self.budget)
+        _a_budget(self.budget)
 
     def room(self, spent: Spent, event: Event) -> int:
         planned = dict(self.event.parts())
@@ -106,33 +108,35 @@ class FixedPlan(SpendingRule):
 
 
 class Filter(SpendingRule):
-    """A rule that gives every event a price and lets the prices add up to a limit.
+    """A rule that gives every event a price, in one or more currencies, and lets each add up to a limit.
 
-    Prices are floats rounded up, the limit is rounded down, and they are added as exact fractions.
+    Prices are floats above 0, rounded up; limits are rounded down; they are added as exact fractions.
     """
 
     @abstractmethod
-    def price(self, event: Event) -> float:
+    def prices(self, event: Event) -> tuple[float, ...]:
         """What one simple event costs, or :class:`~discreet.errors.UnsupportedEvent`."""
 
     @abstractmethod
-    def limit(self) -> Fraction:
+    def limits(self) -> tuple[Fraction, ...]:
         """What all events together may cost."""
 
     def room(self, spent: Spent, event: Event) -> int:
-        price = self._total(dict(event.parts()))
-        if math.isinf(price):
-            return 0
-        return max(0, math.floor((self.limit() - self._total(spent)) / price))
+        prices, gone = self.totals(dict(event.parts())), self.totals(spent)
+        fits = (
+            0 if price == math.inf else math.floor((limit - before) / price)
+            for limit, before, price in zip(self.limits(), gone, prices, strict=True)
+        )
+        return max(0, min(fits))
 
-    def _total(self, events: Spent) -> Fraction | float:
-        total = Fraction(0)
+    def totals(self, events: Spent) -> tuple[Fraction | float, ...]:
+        """What ``events`` cost together: exact fractions, or infinity."""
+        totals: list[Fraction | float] = [Fraction(0)] * len(self.limits())
         for event, count in events.items():
-            price = self.price(event)
-            if not price < math.inf:
-                return math.inf
-            total += count * Fraction(price)
-        return total
+            for currency, price in enumerate(self.prices(event)):
+                # An infinite price, or one that is not a number, leaves room for nothing.
+                totals[currency] += count * Fraction(price) if price < math.inf else math.inf
+        return tuple(totals)
 
     def guarantee(self, spent: Spent) -> Guarantee:
         """The budget itself: a smaller epsilon read off along the way would not be a guarantee.
@@ -158,19 +162,19 @@ class GaussianFilter(Filter):
     kind: ClassVar[str] = "gaussian-filter"
 
     def __post_init__(self) -> None:
-        _needs_delta(_checked_budget(self.budget))
+        checked_budget(self.budget)
 
-    def price(self, event: Event) -> float:
+    def prices(self, event: Event) -> tuple[float]:
         if not isinstance(event, Gaussian):
             raise UnsupportedEvent(
                 f"a GaussianFilter holds only Gaussian releases, not {type(event).__name__}; "
-                "use a RenyiFilter, or fix the whole list of releases in advance with a FixedPlan."
+                "use a TruncatedRenyiFilter, or fix the whole list of releases in advance with a FixedPlan."
             )
         reach = self.budget.group_size * (2 if self.budget.neighbours == "replace-one" else 1)
-        return round_up((reach / Fraction(event.noise_multiplier)) ** 2)
+        return (round_up((reach / Fraction(event.noise_multiplier)) ** 2),)
 
-    def limit(self) -> Fraction:
-        return Fraction(_gaussian_mu(self.budget.epsilon, self.budget.delta)) ** 2
+    def limits(self) -> tuple[Fraction]:
+        return (Fraction(_gaussian_mu(self.budget.epsilon, self.budget.delta)) ** 2,)
 
     def to_dict(self) -> dict[str, Any]:
         return {"rule": self.kind, "budget": self.budget.to_dict()}
@@ -190,15 +194,15 @@ class RenyiFilter(Filter):
     kind: ClassVar[str] = "renyi-filter"
 
     def __post_init__(self) -> None:
-        budget = _needs_delta(_checked_budget(self.budget))
+        budget = checked_budget(self.budget)
         if budget.group_size != 1:
             raise InvalidParameter(
                 "group_size",
                 budget.group_size,
-                "a RenyiFilter protects single records; use a GaussianFilter.",
+                "a RenyiFilter protects single records; use a TruncatedRenyiFilter.",
             )
         object.__setattr__(self, "order", real("order", self.order, above=1, at_most=1e6))
-        if self.limit() <= 0:
+        if self.limits()[0] <= 0:
             remedy = "at this order the budget has room for nothing; choose a larger one, or use for_event()."
             raise InvalidParameter("order", self.order, remedy)
 
@@ -212,36 +216,36 @@ class RenyiFilter(Filter):
         """
 
         def room(order: float) -> Fraction | float:
-            limit = _renyi_limit(budget, order)
-            return limit / cls(budget, order)._total(dict(event.parts())) if limit > 0 else -1.0
+            limit = renyi_limit(budget.epsilon, budget.delta, order)
+            return limit / cls(budget, order).totals(dict(event.parts()))[0] if limit > 0 else -1.0
 
         coarse = max((round(1 + 1.2**power, 3) for power in range(-20, 50)), key=room)
         near = (float(f"{1 + (coarse - 1) * 1.02**power:.3g}") for power in range(-9, 10))
         return cls(budget, max((coarse, *near), key=room))
 
-    def price(self, event: Event) -> float:
+    def prices(self, event: Event) -> tuple[float]:
         try:
-            return max(_divergence(event, self.order, self.budget.neighbours), _LEAST)
+            return (max(_divergence(event, self.order, self.budget.neighbours), LEAST),)
         except UnsupportedEvent as error:
             raise UnsupportedEvent(
                 f"a RenyiFilter cannot price {event!r} ({error}) "
-                "Fix the whole list of releases in advance with a FixedPlan instead."
+                "Use a TruncatedRenyiFilter, or fix the whole list of releases in advance with a FixedPlan."
             ) from None
 
-    def limit(self) -> Fraction:
-        return _renyi_limit(self.budget, self.order)
+    def limits(self) -> tuple[Fraction]:
+        return (renyi_limit(self.budget.epsilon, self.budget.delta, self.order),)
 
     def to_dict(self) -> dict[str, Any]:
         return {"rule": self.kind, "budget": self.budget.to_dict(), "order": self.order}
 
 
-_READ: dict[str, Callable[[dict[str, Any]], SpendingRule]] = {
+READ: dict[str, Callable[[dict[str, Any]], SpendingRule]] = {
     FixedPlan.kind: lambda data: FixedPlan(Event.from_dict(data["event"]), Budget.from_dict(data["budget"])),
     GaussianFilter.kind: lambda data: GaussianFilter(Budget.from_dict(data["budget"])),
     RenyiFilter.kind: lambda data: RenyiFilter(Budget.from_dict(data["budget"]), data["order"]),
 }
 
-_LEAST = 1e-200  # stands for every smaller price, which floating point might take for nothing
+LEAST = 1e-200  # stands for every smaller price, which floating point might take for nothing
 
 _gaussian_mu = lru_cache(maxsize=64)(gaussian_mu)
 
@@ -251,20 +255,21 @@ def _divergence(event: Event, order: float, neighbours: Neighbours) -> float:
     return renyi_divergence(event, order, neighbours)
 
 
-def _renyi_limit(budget: Budget, order: float) -> Fraction:
-    """The divergence of this order that still gives the budget (Canonne, Kamath, Steinke 2020), rounded down."""
+def renyi_limit(epsilon: float, delta: float, order: float) -> Fraction:
+    """The divergence of this order that is still (epsilon, delta) (Canonne, Kamath, Steinke 2020), rounded down."""
     log_order, rest = math.log(order), order - 1
-    terms = (budget.epsilon, log_order, -math.log(rest), (math.log(budget.delta) + log_order) / rest)
+    terms = (epsilon, log_order, -math.log(rest), (math.log(delta) + log_order) / rest)
     return Fraction(sum(terms) - 1e-15 * sum(map(abs, terms)))
 
 
-def _checked_budget(budget: Budget) -> Budget:
-    if not isinstance(budget, Budget):
-        raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
+def checked_budget(budget: Budget) -> Budget:
+    """The budget, if it is one for noise with Gaussian tails."""
+    remedy = "Noise with Gaussian tails is never purely private; choose for instance 1e-6."
+    real("delta", _a_budget(budget).delta, at_least=1e-300, below=1, remedy=remedy)
     return budget
 
 
-def _needs_delta(budget: Budget) -> Budget:
-    remedy = "Noise with Gaussian tails is never purely private; choose for instance 1e-6."
-    real("delta", budget.delta, at_least=1e-300, below=1, remedy=remedy)
+def _a_budget(budget: Budget) -> Budget:
+    if not isinstance(budget, Budget):
+        raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
     return budget

@@ -13,18 +13,11 @@ from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee
 from discreet.ledger.book import Book, RunRecord, first_entry
 from discreet.ledger.filters import SpendingRule
-from discreet.ledger.journal import Journal, rolled_back, sealed_head
+from discreet.ledger.journal import Journal, sealed_head
 from discreet.ledger.run import Run, refuse_beyond_budget
-from discreet.ledger.seal import (
-    Anchor,
-    LedgerCorrupted,
-    checked_key,
-    hex_digest,
-    new_key_file,
-    read_key_file,
-)
+from discreet.ledger.seal import Anchor, checked_key, hex_digest, new_key_file, read_key_file
 from discreet.ledger.statement import Statement
-from discreet.ledger.store import Row, SQLiteStore, Store, in_memory
+from discreet.ledger.store import Head, Row, SQLiteStore, Store, in_memory
 
 Place = str | Path
 Key = bytes | str | Path | None
@@ -50,10 +43,11 @@ class Ledger:
         ``key`` seals it: a key file, made if it is missing, or the key itself. A path without ``key`` gets a key
         file beside it, ending in ``.key``; keep it where whoever can alter the ledger cannot read it.
         """
-        row, store = _first_row(rule), _store_kind(place)
+        store = _store_kind(place)
+        _check_promise(rule)
         store.check_free(place)
         secret = _key_of_new(place, key)
-        store.create(place, row, sealed_head(row, secret))
+        store.create(place, *_beginning(rule, secret))
         return cls.open(place, key=secret)
 
     @classmethod
@@ -66,10 +60,9 @@ class Ledger:
         was rolled back behind it is refused; without one, an old copy cannot be told from the ledger.
         """
         secret = _key_of_existing(place, key)
-        ledger = cls(Journal(_store_kind(place).existing(place), secret))
+        ledger = cls(Journal(_store_kind(place).existing(place), secret, anchor))
         try:
             ledger._check_rule(rule)
-            ledger._check_anchor(anchor)
         except BaseException:
             ledger.close()
             raise
@@ -78,8 +71,9 @@ class Ledger:
     @classmethod
     def in_memory(cls, rule: SpendingRule) -> Ledger:
         """A ledger for one process: the same rules, but nothing survives it."""
-        row, secret = _first_row(rule), os.urandom(32)
-        return cls(Journal(in_memory(row, sealed_head(row, secret)), secret))
+        _check_promise(rule)
+        secret = os.urandom(32)
+        return cls(Journal(in_memory(*_beginning(rule, secret)), secret))
 
     def close(self) -> None:
         """Let go of the database. What is reserved stays reserved."""
@@ -95,27 +89,25 @@ class Ledger:
 
     # ---- spending ----
 
-    def run(self, event: Event, plan_hash: str, *, name: str = "run") -> Run:
-        """Open the run ``name``, or take it over after a crash: then plan and event must be the same.
+    def run(self, event: Event, plan_hash: str, *, name: str = "run", data: str | None = None) -> Run:
+        """Open the run ``name``, or take it over after a crash: then plan, event and data must be the same.
 
-        A run that does not fit into what is left of the budget is refused before it begins. Opening it reserves
-        nothing yet.
+        ``data`` is a name that its owner gives to the data set, such as ``"census 2021 v3"``; it must be the same
+        on resuming. The ledger keeps it hashed with its key. A run that does not fit into what is left of the
+        budget is refused before it begins. Opening it reserves nothing yet.
         """
         name, plan_hash = _run_name(name), hex_digest("plan_hash", plan_hash)
         if not isinstance(event, Event):
             raise InvalidParameter("event", event, "must be the event of the run's whole plan.")
         with self._journal.turn() as turn:
             record = turn.book.runs.get(name)
+            fingerprint = turn.data_tag(_data_name(data))
             if record is None:
                 refuse_beyond_budget(turn.book, event, 1)
-                turn.add({"kind": "run", "run": name, "plan": plan_hash, "event": event.to_dict()})
-            elif (record.plan_hash, record.event.parts()) == (plan_hash, event.parts()):
-                turn.add({"kind": "resume", "run": name, "attempt": record.attempt + 1})
+                turn.add(["run", name, plan_hash, fingerprint, event.to_dict()])
             else:
-                raise PlanViolation(
-                    f"The run {name!r} was opened with plan {record.plan_hash[:12]}, not {plan_hash[:12]}. Resume it "
-                    "with the plan it began with, or choose another name for a new run."
-                )
+                _refuse_departure(record, plan_hash, event, fingerprint)
+                turn.add(["resume", name, record.attempt + 1])
         return Run(self._journal, name, 1 if record is None else record.attempt, event)
 
     # ---- asking ----
@@ -161,38 +153,53 @@ class Ledger:
     def entries(self) -> list[str]:
         """Every entry as JSON text. ``Anchor.of(entries)`` is the anchor, for anybody to check."""
         with self._journal.turn() as turn:
-            return [row.entry for row in turn.transaction.rows(after=-1)]
+            return turn.entries()
 
     # ---- is it the right one? ----
 
     def _check_rule(self, rule: SpendingRule | None) -> None:
-        if rule is not None and rule != self.rule:
-            raise PlanViolation(f"This ledger spends by {self.rule}, not by {rule}; create another ledger.")
-
-    def _check_anchor(self, anchor: Anchor | None) -> None:
-        with self._journal.turn() as turn:
-            if anchor is None:
-                return
-            if anchor.sequence > turn.book.sequence:
-                raise LedgerCorrupted(rolled_back(turn.book.sequence, anchor.sequence))
-            if next(turn.transaction.rows(after=anchor.sequence - 1)).hash != anchor.hash:
-                raise LedgerCorrupted(
-                    f"Entry {anchor.sequence} is not the one that the anchor remembers: this is another ledger, or "
-                    "one that was rolled back and then written to."
-                )
+        found = self.rule  # the first turn: everything is read and verified
+        if rule not in (None, found):
+            raise PlanViolation(f"This ledger spends by {found}, not by {rule}; create another ledger.")
 
 
-def _first_row(rule: SpendingRule) -> Row:
-    """The first entry of a ledger with this rule, if the rule keeps its own budget."""
+def _check_promise(rule: SpendingRule) -> None:
+    """Raise unless the rule keeps its own budget."""
     if not isinstance(rule, SpendingRule):
-        raise InvalidParameter("rule", rule, "must be a FixedPlan, a GaussianFilter or a RenyiFilter.")
+        raise InvalidParameter("rule", rule, "must be a FixedPlan, or a filter such as TruncatedRenyiFilter.")
     guarantee = rule.guarantee({})
     if not guarantee.within(rule.budget):
         raise BudgetExceeded(
             f"The plan is {guarantee}, and the budget is epsilon={rule.budget.epsilon:g} at that delta. "
             "Calibrate the plan to the budget."
         )
-    return Book().next_row(first_entry(rule))
+
+
+def _beginning(rule: SpendingRule, key: bytes) -> tuple[Row, Head]:
+    """The first entry of a ledger with this rule, sealed."""
+    book = Book()
+    row = book.next_row(first_entry(rule))
+    return row, sealed_head(book, row, key)
+
+
+def _refuse_departure(record: RunRecord, plan_hash: str, event: Event, data: str | None) -> None:
+    """Raise unless a run is resumed as it began."""
+    if record.event.parts() != event.parts():
+        what = f"to release {_listed(record.event)}, not {_listed(event)}"
+    elif record.plan_hash != plan_hash:
+        what = f"with plan {record.plan_hash[:12]}, not {plan_hash[:12]}"
+    elif record.data != data:
+        what = "for data of another name (data=)"
+    else:
+        return
+    raise PlanViolation(
+        f"The run {record.name!r} was opened {what}. Resume it with the plan and the data it began with, or choose "
+        "another name for a new run."
+    )
+
+
+def _listed(event: Event) -> str:
+    return " + ".join(f"{count} x {part}" for part, count in event.parts())
 
 
 def _store_kind(place: Place) -> type[Store]:
@@ -231,3 +238,11 @@ def _run_name(name: object) -> str:
     if isinstance(name, str) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,99}", name):
         return name
     raise InvalidParameter("name", name, "must be 1 to 100 letters, digits and . _ : / -, such as 'fit-1'.")
+
+
+def _data_name(data: object) -> str | None:
+    if data is None or (isinstance(data, str) and 0 < len(data) <= 1000 and data.isprintable()):
+        return data
+    raise InvalidParameter(
+        "data", data, "must be a short text that names the data set, such as 'census 2021 v3'."
+    )

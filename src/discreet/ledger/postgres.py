@@ -11,8 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from discreet.errors import InvalidParameter, MissingDependency
-from discreet.ledger.seal import LedgerCorrupted, LedgerUnavailable
+from discreet.errors import InvalidParameter, LedgerCorrupted, LedgerUnavailable, MissingDependency
 from discreet.ledger.store import READ_HEAD, Head, Row, Store, Transaction
 
 try:

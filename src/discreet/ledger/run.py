@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from discreet.errors import BudgetExceeded, PlanViolation, whole
 from discreet.events import MAX_COUNT, Event
 from discreet.ledger.book import Book, RunRecord
-from discreet.ledger.journal import Journal
+from discreet.ledger.journal import Journal, Turn
+
+LEASES = 100
+"""In how many leases :meth:`Run.steps` pays for a plan: so many writes, and a crash loses one of them at most."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,59 @@ class Run:
         self.name = name
         self.attempt = attempt
         self.event = event
+        self._lock = threading.Lock()
+        self._paid: dict[Event, range] = {}  # steps of the last leases that next_step has not given out yet
+        self._given = 0
+
+    # ---- step by step, in leases of which the caller need not know ----
+
+    def steps(self, event: Event | None = None, *, lease: int | None = None) -> Iterator[int]:
+        """The numbers of all steps of ``event`` that the plan still holds, each paid for when it is given out.
+
+        Ask for the next one when the last has been released. Steps are paid for ``lease`` at a time, by default
+        a hundredth of the plan: a run of any length is charged in some hundred writes, and a crash loses at most
+        a hundredth of it. Steps left over by a loop that ended early are given out first next time.
+        """
+        event = self._planned(event)
+        while self._paid.get(event) or self.remaining(event):
+            yield self.next_step(event, lease=lease)
+        self._commit_given()
+
+    def next_step(self, event: Event | None = None, *, lease: int | None = None) -> int:
+        """The number of the next step, which is paid for. For engines that are called step by step.
+
+        To ask again says that the step before has happened; the next write to the ledger records it.
+
+        Guarantee: when this returns, the cost of the step is on disk; no step is given out twice.
+        """
+        event = self._planned(event)
+        with self._lock:
+            self._journal.check_usable()  # a forked process has a copy of what is paid for, and must not use it
+            paid = self._paid.get(event) or self._pay(event, lease)
+            self._paid[event], self._given = paid[1:], max(self._given, paid[0])
+            return paid[0]
+
+    def _pay(self, event: Event, lease: int | None) -> range:
+        planned = dict(self.event.parts())[event]
+        usual = max(1, planned // LEASES)
+        wanted = usual if lease is None else whole("lease", lease, at_least=1, at_most=MAX_COUNT)
+        with self._journal.turn() as turn:
+            record, book = self._record(turn.book), turn.book
+            # Less than a whole lease may be left. If nothing is, the refusal is about one step.
+            fits = min(record.left(event), book.rule.room(book.spent(), event))
+            paid = self._reserve(turn, max(1, min(wanted, fits)), event, max(self._done(), record.committed))
+        return range(paid.first, paid.last + 1)
+
+    def _done(self) -> int:
+        """All steps up to this one that :meth:`next_step` gave out have happened."""
+        return min([self._given, *(paid[0] - 1 for paid in self._paid.values() if paid)])
+
+    def _commit_given(self) -> None:
+        with self._journal.turn() as turn:
+            if max(turn.book.runs[self.name].reserved_before, 0) < self._done():
+                self._commit(turn, self._done())
+
+    # ---- in leases ----
 
     def reserve(self, steps: int = 1, event: Event | None = None) -> Lease:
         """Pay for the next ``steps`` steps; exactly so many, or none.
@@ -55,27 +112,35 @@ class Run:
         steps = whole("steps", steps, at_least=1, at_most=MAX_COUNT)
         event = self._planned(event)
         with self._journal.turn() as turn:
-            record = self._record(turn.book)
-            if steps > record.left(event):
-                raise PlanViolation(
-                    f"The plan of run {self.name!r} has {record.left(event)} more steps of {event}, not {steps}. "
-                    "What goes beyond the plan needs a run of its own."
-                )
-            refuse_beyond_budget(turn.book, event, steps)
-            lease = Lease(self.name, self.attempt, event, record.reserved + 1, steps)
-            part = [planned for planned, _ in self.event.parts()].index(event)
-            turn.add({**self._entry("reserve", lease.first), "steps": steps, "part": part})
+            return self._reserve(turn, steps, event, self._record(turn.book).committed)
+
+    def _reserve(self, turn: Turn, steps: int, event: Event, done: int) -> Lease:
+        record = self._record(turn.book)
+        if steps > record.left(event):
+            raise PlanViolation(
+                f"The plan of run {self.name!r} has {record.left(event)} more steps of {event}, not {steps}. "
+                "What goes beyond the plan needs a run of its own."
+            )
+        refuse_beyond_budget(turn.book, event, steps)
+        lease = Lease(self.name, self.attempt, event, record.reserved + 1, steps)
+        part = [planned for planned, _ in self.event.parts()].index(event)
+        turn.add(["reserve", self.name, self.attempt, lease.first, steps, part, done])
         return lease
 
     def commit(self, step: int) -> None:
         """Record that this attempt's steps up to ``step`` have happened. To say so again changes nothing."""
         step = whole("step", step, at_least=1)
         with self._journal.turn() as turn:
-            record = self._record(turn.book)
-            if not record.reserved_before < step <= record.reserved:
-                raise PlanViolation(f"Step {step} of run {self.name!r} was not reserved by this attempt.")
-            if step > record.committed:
-                turn.add(self._entry("commit", step))
+            self._commit(turn, step)
+
+    def _commit(self, turn: Turn, step: int) -> None:
+        record = self._record(turn.book)
+        if not record.reserved_before < step <= record.reserved:
+            raise PlanViolation(f"Step {step} of run {self.name!r} was not reserved by this attempt.")
+        if step > record.committed:
+            turn.add(["commit", self.name, self.attempt, step])
+
+    # ---- asking ----
 
     def remaining(self, event: Event | None = None) -> int:
         """How many steps of ``event`` this run's plan still holds."""
@@ -97,9 +162,6 @@ class Run:
             )
         return record
 
-    def _entry(self, kind: str, step: int) -> dict[str, object]:
-        return {"kind": kind, "run": self.name, "attempt": self.attempt, "step": step}
-
     def _planned(self, event: Event | None) -> Event:
         planned = [part for part, _ in self.event.parts()]
         if event is None and len(planned) == 1:
@@ -108,7 +170,10 @@ class Run:
         if len(parts) == 1 and parts[0][1] == 1 and parts[0][0] in planned:
             return parts[0][0]
         known = ", ".join(map(str, planned))
-        raise PlanViolation(f"The plan of run {self.name!r} has no step {event}; its steps are {known}.")
+        raise PlanViolation(
+            f"The plan of run {self.name!r} has no step {event}; its steps are {known}. Release one of those, or "
+            "make a plan for the other rate, sampler or noise and give it a run of its own."
+        )
 
 
 def refuse_beyond_budget(book: Book, event: Event, count: int) -> None:

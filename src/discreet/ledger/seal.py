@@ -1,7 +1,7 @@
 """How a ledger notices that it was altered: a hash chain, a keyed seal on its head, and an anchor elsewhere.
 
-* Every entry's hash covers the entry and the hash before it, so the last hash stands for all entries, and
-  anybody can recompute it.
+* The hash of a ledger is the SHA-256 of its entries, one per line. Each entry continues the hash of those before
+  it, so the last hash stands for all of them, and anybody can recompute it, even with ``sha256sum``.
 * The head (the number and hash of the last entry) is sealed with a key kept outside the database. There is one
   seal, and each new entry overwrites it: who cannot make seals can neither alter, add nor cut off entries.
 * An old copy of the whole database is still in order. Only someone who remembers a later head can tell; an
@@ -16,30 +16,37 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from discreet.errors import DiscreetError, InvalidParameter, whole
+from discreet.errors import InvalidParameter, LedgerCorrupted, LedgerUnavailable, whole
 from discreet.ledger.durable import appears_whole
-
-BEFORE_FIRST = "0" * 64
-"""What the first entry's hash is chained to."""
 
 _KEY_BYTES = 32
 
 
-class LedgerCorrupted(DiscreetError):
-    """The ledger was altered, damaged or replaced by an older copy. Nothing more may be released from it."""
+class Chain:
+    """The hash of all entries so far. Entries are JSON and hold no line break, so lines and entries are the same."""
+
+    def __init__(self) -> None:
+        self._state = hashlib.sha256()
+
+    def extend(self, entries: list[str]) -> None:
+        """Go on with these entries."""
+        if entries:
+            self._state.update(_lines(entries))
+
+    def hash(self, *following: str) -> str:
+        """The hash now, or as it would be after the ``following`` entries."""
+        state = self._state.copy()
+        if following:
+            state.update(_lines(following))
+        return state.hexdigest()
 
 
-class LedgerUnavailable(DiscreetError, OSError):
-    """The ledger cannot be read or written now: nothing was granted, so nothing may be released."""
-
-
-def chained(previous: str, text: str) -> str:
-    """The hash of an entry that follows the entry of hash ``previous``."""
-    return hashlib.sha256((previous + text).encode()).hexdigest()
+def _lines(entries: Sequence[str]) -> bytes:
+    return ("\n".join(entries) + "\n").encode()
 
 
 def sealed(key: bytes, sequence: int, head: str) -> str:
@@ -66,10 +73,8 @@ class Anchor:
     @classmethod
     def of(cls, entries: Iterable[str]) -> Anchor:
         """The anchor of a ledger with these entries. It needs no key, so anybody can check an anchor."""
-        sequence, head = -1, BEFORE_FIRST
-        for sequence, text in enumerate(entries):  # noqa: B007
-            head = chained(head, text)
-        return cls(sequence, head)
+        lines = list(entries)
+        return cls(len(lines) - 1, Chain().hash(*lines))
 
     def to_json(self) -> str:
         """The anchor as text."""

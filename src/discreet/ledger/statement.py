@@ -14,17 +14,15 @@ True
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from discreet.errors import InvalidParameter, whole
 from discreet.events import Event
-from discreet.ledger.book import Book, slot
+from discreet.ledger.book import Book
 from discreet.ledger.filters import SpendingRule
-from discreet.ledger.seal import BEFORE_FIRST, Anchor, chained, hex_digest
-from discreet.ledger.store import Row
+from discreet.ledger.seal import Anchor, hex_digest
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Statement:
     def of_entries(cls, entries: Iterable[str]) -> Statement:
         """The same from the entries as text: their chain and their sense are checked on the way."""
         book = Book()
-        book.follow(_rows(entries))
+        book.follow(entries)
         return cls.of_book(book)
 
     def spent(self, plan_hash: str | None = None) -> dict[Event, int]:
@@ -107,10 +105,3 @@ def _run(data: dict[str, Any]) -> RunStatement:
     return RunStatement(
         event=Event.from_dict(fields.pop("event")), taken=tuple(fields.pop("taken")), **fields
     )
-
-
-def _rows(entries: Iterable[str]) -> Iterable[Row]:
-    head = BEFORE_FIRST
-    for sequence, text in enumerate(entries):
-        head = chained(head, text)
-        yield Row(sequence, *slot(json.loads(text)), text, head)

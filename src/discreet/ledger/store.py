@@ -10,17 +10,17 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from discreet.errors import InvalidParameter
+from discreet.errors import InvalidParameter, LedgerCorrupted, LedgerUnavailable
 from discreet.ledger.durable import appears_whole, mounted, remote_filesystem
-from discreet.ledger.seal import LedgerCorrupted, LedgerUnavailable
 
-# run, step and attempt repeat what a reservation says; they let the database itself refuse a second one.
+# A slot is the beginning of a reservation, up to its run, attempt and first step; the rest of its text is in
+# ``entry``. So the database itself refuses to reserve a step twice, and nothing is written down twice.
 TABLES = (
-    "CREATE TABLE ledger_entries (sequence INTEGER PRIMARY KEY, run TEXT, step BIGINT, attempt BIGINT, "
-    "entry TEXT NOT NULL, hash TEXT NOT NULL, UNIQUE (run, step, attempt))",
+    "CREATE TABLE ledger_entries (sequence INTEGER PRIMARY KEY, slot TEXT UNIQUE, entry TEXT NOT NULL)",
     "CREATE TABLE ledger_head (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), "
     "sequence INTEGER NOT NULL, hash TEXT NOT NULL, seal TEXT NOT NULL)",
 )
@@ -32,14 +32,16 @@ Execute = Callable[[str, dict[str, Any]], Iterable[Any]]
 
 
 class Row(NamedTuple):
-    """One entry as it is stored."""
+    """One entry as it is stored. Its text is ``slot``, if there is one, followed by ``entry``."""
 
     sequence: int
-    run: str | None
-    step: int | None
-    attempt: int | None
+    slot: str | None
     entry: str
-    hash: str
+
+    @property
+    def text(self) -> str:
+        """The whole entry."""
+        return (self.slot or "") + self.entry
 
 
 class Head(NamedTuple):
@@ -65,18 +67,24 @@ class Transaction:
             "The ledger has lost its head. Restore it from a backup and open it with its anchor."
         )
 
-    def rows(self, after: int) -> Iterator[Row]:
-        """All entries with a higher number than ``after``, in order."""
-        sql = "SELECT sequence, run, step, attempt, entry, hash FROM ledger_entries"
-        return map(
-            Row._make, self._execute(f"{sql} WHERE sequence > :after ORDER BY sequence", {"after": after})
+    def last(self) -> int | None:
+        """The highest number of an entry. Numbers are unique, so with so many entries none is missing."""
+        for (sequence,) in self._execute("SELECT max(sequence) FROM ledger_entries", {}):
+            return int(sequence) if isinstance(sequence, int) else None
+        return None
+
+    def entries(self, after: int, until: int) -> Iterator[str]:
+        """The texts of the entries with numbers above ``after`` and up to ``until``, in order."""
+        sql = (
+            "SELECT coalesce(slot, '') || entry FROM ledger_entries "
+            "WHERE sequence > :after AND sequence <= :until ORDER BY sequence"
         )
+        return map(itemgetter(0), self._execute(sql, {"after": after, "until": until}))
 
     def append(self, row: Row, head: Head) -> None:
         """Add an entry and move the head to it."""
         self._execute(
-            "INSERT INTO ledger_entries (sequence, run, step, attempt, entry, hash) "
-            "VALUES (:sequence, :run, :step, :attempt, :entry, :hash)",
+            "INSERT INTO ledger_entries (sequence, slot, entry) VALUES (:sequence, :slot, :entry)",
             row._asdict(),
         )
         self._execute(
@@ -205,8 +213,8 @@ class SQLiteStore(Store):
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         with _sqlite_errors(self._path):
-            self._database.execute("BEGIN IMMEDIATE")
             try:
+                self._database.execute("BEGIN IMMEDIATE")
                 yield Transaction(self._database.execute)
                 self._database.execute("COMMIT")
             except BaseException:
