@@ -5,7 +5,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check -q
 export NUMBA_NUM_THREADS ?= 2
 
-.PHONY: demo check test bench-accounting bench-noise bench-mean torture clean
+.PHONY: demo check test bench-accounting bench-noise bench-mean bench-linear bench-linear-speed bench-utility bench-torch torture clean
+
+DATA ?= data
 
 $(VENV)/dev: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -42,8 +44,26 @@ bench-noise: $(VENV)/dev
 bench-mean: $(VENV)/dev
 	$(BIN)/python benchmarks/mean.py
 
+# Peers live in an environment of their own: diffprivlib needs an older scikit-learn.
+.venv-peers/done: constraints.txt
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/pip --disable-pip-version-check -q install -c constraints.txt diffprivlib "scikit-learn<1.6" "opacus>=1.6,<1.7" torch
+	touch $@
+
+bench-linear: $(VENV)/bench .venv-peers/done
+	$(BIN)/python benchmarks/linear.py --data $(DATA) --peers .venv-peers/bin/python
+
+bench-linear-speed: $(VENV)/bench
+	$(BIN)/python benchmarks/linear_speed.py
+
+bench-utility: $(VENV)/dev
+	$(BIN)/python benchmarks/utility.py
+
+bench-torch: $(VENV)/bench
+	$(BIN)/python benchmarks/pytorch.py
+
 torture: $(VENV)/dev
 	$(BIN)/python benchmarks/torture.py
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-peers build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

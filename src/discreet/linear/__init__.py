@@ -1,0 +1,57 @@
+"""Private linear models: scikit-learn's habits, no knobs, and a certificate for every fit.
+
+>>> import numpy as np
+>>> from discreet.linear import PrivateLogisticRegression
+>>> x = np.linspace(0, 10, 5000)[:, None]
+>>> model = PrivateLogisticRegression(epsilon=1.0, delta=1e-6, bounds=(0, 10)).fit(x, x[:, 0] > 3)
+>>> model.predict([[2.0], [4.0]]).tolist()
+[0, 1]
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+if _TYPE_CHECKING:
+    from discreet.linear.base import DeclarationWarning
+    from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
+    from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
+    from discreet.linear.schema import Category, Flag, Numeric, Schema
+    from discreet.linear.transformers import PublicBounds, SchemaEncoder
+
+__all__ = [
+    "Category",
+    "DeclarationWarning",
+    "Flag",
+    "Numeric",
+    "PrivateLinearRegression",
+    "PrivateLogisticRegression",
+    "PrivatePoissonRegressor",
+    "PrivateSVC",
+    "PublicBounds",
+    "Schema",
+    "SchemaEncoder",
+]
+
+# Loaded when first used: the lectures' algorithms in this room do without scikit-learn.
+_LATER = {
+    "Category": "schema",
+    "DeclarationWarning": "base",
+    "Flag": "schema",
+    "Numeric": "schema",
+    "PrivateLinearRegression": "regression",
+    "PrivateLogisticRegression": "classification",
+    "PrivatePoissonRegressor": "regression",
+    "PrivateSVC": "classification",
+    "PublicBounds": "transformers",
+    "Schema": "schema",
+    "SchemaEncoder": "transformers",
+}
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _LATER:
+        value = getattr(_import_module(f"discreet.linear.{_LATER[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'discreet.linear' has no attribute {name!r}")

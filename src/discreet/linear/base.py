@@ -1,0 +1,306 @@
+"""What all private linear models share: reading a table, charging for it, fitting, and answering with the model."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from abc import abstractmethod
+from contextlib import AbstractContextManager
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from scipy.special import ndtri
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from discreet.errors import BudgetExceeded, InvalidParameter, one_of, probability
+from discreet.events import ApproximateDP, Event
+from discreet.guarantee import Budget, neighbours_named
+from discreet.linear.charging import Charge, charged
+from discreet.linear.encoder import (
+    BoundedNumbers,
+    BoundedRows,
+    Encoding,
+    SchemaEncoding,
+    bounds_of,
+    schema_columns,
+)
+from discreet.linear.fitting import METHODS, Encoded, Model, by_recipe, by_theorem
+from discreet.linear.inputs import column_names, number_table, numbers
+from discreet.linear.losses import Loss
+from discreet.linear.recipe.ranges import learned_ranges
+from discreet.linear.recipe.spending import Spending
+from discreet.linear.schema import Schema, schema_of
+from discreet.linear.targets import record_weights
+from discreet.mechanisms import gaussian_event
+
+Array = NDArray[np.float64]
+
+_RANGES = 0.08  # share of the budget for the bounds of columns, if they are not declared
+
+
+class DeclarationWarning(UserWarning):
+    """What was declared does not fit the data, as far as released, noisy numbers show."""
+
+
+class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators: they add the loss and what a target means.
+
+    Guarantee: ``fit`` releases the fitted attributes within (epsilon, delta) for one record, whatever the records
+    hold. No exception, warning or attribute depends on a record in any other way than through released values;
+    refusals depend on parameters, names, types and shapes. The number of rows is private under add-remove
+    neighbours and is never shown.
+    """
+
+    coef_: Array
+    intercept_: Any
+
+    # ---- what each estimator knows ----
+
+    @abstractmethod
+    def _loss(self) -> Loss:
+        """The loss, as far as the target is known."""
+
+    @abstractmethod
+    def _read_target(
+        self, y: Any, rows: int, weights: Array | None, reset: bool
+    ) -> tuple[Array, Array | None]:
+        """The target as the loss wants it, NaN where it does not count, and the weights of the records."""
+
+    @abstractmethod
+    def _bounded_target(
+        self, y: Array, weights: Array | None, spending: Spending | None
+    ) -> tuple[Array, tuple[float, float]]:
+        """The target within its bounds, declared or learnt, and these; (0, 1) for classes."""
+
+    @abstractmethod
+    def _declared(self) -> str:
+        """What was declared of the target, in words."""
+
+    def _not_covered(self) -> tuple[str, ...]:
+        """What this fit adds to the certificate's list of what is not covered."""
+        return ()
+
+    # ---- fitting ----
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Fit the model, at the cost of (epsilon, delta).
+
+        ``sample_weight`` is divided by the declared ``max_weight`` and clamped to [0, 1].
+        """
+        return self._fit(X, y, sample_weight, previous=None)
+
+    def fit_more(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+        """Go on with further records, or the same ones, at the cost of another (epsilon, delta).
+
+        The new model and the one so far are averaged, weighed by what their noise and numbers of records say of
+        their precision. It needs a ``ledger`` with room for one more fit; the guarantee is then that of the ledger.
+        """
+        check_is_fitted(self)
+        if self.ledger is None:
+            raise BudgetExceeded(
+                f"fit has spent all of epsilon={self.epsilon:g}. To go on, give a ledger with a larger budget: "
+                "ledger=Ledger.create(path, GaussianFilter(Budget(epsilon, delta)))."
+            )
+        return self._fit(X, y, sample_weight, previous=self._model)
+
+    def event(self) -> Event:
+        """What one fit releases, as one event: for a :class:`~discreet.selection.PrivateSearch`.
+
+        Guarantee: a fit costs at most what this event costs. The recipe spends by a Gaussian filter, so all its
+        releases together are as private as one Gaussian release that costs the budget.
+        """
+        budget = self._budget()
+        if self.method == "recipe" and self.arithmetic == "float":
+            return gaussian_event(budget)
+        return ApproximateDP(budget.epsilon, budget.delta)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, previous: Model | None) -> Any:
+        reset = previous is None
+        self._check_method()
+        table = self._read_table(X, reset)
+        rows = _rows(table)
+        weights = record_weights(sample_weight, rows, self.max_weight)
+        target, weights = self._read_target(y, rows, weights, reset)
+        self._loss()  # refuses what cannot be, before anything is spent
+        with self._charged(continued=not reset) as charge:
+            spending = charge.spending() if self.method == "recipe" else None
+            if reset:
+                self._encoding = self._new_encoding(X, table, weights, spending)
+            encoded = self._encoding.on_demand(table)
+            target, bounds = self._bounded_target(target, weights, spending)
+            records = Encoded(encoded, target, self._encoding.columns, weights, bounds)
+            if spending is None:
+                model = by_theorem(self.method, self._loss(), records, charge, self.records)
+            else:
+                model = by_recipe(self._loss(), records, spending, _told(self.verbose))
+            distance = 0.0 if spending is None else spending.distance
+            self.certificate_ = charge.certificate(distance, self._not_covered())
+        self._model = model if previous is None else previous.joined(model)
+        self._publish()
+        warn_undeclared(model, self._declared())
+        return self
+
+    def _check_method(self) -> None:
+        method = one_of("method", self.method, METHODS)
+        arithmetic = one_of("arithmetic", self.arithmetic, ("float", "hardened"))
+        if arithmetic == "hardened" and method != "recipe":
+            raise InvalidParameter("arithmetic", "hardened", "is for method='recipe'.")
+
+    def _charged(self, continued: bool) -> AbstractContextManager[Charge]:
+        return charged(
+            type(self).__name__,
+            self._settings(),
+            self._budget(),
+            self.ledger,
+            self.unsafe_seed,
+            self.arithmetic,
+            staged=self.method == "recipe",
+            continued=continued,
+        )
+
+    def _budget(self) -> Budget:
+        return Budget(self.epsilon, self.delta, neighbours_named(self.neighbours))
+
+    def _publish(self) -> None:
+        """The fitted attributes, in the units of the table."""
+        coef, intercept = self._encoding.in_units_of_table(self._model.coefficients, self._model.intercept)
+        self.coef_, self.intercept_ = coef.T, intercept
+        names = self._encoding.names or getattr(self, "feature_names_in_", None)
+        self.coef_names_ = None if names is None else np.array(names, object)
+
+    # ---- reading tables ----
+
+    def _read_table(self, X: Any, reset: bool) -> Any:
+        """The table, if its columns are those of the schema or of the fit. Refusals depend on names and shapes."""
+        if self.schema is not None:
+            schema = schema_of(self.schema)
+            columns = schema_columns(X, schema)
+            if reset:
+                self.feature_names_in_ = np.array(list(schema.features), object)
+                self.n_features_in_ = len(columns)
+            return X
+        table = number_table(X, None if reset else self.n_features_in_)
+        validate_data(self, X, reset=reset, skip_check_array=True)
+        if reset:
+            self.n_features_in_ = table.shape[1]
+        return table
+
+    def _new_encoding(self, X: Any, table: Any, weights: Array | None, spending: Spending | None) -> Encoding:
+        """The encoding that was declared; what was not is learnt out of the budget."""
+        if sum(given is not None for given in (self.schema, self.bounds, self.row_norm)) > 1:
+            raise InvalidParameter(
+                "schema", "bounds, row_norm", "declare one of schema, bounds and row_norm."
+            )
+        if self.schema is not None:
+            schema = schema_of(self.schema)
+            if schema.undeclared:
+                columns = schema_columns(table, schema)
+                parts = [numbers(columns[name], f"X[{name!r}]") for name in schema.undeclared]
+                found = learned_ranges(np.column_stack(parts), weights, _needed(spending), _RANGES)
+                schema = schema.with_bounds(dict(zip(schema.undeclared, found, strict=True)))
+            return SchemaEncoding(schema)
+        if self.row_norm is not None:
+            return BoundedRows(self.n_features_in_, self.row_norm)
+        if self.bounds is not None:
+            return BoundedNumbers(*bounds_of(self.bounds, self.n_features_in_, column_names(X)))
+        found = learned_ranges(table, weights, _needed(spending), _RANGES)
+        if issparse(table):  # zeros must stay zeros
+            found = [(0.0, max(upper, -lower)) for lower, upper in found]
+        return BoundedNumbers(*map(np.array, zip(*found, strict=True)))
+
+    def _settings(self) -> dict[str, Any]:
+        """The parameters as declared, for the certificate. They are public."""
+        hidden = ("ledger", "verbose", "unsafe_seed")
+        return {
+            name: _plain(value) for name, value in self.get_params(deep=False).items() if name not in hidden
+        }
+
+    # ---- answering ----
+
+    def coefficient_intervals(self, confidence: float = 0.95) -> Array:
+        """An interval (lower, upper) for each entry of ``coef_``, for the noise and the sampling together.
+
+        Valid where :mod:`discreet.linear.recipe.intervals` says; refused elsewhere. It costs nothing.
+        """
+        check_is_fitted(self)
+        confidence = probability("confidence", confidence)
+        if self._model.errors is None:
+            raise InvalidParameter(
+                "method",
+                self.method,
+                "no valid intervals here: they need least squares or binary logistic regression by the recipe, "
+                "and many records for the budget.",
+            )
+        errors, _ = self._encoding.in_units_of_table(self._model.errors, 0.0)
+        reach = float(ndtri((1 + confidence) / 2)) * errors.reshape(self.coef_.shape)
+        return np.stack([self.coef_ - reach, self.coef_ + reach], axis=-1)
+
+    def _scores(self, X: Any) -> Array:
+        """intercept + encoded row times coefficients, for each row and output."""
+        check_is_fitted(self)
+        encoded = self._encoding.encode(self._read_table(X, reset=False))
+        return self._model.scores(encoded)
+
+    def __sklearn_clone__(self) -> Any:
+        """A fresh estimator with the same parameters and the very same ledger: a copy would be a second account."""
+        fresh = type(self)(**deepcopy(self.get_params(deep=False), {id(self.ledger): self.ledger}))
+        for name in ("_metadata_request", "_sklearn_output_config"):  # what scikit-learn's own clone keeps
+            if hasattr(self, name):
+                setattr(fresh, name, deepcopy(getattr(self, name)))
+        return fresh
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = tags.input_tags.string = True
+        tags.input_tags.sparse = True
+        tags.non_deterministic = self.unsafe_seed is None
+        return tags
+
+
+def _rows(table: Any) -> int:
+    return int(table.shape[0]) if hasattr(table, "shape") else len(table)
+
+
+def _needed(spending: Spending | None) -> Spending:
+    if spending is None:
+        raise InvalidParameter(
+            "bounds", None, "must be declared for this method; only 'recipe' can learn them."
+        )
+    return spending
+
+
+def _told(verbose: Any) -> Any:
+    """A function that writes the name of a stage, or None. Names of stages are public."""
+    if not verbose:
+        return None
+    return lambda stage: print(f"[discreet] {stage}", file=sys.stderr)
+
+
+def _plain(value: Any) -> Any:
+    """A declared parameter as plain data for JSON."""
+    if isinstance(value, Schema):
+        return value.to_dict()
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)
+
+
+def warn_undeclared(model: Model, declared: str) -> None:
+    """Say so if noisy counts show that many records have a target outside of what was declared.
+
+    Guarantee: depends on released counts only. False alarms: one in about 10**6.
+    """
+    counts = model.counts
+    if counts is not None and counts.other > max(5 * counts.noise, 0.01 * counts.records):
+        message = (
+            f"About {counts.other:.0f} records (a noisy count) have a target outside of {declared}: not used."
+        )
+        warnings.warn(message, DeclarationWarning, stacklevel=4)

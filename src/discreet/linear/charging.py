@@ -1,0 +1,126 @@
+"""What a fit may spend, from which ledger, and the certificate that follows: :class:`Charge`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from discreet.certificate import Arithmetic, Certificate, Procedure
+from discreet.errors import InvalidParameter
+from discreet.events import ApproximateDP
+from discreet.guarantee import Budget
+from discreet.ledger import FixedPlan, GaussianFilter, Ledger, SpendingRule
+from discreet.linear.recipe.spending import Spending
+from discreet.randomness import RandomStream, system_stream
+
+HARDENED_SPARE = 1e-3  # of delta, for the distance between discrete and continuous noise
+
+
+@dataclass(frozen=True, eq=False)
+class Charge:
+    """One fit's right to spend: its ledger, its procedure, its randomness.
+
+    The procedure carries a run name of its own, so that two fits with the same settings are two procedures.
+    """
+
+    budget: Budget
+    ledger: Ledger
+    procedure: Procedure
+    stream: RandomStream
+    arithmetic: str
+
+    def spending(self) -> Spending:
+        """The budget, to be spent in stages."""
+        return Spending(
+            self.budget,
+            self.ledger,
+            self.stream,
+            "hardened" if self.arithmetic == "hardened" else "float",
+            name=str(self.procedure.settings["run"]),
+            plan_hash=self.procedure.digest(),
+        )
+
+    def reserve_everything(self) -> Budget:
+        """Charge the whole budget at once, for a method that is known by its guarantee only: what it may cost."""
+        event = _black_box(self.budget)
+        run = self.ledger.run(event, self.procedure.digest(), name=str(self.procedure.settings["run"]))
+        run.reserve()
+        return replace(self.budget, epsilon=event.epsilon)
+
+    def certificate(self, distance: float, not_covered: tuple[str, ...]) -> Certificate:
+        """What was spent and what it proves. ``distance`` is of all hardened releases together."""
+        releases = sum(self.ledger.statement().spent(self.procedure.digest()).values())
+        arithmetic = Arithmetic(
+            "hardened" if self.arithmetic == "hardened" else "float",
+            distance / max(1, releases) * (1 + 1e-12),
+        )
+        return Certificate.of(
+            self.ledger,
+            self.procedure,
+            arithmetic=arithmetic,
+            trusted=self.stream.trusted,
+            not_covered=not_covered,
+        )
+
+
+@contextmanager
+def charged(
+    name: str,
+    settings: Mapping[str, Any],
+    budget: Budget,
+    ledger: Ledger | str | os.PathLike[str] | None,
+    unsafe_seed: int | None,
+    arithmetic: str,
+    *,
+    staged: bool = True,
+    continued: bool = False,
+) -> Iterator[Charge]:
+    """Open the ledger for one fit, and close it again if it was opened here.
+
+    ``staged`` fits spend by a Gaussian filter; others reserve their whole budget as one release. A ``continued``
+    fit goes on from a model that was made under the same ledger, so all that its procedure can promise is what
+    the ledger promises of everything.
+    """
+    rule: SpendingRule = (
+        GaussianFilter(_within(budget, arithmetic)) if staged else FixedPlan(_black_box(budget), budget)
+    )
+    opened = Ledger.in_memory(rule) if ledger is None else _opened(ledger)
+    try:
+        run = f"{name}-{os.urandom(8).hex()}"
+        procedure = Procedure(name, {**settings, "run": run}, opened.rule if continued else rule)
+        stream = system_stream() if unsafe_seed is None else RandomStream(unsafe_seed=unsafe_seed)
+        yield Charge(budget, opened, procedure, stream, arithmetic)
+    finally:
+        if opened is not ledger:
+            opened.close()
+
+
+def _within(budget: Budget, arithmetic: str) -> Budget:
+    """What the releases may cost if the noise were continuous."""
+    if arithmetic != "hardened":
+        return budget
+    return replace(budget, delta=budget.delta * (1 - HARDENED_SPARE))
+
+
+def _black_box(budget: Budget) -> ApproximateDP:
+    """All of the budget but what the rounding of the accountant may add."""
+    return ApproximateDP(budget.epsilon * (1 - 1e-12), budget.delta)
+
+
+def _opened(ledger: Ledger | str | os.PathLike[str]) -> Ledger:
+    if isinstance(ledger, Ledger):
+        return ledger
+    if not isinstance(ledger, str | os.PathLike):
+        requirement = "must be a Ledger or the path of one."
+        raise InvalidParameter("ledger", ledger, requirement)
+    if not str(ledger).startswith("postgresql") and not Path(ledger).exists():
+        remedy = (
+            "does not exist. Its budget is for all fits together, so create it first: "
+            "Ledger.create(path, GaussianFilter(Budget(epsilon, delta)))."
+        )
+        raise InvalidParameter("ledger", str(ledger), remedy)
+    return Ledger.open(str(ledger) if isinstance(ledger, str) else Path(ledger))

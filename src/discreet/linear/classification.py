@@ -1,0 +1,207 @@
+"""Private classifiers: :class:`PrivateLogisticRegression` and :class:`PrivateSVC`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+
+from discreet.errors import InvalidParameter
+from discreet.linear.base import PrivateLinearModel
+from discreet.linear.losses import Logistic, Loss, SmoothedHinge, Softmax
+from discreet.linear.targets import (
+    class_numbers,
+    class_weights,
+    combined_weights,
+    declared_classes,
+    one_for_each_row,
+)
+
+Array = NDArray[np.float64]
+
+
+class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
+    """Base of the classifiers. Labels that were not declared make a record count as nothing."""
+
+    classes_: NDArray[Any]
+
+    def _read_target(
+        self, y: Any, rows: int, weights: Array | None, reset: bool
+    ) -> tuple[Array, Array | None]:
+        labels = one_for_each_row("y", y, rows)
+        if reset:
+            self.classes_ = declared_classes(self.classes, labels)
+        places = class_numbers(labels, self.classes_)
+        return places, combined_weights(weights, class_weights(self.class_weight, self.classes_), places)
+
+    def _bounded_target(
+        self, y: Array, weights: Array | None, spending: Any
+    ) -> tuple[Array, tuple[float, float]]:
+        return y, (0.0, 1.0)
+
+    def _declared(self) -> str:
+        return f"classes={tuple(self.classes_.tolist())}"
+
+    def _not_covered(self) -> tuple[str, ...]:
+        if not isinstance(self.classes, str):
+            return ()
+        return ("the set of classes, which was taken from the data (classes='from-data')",)
+
+    def _publish(self) -> None:
+        super()._publish()
+        if self.coef_.ndim == 1:  # two classes have one row, as scikit-learn has it
+            self.coef_, self.intercept_ = self.coef_[None, :], np.atleast_1d(self.intercept_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.poor_score = True  # on the few records of scikit-learn's own checks
+        return tags
+
+    def decision_function(self, X: Any) -> Array:
+        """The score of each row: positive for the second class; one for each class if there are more than two."""
+        return self._scores(X)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The most likely class of each row."""
+        scores = self._scores(X)
+        places = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
+        return np.asarray(self.classes_[places])
+
+
+class PrivateLogisticRegression(PrivateClassifier):
+    """Logistic regression, for two or more declared classes, at the cost of (epsilon, delta). No knobs.
+
+    Parameters
+    ----------
+    epsilon, delta, neighbours : the budget of one fit, and between which tables it is promised.
+    classes : the labels, declared. ``"from-data"`` takes them from ``y``, which is not covered by the guarantee.
+    bounds : ``(lower, upper)`` of the columns, declared: numbers, lists, or dictionaries by column name. None
+        learns them privately, out of the same budget.
+    schema : a :class:`~discreet.linear.schema.Schema` or ``schema.toml`` instead of bounds.
+    row_norm : a bound on the norm of a row instead of bounds, for hashed text and other sparse rows.
+    class_weight : public weights of the classes, as a dictionary; the largest counts as 1.
+    max_weight : the declared maximum of ``sample_weight``.
+    method : ``"recipe"``, or one of :mod:`discreet.linear.lecture.methods`.
+    records : a public number of records; only the other methods need it, under add-remove neighbours.
+    arithmetic : ``"float"``, or ``"hardened"`` for a proof that covers rounding.
+    ledger : a :class:`~discreet.ledger.Ledger`, or the path of one, whose budget several fits share.
+    unsafe_seed : a seed for tests; the certificate then says that nothing is private.
+    verbose : write the names of the stages to standard error.
+
+    Attributes: ``coef_``, ``intercept_`` (in the table's units), ``coef_names_``, ``classes_``,
+    ``n_features_in_``, ``feature_names_in_``, ``certificate_``.
+
+    >>> x = np.linspace(0, 10, 5000)[:, None]
+    >>> model = PrivateLogisticRegression(epsilon=1.0, delta=1e-6, bounds=(0, 10)).fit(x, x[:, 0] > 3)
+    >>> model.predict([[2.0], [4.0]]).tolist()
+    [0, 1]
+    >>> model.certificate_.guarantee.epsilon.upper, model.certificate_.guarantee.delta
+    (1.0, 1e-06)
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        classes: Any = (0, 1),
+        bounds: Any = None,
+        schema: Any = None,
+        row_norm: float | None = None,
+        class_weight: Any = None,
+        max_weight: float = 1.0,
+        neighbours: str = "add-remove",
+        method: str = "recipe",
+        records: int | None = None,
+        arithmetic: str = "float",
+        ledger: Any = None,
+        unsafe_seed: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.classes = classes
+        self.bounds = bounds
+        self.schema = schema
+        self.row_norm = row_norm
+        self.class_weight = class_weight
+        self.max_weight = max_weight
+        self.neighbours = neighbours
+        self.method = method
+        self.records = records
+        self.arithmetic = arithmetic
+        self.ledger = ledger
+        self.unsafe_seed = unsafe_seed
+        self.verbose = verbose
+
+    def _loss(self) -> Loss:
+        return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
+
+    def predict_proba(self, X: Any) -> Array:
+        """The probability of each class for each row."""
+        scores = self._scores(X)
+        chances = self._loss().mean(scores)
+        return chances if chances.ndim == 2 else np.column_stack([1 - chances, chances])
+
+    def predict_log_proba(self, X: Any) -> Array:
+        """The logarithm of :meth:`predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X)))
+
+
+class PrivateSVC(PrivateClassifier):
+    """A linear support vector machine for two declared classes, with the corner of the hinge rounded.
+
+    ``smoothness`` is the half-width over which it is rounded. The other parameters and attributes are those of
+    :class:`PrivateLogisticRegression`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        classes: Any = (0, 1),
+        smoothness: float = 0.5,
+        bounds: Any = None,
+        schema: Any = None,
+        row_norm: float | None = None,
+        class_weight: Any = None,
+        max_weight: float = 1.0,
+        neighbours: str = "add-remove",
+        method: str = "recipe",
+        records: int | None = None,
+        arithmetic: str = "float",
+        ledger: Any = None,
+        unsafe_seed: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.classes = classes
+        self.smoothness = smoothness
+        self.bounds = bounds
+        self.schema = schema
+        self.row_norm = row_norm
+        self.class_weight = class_weight
+        self.max_weight = max_weight
+        self.neighbours = neighbours
+        self.method = method
+        self.records = records
+        self.arithmetic = arithmetic
+        self.ledger = ledger
+        self.unsafe_seed = unsafe_seed
+        self.verbose = verbose
+
+    def _loss(self) -> Loss:
+        if len(self.classes_) > 2:
+            requirement = (
+                "Only binary classification is supported; PrivateLogisticRegression takes more classes."
+            )
+            raise InvalidParameter("classes", self.classes_.tolist(), requirement)
+        return SmoothedHinge(self.smoothness)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags

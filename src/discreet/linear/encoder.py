@@ -1,0 +1,256 @@
+"""From a table to the columns that a private fit needs, by public rules only: an encoder never looks at data.
+
+======================  ============================================================================
+a number below, above   the lower, the upper bound; so are -inf and inf
+NaN, missing, no number the middle of the bounds, and 1 in the flag column if one was asked for
+an unknown category     none of the known ones: zeros
+======================  ============================================================================
+
+>>> from discreet.linear.schema import Category, Numeric, Schema
+>>> encoding = SchemaEncoding(Schema({"job": Category(("clerk", "farmer")), "age": Numeric(20, 60)}))
+>>> encoding.names, encoding.columns
+(('age', 'job=clerk', 'job=farmer'), Columns(numerics=1, groups=(2,), text=0, text_norm=1.0))
+>>> encoding.encode(np.array([["farmer", 30], ["pilot", 99], [None, "old"]], object)).tolist()
+[[0.25, 0.0, 1.0], [1.0, 0.0, 0.0], [0.5, 0.0, 0.0]]
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+from discreet.errors import InvalidParameter, real
+from discreet.linear.inputs import codes, column_names, column_values, is_frame, number_table, numbers
+from discreet.linear.recipe.columns import Columns
+from discreet.linear.schema import Category, Flag, Numeric, Schema, ordered_bounds
+
+Floats = NDArray[np.floating[Any]]
+Array = NDArray[np.float64]
+
+_BLOCK = 2**20  # numbers that are encoded at once
+
+
+class Encoding(ABC):
+    """A public map from tables to encoded columns, and from their coefficients back to the table's units.
+
+    ``names`` are those of the encoded columns, or None where the table gives them.
+
+    Guarantee: every encoded row depends on the same row of the table only. Refusals depend on names, types and
+    shapes.
+    """
+
+    columns: Columns
+    names: tuple[str, ...] | None
+
+    def encode(self, X: Any) -> Any:
+        """The encoded table: a new float32 array, or a CSR array for a sparse table."""
+        encoded = self.on_demand(X)
+        return encoded if issparse(encoded) else encoded[:]
+
+    @abstractmethod
+    def on_demand(self, X: Any) -> Any:
+        """The encoded table as something that encodes its rows when they are asked for, by slices; or as CSR."""
+
+    @abstractmethod
+    def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
+        """The same linear model, up to clamping, of the table's own numbers."""
+
+
+class OnDemand:
+    """Rows that are encoded when a slice of them is asked for, so that large tables stay where they are."""
+
+    def __init__(self, shape: tuple[int, int], encoded: Callable[[slice], NDArray[np.float32]]) -> None:
+        self.shape = shape
+        self._encoded = encoded
+
+    def __getitem__(self, rows: slice) -> NDArray[np.float32]:
+        return self._encoded(rows)
+
+
+class BoundedNumbers(Encoding):
+    """Numbers between public bounds, one pair for each column, mapped to [0, 1]."""
+
+    def __init__(self, lower: Array, upper: Array) -> None:
+        self.lower, self.upper = lower, upper
+        self.columns, self.names = Columns(numerics=len(lower)), None
+
+    def on_demand(self, X: Any) -> Any:
+        table = _of_width(number_table(X, self.columns.width), self.columns.width)
+        if issparse(table):
+            return self._sparse(table)
+        return OnDemand(table.shape, lambda rows: self._rows(table[rows]))
+
+    def _rows(self, rows: Any) -> NDArray[np.float32]:
+        encoded = np.empty(rows.shape, np.float32)
+        step = max(1, _BLOCK // max(1, rows.shape[1]))
+        for start in range(0, len(rows), step):
+            encoded[start : start + step] = scaled(rows[start : start + step], self.lower, self.upper)
+        return encoded
+
+    def _sparse(self, table: csr_array) -> csr_array:
+        if self.lower.any():
+            requirement = "zeros must stay zeros in a sparse table: declare lower bounds of 0, or row_norm."
+            raise InvalidParameter("lower", self.lower.tolist(), requirement)
+        data = scaled(table.data, 0.0, self.upper[table.indices]).astype(np.float32)
+        return csr_array((data, table.indices, table.indptr), shape=table.shape)
+
+    def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
+        return _unscaled(coefficients, intercept, self.lower, self.upper)
+
+
+class BoundedRows(Encoding):
+    """Rows of a public norm, such as hashed words; longer rows are shortened, rows with NaN count as nothing."""
+
+    def __init__(self, width: int, row_norm: float) -> None:
+        norm = real("row_norm", row_norm, at_least=1e-6, at_most=1e6)
+        self.columns, self.names = Columns(numerics=0, text=width, text_norm=norm), None
+
+    def on_demand(self, X: Any) -> Any:
+        table = _of_width(number_table(X, self.columns.width), self.columns.width)
+        return _single(table) if issparse(table) else OnDemand(table.shape, lambda rows: _single(table[rows]))
+
+    def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
+        return coefficients, intercept
+
+
+class SchemaEncoding(Encoding):
+    """The columns of a schema: numbers first, then flags and categories, each in the order of the schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        if schema.undeclared:
+            raise InvalidParameter("schema", schema.undeclared, "bounds must be declared to encode.")
+        self.schema = schema
+        self.numerics = {name: c for name, c in schema.features.items() if isinstance(c, Numeric)}
+        groups = [(name, _group_names(name, c)) for name, c in schema.features.items()]
+        self.groups = {name: labels for name, labels in groups if labels}
+        self.columns = Columns(len(self.numerics), tuple(len(labels) for labels in self.groups.values()))
+        self.names = (*self.numerics, *(label for labels in self.groups.values() for label in labels))
+        self.lower = np.array([c.lower for c in self.numerics.values()], np.float64)
+        self.upper = np.array([c.upper for c in self.numerics.values()], np.float64)
+
+    def on_demand(self, X: Any) -> OnDemand:
+        features = schema_columns(X, self.schema)
+        for name in self.numerics:  # types are refused here, before anything is spent
+            numbers(features[name][:0], f"X[{name!r}]")
+        rows = len(next(iter(features.values())))
+        return OnDemand((rows, self.columns.width), lambda rows: self._rows(features, rows))
+
+    def _rows(self, features: dict[str, NDArray[Any]], rows: slice) -> NDArray[np.float32]:
+        part = {name: values[rows] for name, values in features.items()}
+        encoded = np.zeros((len(next(iter(part.values()))), self.columns.width), np.float32)
+        for place, (name, column) in enumerate(self.numerics.items()):
+            encoded[:, place] = scaled(numbers(part[name]), column.lower, column.upper)
+        start = len(self.numerics)
+        for name, labels in self.groups.items():
+            found = _codes(self.schema.features[name], part[name])
+            known = np.flatnonzero(found >= 0)
+            encoded[known, start + found[known]] = 1.0
+            start += len(labels)
+        return encoded
+
+    def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
+        count = len(self.numerics)
+        head, intercept = _unscaled(coefficients[:count], intercept, self.lower, self.upper)
+        return np.concatenate([head, coefficients[count:]]), intercept
+
+
+def scaled(values: Any, lower: Any, upper: Any) -> Any:
+    """The values between the bounds mapped to [0, 1]; what is outside clamped; NaN to the middle."""
+    with np.errstate(all="ignore"):
+        inside = (np.asarray(values, np.float64) - lower) / (np.asarray(upper, np.float64) - lower)
+    return np.where(np.isnan(inside), 0.5, np.clip(inside, 0.0, 1.0))
+
+
+def bounds_of(bounds: Any, width: int, names: tuple[str, ...] | None = None) -> tuple[Array, Array]:
+    """Declared bounds ``(lower, upper)`` for each of ``width`` columns.
+
+    Each of the two is one number for all, a list with one for each column, or a dictionary by column name.
+    """
+    if not isinstance(bounds, list | tuple | np.ndarray) or len(bounds) != 2:
+        raise InvalidParameter("bounds", bounds, "must be (lower, upper).")
+    lower, upper = (
+        _for_each(name, side, width, names) for name, side in zip(("lower", "upper"), bounds, strict=True)
+    )
+    pairs = [ordered_bounds(low, high) for low, high in zip(lower, upper, strict=True)]
+    return np.array([low for low, _ in pairs]), np.array([high for _, high in pairs])
+
+
+def schema_columns(X: Any, schema: Schema) -> dict[str, NDArray[Any]]:
+    """The features of a table by name: a frame's by its own names, otherwise by place."""
+    names = list(schema.features)
+    if is_frame(X):
+        missing = [name for name in names if name not in (column_names(X) or ())]
+        if missing:
+            raise InvalidParameter("X.columns", missing, "declared in the schema and missing from the table.")
+        return {name: column_values(X, name) for name in names}
+    table = X.toarray() if issparse(X) else _cells(X, len(names))
+    if table.ndim != 2 or table.shape[1] != len(names):
+        raise InvalidParameter(
+            "X.shape", table.shape[1:], f"must have the {len(names)} columns of the schema."
+        )
+    return {name: table[:, place] for place, name in enumerate(names)}
+
+
+def _cells(X: Any, width: int) -> NDArray[Any]:
+    if hasattr(X, "dtype"):
+        return np.asarray(X)
+    cells = np.full((len(X), width), None, object)
+    for place, row in zip(cells, X, strict=True):
+        if len(row) == width:  # a row of another length counts as missing
+            place[:] = list(row)
+    return cells
+
+
+def _codes(column: Any, values: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of each value in its one-hot group, or -1."""
+    if isinstance(column, Category):
+        return codes(values, column.values)
+    if isinstance(column, Flag):
+        return codes(values, (column.yes,))
+    return np.isnan(numbers(values)).astype(np.int64) - 1  # the flag of missing numbers
+
+
+def _group_names(name: str, column: Any) -> tuple[str, ...]:
+    if isinstance(column, Category):
+        return tuple(f"{name}={value}" for value in column.values)
+    if isinstance(column, Flag):
+        return (name,)
+    return (f"{name}=missing",) if column.missing == "flag" else ()
+
+
+def _unscaled(coefficients: Array, intercept: Any, lower: Array, upper: Array) -> tuple[Array, Any]:
+    original = (coefficients.T / (upper - lower)).T
+    return original, intercept - lower @ original
+
+
+def _for_each(name: str, side: Any, width: int, names: tuple[str, ...] | None) -> list[Any]:
+    if isinstance(side, Mapping):
+        missing = [column for column in names or () if column not in side]
+        if names is None or missing:
+            lacking = f"also {missing}" if names else "which has no names"
+            raise InvalidParameter(name, side, f"must name every column of the table, {lacking}.")
+        return [side[column] for column in names]
+    if np.ndim(side) == 0:
+        return [side] * width
+    values = np.asarray(side).tolist()
+    if len(values) != width:
+        raise InvalidParameter(
+            name, f"{len(values)} values", f"must have one for each of the {width} columns."
+        )
+    return list(values)
+
+
+def _of_width(table: Any, expected: int) -> Any:
+    if table.shape[1] != expected:
+        raise InvalidParameter("X.shape", f"{table.shape[1]} columns", f"must have {expected} columns.")
+    return table
+
+
+def _single(rows: Any) -> Any:
+    with np.errstate(over="ignore"):
+        return rows.astype(np.float32)

@@ -1,0 +1,139 @@
+"""The ways to fit a private linear model, behind one interface: encoded records in, a :class:`Model` out.
+
+``"recipe"`` is the one without knobs (:func:`~discreet.linear.recipe.glm.fit_glm`). The others are those of
+:mod:`discreet.linear.lecture.methods`: they need a loss of bounded slope with one output, and, under add-remove
+neighbours, a public number of records.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+from discreet.errors import InvalidParameter
+from discreet.linear.charging import Charge
+from discreet.linear.lecture.methods import METHODS as WITH_THEOREMS
+from discreet.linear.lecture.methods import private_minimiser
+from discreet.linear.losses import Loss
+from discreet.linear.recipe.columns import Columns
+from discreet.linear.recipe.counts import Counts
+from discreet.linear.recipe.glm import Progress, fit_glm
+from discreet.linear.recipe.intervals import standard_errors
+from discreet.linear.recipe.spending import Spending
+
+Array = NDArray[np.float64]
+
+METHODS = ("recipe", *WITH_THEOREMS)
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A released linear model in the units of the encoded columns.
+
+    ``precision`` is one over the variance of a coefficient, in units in which the columns are white, as far as it
+    follows from what was released; it weighs models that are joined. ``limits`` are the ends of the part of each
+    column in which records were found, beyond which a line means nothing. ``errors`` are standard errors where they
+    are valid, ``counts`` the noisy numbers of records, None for the methods with theorems.
+    """
+
+    coefficients: Array
+    intercept: Array
+    precision: float
+    limits: tuple[Array, Array]
+    errors: Array | None = None
+    counts: Counts | None = None
+
+    def scores(self, encoded: Any) -> Array:
+        """intercept + row times coefficients, for each row and output; values beyond the limits count as these."""
+        lower, upper = self.limits
+        if not issparse(encoded):
+            return np.asarray(np.clip(encoded, lower, upper) @ self.coefficients + self.intercept, np.float64)
+        zero = np.clip(0.0, lower, upper)  # what an empty cell counts as
+        rows = csr_array(encoded, dtype=np.float64, copy=True)
+        rows.data = np.clip(rows.data, lower[rows.indices], upper[rows.indices]) - zero[rows.indices]
+        return np.asarray(rows @ self.coefficients + zero @ self.coefficients + self.intercept, np.float64)
+
+    def joined(self, other: Model) -> Model:
+        """The mean of two models, each with the weight of its precision."""
+        weight = self.precision / (self.precision + other.precision)
+        coefficients = weight * self.coefficients + (1 - weight) * other.coefficients
+        intercept = weight * self.intercept + (1 - weight) * other.intercept
+        errors = None
+        if (
+            self.errors is not None and other.errors is not None
+        ):  # the records may be the same, so no cancelling
+            errors = weight * self.errors + (1 - weight) * other.errors
+        limits = (np.minimum(self.limits[0], other.limits[0]), np.maximum(self.limits[1], other.limits[1]))
+        return Model(coefficients, intercept, self.precision + other.precision, limits, errors, other.counts)
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """Encoded records: columns as promised, targets as the loss wants them (NaN: none), weights in [0, 1]."""
+
+    x: Any
+    y: Array
+    columns: Columns
+    weights: Array | None = None
+    target_bounds: tuple[float, float] = (0.0, 1.0)
+
+
+def by_recipe(loss: Loss, records: Encoded, spending: Spending, progress: Progress | None) -> Model:
+    """The recipe without knobs, on all that is left to spend."""
+    fit = fit_glm(
+        loss,
+        records.x,
+        records.y,
+        records.columns,
+        spending,
+        records.weights,
+        progress,
+        target_bounds=records.target_bounds,
+    )
+    # The variance of sampling, and that of noise as large as a typical row.
+    count, size = fit.counts.records, records.columns.width + 1
+    variance = 1 / count + size / (count * spending.strength) ** 2
+    intercept = np.asarray(fit.intercept)
+    limits = (fit.lower, fit.upper)
+    return Model(fit.coefficients, intercept, 1 / variance, limits, standard_errors(fit), fit.counts)
+
+
+def by_theorem(method: str, loss: Loss, records: Encoded, charge: Charge, declared: int | None) -> Model:
+    """One of the methods with theorems, on centred columns with a constant.
+
+    Guarantee: that of the method, within the budget, all of which is charged before it begins.
+    """
+    if records.weights is not None:
+        requirement = f"are not known to the method {method!r}; use method='recipe'."
+        raise InvalidParameter("weights", "given", requirement)
+    if declared is None and charge.budget.neighbours == "add-remove":
+        requirement = f"the method {method!r} needs a public number of records; or use method='recipe'."
+        raise InvalidParameter("records", None, requirement)
+    if loss.outputs != 1 or loss.lipschitz is None:
+        requirement = f"the method {method!r} needs a bounded slope and one output; use method='recipe'."
+        raise InvalidParameter("loss", loss, requirement)
+    columns, centre = records.columns, np.zeros(records.columns.width)
+    centre[: columns.numerics] = 0.5
+    dense = records.x.toarray() if issparse(records.x) else records.x[:]
+    rows = np.column_stack([np.ones(dense.shape[0]), np.asarray(dense, np.float64) - centre])
+    lower, upper = records.target_bounds
+    row_bound = math.sqrt(1 + columns.numerics / 4 + len(columns.groups) + columns.text_square)
+    budget = charge.reserve_everything()
+    release = private_minimiser(
+        loss,
+        rows,
+        np.clip(records.y, lower, upper),
+        budget,
+        method=method,  # type: ignore[arg-type]
+        row_bound=row_bound,
+        records=declared,
+        stream=charge.stream,
+    )
+    value = np.asarray(release.value, np.float64)
+    anywhere = np.full(columns.width, np.inf)
+    return Model(value[1:], np.asarray(value[0] - centre @ value[1:]), 1.0, (-anywhere, anywhere))

@@ -1,0 +1,173 @@
+"""Tables as people have them (frames, arrays, lists, sparse matrices) as numbers, without ever complaining of a cell.
+
+What is refused is refused by shape, type or column name. A cell that is not the number it should be becomes NaN,
+for which every encoder has a public rule. Frames of pandas, polars and pyarrow are recognised by what they can do;
+none of them is imported.
+
+>>> numbers(np.array([3, "4.5", None, "many"], object))
+array([3. , 4.5, nan, nan])
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
+
+from discreet.errors import InvalidParameter
+
+Floats = NDArray[np.floating[Any]]
+
+
+def is_frame(X: Any) -> bool:
+    """True for a table with named columns: pandas, polars, pyarrow."""
+    return not isinstance(X, np.ndarray) and not issparse(X) and hasattr(X, "__getitem__") and _has_names(X)
+
+
+def column_names(X: Any) -> tuple[str, ...] | None:
+    """The names of a frame's columns if they are texts, all different; else None."""
+    if not is_frame(X):
+        return None
+    names = tuple(X.column_names if hasattr(X, "column_names") else X.columns)
+    if not all(isinstance(name, str) for name in names):
+        return None
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InvalidParameter("X.columns", twice, "every column must have a name of its own.")
+    return names
+
+
+def column_values(X: Any, name: str) -> NDArray[Any]:
+    """One column of a frame as a numpy array of whatever type."""
+    return _array(X[name])
+
+
+def numbers(values: Any, name: str = "X") -> Floats:
+    """The values as floating-point numbers: NaN where a cell is not a number.
+
+    float32 and float64 arrays come back as they are, not copied.
+    """
+    array = values if isinstance(values, np.ndarray) else _array(values)
+    if array.dtype in (np.float32, np.float64):
+        return array
+    if array.dtype.kind in "fiub":
+        with np.errstate(over="ignore"):
+            return array.astype(np.float64)
+    if array.dtype.kind == "O":
+        try:
+            return array.astype(np.float64)  # the same float(cell), and NaN for None
+        except (TypeError, ValueError, OverflowError):
+            pass
+    if array.dtype.kind in "OUST":
+        cells = [_number(cell) for cell in array.ravel().tolist()]
+        return np.array(cells, np.float64).reshape(array.shape)
+    if array.dtype.kind == "c":
+        raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be real. Complex data not supported.")
+    raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be numbers, for instance float64.")
+
+
+def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
+    """For each value its place among the ``known`` ones, or -1.
+
+    >>> codes(np.array(["b", "a", None, "c"], object), ("a", "b")).tolist()
+    [1, 0, -1, -1]
+    """
+    array = values if isinstance(values, np.ndarray) else _array(values)
+    found = np.full(array.shape, -1, np.int64)
+    if array.dtype.kind in "fiub":
+        for place, value in enumerate(known):
+            if not isinstance(value, str):
+                found[array == value] = place
+        return found
+    places = {value: place for place, value in enumerate(known)}
+    places |= {value.encode(): place for value, place in places.items() if isinstance(value, str)}
+    cells = array.ravel().tolist()
+    try:
+        listed = list(map(places.get, cells, repeat(-1)))
+    except (TypeError, ValueError):  # a cell that cannot even be compared
+        listed = [_place(cell, places) for cell in cells]
+    return np.array(listed, np.int64).reshape(array.shape)
+
+
+def number_table(X: Any, width: int | None = None) -> Any:
+    """The table as a two-dimensional array of floats, or as a CSR array if it is sparse.
+
+    ``width`` is the declared number of columns; without one, the first row of a list says it. Rows of another length
+    in a list of rows count as missing.
+    """
+    if issparse(X):
+        table = csr_array(X)
+        table = csr_array((numbers(table.data), table.indices, table.indptr), shape=table.shape)
+        if not table.has_canonical_format:
+            table = table.copy()
+            table.sum_duplicates()
+    elif is_frame(X):
+        names = X.column_names if hasattr(X, "column_names") else list(X.columns)
+        parts = [numbers(column_values(X, name), f"X[{name!r}]") for name in names]
+        rows = (parts[0] if parts else np.empty(len(X))).shape[0]
+        table = np.column_stack(parts) if parts else np.empty((rows, 0))
+    else:
+        table = numbers(_rectangular(X, width))
+    if table.ndim != 2:
+        requirement = "Expected 2D array: must have a row for each record and a column for each feature. "
+        remedy = (
+            "Reshape your data with X.reshape(-1, 1) if it has one feature, X.reshape(1, -1) if one record."
+        )
+        raise InvalidParameter("X.ndim", table.ndim, requirement + remedy)
+    if table.shape[1] < 1:
+        requirement = "Found array with 0 feature(s) (shape=(0, 0)) while a minimum of 1 is required."
+        raise InvalidParameter("X", "no columns", requirement)
+    return table
+
+
+def _has_names(X: Any) -> bool:
+    return hasattr(X, "column_names") or (hasattr(X, "columns") and hasattr(X, "shape"))
+
+
+def _array(values: Any) -> NDArray[Any]:
+    converted = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
+    return np.asarray(converted)
+
+
+def _number(cell: Any) -> float:
+    """A cell as a float; NaN if it is none."""
+    try:
+        return float(cell)
+    except (TypeError, ValueError):
+        return float("nan")
+    except OverflowError:
+        return float("inf") if cell > 0 else float("-inf")
+
+
+def _place(cell: Any, places: dict[Any, int]) -> int:
+    """Where a cell is among the known values; -1 for anything that is not even comparable."""
+    try:
+        return places.get(cell, -1)
+    except (TypeError, ValueError):
+        return -1
+
+
+def _rectangular(X: Any, width: int | None) -> NDArray[Any]:
+    """An array of what may be a list of rows. The type of a list comes from its cells, hence is not believed."""
+    if hasattr(X, "dtype") or hasattr(X, "__array__"):
+        return np.asanyarray(X)
+    try:
+        array = np.asarray(X)
+    except ValueError:  # rows of different lengths
+        return _padded(X, width)
+    return array if array.dtype.kind in "fiub" or array.ndim != 2 else _padded(X, array.shape[1])
+
+
+def _padded(X: Any, width: int | None) -> NDArray[Any]:
+    """Rows of which some are not as long as declared, or as the first one: those count as missing."""
+    rows = [list(row) if isinstance(row, list | tuple | np.ndarray) else [] for row in X]
+    width = len(rows[0]) if width is None else width
+    table = np.full((len(rows), width), np.nan, object)
+    for place, row in zip(table, rows, strict=True):
+        if len(row) == width:
+            for column, cell in enumerate(row):
+                place[column] = cell
+    return table

@@ -1,0 +1,1 @@
+"""Clipped gradients of linear models, in one pass over the rows."""

@@ -1,0 +1,207 @@
+"""A budget, spent in stages: :class:`Spending`.
+
+A fit makes many releases, and what the early ones show decides how the later ones are made. All of them are sums
+with Gaussian noise, so their costs add up exactly: each has a strength, the contribution of one record over the
+noise, and the squares of the strengths may add up to that of the budget (Dong, Roth, Su 2022), also when shares
+are chosen along the way (Smith and Thakurta 2022; :class:`~discreet.ledger.GaussianFilter`).
+
+>>> from discreet import Budget
+>>> from discreet.noise import BoundedSum
+>>> spending = Spending(Budget(epsilon=1.0, delta=1e-6))
+>>> counts = spending.stage("counts", share=0.1)
+>>> counts.release(BoundedSum(np.zeros(3), clip_norm=1.0)).shape
+(3,)
+>>> steps = spending.stage("gradients", steps=40)  # all that is left, over 40 releases
+>>> round(steps.share, 12), spending.left
+(0.9, 0.0)
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import count
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.accounting.gaussian import gaussian_mu
+from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one_of, real, whole
+from discreet.events import Gaussian
+from discreet.guarantee import Budget
+from discreet.hardened import distance_to_continuous, grid_for
+from discreet.ledger import GaussianFilter, Ledger
+from discreet.mechanisms import Arithmetic, units
+from discreet.noise import BoundedSum, add_noise
+from discreet.randomness import RandomStream, system_stream
+
+Array = NDArray[np.float64]
+
+_MARGIN = 1 + 1e-11  # on every noise multiplier: more than the sums of shares can be off by
+_LEAST_SHARE = 1e-9
+_SPARE = 1e-3  # of delta, kept back in hardened arithmetic for the distance to continuous noise
+_MOST_RECORDS = 2**30  # decides the grid of hardened sums; more records cost accuracy, not privacy
+
+
+class Spending:
+    """What one fit may spend, its ledger, its randomness and its arithmetic.
+
+    ``ledger`` may be shared with other fits; it must have room for all of ``budget``. Without one, the fit keeps
+    its own in memory. ``name`` marks this fit's runs in the ledger; ``plan_hash`` is the digest of the procedure
+    that a certificate will speak of.
+
+    Guarantee: all releases of all stages together are within ``budget``, if every :class:`BoundedSum` keeps its
+    promise: each stage is reserved in the ledger before its noise is drawn, and only stages release.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        ledger: Ledger | None = None,
+        stream: RandomStream | None = None,
+        arithmetic: Arithmetic = "float",
+        name: str = "fit",
+        plan_hash: str | None = None,
+    ) -> None:
+        if not isinstance(budget, Budget):
+            raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
+        if stream is not None and not isinstance(stream, RandomStream):
+            raise InvalidParameter("stream", type(stream), "must be a RandomStream.")
+        self.budget = budget
+        self.arithmetic: Arithmetic = (
+            "float" if one_of("arithmetic", arithmetic, ("float", "hardened")) == "float" else "hardened"
+        )
+        self.stream = system_stream() if stream is None else stream
+        self.strength = _strength(budget, self.arithmetic)
+        self.ledger = (
+            Ledger.in_memory(GaussianFilter(budget)) if ledger is None else _agreeing(ledger, budget)
+        )
+        self._refuse_a_poor_ledger()
+        self._prefix, self._plan_hash = _free_prefix(self.ledger, name), plan_hash
+        self._shares: list[float] = []
+        self._distance = 0.0
+
+    @property
+    def left(self) -> float:
+        """The share of the budget that no stage has taken yet."""
+        return max(0.0, 1.0 - math.fsum(self._shares))
+
+    @property
+    def distance(self) -> float:
+        """The total variation distance of all releases so far to continuous noise; 0 in floating point."""
+        return self._distance
+
+    @property
+    def trusted(self) -> bool:
+        """False when a seed decides the noise: then nothing released is private."""
+        return self.stream.trusted
+
+    def stage(self, name: str, share: float | None = None, steps: int = 1) -> Stage:
+        """Take ``share`` of the budget, or all that is left, for ``steps`` releases.
+
+        The share may depend on earlier releases. It is charged here, before anything is released.
+        """
+        steps = whole("steps", steps, at_least=1)
+        left = self.left
+        share = left if share is None else real("share", share, at_least=_LEAST_SHARE)
+        if not _LEAST_SHARE <= share <= left + 1e-12:
+            raise BudgetExceeded(
+                f"The stage {name!r} asks for {share:.3g} of the budget; {left:.3g} is left."
+            )
+        event = Gaussian(math.sqrt(steps / share) / self.strength * _MARGIN)
+        plan = event * steps
+        run = self.ledger.run(plan, self._plan_hash or plan.digest(), name=f"{self._prefix}/{name}")
+        run.reserve(steps)
+        self._shares.append(share)
+        return Stage(self, name, share, steps, event)
+
+    def release(self, total: BoundedSum, event: Gaussian) -> Array:
+        """The sum with noise. For stages, which have paid."""
+        if total.arithmetic != self.arithmetic:
+            raise PlanViolation(f"This fit promises {self.arithmetic} sums; this one is {total.arithmetic}.")
+        if total.grid is not None:
+            size = int(np.size(total.value))
+            self._distance += distance_to_continuous(event, total.clip_norm, total.grid, size)
+            if not (1 + math.exp(self.budget.epsilon)) * self._distance <= _SPARE * self.budget.delta:
+                remedy = "is too large for hardened noise at this delta; choose arithmetic='float'."
+                raise InvalidParameter("epsilon", self.budget.epsilon, remedy)
+        return np.asarray(add_noise(total, event, self.stream), np.float64)
+
+    def _refuse_a_poor_ledger(self) -> None:
+        whole_budget = Gaussian(_MARGIN / self.strength)
+        if self.ledger.remaining(whole_budget) < 1:
+            raise BudgetExceeded(
+                f"The ledger has no room for another fit of epsilon={self.budget.epsilon:g}, "
+                f"delta={self.budget.delta:g}; nothing was released."
+            )
+
+
+class Stage:
+    """A paid share of the budget: so many releases with so much noise. Made by :meth:`Spending.stage`.
+
+    ``strength`` is that of all its releases together, ``noise_multiplier`` is for each of them.
+    """
+
+    def __init__(self, spending: Spending, name: str, share: float, steps: int, event: Gaussian) -> None:
+        self.name, self.share, self.steps, self.event = name, share, steps, event
+        self._spending, self._unused = spending, steps
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Standard deviation of the noise of one release / contribution of one record."""
+        return self.event.noise_multiplier
+
+    @property
+    def strength(self) -> float:
+        """Contribution of one record / noise of the average of all releases of the stage."""
+        return math.sqrt(self.steps) / self.noise_multiplier
+
+    @property
+    def arithmetic(self) -> Literal["float", "hardened"]:
+        """How the sums have to be made."""
+        return self._spending.arithmetic
+
+    def grid(self, clip_norm: float) -> float | None:
+        """The grid of a hardened sum; None in floating point."""
+        if self.arithmetic == "float":
+            return None
+        return grid_for(self.event, clip_norm, _MOST_RECORDS)
+
+    def release(self, total: BoundedSum) -> Array:
+        """The sum with noise of ``noise_multiplier`` clip norms on every number.
+
+        Guarantee: as :class:`Spending`; a stage that is used up refuses.
+        """
+        if self._unused < 1:
+            raise PlanViolation(f"The stage {self.name!r} has made all its {self.steps} releases.")
+        self._unused -= 1
+        return self._spending.release(total, self.event)
+
+
+def _strength(budget: Budget, arithmetic: Arithmetic) -> float:
+    """Contribution of one record / noise, for one release that spends everything; rounded down."""
+    remedy = "Gaussian noise needs a delta above 0, well below 1 / number of records."
+    delta = real("delta", budget.delta, at_least=1e-300, at_most=0.5, remedy=remedy)
+    usable = delta if arithmetic == "float" else delta * (1 - _SPARE)
+    strength = gaussian_mu(budget.epsilon, usable) / units(budget) / _MARGIN
+    if not 1e-8 <= strength <= 1e4:
+        remedy = "is beyond what can be certified for Gaussian noise; choose it between 1e-6 and 1e6."
+        raise InvalidParameter("epsilon", budget.epsilon, remedy)
+    return strength
+
+
+def _agreeing(ledger: Any, budget: Budget) -> Ledger:
+    """The ledger, if what it counts can be compared with the budget."""
+    if not isinstance(ledger, Ledger):
+        raise InvalidParameter("ledger", type(ledger), "must be a Ledger, such as Ledger.create(...).")
+    rule = ledger.rule
+    if not isinstance(rule, GaussianFilter):
+        raise InvalidParameter("ledger", rule, "must spend by a GaussianFilter: a fit chooses as it goes.")
+    if (rule.budget.neighbours, rule.budget.group_size) != (budget.neighbours, budget.group_size):
+        raise InvalidParameter("ledger", rule, f"must protect the same unit as the budget, {budget}.")
+    return ledger
+
+
+def _free_prefix(ledger: Ledger, name: str) -> str:
+    taken = {run.partition("/")[0] for run in ledger.runs()}
+    return next(prefix for number in count(1) if (prefix := f"{name}-{number}") not in taken)

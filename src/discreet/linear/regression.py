@@ -1,0 +1,184 @@
+"""Private regressions: :class:`PrivateLinearRegression` and :class:`PrivatePoissonRegressor`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.metrics import d2_tweedie_score
+
+from discreet.errors import InvalidParameter, one_of
+from discreet.linear.base import PrivateLinearModel
+from discreet.linear.losses import Huber, Loss, Poisson, Squared
+from discreet.linear.recipe.ranges import learned_ranges
+from discreet.linear.recipe.spending import Spending
+from discreet.linear.targets import one_for_each_row, target_numbers, target_range
+
+Array = NDArray[np.float64]
+
+_TARGET = 0.04  # share of the budget for the bounds of the target, if they are not declared
+
+
+class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
+    """Base of the regressions. Targets outside of their bounds are clamped; what is no number does not count."""
+
+    def _read_target(
+        self, y: Any, rows: int, weights: Array | None, reset: bool
+    ) -> tuple[Array, Array | None]:
+        if reset:
+            self.target_bounds_ = target_range(self.target_bounds)
+        return target_numbers(one_for_each_row("y", y, rows)), weights
+
+    def _bounded_target(
+        self, y: Array, weights: Array | None, spending: Spending | None
+    ) -> tuple[Array, tuple[float, float]]:
+        if self.target_bounds_ is None:
+            if spending is None:
+                requirement = "must be declared for this method; only 'recipe' can learn them."
+                raise InvalidParameter("target_bounds", None, requirement)
+            self.target_bounds_ = learned_ranges(y[:, None], weights, spending, _TARGET, "target-range")[0]
+        lower, upper = self._usable(self.target_bounds_)
+        return np.clip(y, lower, upper), (lower, upper)
+
+    def _usable(self, bounds: tuple[float, float]) -> tuple[float, float]:
+        """The bounds as the loss can use them."""
+        return bounds
+
+    def _declared(self) -> str:
+        return "finite numbers"
+
+    def _publish(self) -> None:
+        super()._publish()
+        self.intercept_ = float(self.intercept_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.regressor_tags.poor_score = True  # on the few records of scikit-learn's own checks
+        return tags
+
+    def predict(self, X: Any) -> Array:
+        """The expected target of each row, within the bounds of the target."""
+        scores = self._scores(X)
+        return np.clip(self._loss().mean(scores), *self._usable(self.target_bounds_))  # type: ignore[arg-type]
+
+
+class PrivateLinearRegression(PrivateRegressor):
+    """Linear regression by least squares, or by Huber's loss, at the cost of (epsilon, delta). No knobs.
+
+    ``target_bounds`` are the public bounds of the target; None learns them privately, out of the same budget.
+    ``loss="huber"`` counts distances beyond ``huber_threshold``, in the target's units, only linearly; by default
+    that is a tenth of the width of the target's bounds, and much less makes the descent slow. The other parameters
+    and attributes are those of :class:`~discreet.linear.classification.PrivateLogisticRegression`, without classes.
+
+    >>> x = np.linspace(0, 10, 5000)[:, None]
+    >>> model = PrivateLinearRegression(epsilon=1.0, bounds=(0, 10), target_bounds=(0, 50)).fit(x, 3 * x[:, 0] + 7)
+    >>> bool(abs(model.coef_[0] - 3) < 0.3), bool(abs(model.predict([[5.0]])[0] - 22) < 1)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        target_bounds: Any = None,
+        loss: str = "squared",
+        huber_threshold: float | None = None,
+        bounds: Any = None,
+        schema: Any = None,
+        row_norm: float | None = None,
+        max_weight: float = 1.0,
+        neighbours: str = "add-remove",
+        method: str = "recipe",
+        records: int | None = None,
+        arithmetic: str = "float",
+        ledger: Any = None,
+        unsafe_seed: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.target_bounds = target_bounds
+        self.loss = loss
+        self.huber_threshold = huber_threshold
+        self.bounds = bounds
+        self.schema = schema
+        self.row_norm = row_norm
+        self.max_weight = max_weight
+        self.neighbours = neighbours
+        self.method = method
+        self.records = records
+        self.arithmetic = arithmetic
+        self.ledger = ledger
+        self.unsafe_seed = unsafe_seed
+        self.verbose = verbose
+
+    def _loss(self) -> Loss:
+        if one_of("loss", self.loss, ("squared", "huber")) == "squared":
+            return Squared()
+        if self.huber_threshold is not None:
+            return Huber(self.huber_threshold)
+        lower, upper = self.target_bounds_ or (0.0, 1.0)
+        return Huber((upper - lower) / 10)
+
+
+class PrivatePoissonRegressor(PrivateRegressor):
+    """Regression of counts with the log link, at the cost of (epsilon, delta). No knobs.
+
+    ``target_bounds=(0, most)`` declares the largest count; larger ones are clamped, negative ones do not count.
+    ``score`` is the share of the deviance that is explained. The other parameters and attributes are those of
+    :class:`~discreet.linear.classification.PrivateLogisticRegression`, without classes.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        target_bounds: Any = None,
+        bounds: Any = None,
+        schema: Any = None,
+        row_norm: float | None = None,
+        max_weight: float = 1.0,
+        neighbours: str = "add-remove",
+        method: str = "recipe",
+        records: int | None = None,
+        arithmetic: str = "float",
+        ledger: Any = None,
+        unsafe_seed: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.target_bounds = target_bounds
+        self.bounds = bounds
+        self.schema = schema
+        self.row_norm = row_norm
+        self.max_weight = max_weight
+        self.neighbours = neighbours
+        self.method = method
+        self.records = records
+        self.arithmetic = arithmetic
+        self.ledger = ledger
+        self.unsafe_seed = unsafe_seed
+        self.verbose = verbose
+
+    def _loss(self) -> Loss:
+        return Poisson()
+
+    def _read_target(
+        self, y: Any, rows: int, weights: Array | None, reset: bool
+    ) -> tuple[Array, Array | None]:
+        counts, weights = super()._read_target(y, rows, weights, reset)
+        counts[counts < 0] = np.nan
+        return counts, weights
+
+    def _usable(self, bounds: tuple[float, float]) -> tuple[float, float]:
+        return 0.0, max(bounds[1], 1.0)
+
+    def _declared(self) -> str:
+        return "finite counts"
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of the Poisson deviance that the model explains (D2); 0 is a constant, 1 is perfect."""
+        return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))

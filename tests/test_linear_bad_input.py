@@ -1,0 +1,270 @@
+"""One bad record must not be seen: not in an exception, a warning, an attribute, a line of output.
+
+The detector fits the same estimator, with the same seed, to tables with and without one record, and compares what
+an observer gets besides the noisy numbers: the type of an exception and its text, the warnings, the output, the
+names, types and shapes of all fitted attributes, and the certificate's settings. Twins that do what estimators
+usually do are caught.
+"""
+
+import io
+import math
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+
+import numpy as np
+import pandas
+import pytest
+from scipy.sparse import csr_array
+from sklearn.utils.validation import check_X_y
+
+from discreet import InvalidParameter
+from discreet.linear.base import DeclarationWarning
+from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
+from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
+from discreet.linear.schema import Category, Flag, Numeric, Schema
+
+RECORDS = 60
+BAD_ROWS = {
+    "NaN": [math.nan, 0.5],
+    "inf": [math.inf, -math.inf],
+    "huge": [1e308, -1e308],
+    "text": ["many", 0.5],
+    "nothing": [None, None],
+    "complex": [1j, 0.5],
+    "list": [[1, 2], 0.5],
+    "too short": [0.5],
+    "no row": None,
+}
+BAD_TARGETS = {
+    "NaN": math.nan,
+    "inf": math.inf,
+    "new label": 7,
+    "text": "maybe",
+    "nothing": None,
+    "negative": -1e300,
+    "huge": 1e308,
+}
+ESTIMATORS = {
+    "logistic": PrivateLogisticRegression(bounds=(0, 1), unsafe_seed=0, verbose=True),
+    "learnt": PrivateLogisticRegression(unsafe_seed=0, verbose=True),
+    "three classes": PrivateLogisticRegression(classes=(0, 1, 2), bounds=(0, 1), unsafe_seed=0, verbose=True),
+    "svc": PrivateSVC(bounds=(0, 1), unsafe_seed=0, verbose=True),
+    "linear": PrivateLinearRegression(bounds=(0, 1e-3), target_bounds=(0, 1e-3), unsafe_seed=0, verbose=True),
+    "huber": PrivateLinearRegression(loss="huber", unsafe_seed=0, verbose=True),
+    "poisson": PrivatePoissonRegressor(bounds=(0, 1), target_bounds=(0, 5), unsafe_seed=0, verbose=True),
+    "objective": PrivateLogisticRegression(
+        bounds=(0, 1), method="objective-perturbation", records=RECORDS, unsafe_seed=0
+    ),
+}
+
+
+def table(records=RECORDS):
+    rng = np.random.default_rng(0)
+    x = rng.random((records, 2))
+    return x.tolist(), (x[:, 0] > 0.5).astype(int).tolist()
+
+
+def seen(estimator, x, y, **more):
+    """All that can be seen of a fit, but for the noisy numbers."""
+    output = io.StringIO()
+    with warnings.catch_warnings(record=True) as warned, redirect_stdout(output), redirect_stderr(output):
+        warnings.simplefilter("always")
+        try:
+            estimator.fit(x, y, **more)
+        except Exception as error:
+            return type(error), str(error)
+    attributes = {name: shape_of(value) for name, value in vars(estimator).items()}
+    settings = dict(estimator.certificate_.procedure.settings, run=None)
+    return attributes, [str(warning.message) for warning in warned], output.getvalue(), settings
+
+
+def shape_of(value):
+    """The type of a value, its shape, and that of its parts."""
+    if isinstance(value, np.ndarray):
+        return "array", value.dtype, value.shape
+    parts = (
+        vars(value) if hasattr(value, "__dict__") and type(value).__module__.startswith("discreet") else {}
+    )
+    return type(value), {
+        name: shape_of(part) for name, part in parts.items() if name not in ("ledger", "_encoded")
+    }
+
+
+def gives_away(estimator, row, target, weight=None):
+    x, y = table()
+    more = {} if weight is None else {"sample_weight": [1.0] * len(y)}
+    without = seen(estimator, x, y, **more)
+    more = {} if weight is None else {"sample_weight": [1.0] * len(y) + [weight]}
+    return seen(estimator, [*x, row], [*y, target], **more) != without
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=ESTIMATORS)
+def test_no_bad_record_is_seen(estimator):
+    for row in BAD_ROWS.values():
+        assert not gives_away(estimator, row, 1)
+    for target in BAD_TARGETS.values():
+        assert not gives_away(estimator, [0.5, 0.5], target)
+    if estimator.method == "recipe":
+        for weight in (math.nan, -1.0, 1e300, "x"):
+            assert not gives_away(estimator, [0.5, 0.5], 1, weight)
+
+
+class Validating(PrivateLogisticRegression):
+    """What estimators usually do: refuse NaN."""
+
+    def fit(self, X, y, sample_weight=None):
+        check_X_y(X, y)
+        return super().fit(X, y, sample_weight)
+
+
+class Counting(PrivateLogisticRegression):
+    """Says how many records it has seen."""
+
+    def fit(self, X, y, sample_weight=None):
+        print(len(y))
+        return super().fit(X, y, sample_weight)
+
+
+class Collecting(PrivateLogisticRegression):
+    """Takes the classes from the data without saying so."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.classes = tuple(sorted(set(y)))
+        return super().fit(X, y, sample_weight)
+
+
+class Keeping(PrivateLogisticRegression):
+    """Keeps a table of its own."""
+
+    def fit(self, X, y, sample_weight=None):
+        self.seen_ = np.zeros(len(y))
+        return super().fit(X, y, sample_weight)
+
+
+class Warning_(PrivateLogisticRegression):
+    """Warns of a label that it does not know."""
+
+    def fit(self, X, y, sample_weight=None):
+        if set(y) - {0, 1}:
+            warnings.warn("unknown labels", stacklevel=2)
+        return super().fit(X, y, sample_weight)
+
+
+@pytest.mark.parametrize(
+    ("twin", "row", "target"),
+    [
+        (Validating, [math.nan, 0.5], 1),
+        (Counting, [0.5, 0.5], 1),
+        (Collecting, [0.5, 0.5], 7),
+        (Keeping, [0.5, 0.5], 1),
+        (Warning_, [0.5, 0.5], 7),
+    ],
+)
+def test_the_detector_catches_estimators_that_tell(twin, row, target):
+    assert gives_away(twin(bounds=(0, 1), unsafe_seed=0), row, target)
+
+
+def test_classes_from_the_data_are_seen_which_the_certificate_says():
+    """The opt-in does what it says, and is caught by the same detector."""
+    assert gives_away(PrivateLogisticRegression(classes="from-data", unsafe_seed=0), [0.5, 0.5], 7)
+
+
+@pytest.mark.parametrize("name", ["logistic", "learnt", "three classes", "svc", "linear", "huber", "poisson"])
+def test_no_record_one_record_one_class(name):
+    estimator = ESTIMATORS[name]
+    empty = seen(estimator, np.zeros((0, 2)), np.zeros(0))
+    assert isinstance(empty[0], dict)
+    assert seen(estimator, np.zeros((1, 2)), np.zeros(1)) == empty
+    assert estimator.predict(np.full((3, 2), 0.5)).shape == (3,)
+    assert np.isfinite(estimator.coef_).all()
+    x, y = table()
+    assert isinstance(seen(estimator, x, [1] * len(y))[0], dict)
+    assert isinstance(seen(estimator, x, [9] * len(y))[0], dict)  # not one label that was declared
+    assert np.isfinite(estimator.coef_).all()
+
+
+def test_bad_cells_of_frames_and_sparse_tables():
+    schema = Schema(
+        {"age": Numeric(0, 1), "job": Category(("a", "b")), "smoker": Flag(1), "gains": Numeric()}
+    )
+    good = [[0.5, "a", 1, 3.0], [0.2, "b", 0, 5.0]] * 30
+    model = PrivateLogisticRegression(schema=schema, unsafe_seed=0)
+    expected = seen(model, pandas.DataFrame(good, columns=list(schema.features)), [0, 1] * 30)
+    assert isinstance(expected[0], dict)
+    for bad in ([None, None, None, None], [math.inf, "z", 7, math.nan], ["x", math.nan, "yes", 1e300]):
+        frame = pandas.DataFrame([*good, bad], columns=list(schema.features))
+        assert seen(model, frame, [0, 1] * 30 + [1]) == expected
+    model = PrivateLogisticRegression(bounds=(0, 1), unsafe_seed=0)
+    sparse = [csr_array(np.eye(60)), csr_array(np.vstack([np.eye(60), np.full((1, 60), math.nan)]))]
+    assert seen(model, sparse[0], [0, 1] * 30) == seen(model, sparse[1], [0, 1] * 30 + [1])
+
+
+def test_nothing_released_holds_the_number_of_records():
+    x, y = table(records=1237)
+    model = PrivateLogisticRegression(bounds=(0, 1)).fit(x, y)
+    assert "1237" not in model.certificate_.to_json() + str(vars(model))
+
+
+def test_shapes_that_disagree_are_refused_without_telling_how_many():
+    x, y = table(records=123)
+    for refused in ((x, y[:-1]), (x[:-1], y)):
+        with pytest.raises(InvalidParameter) as caught:
+            PrivateLogisticRegression(bounds=(0, 1)).fit(*refused)
+        assert "same number of rows" in str(caught.value)
+        assert "12" not in str(caught.value)
+    model = PrivateLogisticRegression(bounds=(0, 1)).fit(x, y)
+    with pytest.raises(ValueError, match="X has 3 features, but PrivateLogisticRegression is expecting 2"):
+        model.predict(np.zeros((1, 3)))
+    with pytest.raises(InvalidParameter, match="one for each of the 2 columns"):
+        PrivateLogisticRegression(bounds=([0] * 3, 1)).fit(x, y)
+    with pytest.raises(InvalidParameter, match="Expected 2D array"):
+        model.fit(np.zeros(5), np.zeros(5))
+    with pytest.raises(InvalidParameter, match="1d array"):
+        model.fit(x, np.zeros((123, 2)))
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"),
+    [
+        ("epsilon", math.nan),
+        ("epsilon", 0.0),
+        ("epsilon", "1"),
+        ("epsilon", 1e9),
+        ("delta", math.nan),
+        ("delta", 0.0),
+        ("neighbours", "replace"),
+        ("method", "magic"),
+        ("arithmetic", "exact"),
+        ("classes", (0,)),
+        ("classes", "automatic"),
+        ("classes", (0, "a")),
+        ("classes", 2),
+        ("bounds", (0, math.nan)),
+        ("bounds", 3),
+        ("max_weight", math.nan),
+        ("row_norm", -1.0),
+        ("schema", "no/such/schema.toml"),
+        ("class_weight", "balanced"),
+        ("unsafe_seed", "seed"),
+    ],
+)
+def test_parameters_are_refused_by_name(parameter, value):
+    x, y = table()
+    with pytest.raises(InvalidParameter, match=parameter.replace("unsafe_", "")):
+        PrivateLogisticRegression().set_params(**{parameter: value}).fit(x, y)
+    for other in (PrivateLinearRegression(target_bounds=(1, 0)), PrivateLinearRegression(loss="cubic")):
+        with pytest.raises(InvalidParameter, match=r"target_bounds|loss"):
+            other.fit(x, y)
+    with pytest.raises(InvalidParameter, match="Only binary"):
+        PrivateSVC(classes=(0, 1, 2)).fit(x, y)
+
+
+def test_warnings_come_from_noisy_counts_only():
+    rng = np.random.default_rng(0)
+    x = rng.random((5000, 2))
+    model = PrivateLogisticRegression(bounds=(0, 1), unsafe_seed=0)
+    with pytest.warns(DeclarationWarning, match="outside of classes="):
+        model.fit(x, rng.integers(0, 3, 5000))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(x, np.append(rng.integers(0, 2, 4999), 7))
