@@ -24,6 +24,7 @@ $(VENV)/demo: pyproject.toml constraints.txt
 	touch $@
 
 demo: $(VENV)/demo
+	$(BIN)/python examples/private_table.py
 	$(BIN)/python examples/first_steps.py
 
 check: $(VENV)/dev

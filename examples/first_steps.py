@@ -42,4 +42,4 @@ def planned_training() -> None:
 if __name__ == "__main__":
     released_statistics()
     planned_training()
-    print("\nRead on: docs/accounting.md, docs/trusted-core.md, docs/mathematics.md")
+    print("\nRead on: docs/linear.md, docs/plans.md, docs/accounting.md, docs/mathematics.md")

@@ -1,0 +1,379 @@
+"""A private training step beside a plain one and those of Opacus: time and memory over those of plain PyTorch.
+
+A step is what a user pays for: a batch of Poisson size, gradients, clipping, noise (ours from the
+cryptographic stream) and ``torch.optim.SGD``. All contenders get the same batches and take turns in one
+process; a cell is the median of the ratios to the plain step of the same round. Memory is how far a process
+of its own grows during two steps. Run with ``make bench-torch``; names of workloads as arguments choose some.
+"""
+
+import argparse
+import ctypes
+import gc
+import math
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from discreet.clipping import Flat
+from discreet.events import Gaussian
+from discreet.noise import BoundedSum, add_noise
+from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.randomness import RandomStream
+from timing import Targets, table
+
+CLIP, NOISE, RATE = 1.0, Gaussian(1.0), 1e-3
+VOCABULARY, TIME = 4096, 128
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads, linear):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = linear(width, 3 * width), linear(width, width)
+        self.up, self.down = linear(width, 4 * width), linear(4 * width, width)
+
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, d // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(b, t, d))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class LoRA(nn.Module):
+    def __init__(self, into, out, rank=8):
+        super().__init__()
+        self.base = nn.Linear(into, out).requires_grad_(False)
+        self.a, self.b = nn.Linear(into, rank, bias=False), nn.Linear(rank, out, bias=False)
+
+    def forward(self, x):
+        return self.base(x) + self.b(self.a(x))
+
+
+class GPT(nn.Module):
+    def __init__(self, tied=False, lora=False, width=256):
+        super().__init__()
+        self.words, self.places = nn.Embedding(VOCABULARY, width), nn.Embedding(TIME, width)
+        linear = LoRA if lora else nn.Linear
+        self.blocks = nn.Sequential(*(Block(width, 4, linear) for _ in range(4)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY, bias=False)
+        if tied:
+            self.head.weight = self.words.weight
+        if lora:
+            for name, parameter in self.named_parameters():
+                parameter.requires_grad_(".a." in name or ".b." in name)
+
+    def forward(self, x):
+        places = torch.arange(x.shape[1]).expand(x.shape).contiguous()  # as Opacus needs it
+        return self.head(self.norm(self.blocks(self.words(x) + self.places(places))))
+
+
+class Residual(nn.Module):
+    def __init__(self, into, out, stride):
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(into, out, 3, stride, 1, bias=False), nn.GroupNorm(8, out)
+        self.conv2, self.norm2 = nn.Conv2d(out, out, 3, 1, 1, bias=False), nn.GroupNorm(8, out)
+        same = stride == 1 and into == out
+        self.short = nn.Identity() if same else nn.Conv2d(into, out, 1, stride, bias=False)
+
+    def forward(self, x):
+        y = self.norm2(self.conv2(F.relu(self.norm1(self.conv1(x)))))
+        return F.relu(y + self.short(x))
+
+
+class LSTMClassifier(nn.Module):
+    def __init__(self, layer):
+        super().__init__()
+        self.words, self.layer, self.head = nn.Embedding(VOCABULARY, 100), layer, nn.Linear(128, 2)
+
+    def forward(self, x):
+        return self.head(self.layer(self.words(x))[0][:, -1])
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 256), nn.ReLU(), nn.Linear(256, 10))
+
+
+def cnn():
+    first = [nn.Conv2d(1, 16, 8, 2, padding=3), nn.Tanh(), nn.MaxPool2d(2, 1)]
+    second = [nn.Conv2d(16, 32, 4, 2), nn.Tanh(), nn.MaxPool2d(2, 1), nn.Flatten()]
+    return nn.Sequential(*first, *second, nn.Linear(512, 32), nn.Tanh(), nn.Linear(32, 10))
+
+
+def resnet():
+    start = [nn.Conv2d(3, 32, 3, 1, 1, bias=False), nn.GroupNorm(8, 32), nn.ReLU()]
+    blocks = [Residual(32, 32, 1), Residual(32, 64, 2), Residual(64, 128, 2)]
+    return nn.Sequential(*start, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
+
+
+def tiny():
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
+def lstm(private_layer=False):
+    if private_layer:
+        from opacus.layers import DPLSTM
+
+        return LSTMClassifier(DPLSTM(100, 128, batch_first=True))
+    return LSTMClassifier(nn.LSTM(100, 128, batch_first=True))
+
+
+# model, expected batch size, shape of an example or None for words, classes, small physical batch, rounds
+WORKLOADS = {
+    "MLP": (mlp, 512, (784,), 10, None, 25),
+    "CNN": (cnn, 512, (1, 28, 28), 10, 64, 11),
+    "ResNet": (resnet, 64, (3, 32, 32), 10, 16, 7),
+    "GPT": (GPT, 32, None, None, 4, 3),
+    "GPT tied": (lambda: GPT(tied=True), 32, None, None, 4, 3),
+    "GPT LoRA": (lambda: GPT(lora=True), 32, None, None, 4, 3),
+    "LSTM": (lstm, 64, None, 2, 16, 7),
+    "tiny": (tiny, 64, (8,), 2, None, 101),
+}
+# time and memory over plain: "must be at most"
+TIMES = {
+    "MLP": 1.20,
+    "CNN": 1.20,
+    "ResNet": 1.30,
+    "GPT": 1.25,
+    "GPT tied": 1.25,
+    "GPT LoRA": 1.08,
+    "LSTM": 1.30,
+}
+MEMORY = {"MLP": 2.0, "CNN": 1.1, "ResNet": 1.6, "GPT": 1.1, "GPT tied": 1.1, "GPT LoRA": 1.05, "LSTM": 1.3}
+
+
+def losses(model, batch):
+    x, y = batch
+    out = model(x)
+    if out.ndim == 2:
+        return F.cross_entropy(out, y, reduction="none")
+    return F.cross_entropy(out.flatten(0, 1), y.flatten(), reduction="none").view(y.shape).mean(1)
+
+
+def batches(name, count, seed=0):
+    """Batches of Poisson size, drawn from nothing: the time does not depend on the values."""
+    _, expected, shape, classes, _, _ = WORKLOADS[name]
+    rng = np.random.default_rng(seed)
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        size = int(rng.poisson(expected))
+        if shape is not None:
+            yield torch.randn(size, *shape, generator=generator), torch.randint(0, classes, (size,))
+        else:
+            words = (torch.rand(size, TIME + 1, generator=generator) ** 3 * VOCABULARY).long()
+            labels = words[:, 1:] if classes is None else torch.randint(0, classes, (size,))
+            yield words[:, :-1].contiguous(), labels.contiguous()
+
+
+def plain(name):
+    model = WORKLOADS[name][0]()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
+
+    def step(batch):
+        optimizer.zero_grad()
+        losses(model, batch).mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def ours(name, physical=None):
+    make, expected, *_ = WORKLOADS[name]
+    model = make()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
+    clipped = ClippedSum(model, losses, Flat(CLIP), physical_batch_size=physical)
+    stream = RandomStream(threads=torch.get_num_threads())
+
+    def step(batch):
+        sums = clipped(batch)
+        flat = torch.cat([value.flatten() for value in sums.values()]).numpy()
+        add_noise(BoundedSum(flat, clip_norm=CLIP), NOISE, stream, out=flat)
+        parts = torch.from_numpy(flat).div_(expected).split([value.numel() for value in sums.values()])
+        for parameter, part in zip(clipped.parameters.values(), parts, strict=True):
+            parameter.grad = part.view(parameter.shape)
+        optimizer.step()
+
+    return step
+
+
+def opacus_hooks(name):
+    from opacus.grad_sample import GradSampleModule
+    from opacus.optimizers import DPOptimizer
+
+    model = GradSampleModule(lstm(private_layer=True) if name == "LSTM" else WORKLOADS[name][0]())
+    optimizer = DPOptimizer(
+        torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE),
+        noise_multiplier=NOISE.noise_multiplier,
+        max_grad_norm=CLIP,
+        expected_batch_size=WORKLOADS[name][1],
+    )
+
+    def step(batch):
+        optimizer.zero_grad()
+        losses(model, batch).mean().backward()
+        optimizer.step()
+
+    return step
+
+
+def opacus_ghost(name):
+    from opacus.grad_sample.grad_sample_module_fast_gradient_clipping import (
+        GradSampleModuleFastGradientClipping,
+    )
+    from opacus.optimizers import DPOptimizerFastGradientClipping
+    from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
+
+    inner = lstm(private_layer=True) if name == "LSTM" else WORKLOADS[name][0]()
+    model = GradSampleModuleFastGradientClipping(inner, max_grad_norm=CLIP, use_ghost_clipping=True)
+    optimizer = DPOptimizerFastGradientClipping(
+        torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE),
+        noise_multiplier=NOISE.noise_multiplier,
+        max_grad_norm=CLIP,
+        expected_batch_size=WORKLOADS[name][1],
+    )
+
+    def step(batch):
+        optimizer.zero_grad()
+        DPTensorFastGradientClipping(model, optimizer, losses(model, batch), "mean").backward()
+        optimizer.step()
+
+    return step
+
+
+def small_batches(name):
+    physical = WORKLOADS[name][4]
+    if physical is None:
+        raise NotImplementedError
+    return ours(name, physical)
+
+
+CONTENDERS = {
+    "plain": plain,
+    "ours": ours,
+    "ours, small parts": small_batches,
+    "Opacus hooks": opacus_hooks,
+    "Opacus ghost": opacus_ghost,
+}
+
+
+def timed(name, makers, scale):
+    """Milliseconds of the plain step and the median ratios to it; a contender that cannot is left out."""
+    _, _, _, _, _, rounds = WORKLOADS[name]
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    steps, (first, *rest) = {}, batches(name, max(2, math.ceil(rounds * scale)) + 1)
+    for label, make in makers.items():
+        try:
+            steps[label] = make(name)
+            steps[label](first)
+        except Exception as error:  # what a tool raises is its answer
+            steps.pop(label, None)
+            if not isinstance(error, NotImplementedError):
+                print(f"{name}, {label}: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
+    seen = {label: [] for label in steps}
+    for turn, batch in enumerate(rest):
+        for label in list(steps) if turn % 2 else list(steps)[::-1]:
+            start = clock()
+            steps[label](batch)
+            seen[label].append(clock() - start)
+    base = seen["plain"]
+    ratios = {
+        label: statistics.median(a / b for a, b in zip(runs, base, strict=True))
+        for label, runs in seen.items()
+    }
+    extra = statistics.median(a - b for a, b in zip(seen["ours"], base, strict=True))
+    return 1e3 * statistics.median(base), ratios, 1e3 * extra
+
+
+def grown(name, label):
+    """Megabytes by which this process grows in two steps, after a small batch has loaded everything."""
+    step = CONTENDERS[label](name)
+    first, second = batches(name, 2, seed=3)
+    step(tuple(value[:2] for value in first))
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(
+        0
+    )  # what the small batch left behind must not hide what the large one needs
+    before = _kilobytes("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # restart the high-water mark
+    step(first)
+    step(second)
+    return (_kilobytes("VmHWM") - before) / 1024
+
+
+def _kilobytes(field):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(field)).split()[1])
+
+
+def memory(name, label):
+    """The same in a process of its own; None if the contender cannot."""
+    command = [sys.executable, __file__, "--grow", name, label]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return float(done.stdout.split()[-1]) if done.returncode == 0 else None
+
+
+def opacus_installed():
+    try:
+        import opacus  # noqa: F401
+    except ImportError:
+        print("Opacus is not installed: its columns are left out (pip install 'discreet[bench]').")
+        return False
+    return True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS))
+    parser.add_argument("--rounds", type=float, default=1.0, help="more or fewer rounds, as a factor")
+    parser.add_argument("--threads", type=int, default=2, help="1 measures CPU time")
+    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--grow", nargs=2, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(options.threads)
+    if options.grow:
+        print(grown(*options.grow))
+        return
+    makers = dict(CONTENDERS)
+    if not opacus_installed():
+        makers = {label: make for label, make in makers.items() if not label.startswith("Opacus")}
+    times, sizes, targets = [], [], Targets()
+    for name in options.workloads:
+        base, ratios, extra = timed(name, makers, options.rounds)
+        row = [f"{ratios[label]:.2f}" if label in ratios else "-" for label in makers if label != "plain"]
+        times.append([name, f"{base:.1f}", *row])
+        if name in TIMES:
+            targets.limit(f"{name}: time over plain", TIMES[name], {"ours": ratios["ours"]})
+        if name == "tiny":
+            targets.limit("tiny: extra milliseconds a layer", 0.1, {"ours": extra / 3})
+        peers = {label: ratio for label, ratio in ratios.items() if label.startswith("Opacus")}
+        if peers:
+            slower = {label: ratio / ratios["ours"] for label, ratio in peers.items()}
+            targets.limit(f"{name}: time of Opacus over ours", 1.0, slower, at_least=True)
+        if name in MEMORY and not options.no_memory:
+            found = {label: memory(name, label) for label in makers}
+            over = {label: size / found["plain"] for label, size in found.items() if size is not None}
+            row = [f"{over[label]:.2f}" if label in over else "-" for label in makers if label != "plain"]
+            sizes.append([name, f"{found['plain']:.0f}", *row])
+            targets.limit(f"{name}: memory over plain", MEMORY[name], {"ours": over["ours"]})
+            if name in ("ResNet", "GPT"):
+                small = {"ours, small parts": over["ours, small parts"]}
+                targets.limit(f"{name}: memory over plain, small parts", 0.5, small)
+    heads = [label for label in makers if label != "plain"]
+    unit = "CPU ms, 1 thread" if options.threads == 1 else f"ms, {options.threads} threads"
+    table("Time over that of plain PyTorch", ("workload", f"plain {unit}", *heads), times)
+    table("Memory over that of plain PyTorch", ("workload", "plain MB", *heads), sizes)
+    targets.print()
+
+
+if __name__ == "__main__":
+    main()

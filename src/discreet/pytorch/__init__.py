@@ -1,0 +1,24 @@
+"""Private training of PyTorch models: model, optimizer and loop stay the user's own.
+
+* :class:`~discreet.pytorch.run.PrivateRun`: your own loop, one private step at a time;
+* :func:`~discreet.pytorch.fit.fit`: training in one call;
+* :func:`~discreet.pytorch.check.check`: does the guarantee hold for this model and this loss?
+* :func:`~discreet.pytorch.compatibility.without_batch_norm`: the model with group norm instead.
+"""
+
+from discreet.errors import MissingDependency
+
+try:
+    import torch as _torch
+except ImportError as error:
+    raise MissingDependency(f"discreet.pytorch needs {error.name}: pip install 'discreet[torch]'") from None
+
+from discreet.pytorch.batches import Batch
+from discreet.pytorch.check import CheckFailed, check
+from discreet.pytorch.compatibility import without_batch_norm
+from discreet.pytorch.fit import Fitted, fit
+from discreet.pytorch.run import PrivateRun
+
+__all__ = ["Batch", "CheckFailed", "Fitted", "PrivateRun", "check", "fit", "without_batch_norm"]
+
+del _torch

@@ -1,0 +1,125 @@
+"""From a data set to batches: the plan's sampler says who, this file fetches them.
+
+A data set is one of
+
+* a tensor, or a tuple or dict of tensors (or numpy arrays) with one row per record: the fastest;
+* anything with ``len`` and ``[index]``: a ``torch.utils.data.Dataset``, a list of examples, a Hugging Face one.
+
+A ``DataLoader`` is refused: it shuffles, and no theorem used here covers that.
+
+>>> read = reader((torch.arange(6.0), torch.tensor([0, 1, 0, 1, 0, 1])))
+>>> read.rows, read([1, 4])
+(6, (tensor([1., 4.]), tensor([1, 0])))
+>>> read([]) is None
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+
+from discreet.errors import InvalidParameter, whole
+from discreet.pytorch.examples import number_of_examples, rebuilt, select
+from discreet.sampling import Indices
+
+Collate = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The examples of one step, to be passed to :meth:`~discreet.pytorch.run.PrivateRun.step` as they are.
+
+    ``data`` is None when nobody was drawn. The data are private, and so is their number: print neither, decide
+    nothing by them. Augmentation belongs into ``losses``.
+    """
+
+    step: int
+    data: Any = field(repr=False)
+    source: object = field(repr=False)
+
+
+class Reader:
+    """Fetches records by their row numbers; nothing drawn gives None."""
+
+    def __init__(self, rows: int, fetch: Callable[[Sequence[int] | Indices], Any]) -> None:
+        self.rows = rows
+        self._fetch = fetch
+
+    def __call__(self, indices: Sequence[int] | Indices) -> Any:
+        return self._fetch(indices) if len(indices) else None
+
+    def part(self, rows: range) -> Reader:
+        """A reader of some of the rows, numbered from 0."""
+        if len(rows) == self.rows:
+            return self
+        return Reader(len(rows), lambda indices: self([rows[int(i)] for i in indices]))
+
+    def each(self, drawn: Iterable[Indices], workers: int = 0) -> Iterator[Any]:
+        """What was drawn, one batch after the other; ``workers`` processes read ahead."""
+        if whole("workers", workers, at_least=0) == 0:
+            return map(self, drawn)
+        return iter(
+            DataLoader(_Rows(self), batch_size=None, sampler=drawn, num_workers=workers, collate_fn=_same)
+        )
+
+
+class _Rows(Dataset[Any]):
+    """A data set in which an index is a whole batch, for the worker processes of a DataLoader."""
+
+    def __init__(self, read: Reader) -> None:
+        self._read = read
+
+    def __getitem__(self, indices: Any) -> Any:
+        return self._read(indices)
+
+
+def _same(batch: Any) -> Any:
+    return batch
+
+
+def reader(dataset: Any, collate: Collate | None = None) -> Reader:
+    """The reader of a data set. ``collate`` makes a batch of a list of examples, as in a DataLoader."""
+    if isinstance(dataset, TensorDataset):
+        dataset = tuple(dataset.tensors)
+    if isinstance(dataset, torch.Tensor | np.ndarray | tuple | dict):
+        return _columns(dataset)
+    if isinstance(dataset, DataLoader | IterableDataset) or not (
+        hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    ):
+        remedy = "must be tensors, or have len() and [index]; the plan draws the batches, not a loader."
+        raise InvalidParameter("dataset", type(dataset).__name__, remedy)
+    return Reader(len(dataset), _fetcher(dataset, default_collate if collate is None else collate))
+
+
+def _columns(columns: Any) -> Reader:
+    tensors = rebuilt(_as_tensors(columns), torch.Tensor.detach)
+    return Reader(
+        number_of_examples(tensors),
+        lambda indices: select(tensors, torch.from_numpy(np.array(indices, dtype=np.int64))),
+    )
+
+
+def _as_tensors(columns: Any) -> Any:
+    if isinstance(columns, np.ndarray):
+        return torch.from_numpy(columns)
+    if isinstance(columns, dict):
+        return {name: _as_tensors(column) for name, column in columns.items()}
+    if type(columns) is tuple:
+        return tuple(_as_tensors(column) for column in columns)
+    return columns
+
+
+def _fetcher(dataset: Any, collate: Collate) -> Callable[[Sequence[int] | Indices], Any]:
+    def fetch(indices: Sequence[int] | Indices) -> Any:
+        numbers = [int(index) for index in indices]
+        if hasattr(dataset, "__getitems__"):  # torch's own convention for reading many at once
+            return collate(dataset.__getitems__(numbers))
+        return collate([dataset[number] for number in numbers])
+
+    return fetch

@@ -1,0 +1,188 @@
+"""Checkpoints: tensors in a safetensors file, everything else in JSON, and nothing that could run.
+
+A checkpoint is two files in a directory. ``run.json`` names the plan, the head of the ledger, and the digest of
+the other file, which holds the tensors of the model and of the optimizer. The tensors are written first, under a
+new name, and ``run.json`` is replaced all at once, so a crash leaves the old checkpoint or the new one.
+
+Randomness is not part of it: a resumed run draws fresh batches and fresh noise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from discreet.clipping import AdaptiveClip
+from discreet.documents import digest, parsed, read_text
+from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
+from discreet.ledger import Anchor
+
+FORMAT = "discreet checkpoint 1"
+_TEXT = "run.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is kept of a run besides the tensors. All of it is public."""
+
+    plan: str
+    step: int
+    anchor: Anchor
+    trusted: bool
+    adaptive: AdaptiveClip | None = None
+
+
+def write(directory: str | Path, checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer) -> None:
+    """Write a checkpoint; an older one in the same directory is replaced."""
+    place = Path(directory)
+    place.mkdir(parents=True, exist_ok=True)
+    tensors = {f"model.{name}": value for name, value in _state(model).items()}
+    optimizer_state = _without_tensors(optimizer.state_dict(), "optimizer", tensors)
+    content = _safetensors().save(
+        {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    )
+    tensors_digest = hashlib.sha256(content).hexdigest()
+    file = place / f"tensors-{tensors_digest[:16]}.safetensors"
+    _write_whole(file, content)
+    text = {
+        "format": FORMAT,
+        "plan": checkpoint.plan,
+        "step": checkpoint.step,
+        "anchor": asdict(checkpoint.anchor),
+        "trusted": checkpoint.trusted,
+        "adaptive": None if checkpoint.adaptive is None else asdict(checkpoint.adaptive),
+        "tensors": tensors_digest,
+        "optimizer": {"kind": type(optimizer).__name__, "state": optimizer_state},
+    }
+    _write_whole(place / _TEXT, json.dumps(text | {"digest": digest(text)}, allow_nan=False).encode())
+    for old in place.glob("tensors-*.safetensors"):
+        if old != file:
+            old.unlink(missing_ok=True)
+
+
+def read(directory: str | Path, plan: str, model: nn.Module, optimizer: Optimizer) -> Checkpoint:
+    """Bring model and optimizer back to a checkpoint of the plan with this digest; any other is refused."""
+    place = Path(directory)
+    if not (place / _TEXT).is_file():
+        raise InvalidParameter(
+            "directory", str(directory), "holds no checkpoint; PrivateRun.save writes one."
+        )
+    text = parsed(read_text(place / _TEXT), "checkpoint")
+    claimed = text.pop("digest", None)
+    if text.get("format") != FORMAT or claimed != digest(text):
+        raise InvalidParameter("directory", str(place), f"holds no {FORMAT!r}, or one that was altered.")
+    adaptive = None if text["adaptive"] is None else AdaptiveClip(**text["adaptive"])
+    found = Checkpoint(
+        text["plan"], text["step"], Anchor(**text["anchor"]), text["trusted"] is True, adaptive
+    )
+    if found.plan != plan:
+        raise PlanViolation(
+            f"The checkpoint belongs to plan {found.plan[:12]}, not {plan[:12]}. Resume with the plan it began with."
+        )
+    kind, state = text["optimizer"]["kind"], text["optimizer"]["state"]
+    if kind != type(optimizer).__name__:
+        raise InvalidParameter(
+            "optimizer", type(optimizer).__name__, f"must be the one of the checkpoint, {kind}."
+        )
+    tensors = _read_tensors(place, text["tensors"])
+    _restore(
+        model, {name.removeprefix("model."): v for name, v in tensors.items() if name.startswith("model.")}
+    )
+    optimizer.load_state_dict(_with_tensors(state, tensors))
+    return found
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.torch
+    except ImportError:
+        raise MissingDependency("checkpoints need safetensors: pip install 'discreet[torch]'") from None
+    return safetensors.torch
+
+
+def _read_tensors(place: Path, expected: str) -> dict[str, Tensor]:
+    try:
+        content = (place / f"tensors-{expected[:16]}.safetensors").read_bytes()
+    except OSError:
+        content = b""
+    if hashlib.sha256(content).hexdigest() != expected:
+        remedy = "has lost its tensors, or they were altered; restore the directory from a backup."
+        raise InvalidParameter("directory", str(place), remedy)
+    tensors: dict[str, Tensor] = _safetensors().load(content)
+    return tensors
+
+
+def _state(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and lasting buffers, shared ones once."""
+    lasting = model.state_dict(keep_vars=True)
+    named = (*model.named_parameters(), *model.named_buffers())
+    return {name: value for name, value in named if name in lasting}
+
+
+def _restore(model: nn.Module, tensors: dict[str, Tensor]) -> None:
+    state = _state(model)
+    ours = {name: tuple(value.shape) for name, value in state.items()}
+    theirs = {name: tuple(value.shape) for name, value in tensors.items()}
+    different = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+    if different:
+        remedy = f"does not match the checkpoint, which differs in {different[0]!r}; build the same model."
+        raise InvalidParameter("model", type(model).__name__, remedy)
+    with torch.no_grad():
+        for name, value in state.items():
+            value.copy_(tensors[name])
+
+
+def _without_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """``value`` as plain data; its tensors are put aside in ``tensors`` and stand there under a name."""
+    if isinstance(value, Tensor):
+        tensors[name] = value
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"items": [[key, _without_tensors(v, f"{name}.{key}", tensors)] for key, v in value.items()]}
+    if isinstance(value, list | tuple):
+        parts = [_without_tensors(part, f"{name}.{index}", tensors) for index, part in enumerate(value)]
+        return {type(value).__name__: parts}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    remedy = f"keeps a {type(value).__name__} in {name!r}; checkpoints hold tensors, numbers and words only."
+    raise InvalidParameter("optimizer", "state", remedy)
+
+
+def _with_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
+    """The inverse of :func:`_without_tensors`."""
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "items":
+        return {key: _with_tensors(part, tensors) for key, part in content}
+    return {"list": list, "tuple": tuple}[kind](_with_tensors(part, tensors) for part in content)
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    """The file has its new content, on disk, or its old one."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    if os.name == "posix":
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

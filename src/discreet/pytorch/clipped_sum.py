@@ -1,0 +1,189 @@
+"""Sums of clipped per-example gradients by one forward and one backward pass.
+
+The backward pass brings the gradient of every layer's output. Norms follow from it and the layer's input by
+the cheapest exact rule, the clipping rule turns them into one weight per example, and one product per layer
+gives the weighted sum. Gradients of single examples are formed only where that is cheaper, and where a model
+does something that has no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointError
+
+from discreet.clipping import ClipRule, PerBlock
+from discreet.errors import InvalidParameter, whole
+from discreet.pytorch.examples import number_of_examples, select
+from discreet.pytorch.gradients import Gradients
+from discreet.pytorch.layer_rules.use import Scratch, wide_type
+from discreet.pytorch.per_example import (
+    Losses,
+    checked_losses,
+    mapped_gradients,
+    per_example_gradients,
+    trainable,
+)
+from discreet.pytorch.probing import Findings, probe
+from discreet.pytorch.recording import Recording, gradients
+
+# Relative errors of a norm as computed here, and of the product of a gradient with its weight, together.
+ERRORS = {torch.float32: 4e-6, torch.float64: 1e-12}
+MOST_ROWS = 1 << 26  # numbers: per-example gradients that may exist at once where there is no rule
+
+
+class ClippedSum:
+    """Sums of clipped per-example gradients.
+
+    ``losses(model, batch)`` gives one loss per example. A batch is processed in parts of at most
+    ``physical_batch_size`` examples, which bounds the memory and changes nothing else. With
+    :class:`~discreet.clipping.PerBlock` a block is a module with parameters of its own, or a single parameter
+    if there are as many clip norms as parameters.
+
+    Guarantee: the gradient of one example changes the result by at most ``rule.clip_norm``, provided that
+    its loss depends on no other example. Gradients that are not finite count as zero.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        losses: Losses,
+        rule: ClipRule,
+        *,
+        physical_batch_size: int | None = None,
+    ) -> None:
+        self.model = model
+        self.losses = losses
+        self.rule = rule
+        self.parameters = trainable(model)
+        self._identities = [(name, id(value)) for name, value in self.parameters.items()]
+        if not self.parameters:
+            raise InvalidParameter("model", type(model).__name__, "must have a parameter to train.")
+        self.physical_batch_size = (
+            None
+            if physical_batch_size is None
+            else whole("physical_batch_size", physical_batch_size, at_least=1)
+        )
+        self._findings: Findings | None = None
+        self._unmapped = False
+        self._repeats = False
+        self._scratch = Scratch()
+        self._error = max(ERRORS[wide_type(value)] for value in self.parameters.values())
+        self._ruled_out: set[str] = set()
+
+    @torch.no_grad()
+    def __call__(self, batch: Any) -> dict[str, Tensor]:
+        """The sum over the batch of each example's clipped gradient, by parameter, in float32 or wider."""
+        totals: dict[str, Tensor] = {}
+        blocks = self._blocks()
+        for part in self._parts(batch):
+            gradients = self._gradients(part)
+            norms = gradients.squared_norms(blocks).sqrt().cpu().numpy()
+            bad = ~np.isfinite(norms).all(1)
+            if bad.any():
+                gradients.forget(torch.from_numpy(bad))
+            gradients.add_to(totals, blocks, torch.from_numpy(self.rule.factors(norms, self._error)))
+        return {
+            name: totals[name] if name in totals else torch.zeros_like(value, dtype=wide_type(value))
+            for name, value in self.parameters.items()
+        }
+
+    @torch.no_grad()
+    def norms(self, batch: Any) -> Tensor:
+        """The norm of each example's whole gradient, not clipped, in float64: private, not for release."""
+        blocks = dict.fromkeys(self.parameters, 0)
+        found = [self._gradients(part).squared_norms(blocks)[:, 0] for part in self._parts(batch)]
+        return torch.cat(found).sqrt() if found else torch.zeros(0, dtype=torch.float64)
+
+    def _blocks(self) -> dict[str, int]:
+        """The number of the block to which each parameter belongs."""
+        if not isinstance(self.rule, PerBlock):
+            return dict.fromkeys(self.parameters, 0)
+        wanted, names = len(self.rule.clip_norms), list(self.parameters)
+        if wanted == len(names):
+            return {name: place for place, name in enumerate(names)}
+        owners = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
+        if wanted != len(owners):
+            needed = (
+                f"must hold {len(owners)} clip norms (one per module) or {len(names)} (one per parameter)."
+            )
+            raise InvalidParameter("clip_norms", self.rule.clip_norms, needed)
+        return {name: owners.index(name.rpartition(".")[0]) for name in names}
+
+    def _check_parameters(self) -> None:
+        """A layer that was replaced or unfrozen meanwhile would stay as it is, without a word."""
+        now = trainable(self.model)
+        if [(name, id(value)) for name, value in now.items()] != self._identities:
+            needed = "must keep its trainable parameters; make a new ClippedSum after changing them."
+            raise InvalidParameter("model", type(self.model).__name__, needed)
+
+    def _parts(self, batch: Any) -> Iterator[Any]:
+        self._check_parameters()
+        count = number_of_examples(batch)
+        step = min(count, self.physical_batch_size or count)
+        if self._ruled_out:
+            each = sum(self.parameters[name].numel() for name in self._ruled_out)
+            step = min(step, max(1, MOST_ROWS // each))
+        for start in range(0, count, max(1, step)):
+            yield select(batch, slice(start, start + step)) if step < count else batch
+
+    def _gradients(self, batch: Any) -> Gradients:
+        """One forward and one backward pass, and another way for what escapes them."""
+        count = number_of_examples(batch)
+        ruled_out = self._ruled_out
+        recording = None if ruled_out >= set(self.parameters) else self._recorded(batch, count)
+        if recording is None:
+            ruled_out = self._ruled_out = set(self.parameters)
+        rows = self._rows(batch, sorted(ruled_out | (recording.distrusted if recording else set())))
+        return Gradients(self.parameters, count, recording.uses if recording else [], rows)
+
+    def _recorded(self, batch: Any, count: int) -> Recording | None:
+        """The uses of all parameters in this batch, or None if the forward pass is never the same twice."""
+        try:
+            return self._tried(batch, count)
+        except CheckpointError:
+            if self._repeats:
+                raise
+            self._repeats = True  # checkpoints run parts of the forward pass again, and must be watched
+            return self._tried(batch, count)
+
+    def _tried(self, batch: Any, count: int) -> Recording | None:
+        if self._findings is not None:
+            recording = self._forward_and_backward(batch, count, self._findings)
+            if not recording.unexpected:
+                return recording
+        self._findings = probe(self.model, self.losses, dict(self.parameters), batch)
+        recording = self._forward_and_backward(batch, count, self._findings)
+        return None if recording.unexpected else recording
+
+    def _forward_and_backward(self, batch: Any, count: int, findings: Findings) -> Recording:
+        recording = Recording(
+            dict(self.parameters), findings.constant, findings.layouts, count, self._scratch
+        )
+        with torch.enable_grad():
+            with recording:
+                values = checked_losses(self.losses, self.model, batch, count)
+            if recording.unexpected or not values.requires_grad:
+                return recording
+            recording.distrusted |= recording.escaped(values)
+            ends = [recording.anchor, *(self.parameters[name] for name in sorted(recording.distrusted))]
+            recording.again = True
+            with recording if self._repeats else nullcontext():
+                gradients(values, ends, torch.ones_like(values))
+        return recording
+
+    def _rows(self, batch: Any, names: list[str]) -> dict[str, Tensor]:
+        """Per-example gradients where there is no rule."""
+        if not names:
+            return {}
+        if not self._unmapped:
+            try:
+                return mapped_gradients(self.model, self.losses, batch, names)
+            except Exception:  # whatever a model does that cannot be mapped, a loop can do
+                self._unmapped = True
+        return per_example_gradients(self.model, self.losses, batch, names)

@@ -1,0 +1,94 @@
+"""From the sums of a batch to a step of the optimizer, with or without noise.
+
+The sums of all parameters are laid out as one vector, which gets its noise at once, is divided by the plan's
+divisor, and becomes ``parameter.grad``. Before that the raw sums are nowhere that an optimizer or a logger
+looks. Plain training takes the same way without the noise, so the two differ by nothing else.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from discreet.errors import InvalidParameter, PlanViolation
+
+
+class Descent:
+    """The parameters of a model, their optimizer, and the public divisor of every sum."""
+
+    def __init__(self, parameters: dict[str, nn.Parameter], optimizer: Optimizer, divisor: float) -> None:
+        self._parameters = parameters
+        self._optimizer = checked_optimizer(optimizer, parameters)
+        self._divisor = divisor
+        self._groups = _grouped(optimizer)
+        self._sizes = [parameter.numel() for parameter in parameters.values()]
+
+    def step(self, sums: dict[str, Tensor], finish: Callable[[Tensor], None]) -> None:
+        """Let ``finish`` add the noise to all sums in place, then take the step.
+
+        Guarantee: the optimizer sees nothing of ``sums`` but what ``finish`` has made of them.
+        """
+        if _grouped(self._optimizer) != self._groups:
+            raise PlanViolation(
+                "The optimizer trains other parameters than when the run began; make a new run."
+            )
+        first = next(iter(self._parameters.values()))
+        total = torch.cat([sums[name].reshape(-1).to(first.device) for name in self._parameters])
+        finish(total)
+        total /= self._divisor
+        for parameter, part in zip(self._parameters.values(), torch.split(total, self._sizes), strict=True):
+            parameter.grad = part.view_as(parameter).to(parameter.device, parameter.dtype)
+        self._optimizer.step()
+
+
+def _grouped(optimizer: Optimizer) -> list[int]:
+    return [len(group["params"]) for group in optimizer.param_groups]
+
+
+def zeros(parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
+    """The sums of an empty batch."""
+    wide = {name: torch.promote_types(value.dtype, torch.float32) for name, value in parameters.items()}
+    return {name: torch.zeros_like(value, dtype=wide[name]) for name, value in parameters.items()}
+
+
+def plain_sums(losses: Tensor, parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
+    """The sums of gradients that are not clipped, for training without privacy."""
+    found = torch.autograd.grad(
+        losses.sum(), list(parameters.values()), allow_unused=True, materialize_grads=True
+    )
+    return dict(zip(parameters, found, strict=True))
+
+
+def checked_optimizer(optimizer: Optimizer, parameters: dict[str, nn.Parameter]) -> Optimizer:
+    """The optimizer, if it trains exactly these parameters, one step at a time."""
+    if not isinstance(optimizer, Optimizer):
+        raise InvalidParameter("optimizer", type(optimizer).__name__, "must be a torch.optim.Optimizer.")
+    name = type(optimizer).__name__
+    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        remedy = (
+            "evaluates the loss several times in a step, and each time would cost privacy; use SGD or Adam."
+        )
+        raise InvalidParameter("optimizer", name, remedy)
+    if not parameters:
+        raise InvalidParameter("model", "nothing to train", "must have parameters with requires_grad=True.")
+    trained = {
+        id(value) for group in optimizer.param_groups for value in group["params"] if value.requires_grad
+    }
+    missing = [name for name, value in parameters.items() if id(value) not in trained]
+    if missing:
+        remedy = (
+            f"does not train {missing[0]!r}; give it to the optimizer, or call requires_grad_(False) on it."
+        )
+        raise InvalidParameter("optimizer", name, remedy)
+    if trained - {id(value) for value in parameters.values()}:
+        remedy = (
+            "trains tensors that are no parameters of the model, so they would be neither clipped nor noised; "
+            "make them parameters of the model."
+        )
+        raise InvalidParameter("optimizer", name, remedy)
+    return optimizer

@@ -1,0 +1,103 @@
+"""Several processes, one guarantee: each samples its own records and adds its own share of the noise.
+
+Start the script with ``torchrun`` and call ``torch.distributed.init_process_group`` as usual; a
+:class:`~discreet.pytorch.run.PrivateRun` notices and needs nothing else. Every process passes the same data set
+and takes part of it. Its clipped sum gets noise whose variance is one K-th of the plan's before it leaves the
+process, so the sum over all K processes carries the noise of the plan, neither less nor K times as much. Without
+one of them there is no sum.
+
+>>> alone = Processes()
+>>> alone.share(Gaussian(2.0)), Processes(rank=1, size=4).share(Gaussian(2.0))
+(Gaussian(noise_multiplier=2.0), Gaussian(noise_multiplier=1.0...))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from discreet.errors import PlanViolation
+from discreet.events import Gaussian
+
+_REFUSED = -1
+
+
+@dataclass(frozen=True)
+class Processes:
+    """This process among those that train together. The one of rank 0 keeps the ledger."""
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def current(cls) -> Processes:
+        """The group that ``torch.distributed`` was told of, or this process alone."""
+        if dist.is_available() and dist.is_initialized():
+            return cls(dist.get_rank(), dist.get_world_size())
+        return cls()
+
+    @property
+    def first(self) -> bool:
+        """True for the process that keeps the ledger, the progress bar and the checkpoints."""
+        return self.rank == 0
+
+    def share(self, event: Gaussian) -> Gaussian:
+        """What each process adds.
+
+        Guarantee: independent noise of this event from every process adds up to that of ``event`` or more, on
+        a sum to which each record contributes in one process only.
+        """
+        if self.size == 1:
+            return event
+        return Gaussian(event.noise_multiplier / math.sqrt(self.size) * (1 + 2.0**-50))
+
+    def rows(self, rows: int) -> range:
+        """The rows of the data set that belong to this process."""
+        return range(self.rank, rows, self.size)
+
+    def add_up(self, tensor: Tensor) -> None:
+        """Replace ``tensor`` by its sum over all processes."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+
+    def decided_by_first(self, decide: Callable[[], int]) -> int:
+        """A whole number of at least 0 that the first process decides. If it refuses, all do."""
+        if self.size == 1:
+            return decide()
+        answer = torch.tensor([_REFUSED])
+        try:
+            if self.first:
+                answer[0] = decide()
+        finally:
+            answer = self._sent(answer)
+        if int(answer) == _REFUSED:
+            raise PlanViolation("The first process refused, so nothing is released; it says why.")
+        return int(answer)
+
+    def text_of_first(self, write: Callable[[], str]) -> str:
+        """A text that the first process writes, for all of them."""
+        if self.size == 1:
+            return write()
+        content = bytearray(write().encode() if self.first else b"")
+        length = int(self._sent(torch.tensor([len(content)])))
+        letters = torch.frombuffer(content, dtype=torch.uint8) if self.first else torch.empty(length).byte()
+        return bytes(self._sent(letters).tolist()).decode()
+
+    def start_alike(self, model: nn.Module) -> None:
+        """Give every process the parameters and buffers of the first one."""
+        if self.size > 1:
+            with torch.no_grad():
+                for tensor in (*model.parameters(), *model.buffers()):
+                    dist.broadcast(tensor, src=0)
+
+    def _sent(self, tensor: Tensor) -> Tensor:
+        """``tensor`` of the first process, by way of the device that the group communicates on."""
+        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        there = tensor.to(device)
+        dist.broadcast(there, src=0)
+        return there.cpu()

@@ -1,0 +1,119 @@
+"""The per-example gradients of a batch, in whatever form they are: measured, weighted and added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from discreet.pytorch.layer_rules.embedding import EmbeddingWeight
+from discreet.pytorch.layer_rules.linear import LinearWeight
+from discreet.pytorch.layer_rules.use import CANCELLED, Use, chunks, sums_of_squares, wide, wide_type, without
+
+
+class Gradients:
+    """``uses`` are those of a recording; ``rows`` are whole per-example gradients of other parameters."""
+
+    def __init__(
+        self, parameters: Mapping[str, Tensor], examples: int, uses: list[Use], rows: dict[str, Tensor]
+    ) -> None:
+        self.parameters, self.examples = parameters, examples
+        self.rows = {name: wide(value) for name, value in rows.items()}
+        self.uses: dict[str, list[Use]] = {}
+        for use in uses:
+            for name in use.source.roots:
+                if name not in rows:
+                    self.uses.setdefault(name, []).append(use)
+        self.uses = {name: joined(group) for name, group in self.uses.items()}
+
+    def squared_norms(self, blocks: dict[str, int]) -> Tensor:
+        """Squared norms in float64, one row per example and one column per block."""
+        columns: list[list[Tensor]] = [[] for _ in range(1 + max(blocks.values()))]
+        for name, rows in self.rows.items():
+            columns[blocks[name]].append(sums_of_squares(rows))
+        for name, group in self.uses.items():
+            columns[blocks[name]].append(self._of_parameter(name, group))
+        device = next(iter(self.parameters.values())).device
+        none = torch.zeros(self.examples, dtype=torch.float64, device=device)
+        return torch.stack([sum(column, none) for column in columns], 1)
+
+    def _of_parameter(self, name: str, uses: list[Use]) -> Tensor:
+        if all(use.source.isometric for use in uses):
+            if len(uses) == 1:
+                return uses[0].squared_norms() if uses[0].squares is None else uses[0].squares
+            kinds = {type(use): use for use in uses}
+            if len(uses) == 2 and set(kinds) == {EmbeddingWeight, LinearWeight}:
+                looked_up, applied = kinds[EmbeddingWeight], kinds[LinearWeight]
+                assert isinstance(looked_up, EmbeddingWeight)
+                assert isinstance(applied, LinearWeight)
+                if looked_up.source is applied.source and not applied.transposed:
+                    return self._of_tied(looked_up, applied)
+        return self._of_sum(name, uses, chunks(self.examples, self.parameters[name].numel()))
+
+    def _of_tied(self, looked_up: EmbeddingWeight, applied: LinearWeight) -> Tensor:
+        apart = looked_up.squared_norms() + applied.squared_norms()
+        total = apart + tied(looked_up, applied)
+        for i in torch.nonzero(~(total >= CANCELLED * apart)).flatten().tolist():
+            total[i] = self._of_sum(applied.source.name, [looked_up, applied], [slice(i, i + 1)])[0]
+        return total
+
+    def _of_sum(self, name: str, uses: list[Use], parts: list[slice]) -> Tensor:
+        """The long way: form the gradients of all uses and add them up."""
+        found = []
+        for part in parts:
+            rows = [use.source.pulled_back(use.rows(part))[name] for use in uses]
+            found.append(sums_of_squares(sum(rows[1:], rows[0])))
+        return torch.cat(found)
+
+    def forget(self, bad: Tensor) -> None:
+        """Gradients that are not finite count as zero, and must not meet the others in a sum."""
+        bad = bad.to(next(iter(self.parameters.values())).device)
+        self.rows = {name: without(rows, bad) for name, rows in self.rows.items()}
+        for use in {id(use): use for group in self.uses.values() for use in group}.values():
+            use.forget(bad)
+
+    def add_to(self, totals: dict[str, Tensor], blocks: dict[str, int], weights: Tensor) -> None:
+        """Add the weighted sums; ``weights`` has a column per block."""
+        for name, column in zip(self.parameters, self._columns(blocks, weights), strict=True):
+            if name in self.rows:
+                rows = self.rows[name]
+                found = [(column @ rows.reshape(self.examples, -1)).view(rows.shape[1:])]
+            else:
+                uses = self.uses.get(name, [])
+                found = [use.source.pulled_back_sum(use.weighted_sum(column), name) for use in uses]
+            for total in found:
+                totals[name] = totals[name].add_(total) if name in totals else total
+
+    def _columns(self, blocks: dict[str, int], weights: Tensor) -> Iterator[Tensor]:
+        """For each parameter the weights of its block, in the type of its sum."""
+        columns: dict[tuple[int, torch.dtype], Tensor] = {}
+        for name, parameter in self.parameters.items():
+            key = (blocks[name], wide_type(parameter))
+            if key not in columns:
+                columns[key] = weights[:, key[0]].to(parameter.device, key[1])
+            yield columns[key]
+
+
+def joined(uses: list[Use]) -> list[Use]:
+    """The uses with all linear uses of one source made into one."""
+    first: dict[tuple[int, bool], LinearWeight] = {}
+    others: list[Use] = []
+    for use in uses:
+        if isinstance(use, LinearWeight):
+            key = (id(use.source), use.transposed)
+            first[key] = first[key].joined(use) if key in first else use
+        else:
+            others.append(use)
+    return [*first.values(), *others]
+
+
+def tied(looked_up: EmbeddingWeight, applied: LinearWeight) -> Tensor:
+    """Twice the inner product of the two gradients of a weight that is embedding and output layer at once.
+
+    Position t of the output layer adds g_t a_t' and position s of the embedding adds row e_s at index i_s;
+    their inner product is (a_t . e_s) times the entry i_s of g_t.
+    """
+    index = looked_up.index[:, None, :].expand(-1, applied.g.shape[1], -1)
+    met: Tensor = applied.g.gather(2, index).double()
+    return 2 * torch.sum(met * torch.bmm(applied.a, looked_up.g.mT), (1, 2))

@@ -1,0 +1,52 @@
+"""Which operation has which rule. Everything else is left to ``torch.func``, automatically.
+
+A rule gets the call and says what comes out and which uses of parameters it saw; ``None`` means that it does
+not know this form of the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from discreet.pytorch.layer_rules.convolution import convolution, transposed_convolution
+from discreet.pytorch.layer_rules.elementwise import add, expand, multiply, subtract
+from discreet.pytorch.layer_rules.embedding import embedding
+from discreet.pytorch.layer_rules.linear import addmm, linear, matmul
+from discreet.pytorch.layer_rules.normalisation import group_norm, instance_norm, layer_norm, rms_norm
+from discreet.pytorch.layer_rules.recurrent import CELLS, compiled_layer, lstm_layer, unrolled, unrolled_cell
+
+Tensor = torch.Tensor
+
+RULES: dict[Any, Callable[..., Any]] = {
+    F.linear: linear,
+    **dict.fromkeys((torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm, Tensor.mm), matmul),
+    **dict.fromkeys((torch.addmm,), addmm),
+    **dict.fromkeys((F.conv1d, F.conv2d, F.conv3d), convolution),
+    **dict.fromkeys((F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d), transposed_convolution),
+    torch.embedding: embedding,
+    torch.layer_norm: layer_norm,
+    torch.rms_norm: rms_norm,
+    torch.group_norm: group_norm,
+    torch.instance_norm: instance_norm,
+    **dict.fromkeys((torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__), add),
+    **dict.fromkeys((torch.sub, Tensor.sub, Tensor.__sub__), subtract),
+    **dict.fromkeys((torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__), multiply),
+    **dict.fromkeys((Tensor.expand, Tensor.expand_as), expand),
+    compiled_layer: lstm_layer,
+}
+
+UNROLLED: dict[Any, Callable[..., Any]] = {
+    func: unrolled_cell if func.__name__.endswith("cell") else unrolled for func in CELLS
+}
+
+# The gradient at the result is the gradient at the argument with its entries in other places.
+ISOMETRIES = {
+    Tensor.t, torch.t, Tensor.transpose, torch.transpose, Tensor.permute, torch.permute, Tensor.view,
+    Tensor.reshape, torch.reshape, Tensor.flatten, torch.flatten, Tensor.unsqueeze, torch.unsqueeze,
+    Tensor.squeeze, torch.squeeze, Tensor.contiguous, Tensor.unflatten,
+    *(vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT")),
+}  # fmt: skip

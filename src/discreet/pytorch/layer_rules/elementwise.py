@@ -1,0 +1,112 @@
+"""Parameters that are added to the activations, or multiplied with them, and are broadcast over the rest.
+
+The gradient of one example is its output gradient (times the other factor), summed over all dimensions that
+the parameter does not have. It is as small as the parameter, so it is computed at once and kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor
+
+from discreet.pytorch.layer_rules.use import KeptRows, Source, Use, wide
+from discreet.pytorch.layouts import Layout
+
+
+class Shift(KeptRows):
+    """``x + b``. ``shape`` is how the parameter lines up with the last dimensions of the output."""
+
+    def __init__(
+        self,
+        source: Source,
+        shape: tuple[int, ...] | None = None,
+        sign: float = 1.0,
+        input: Tensor | None = None,
+    ) -> None:
+        super().__init__(source, input)
+        self.shape = tuple(source.tensor.shape) if shape is None else shape
+        self.sign = sign
+
+    def accepts(self, layout: Layout, output: Tensor) -> bool:
+        return output.ndim >= len(self.shape) and self._lined_up(output)[layout.dim] == 1
+
+    def _lined_up(self, output: Tensor) -> tuple[int, ...]:
+        return (1,) * (output.ndim - len(self.shape)) + self.shape
+
+    def prepare(self, x: Any, grad: Tensor, layout: Layout) -> None:
+        self.held = self.reduced(wide(grad), layout)
+        if self.sign != 1.0:
+            self.held = self.held * self.sign
+
+    def reduced(self, grad: Tensor, layout: Layout) -> Tensor:
+        """Sum over what the parameter was broadcast over, except the examples."""
+        lined_up = self._lined_up(grad)
+        over = [d for d in range(grad.ndim) if d != layout.dim and lined_up[d] == 1 and grad.shape[d] > 1]
+        if over:
+            grad = grad.sum(over, keepdim=True)
+        grad = layout.examples_first(grad, self.examples)
+        if grad.numel() != self.examples * self.source.tensor.numel():  # positions folded into the examples
+            grad = grad.sum(layout.dim + 1)
+        return grad.reshape(self.examples, *self.source.tensor.shape)
+
+
+class Scale(Shift):
+    """``x * w``; the other factor may be computed only when it is needed."""
+
+    def __init__(
+        self,
+        source: Source,
+        factor: Tensor,
+        shape: tuple[int, ...] | None = None,
+        prepared: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__(source, shape, input=factor)
+        self.prepared = prepared
+
+    def prepare(self, x: Tensor, grad: Tensor, layout: Layout) -> None:
+        factor = x if self.prepared is None else self.prepared(x)
+        self.held = self.reduced(wide(grad) * wide(factor), layout)
+
+
+def add(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``x + b`` in either order."""
+    return _sum(record, func, args, kwargs, 1.0)
+
+
+def subtract(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``x - b`` or ``b - x``."""
+    return _sum(record, func, args, kwargs, -1.0)
+
+
+def _sum(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sign: float) -> Any:
+    if len(args) != 2 or kwargs:
+        return None
+    left, right = record.source_of(args[0]), record.source_of(args[1])
+    if left and right:
+        return None
+    source, other = (left, args[1]) if left else (right, args[0])
+    if not isinstance(other, Tensor):
+        return None
+    values = (left.value if left else args[0], right.value if right else args[1])
+    return func(*values), [Shift(source, sign=1.0 if left else sign)]
+
+
+def multiply(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``x * w`` in either order."""
+    if len(args) != 2 or kwargs:
+        return None
+    left, right = record.source_of(args[0]), record.source_of(args[1])
+    source, other = (left, args[1]) if left else (right, args[0])
+    if (left and right) or not isinstance(other, Tensor):
+        return None
+    values = (left.value if left else args[0], right.value if right else args[1])
+    return func(*values), [Scale(source, other)]
+
+
+def expand(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A parameter copied for each example: class tokens, learned starting states."""
+    source = record.source_of(args[0])
+    uses: list[Use] = [Shift(source)]
+    return func(source.value, *args[1:], **kwargs).clone(), uses

@@ -1,0 +1,69 @@
+"""Embeddings: an example's gradient has only the rows that it looked up, so only those are ever formed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from discreet.errors import InvalidParameter
+from discreet.pytorch.layer_rules.use import Source, Use, arguments, sums_of_squares, wide, without
+from discreet.pytorch.layouts import Layout
+
+
+class EmbeddingWeight(Use):
+    """``where`` names (example, row) pairs, each once; ``grads`` holds their gradients."""
+
+    def __init__(self, source: Source, index: Tensor, padding: int) -> None:
+        super().__init__(source, index)
+        self.padding = padding
+
+    def accepts(self, layout: Layout, output: Tensor) -> bool:
+        return layout.dim < output.ndim - 1
+
+    def prepare(self, x: Tensor, grad: Tensor, layout: Layout) -> None:
+        self.index = layout.examples_first(x, self.examples).reshape(self.examples, -1)
+        self.g = wide(layout.examples_first(grad, self.examples)).reshape(*self.index.shape, -1)
+        if self.padding >= 0:
+            self.g = self.g.masked_fill((self.index == self.padding).unsqueeze(2), 0)
+        self.vocabulary = self.source.tensor.shape[0]
+        example = torch.arange(self.examples, device=self.index.device)[:, None]
+        self.where, inverse = torch.unique(self.index + example * self.vocabulary, return_inverse=True)
+        self.grads = self.g.new_zeros(len(self.where), self.g.shape[2])
+        self.grads.index_add_(0, inverse.flatten(), self.g.flatten(0, 1))
+
+    @property
+    def example(self) -> Tensor:
+        return torch.div(self.where, self.vocabulary, rounding_mode="floor")
+
+    def forget(self, bad: Tensor) -> None:
+        self.grads, self.g = without(self.grads, bad[self.example]), without(self.g, bad)
+
+    def squared_norms(self) -> Tensor:
+        squares = sums_of_squares(self.grads)
+        return squares.new_zeros(self.examples).index_add_(0, self.example, squares)
+
+    def rows(self, part: slice) -> Tensor:
+        rows = self.g.new_zeros(part.stop - part.start, *self.source.tensor.shape)
+        chosen = (self.example >= part.start) & (self.example < part.stop)
+        where = self.where[chosen] - part.start * self.vocabulary
+        rows.view(-1, rows.shape[2])[where] = self.grads[chosen]
+        return rows
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        total = self.grads.new_zeros(self.source.tensor.shape)
+        scaled = self.grads * weights[self.example].unsqueeze(1)
+        return total.index_add_(0, self.where % self.vocabulary, scaled)
+
+
+def embedding(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``torch.embedding(weight, indices, padding_idx, scale_grad_by_freq, sparse)``."""
+    names = "weight indices padding_idx scale_grad_by_freq sparse"
+    weight, index, padding, by_frequency, _ = arguments(names, args, kwargs, padding_idx=-1)
+    source = record.source_of(weight)
+    if by_frequency:
+        needed = "must be False: it divides an example's gradient by how often others use the same row."
+        raise InvalidParameter("scale_grad_by_freq", True, needed)
+    padding = -1 if padding is None else padding
+    return func(source.value, index, padding), [EmbeddingWeight(source, index, padding)]

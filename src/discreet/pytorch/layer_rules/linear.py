@@ -1,0 +1,149 @@
+"""Linear maps ``x @ W.T``: gradient of an example = sum over its positions of output gradient times input.
+
+| positions T          | squared norm                                | cost              |
+|----------------------|---------------------------------------------|-------------------|
+| 1                    | product of the two squared norms            | in + out          |
+| few                  | ghost: sum of the products of two T x T Gram matrices | T² (in + out) |
+| many                 | the gradient itself, kept if small          | T in out          |
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from discreet.pytorch.layer_rules.elementwise import Shift
+from discreet.pytorch.layer_rules.use import (
+    Source,
+    Use,
+    arguments,
+    chunks,
+    ghost_norms,
+    sums_of_squares,
+    wide,
+    without,
+)
+from discreet.pytorch.layouts import Layout
+
+KEEP = 6 << 20  # numbers: per-example gradients up to this size are kept rather than computed twice
+
+
+class LinearWeight(Use):
+    """``transposed`` is for ``x @ W``, whose weight has the inputs as rows."""
+
+    def __init__(self, source: Source, input: Tensor, transposed: bool = False) -> None:
+        super().__init__(source, input)
+        self.transposed = transposed
+        self.bias: Shift | None = None  # of the same call
+        self.kept: Tensor | None = None
+        self.a: Any = None
+        self.g: Any = None
+
+    def accepts(self, layout: Layout, output: Tensor) -> bool:
+        return layout.dim < output.ndim - 1
+
+    def prepare(self, x: Tensor, grad: Tensor, layout: Layout) -> None:
+        a = wide(layout.examples_first(x, self.examples))
+        g = wide(layout.examples_first(grad, self.examples))
+        self.a, self.g = (
+            (a.flatten(1, -2), g.flatten(1, -2)) if a.ndim > 2 else (a.unsqueeze(1), g.unsqueeze(1))
+        )
+
+    def measure(self) -> None:
+        if self.a.shape[1] > 1:
+            super().measure()
+            if self.kept is not None:
+                self.a = self.g = None
+            return
+        of_grad = sums_of_squares(self.g)
+        self.squares = sums_of_squares(self.a) * of_grad
+        if self.bias is not None:
+            self.bias.squares = of_grad
+
+    def forget(self, bad: Tensor) -> None:
+        if self.kept is not None:
+            self.kept = without(self.kept, bad)
+        if self.a is not None:
+            self.a, self.g = without(self.a, bad), without(self.g, bad)
+
+    def squared_norms(self) -> Tensor:
+        positions, out, into = self.a.shape[1], self.g.shape[2], self.a.shape[2]
+        if positions == 1:
+            return sums_of_squares(self.a) * sums_of_squares(self.g)
+        if positions * (out + into) < out * into and positions < 2048:
+            total, doubtful = ghost_norms(self.a, self.g)
+            for i in doubtful.tolist():
+                total[i] = sums_of_squares(self.rows(slice(i, i + 1)))[0]
+            return total
+        if self.examples * out * into <= KEEP:
+            place = (self.place, self.source.name)
+            self.kept = self.scratch.of(place, self.a, self.examples, out, into)
+            return sums_of_squares(torch.bmm(self.g.mT, self.a, out=self.kept))
+        parts = chunks(self.examples, out * into)
+        return torch.cat([sums_of_squares(self.rows(part)) for part in parts])
+
+    def rows(self, part: slice) -> Tensor:
+        left, right = (self.a, self.g) if self.transposed else (self.g, self.a)
+        return torch.bmm(left[part].mT, right[part])
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        if self.kept is not None:
+            total = (weights @ self.kept.flatten(1)).view(self.kept.shape[1:])
+            return total.mT if self.transposed else total
+        a, g, by_example = self.a, self.g, weights[:, None, None]
+        if a.shape[2] < g.shape[2]:
+            a = a * by_example
+        else:
+            g = g * by_example
+        left, right = (a, g) if self.transposed else (g, a)
+        return torch.mm(left.reshape(-1, left.shape[2]).mT, right.reshape(-1, right.shape[2]))
+
+    def joined(self, other: LinearWeight) -> LinearWeight:
+        """Two uses of one weight are one use with the positions of both."""
+        both = LinearWeight(self.source, self.a[:0], self.transposed)
+        both.a, both.g = torch.cat([self.a, other.a], 1), torch.cat([self.g, other.g], 1)
+        both.examples, both.scratch, both.place = self.examples, self.scratch, self.place
+        return both
+
+
+def linear(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``F.linear(input, weight, bias)``."""
+    x, weight, bias = args if len(args) == 3 else arguments("input weight bias", args, kwargs)
+    of_weight, of_bias = record.source_of(weight), record.source_of(bias)
+    if record.source_of(x) or x.ndim < 2:
+        return None
+    out = func(x, of_weight.value if of_weight else weight, of_bias.value if of_bias else bias)
+    uses: list[Use] = []
+    of_output = Shift(of_bias) if of_bias else None
+    if of_weight:
+        use = LinearWeight(of_weight, x)
+        use.bias = of_output
+        uses.append(use)
+    if of_output:
+        uses.append(of_output)
+    return out, uses
+
+
+def matmul(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``x @ weight``."""
+    if len(args) != 2 or kwargs:
+        return None
+    x, weight = args
+    source = record.source_of(weight)
+    if record.source_of(x) or not source or weight.ndim != 2 or x.ndim < 2:
+        return None
+    return func(x, source.value), [LinearWeight(source, x, transposed=True)]
+
+
+def addmm(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """``bias + x @ weight``, the linear map of GPT-2."""
+    if len(args) != 3 or kwargs:
+        return None
+    bias, x, weight = args
+    of_bias, of_weight = record.source_of(bias), record.source_of(weight)
+    if record.source_of(x) or not of_weight or not of_bias or bias.ndim != 1:
+        return None
+    uses: list[Use] = [LinearWeight(of_weight, x, transposed=True), Shift(of_bias)]
+    return func(of_bias.value, x, of_weight.value), uses

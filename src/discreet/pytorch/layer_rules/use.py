@@ -1,0 +1,201 @@
+"""What all rules share: a use of a parameter, and sums of squares that can be trusted.
+
+A forward pass is a list of operations, some of which use parameters. Each use keeps what the gradient of its
+parameter needs: usually the input of the operation and, from the backward pass, the gradient of its output.
+The gradient of one example is a product of the two; a use knows how to measure it, show it and add it up
+over the examples with weights, and for most operations neither the first nor the last needs the middle one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from discreet.pytorch.kernels.norms import squared_norms, squared_norms_by_torch
+from discreet.pytorch.layouts import Layout
+
+CANCELLED = 0.1  # a ghost norm this far below that of unrelated positions is computed the long way
+CHUNK = 1 << 21  # numbers: the largest scratch array of per-example gradients that is not kept
+
+
+class Source:
+    """A parameter, or a tensor that is computed from parameters alone, as the model sees it."""
+
+    def __init__(self, name: str, tensor: Tensor, roots: dict[str, Tensor], isometric: bool) -> None:
+        self.name = name
+        self.tensor = tensor
+        self.roots = roots
+        self.isometric = isometric  # a gradient here is as long as it is at the parameter
+        self.is_parameter = tensor.is_leaf
+        self._value: Tensor | None = None
+
+    @property
+    def value(self) -> Tensor:
+        """Its numbers, cut off from the graph."""
+        if self._value is None:
+            self._value = self.tensor.detach()
+        return self._value
+
+    def pulled_back(self, rows: Tensor) -> dict[str, Tensor]:
+        """Gradients at this tensor, one per row, as gradients of the parameters behind it."""
+        if self.is_parameter:
+            return {self.name: rows}
+        found = torch.autograd.grad(
+            self.tensor,
+            list(self.roots.values()),
+            rows.to(self.tensor.dtype),
+            is_grads_batched=True,
+            retain_graph=True,
+            allow_unused=True,
+        )
+        none = {name: root.new_zeros(len(rows), *root.shape) for name, root in self.roots.items()}
+        return {name: none[name] if grad is None else grad for name, grad in zip(none, found, strict=True)}
+
+    def pulled_back_sum(self, total: Tensor, name: str) -> Tensor:
+        """One gradient at this tensor as that of the parameter ``name``."""
+        return total if self.is_parameter else self.pulled_back(total.unsqueeze(0))[name][0]
+
+
+class Scratch:
+    """Arrays that live from step to step, as asking the system for large ones costs more than filling them."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[Any, Tensor] = {}
+
+    def of(self, owner: Any, like: Tensor, *shape: int) -> Tensor:
+        """An array with any content; the same memory whenever ``owner`` asks."""
+        size = math.prod(shape)
+        found = self.arrays.get(owner)
+        if found is None or found.numel() < size or found.dtype != like.dtype or found.device != like.device:
+            found = self.arrays[owner] = torch.empty(size, dtype=like.dtype, device=like.device)
+        return found[:size].view(shape)
+
+
+class Use:
+    """One use of one source; ``input`` is what its gradient needs besides the gradient of the output."""
+
+    def __init__(self, source: Source, input: Tensor | None = None) -> None:
+        self.source = source
+        self.input: Any = None if input is None else input.detach()
+        self.version = 0 if input is None else input._version
+        self.examples = 0
+        self.squares: Tensor | None = None
+
+    def accepts(self, layout: Layout, output: Tensor) -> bool:
+        """Whether the rule knows what to do with this layout of the output."""
+        return layout.dim == 0
+
+    def receive(self, grad: Tensor, layout: Layout, examples: int, scratch: Scratch, place: Any) -> None:
+        """Take the gradient of the output; called once, in the backward pass."""
+        self.scratch, self.place = scratch, place
+        if self.input is not None and self.input._version != self.version:
+            raise RuntimeError(
+                "the input of a layer was changed in place after the layer had read it, so that its gradient "
+                "is lost; use the operation that returns a new tensor instead."
+            )
+        self.examples = examples
+        self.prepare(self.input, grad, layout)
+        self.input = None
+
+    def prepare(self, x: Any, grad: Tensor, layout: Layout) -> None:
+        """Bring input and gradient into the form that the rule works on."""
+        raise NotImplementedError
+
+    def measure(self) -> None:
+        """Find the norms at once, while the gradient is in the cache; only for the one use of a parameter.
+
+        Whatever the weighted sum does not need may be dropped here.
+        """
+        if self.squares is None:
+            self.squares = self.squared_norms()
+
+    def forget(self, bad: Tensor) -> None:
+        """Put zeros where ``bad`` says that an example's gradient is not finite."""
+        raise NotImplementedError
+
+    def squared_norms(self) -> Tensor:
+        """Per example, in float64."""
+        raise NotImplementedError
+
+    def rows(self, part: slice) -> Tensor:
+        """The gradients themselves of some examples: shape (examples, *source)."""
+        raise NotImplementedError
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        """The sum over examples of weight times gradient, of the source's shape."""
+        raise NotImplementedError
+
+
+class KeptRows(Use):
+    """A use whose per-example gradients are small and simply held."""
+
+    held: Tensor
+
+    def forget(self, bad: Tensor) -> None:
+        self.held = without(self.held, bad)
+
+    def squared_norms(self) -> Tensor:
+        return sums_of_squares(self.held)
+
+    def rows(self, part: slice) -> Tensor:
+        return self.held[part].reshape(-1, *self.source.tensor.shape)
+
+    def weighted_sum(self, weights: Tensor) -> Tensor:
+        return (weights @ self.held.reshape(len(self.held), -1)).reshape(self.source.tensor.shape)
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """At least float32: half precision is for the model, not for norms and sums."""
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def wide_type(parameter: Tensor) -> torch.dtype:
+    """The type of sums of gradients of a parameter."""
+    return torch.float64 if parameter.dtype == torch.float64 else torch.float32
+
+
+def without(rows: Tensor, bad: Tensor) -> Tensor:
+    """A copy with zeros in the rows that ``bad`` marks; multiplying would keep NaN."""
+    return rows.masked_fill(bad.reshape(-1, *(1,) * (rows.ndim - 1)), 0)
+
+
+def sums_of_squares(rows: Tensor) -> Tensor:
+    """The squared norm of each row in float64, whatever the rows are."""
+    rows = rows.reshape(rows.shape[0], -1)
+    if rows.dtype == torch.float32 and rows.device.type == "cpu":
+        return squared_norms(rows)
+    return squared_norms_by_torch(rows)
+
+
+def ghost_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared norms of ``g[i].T @ a[i]`` by Gram matrices, and which of them cancellation made doubtful."""
+    total = a.new_empty(len(a), dtype=torch.float64)
+    unrelated = torch.empty_like(total)
+    half = a.shape[1] // 2
+    for part in chunks(len(a), a.shape[1] ** 2):
+        x, y = (a[part, :half], g[part, :half]), (a[part, half:], g[part, half:])
+        own, other, both = (_grams(u, v) for u, v in ((x, x), (y, y), (x, y)))  # they are symmetric
+        total[part] = own.sum((1, 2)) + other.sum((1, 2)) + 2 * both.sum((1, 2))
+        diagonals = (product.diagonal(dim1=1, dim2=2).sum(1) for product in (own, other))
+        unrelated[part] = sum(diagonals, torch.zeros_like(unrelated[part]))
+    return total, torch.nonzero(~(total >= CANCELLED * unrelated)).flatten()
+
+
+def _grams(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:
+    return torch.bmm(x[0], y[0].mT).mul_(torch.bmm(x[1], y[1].mT))
+
+
+def chunks(examples: int, numbers_each: int) -> list[slice]:
+    """Parts of the examples whose gradients fit into a scratch array."""
+    size = max(1, CHUNK // max(1, numbers_each))
+    return [slice(start, min(start + size, examples)) for start in range(0, examples, size)]
+
+
+def arguments(names: str, args: tuple[Any, ...], kwargs: dict[str, Any], **defaults: Any) -> list[Any]:
+    """The arguments of a call in the order of ``names``, wherever the caller put them."""
+    order = names.split()
+    given = dict(zip(order, args, strict=False)) | kwargs
+    return [given.get(name, defaults.get(name)) for name in order]

@@ -1,0 +1,107 @@
+"""Which layer lets one example see another? Found by changing one example and watching the others.
+
+Every module of the model is watched during two forward passes that differ in one example. A module whose inputs
+agree for the other examples and whose outputs do not is the one that mixes them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from discreet.pytorch.examples import tensors_of
+from discreet.pytorch.per_example import Losses
+
+Seen = list[tuple[str, nn.Module, list[Tensor], list[Tensor]]]
+
+
+def mixing_layer(model: nn.Module, losses: Losses, one: Any, other: Any, same: slice) -> str | None:
+    """The innermost module that mixes, as ``'name' (type)``; None if it is the loss itself.
+
+    ``one`` and ``other`` agree in the examples ``same``.
+    """
+    before, after = _watched(model, losses, one), _watched(model, losses, other)
+    for (name, module, inputs, outputs), (_, _, later_inputs, later_outputs) in zip(
+        before, after, strict=False
+    ):
+        if agree(inputs, later_inputs, same) and not agree(outputs, later_outputs, same):
+            return (
+                f"{name!r} ({type(module).__name__})"
+                if name
+                else f"the model's forward ({type(module).__name__})"
+            )
+    return None
+
+
+def agree(one: list[Tensor], other: list[Tensor], same: slice) -> bool:
+    """Whether the rows ``same`` of all tensors are equal up to rounding."""
+    pairs = [(a[same], b[same]) for a, b in zip(one, other, strict=False) if a.ndim and a.shape == b.shape]
+    return all(close(a, b) for a, b in pairs)
+
+
+def close(a: Tensor, b: Tensor, tolerance: float = 1e-5) -> bool:
+    """Equal up to rounding on the scale of the larger; NaN agrees with NaN."""
+    if a.dtype.itemsize < 4 and a.is_floating_point():
+        tolerance = 0.03
+    one, other = a.detach().double(), b.detach().double()
+    differs = (one - other).abs() > tolerance * torch.maximum(
+        one.abs(), other.abs()
+    ).nan_to_num().amax().clamp(min=1e-30)
+    return not bool(differs.any()) and bool(torch.equal(one.isnan(), other.isnan())) if one.numel() else True
+
+
+@contextmanager
+def seeded() -> Iterator[None]:
+    """Two passes draw the same masks; afterwards all global generators are what they were."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(_devices_in_use()):
+            torch.manual_seed(0)
+            random.seed(0)
+            np.random.seed(0)  # noqa: NPY002
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
+
+
+def random_state() -> tuple[str, ...]:
+    """The state of all global generators, to be compared."""
+    on_devices = [torch.cuda.get_rng_state(device) for device in _devices_in_use()]
+    tensors = [state.numpy().tobytes().hex() for state in (torch.get_rng_state(), *on_devices)]
+    return (*tensors, repr(random.getstate()), repr(np.random.get_state(legacy=False)))  # noqa: NPY002
+
+
+def _devices_in_use() -> range:
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return range(torch.cuda.device_count() if in_use else 0)
+
+
+def _watched(model: nn.Module, losses: Losses, batch: Any) -> Seen:
+    seen: Seen = []
+    with _hooks(model, seen), seeded():
+        losses(model, batch)
+    return seen
+
+
+@contextmanager
+def _hooks(model: nn.Module, seen: Seen) -> Iterator[None]:
+    def hook(name: str) -> Any:
+        def note(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            kept = [t.detach().clone() for t in tensors_of((args, kwargs))]
+            seen.append((name, module, kept, [t.detach().clone() for t in tensors_of(output)]))
+
+        return note
+
+    handles = [m.register_forward_hook(hook(name), with_kwargs=True) for name, m in model.named_modules()]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,79 @@
+"""Examples for the privacy type-check: made up of the columns of a batch, and changed one way or another.
+
+>>> tried = made_up({"x": torch.ones(9, 2), "label": torch.tensor([0, 1, 0] * 3)}, count=4)
+>>> tried["x"][:, 0]
+tensor([0.6000, 0.7333, 0.8667, 1.0000])
+>>> [int(other["label"][-1]) for other in with_others_changed(tried)][1:5]
+[-100, -1, 0, 1]
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from discreet.pytorch.examples import rebuilt, tensors_of
+
+
+def made_up(batch: Any, count: int) -> Any:
+    """Examples whose columns come from different records at random, scaled so that no two are alike."""
+
+    def column(tensor: Tensor) -> Tensor:
+        rows = tensor.detach()[torch.randint(len(tensor), (count,), device=tensor.device)]
+        return _scaled(rows) if rows.is_floating_point() else rows
+
+    return rebuilt(batch, column)
+
+
+def with_others_changed(examples: Any) -> Iterator[Any]:
+    """Batches that agree with ``examples`` in the first example only.
+
+    Columns of whole numbers get values that these records may not have, because the weight of a rare class
+    shows only if the class occurs.
+    """
+    yield rebuilt(examples, _others_changed)
+    for place, column in enumerate(tensors_of(examples)):
+        for value in _whole_numbers(column):
+            yield _with_column_set(examples, place, value)
+
+
+def _scaled(rows: Tensor) -> Tensor:
+    """Rows shrunk by different factors, which keeps them within whatever range they have."""
+    factors = torch.linspace(0.6, 1.0, len(rows), dtype=rows.dtype, device=rows.device)
+    return rows.nan_to_num(0.0, 0.0, 0.0) * factors.view(-1, *[1] * (rows.ndim - 1))
+
+
+def _others_changed(column: Tensor) -> Tensor:
+    changed = column.clone()
+    if column.is_floating_point():
+        changed[1:] = column[1:] / 2
+    else:
+        changed[1:] = column[:-1].flip(-1) if column.ndim > 1 else column[:-1]
+    return changed
+
+
+def _with_column_set(examples: Any, place: int, value: int) -> Any:
+    places = itertools.count()
+
+    def change(column: Tensor) -> Tensor:
+        if next(places) != place:
+            return column
+        changed = column.clone()
+        changed[1:] = value
+        return changed
+
+    return rebuilt(examples, change)
+
+
+def _whole_numbers(column: Tensor) -> list[int]:
+    """Values to try in a column of classes or words. Beyond those that occur only where an error is harmless."""
+    if column.is_floating_point() or column.dtype == torch.bool or not column.numel():
+        return []
+    low, high = int(column.min()), int(column.max())
+    inside = [low + (high - low) * part // 4 for part in range(5)]
+    outside = [-100, -1, *(range(16) if column.ndim == 1 else ()), high + 1]
+    return sorted({*inside, *(outside if column.device.type == "cpu" else ())})

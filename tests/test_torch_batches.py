@@ -1,0 +1,122 @@
+"""From a data set to batches: any kind of data set, drawn as planned."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from discreet import InvalidParameter, Recipe
+from discreet.pytorch import PrivateRun
+from discreet.pytorch.batches import reader
+
+X, Y = torch.arange(40.0).reshape(20, 2), torch.arange(20)
+
+
+class Examples(Dataset):
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return X[index], int(Y[index])
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(Examples())
+
+
+class Fast(Examples):
+    """Reads many at once, as Hugging Face data sets do."""
+
+    def __getitem__(self, index):
+        raise AssertionError("read one by one")
+
+    def __getitems__(self, indices):
+        return [(X[index], int(Y[index])) for index in indices]
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        (X, Y),
+        TensorDataset(X, Y),
+        Examples(),
+        Fast(),
+        [(X[i], int(Y[i])) for i in range(20)],
+        (X.numpy(), Y.numpy()),
+    ],
+    ids=["tensors", "tensor data set", "data set", "many at once", "list", "numpy"],
+)
+def test_every_kind_of_data_set_reads_the_same(dataset):
+    read = reader(dataset)
+    x, y = read(np.array([3, 7, 19]))
+    assert read.rows == 20
+    assert torch.equal(x, X[[3, 7, 19]])
+    assert torch.equal(y, Y[[3, 7, 19]])
+    assert read(np.array([], dtype=np.int64)) is None
+
+
+def test_dicts_and_single_tensors():
+    assert torch.equal(reader({"a": {"b": X}})([1])["a"]["b"], X[[1]])
+    assert torch.equal(reader(X)([1, 2]), X[[1, 2]])
+
+
+def test_a_collate_function_of_ones_own():
+    read = reader(Examples(), collate=lambda examples: {"x": torch.stack([x for x, _ in examples])})
+    assert torch.equal(read([4])["x"], X[[4]])
+
+
+@pytest.mark.parametrize("dataset", [DataLoader(Examples()), Stream(), iter([1]), 3, None])
+def test_what_draws_its_own_batches_is_refused(dataset):
+    with pytest.raises(InvalidParameter, match="the plan draws the batches"):
+        reader(dataset)
+
+
+def test_columns_of_different_length_are_refused():
+    with pytest.raises(InvalidParameter, match="common first dimension"):
+        reader((X, Y[:-1]))
+
+
+def test_parts_of_a_data_set_cover_it_once():
+    read = reader((X, Y))
+    parts = [read.part(range(rank, 20, 3)) for rank in range(3)]
+    seen = torch.cat([part(np.arange(part.rows))[1] for part in parts])
+    assert sorted(seen.tolist()) == list(range(20))
+
+
+def drawn(sampling, steps, **options):
+    size = None if sampling == "full-batch" else 5
+    neighbours = "replace-one" if sampling == "fixed-size" else "add-remove"
+    plan = Recipe(records=20, batch_size=size, steps=steps, sampling=sampling).with_noise(
+        2.0, 1e-3, neighbours
+    )
+    model = nn.Linear(2, 1)
+    run = PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=0.1), lambda m, b: m(b[0])[:, 0])
+    found = []
+    for batch in run.batches((X, Y), **options):
+        found.append([] if batch.data is None else batch.data[1].tolist())
+        if len(found) == steps:
+            break
+    return found
+
+
+def test_poisson_batches_have_the_planned_rate():
+    """400 steps of 20 records at rate 1/4: sizes have mean 5 and variance 3.75; 5 standard errors."""
+    sizes = np.array([len(batch) for batch in drawn("poisson", 400)])
+    assert abs(sizes.mean() - 5) < 5 * np.sqrt(3.75 / 400)
+    assert abs(sizes.var() / 3.75 - 1) < 5 * np.sqrt(2 / 400)
+
+
+def test_the_other_laws():
+    assert [len(set(batch)) for batch in drawn("fixed-size", 8)] == [5] * 8
+    assert drawn("full-batch", 2) == [list(range(20))] * 2
+    epoch = drawn("random-allocation", 4)
+    assert sorted(index for batch in epoch for index in batch) == list(range(20))
+
+
+def test_workers_read_ahead():
+    found = drawn("full-batch", 3, workers=1)
+    assert found == [list(range(20))] * 3
+    with pytest.raises(InvalidParameter, match="workers=-1"):
+        drawn("poisson", 1, workers=-1)

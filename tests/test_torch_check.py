@@ -1,0 +1,381 @@
+"""The privacy type-check: models and losses that would break the guarantee are refused by name."""
+
+import random
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from discreet import InvalidParameter, Recipe
+from discreet.clipping import Flat
+from discreet.pytorch import CheckFailed, PrivateRun, check, without_batch_norm
+from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.per_example import per_example_gradients
+
+
+def batch(rows=9):
+    generator = torch.Generator().manual_seed(2)
+    return torch.rand(rows, 6, generator=generator), torch.randint(3, (rows,), generator=generator)
+
+
+def losses(model, batch):
+    return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+class Centred(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+class Recorded(nn.Module):
+    """A custom statistic in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(6))
+
+    def forward(self, x):
+        self.seen += x.detach().mean(0)
+        return x
+
+
+class MixedBackward(nn.Module):
+    """A forward pass that is in order, with gradients that are not."""
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad.mean(0).expand_as(grad)
+
+    def forward(self, x):
+        return self.Function.apply(x)
+
+
+def model(middle=None):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 6), middle or nn.Identity(), nn.Tanh(), nn.Linear(6, 3))
+
+
+# ---- the five footguns ----
+
+
+WEIGHTS = torch.tensor([1.0, 20.0, 3.0])
+
+
+def class_weighted(model, batch):
+    """F.cross_entropy(weight=...) with its mean, stretched to one number per example."""
+    return functional.cross_entropy(model(batch[0]), batch[1], weight=WEIGHTS).expand(len(batch[1])) / len(
+        batch[1]
+    )
+
+
+def class_weighted_rows(model, batch):
+    values = functional.cross_entropy(model(batch[0]), batch[1], weight=WEIGHTS, reduction="none")
+    return values / WEIGHTS[batch[1]].sum()
+
+
+def contrastive(model, batch):
+    z = functional.normalize(model(batch[0]), dim=1)
+    return functional.cross_entropy(z @ z.T, torch.arange(len(z)), reduction="none")
+
+
+def token_mean(model, batch):
+    """A language model's loss with padding, averaged over all tokens of the batch."""
+    lengths = batch[1] + 1
+    mask = torch.arange(6) < lengths[:, None]
+    return ((model[0](batch[0]) ** 2) * mask).sum(1) / mask.sum()
+
+
+def plain_mean(model, batch):
+    return functional.cross_entropy(model(batch[0]), batch[1])
+
+
+@pytest.mark.parametrize(
+    ("middle", "loss", "message"),
+    [
+        (None, plain_mean, 'one number.*reduction="none"'),
+        (None, class_weighted, "the loss function mixes"),
+        (
+            None,
+            class_weighted_rows,
+            "the whole batch, as in a mean or a weighted mean|the loss function mixes",
+        ),
+        (Centred(), losses, r"'1' \(Centred\) mixes them"),
+        (None, contrastive, "the loss function mixes them"),
+        (None, token_mean, "the whole batch|the loss function mixes"),
+        (nn.BatchNorm1d(6), losses, r"'1' \(BatchNorm1d\).*GroupNorm"),
+        (Recorded(), losses, r"'1.seen' of '1' \(Recorded\) changes"),
+    ],
+    ids=lambda value: getattr(value, "__name__", None) or type(value).__name__ if callable(value) else "",
+)
+def test_refused_by_name_with_the_remedy(middle, loss, message):
+    with pytest.raises(CheckFailed, match=message):
+        check(model(middle), loss, batch())
+
+
+@pytest.mark.parametrize("rows", [1, 2, 9])
+def test_a_batch_of_any_size_shows_it(rows):
+    for middle, loss in ((Centred(), losses), (None, contrastive), (None, class_weighted_rows)):
+        with pytest.raises(CheckFailed):
+            check(model(middle), loss, batch(rows))
+
+
+def test_the_weight_of_a_class_that_nobody_has_is_found():
+    """Among these records all weights are 1, so the mean weight is too; a record of class 2 would change it."""
+
+    def weighted(model, batch):
+        weights = torch.tensor([1.0, 1.0, 500.0])[batch[1]]
+        return losses(model, batch) * weights / weights.mean()
+
+    x, y = batch()
+    with pytest.raises(CheckFailed, match="the loss function mixes"):
+        check(model(), weighted, (x, y % 2))
+
+
+def test_a_mixing_layer_of_words_is_found():
+    """Columns of whole numbers can only be exchanged, not scaled."""
+
+    class Words(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding, self.head = nn.Embedding(9, 4), nn.Linear(4, 3)
+            self.centred = Centred()
+
+        def forward(self, words):
+            return self.head(self.centred(self.embedding(words)).mean(1))
+
+    words = torch.arange(35).reshape(5, 7) % 9
+    with pytest.raises(CheckFailed, match="'centred' \\(Centred\\) mixes"):
+        check(Words(), losses, (words, torch.zeros(5, dtype=torch.long)))
+
+
+def test_a_trainable_tensor_outside_of_the_model_is_found():
+    temperature = torch.ones(1, requires_grad=True)
+    with pytest.raises(CheckFailed, match=r"shape \(1,\).*no parameter of the model"):
+        check(model(), lambda m, b: losses(m, b) * temperature, batch())
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (lambda m, b: plain_mean(m, b).item(), "a float"),
+        (lambda m, b: m(b[0]), r"shape \(4, 3\)"),
+        (
+            lambda m, b: losses(m, b) if len(b[1]) > 1 else losses(m, b).squeeze(),
+            r"shape \(1,\); avoid squeeze",
+        ),
+        (lambda m, b: losses(m, (b[0].squeeze(), b[1])), "batch of one example"),
+    ],
+)
+def test_losses_of_the_wrong_shape(loss, message):
+    with pytest.raises(CheckFailed, match=message):
+        check(model(), loss, batch())
+
+
+def test_wrong_fast_gradients_are_found(monkeypatch):
+    """The broken twin of the engine: one layer's sum is too small, or the norms are."""
+    with monkeypatch.context() as broken:
+        right = ClippedSum.__call__
+        broken.setattr(ClippedSum, "__call__", lambda self, batch: _halved(right(self, batch)))
+        with pytest.raises(CheckFailed, match=r"3\.bias"):
+            check(model(), losses, batch())
+    norms = ClippedSum.norms
+    monkeypatch.setattr(ClippedSum, "norms", lambda self, batch: norms(self, batch) * 0.99)
+    with pytest.raises(CheckFailed, match="norms"):
+        check(model(), losses, batch())
+
+
+def test_a_backward_pass_that_mixes_is_worked_off_one_by_one():
+    """No rule fits such a layer, so its gradients are computed for each example alone, and are exact."""
+    net = model(MixedBackward())
+    check(net, losses, batch())
+    rows = per_example_gradients(net, losses, batch())
+    for name, total in ClippedSum(net, losses, Flat(1e6))(batch()).items():
+        torch.testing.assert_close(total, rows[name].sum(0), atol=1e-5, rtol=1e-4)
+
+
+def _halved(sums):
+    return sums | {"3.bias": sums["3.bias"] / 2}
+
+
+# ---- what is in order passes, and leaves no trace ----
+
+
+ORDERLY = [
+    nn.Dropout(0.5),
+    nn.LayerNorm(6),
+    nn.GroupNorm(2, 6),
+    nn.Sequential(nn.Unflatten(1, (2, 3)), nn.LSTM(3, 3, batch_first=True)),
+    nn.BatchNorm1d(6).eval(),
+    nn.Sequential(
+        nn.Unflatten(1, (2, 3)), nn.TransformerEncoderLayer(3, 1, 5, batch_first=True), nn.Flatten()
+    ),
+]
+
+
+class First(nn.Module):
+    def forward(self, x):
+        return (x[0] if isinstance(x, tuple) else x).flatten(1)
+
+
+@pytest.mark.parametrize("layer", ORDERLY, ids=lambda layer: type(layer).__name__)
+@pytest.mark.parametrize("rows", [1, 9])
+def test_orderly_models_pass(layer, rows):
+    check(model(nn.Sequential(layer, First())), losses, batch(rows))
+
+
+def test_orderly_losses_pass():
+    def weighted(model, batch):
+        return losses(model, batch) * WEIGHTS[batch[1]]
+
+    def probabilities(model, batch):  # targets within 0 and 1 have to stay there
+        chance = model(batch[0]).sigmoid()[:, 0]
+        return functional.binary_cross_entropy(chance, batch[0][:, 0], reduction="none")
+
+    check(model(), weighted, batch())
+    check(model(), probabilities, batch())
+    check(model().double(), losses, (batch()[0].double(), batch()[1]))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        torch.rand,
+        lambda n: torch.tensor(np.random.rand(n)),  # noqa: NPY002
+        lambda n: torch.tensor([random.random()] * n),
+    ],
+)
+def test_augmentation_inside_the_losses_passes_whatever_it_draws_from(draw):
+    def augmented(model, batch):
+        shift = draw(len(batch[0])).float()[:, None]
+        return losses(model, (batch[0] + shift, batch[1]))
+
+    check(model(), augmented, batch())
+    with pytest.raises(CheckFailed, match="Centred"):
+        check(model(Centred()), augmented, batch())
+
+
+def test_losses_with_gradients_of_their_own_pass():
+    """A gradient penalty: the losses differentiate the model by themselves."""
+
+    def penalised(model, batch):
+        x = batch[0].clone().requires_grad_(True)
+        (slopes,) = torch.autograd.grad(model(x).sum(), x, create_graph=True)
+        return losses(model, batch) + slopes.square().sum(1)
+
+    check(model(), penalised, batch())
+
+
+def test_reduced_precision_passes():
+    def autocast(model, batch):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return losses(model, batch).float()
+
+    check(model(), autocast, batch())
+    check(model().bfloat16(), losses, (batch()[0].bfloat16(), batch()[1]))
+
+
+def test_nan_in_the_batch_passes():
+    x, y = batch()
+    check(model(), losses, (torch.full_like(x, torch.nan), y))
+
+
+def test_the_check_leaves_no_trace():
+    net = model(nn.Sequential(nn.Dropout(0.5), Recorded()))
+    state, random = {k: v.clone() for k, v in net.state_dict().items()}, torch.get_rng_state()
+    with pytest.raises(CheckFailed):
+        check(net, losses, batch())
+    assert all(torch.equal(state[name], value) for name, value in net.state_dict().items())
+    assert torch.equal(random, torch.get_rng_state())
+    assert all(module.training for module in net.modules())
+    assert all(p.grad is None for p in net.parameters())
+    assert not any(module._forward_hooks for module in net.modules())
+
+
+def test_no_message_holds_a_value():
+    x, y = batch()
+    x = x * 0 + 12345.678
+    for middle, loss in (
+        (Centred(), losses),
+        (None, contrastive),
+        (Recorded(), losses),
+    ):
+        with pytest.raises(CheckFailed) as refusal:
+            check(model(middle), loss, (x + torch.rand(9, 1), y))
+        assert "123" not in str(refusal.value)
+
+
+def test_the_first_step_checks_and_refuses_before_it_pays():
+    net = model(Centred())
+    plan = Recipe(records=9, steps=2, sampling="full-batch").with_noise(2.0, delta=1e-3)
+    run = PrivateRun(plan, net, torch.optim.SGD(net.parameters(), lr=1), losses)
+    before = net[0].weight.detach().clone()
+    drawn = next(run.batches(batch()))
+    with pytest.raises(CheckFailed, match="Centred"):
+        run.step(drawn)
+    assert torch.equal(before, net[0].weight)
+    assert run.steps_taken == 0
+
+
+def test_the_check_is_cheap():
+    """Its work does not grow with the batch: it takes a few examples of it."""
+    calls = []
+
+    def counted(model, batch):
+        calls.append(len(batch[0]))
+        return losses(model, batch)
+
+    start = time.process_time()
+    check(model(), counted, batch(500))
+    assert max(calls) <= 4
+    assert sum(calls) <= 240
+    assert time.process_time() - start < 5
+
+
+# ---- the repair ----
+
+
+def test_batch_norm_is_repaired():
+    net = nn.Sequential(
+        nn.Conv2d(3, 16, 3),
+        nn.BatchNorm2d(16),
+        nn.Flatten(),
+        nn.Linear(64, 6),
+        nn.BatchNorm1d(6),
+        nn.Linear(6, 3),
+    )
+    with torch.no_grad():
+        net[1].weight.fill_(2.0)
+    images = (torch.rand(8, 3, 4, 4), torch.arange(8) % 3)
+    with pytest.raises(CheckFailed, match="without_batch_norm"):
+        check(net, losses, images)
+    repaired = without_batch_norm(net)
+    check(repaired, losses, images)
+    assert isinstance(net[1], nn.BatchNorm2d)
+    assert repaired[1].weight.tolist() == [2.0] * 16
+    assert (repaired[1].num_groups, repaired[4].num_groups) == (4, 1)
+    assert repaired[4](torch.rand(2, 6)).abs().min() > 0  # something is left to normalise
+    names = [name for name, _ in net.named_parameters()]
+    assert [name for name, _ in repaired.named_parameters()] == names
+
+
+def test_instance_norm_loses_its_statistics():
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.InstanceNorm2d(4, affine=True, track_running_stats=True), nn.Flatten()
+    )
+    images = (torch.rand(8, 3, 4, 4), torch.arange(8) % 3)
+    with pytest.raises(CheckFailed, match="running"):
+        check(net, losses, images)
+    check(without_batch_norm(net), losses, images)
+
+
+def test_a_model_without_parameters_is_refused():
+    with pytest.raises(InvalidParameter, match="parameter"):
+        check(nn.Flatten(), losses, batch())

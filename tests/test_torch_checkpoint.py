@@ -1,0 +1,273 @@
+"""Checkpoints: nothing that can run, nothing that forgets, nothing that repeats."""
+
+import json
+import pickle
+import random
+
+import pytest
+import torch
+from torch import nn
+
+from discreet import Budget, InvalidParameter, PlanViolation, Recipe
+from discreet.clipping import AdaptiveClip
+from discreet.ledger import FixedPlan, Ledger, LedgerCorrupted
+from discreet.pytorch import PrivateRun
+
+RECORDS = 40
+X = torch.randn(RECORDS, 5, generator=torch.Generator().manual_seed(0))
+
+
+def losses(model, batch):
+    return model(batch).square().sum(1)
+
+
+def network(tied=False):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 5))
+    if tied:
+        net[2].weight = net[0].weight
+    return net
+
+
+def planned(**changes):
+    options = {"batch_size": 10, "steps": 8} | changes
+    return Recipe(records=RECORDS, **options).with_noise(2.0, delta=1e-3)
+
+
+def begun(place, plan=None, kind=torch.optim.Adam, model=None, ledger=None, **options):
+    model = model or network()
+    optimizer = kind(model.parameters(), lr=0.01)
+    ledger = ledger or place / "study.ledger"
+    return model, optimizer, PrivateRun(plan or planned(), model, optimizer, losses, ledger=ledger, **options)
+
+
+def trained(run, steps):
+    for batch in run.batches(X):
+        run.step(batch)
+        if run.steps_taken >= steps:
+            break
+
+
+def same(one, other):
+    return all(
+        torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    )
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.SGD, torch.optim.Adagrad])
+def test_model_and_optimizer_come_back(tmp_path, kind):
+    model, optimizer, run = begun(tmp_path, kind=kind)
+    trained(run, 3)
+    run.save(tmp_path / "checkpoint")
+    run._ledger.close()
+    again, restored, later = begun(tmp_path, kind=kind)
+    later.resume(tmp_path / "checkpoint")
+    assert same(model, again)
+    assert later.steps_taken == 3
+    assert flat(optimizer.state_dict()) == flat(restored.state_dict())
+    trained(later, 8)
+    assert later.certificate().verify()
+    assert later._ledger.runs()["descent"].attempt == 2
+
+
+def flat(state):
+    if isinstance(state, torch.Tensor):
+        return (str(state.dtype), state.tolist())
+    if isinstance(state, dict):
+        return {key: flat(value) for key, value in state.items()}
+    return [flat(value) for value in state] if isinstance(state, list | tuple) else state
+
+
+def test_what_was_done_after_the_checkpoint_stays_spent(tmp_path):
+    _, _, run = begun(tmp_path)
+    trained(run, 3)
+    run.save(tmp_path / "checkpoint")
+    trained(run, 6)
+    run._ledger.close()
+    _, _, later = begun(tmp_path)
+    later.resume(tmp_path / "checkpoint")
+    assert [batch.step for batch in later.batches(X)] == [7, 8]
+
+
+def test_random_allocation_goes_on_with_a_whole_epoch(tmp_path):
+    plan = planned(sampling="random-allocation", steps=12)
+    _, _, run = begun(tmp_path, plan)
+    trained(run, 5)  # the second epoch is paid for and not finished
+    run.save(tmp_path / "checkpoint")
+    run._ledger.close()
+    _, _, later = begun(tmp_path, plan)
+    later.resume(tmp_path / "checkpoint")
+    assert [batch.step for batch in later.batches(X)] == [9, 10, 11, 12]
+
+
+def test_noise_and_batches_are_fresh(tmp_path):
+    """Two resumptions of the same checkpoint, in two copies of the ledger, draw different noise."""
+    _, _, run = begun(tmp_path)
+    trained(run, 2)
+    run.save(tmp_path / "checkpoint")
+    run._ledger.close()
+    grads = []
+    for _ in range(2):
+        model, _, later = begun(tmp_path)
+        later.resume(tmp_path / "checkpoint")
+        trained(later, later.steps_taken + 1)
+        grads.append(model[0].weight.grad.clone())
+        later._ledger.close()
+    assert not torch.equal(*grads)
+
+
+def test_a_seed_in_the_first_part_spoils_the_whole(tmp_path):
+    _, _, run = begun(tmp_path, unsafe_seed=1)
+    trained(run, 2)
+    run.save(tmp_path / "checkpoint")
+    run._ledger.close()
+    _, _, later = begun(tmp_path)
+    later.resume(tmp_path / "checkpoint")
+    assert not later.certificate().trusted
+
+
+def test_another_plan_is_refused(tmp_path):
+    _, _, run = begun(tmp_path)
+    trained(run, 2)
+    run.save(tmp_path / "checkpoint")
+    weaker = Recipe(records=RECORDS, batch_size=10, steps=8).with_noise(1.0, delta=1e-3)
+    _, _, other = begun(tmp_path / "..", weaker, ledger=ledger_in_memory(weaker))
+    with pytest.raises(PlanViolation, match="belongs to plan"):
+        other.resume(tmp_path / "checkpoint")
+
+
+def ledger_in_memory(plan):
+    return Ledger.in_memory(FixedPlan(plan.event, Budget(plan.guarantee.epsilon.upper, plan.delta)))
+
+
+def test_an_older_ledger_is_refused(tmp_path):
+    plan = planned()
+    budget = Budget(plan.guarantee.epsilon.upper, plan.delta)
+    Ledger.create(tmp_path / "study.ledger", FixedPlan(plan.event, budget)).close()
+    old = (tmp_path / "study.ledger").read_bytes()
+    _, _, run = begun(tmp_path)
+    trained(run, 3)
+    run.save(tmp_path / "checkpoint")
+    run._ledger.close()
+    for file in tmp_path.glob("study.ledger-*"):
+        file.unlink()
+    (tmp_path / "study.ledger").write_bytes(old)
+    _, _, later = begun(tmp_path)
+    with pytest.raises(LedgerCorrupted, match="rolled back"):
+        later.resume(tmp_path / "checkpoint")
+    _, _, elsewhere = begun(tmp_path, ledger=ledger_in_memory(plan))
+    with pytest.raises(LedgerCorrupted, match="not the one of this checkpoint"):
+        elsewhere.resume(tmp_path / "checkpoint")
+
+
+def test_an_adaptive_clip_norm_comes_back(tmp_path):
+    clipping = AdaptiveClip(1.0, batch_size=10.0, count_noise=5.0)
+    _, _, run = begun(tmp_path, clipping=clipping)
+    trained(run, 3)
+    run.save(tmp_path / "checkpoint")
+    run._ledger.close()
+    _, _, later = begun(tmp_path, clipping=clipping)
+    later.resume(tmp_path / "checkpoint")
+    assert later._clipping == run._clipping != clipping
+    _, _, flat_one = begun(tmp_path)
+    with pytest.raises(PlanViolation, match="another kind of clipping"):
+        flat_one.resume(tmp_path / "checkpoint")
+
+
+def test_shared_parameters_and_frozen_buffers_come_back(tmp_path):
+    def build():
+        net = network(tied=True)
+        net.register_buffer("positions", torch.arange(3.0))
+        return net
+
+    model, _, run = begun(tmp_path, model=build())
+    model.positions += 1
+    trained(run, 2)
+    run.save(tmp_path / "checkpoint")
+    run._ledger.close()
+    again, _, later = begun(tmp_path, model=build())
+    later.resume(tmp_path / "checkpoint")
+    assert same(model, again)
+    assert again[0].weight is again[2].weight
+
+
+def test_another_model_is_refused_untouched(tmp_path):
+    _, _, run = begun(tmp_path)
+    run.save(tmp_path / "checkpoint")
+    other = nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 5))
+    before = [p.detach().clone() for p in other.parameters()]
+    _, _, later = begun(tmp_path, model=other)
+    with pytest.raises(InvalidParameter, match=r"differs in '0\."):
+        later.resume(tmp_path / "checkpoint")
+    assert all(torch.equal(a, b) for a, b in zip(before, other.parameters(), strict=True))
+
+
+def test_another_kind_of_optimizer_is_refused(tmp_path):
+    _, _, run = begun(tmp_path)
+    run.save(tmp_path / "checkpoint")
+    _, _, later = begun(tmp_path, kind=torch.optim.SGD)
+    with pytest.raises(InvalidParameter, match=r"optimizer='SGD'.*Adam"):
+        later.resume(tmp_path / "checkpoint")
+
+
+def test_resuming_after_the_first_step_is_refused(tmp_path):
+    _, _, run = begun(tmp_path)
+    trained(run, 1)
+    run.save(tmp_path / "checkpoint")
+    with pytest.raises(PlanViolation, match="before the first step"):
+        run.resume(tmp_path / "checkpoint")
+
+
+def test_a_missing_checkpoint_is_refused(tmp_path):
+    _, _, run = begun(tmp_path)
+    with pytest.raises(InvalidParameter, match="holds no checkpoint"):
+        run.resume(tmp_path)
+
+
+def test_a_checkpoint_holds_no_pickle_and_replaces_the_last_one(tmp_path):
+    _, _, run = begun(tmp_path)
+    for steps in (1, 2):
+        trained(run, steps)
+        run.save(tmp_path / "checkpoint")
+    files = sorted(path.name for path in (tmp_path / "checkpoint").iterdir())
+    assert [name.split("-")[0] for name in files] == ["run.json", "tensors"]
+    text = json.loads((tmp_path / "checkpoint" / "run.json").read_text())
+    assert text["step"] == 2
+    assert text["plan"] == run.plan.digest()
+    content = (tmp_path / "checkpoint" / files[1]).read_bytes()
+    with pytest.raises((pickle.UnpicklingError, ValueError, KeyError, EOFError, IndexError)):
+        pickle.loads(content)
+
+
+def test_damaged_checkpoints_are_refused_or_harmless(tmp_path):
+    """A hundred random changes of one byte: refused, or read as the same state."""
+    _, _, run = begun(tmp_path)
+    trained(run, 1)
+    run.save(tmp_path / "checkpoint")
+    draw = random.Random(0)
+    refused = 0
+    for path in sorted((tmp_path / "checkpoint").iterdir()):
+        whole = path.read_bytes()
+        for _ in range(50):
+            content = bytearray(whole)
+            content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
+            path.write_bytes(content[: draw.choice([len(content), draw.randrange(len(content))])])
+            _, _, later = begun(tmp_path, ledger=run._ledger)
+            refused += harmless_or_refused(later, tmp_path / "checkpoint")
+        path.write_bytes(whole)
+    assert refused >= 95
+
+
+def harmless_or_refused(run, place):
+    try:
+        run.resume(place)
+    except InvalidParameter:
+        return 1
+    return 0
+
+
+def test_an_optimizer_with_strange_state_is_refused(tmp_path):
+    _, optimizer, run = begun(tmp_path)
+    optimizer.param_groups[0]["strange"] = object()
+    with pytest.raises(InvalidParameter, match=r"keeps a object in 'optimizer\.param_groups\.0\.strange'"):
+        run.save(tmp_path / "checkpoint")

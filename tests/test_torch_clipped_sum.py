@@ -1,0 +1,336 @@
+"""The one-backward engine as a whole: what it promises about batches, models and bad input."""
+
+import copy
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from discreet.clipping import Flat, Normalised, PerBlock
+from discreet.errors import InvalidParameter
+from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.layer_rules.use import sums_of_squares
+from discreet.pytorch.per_example import per_example_gradients
+from torch_bank import CLASSES, EXAMPLES, NAMES, WIDTH, Forward, choices, cross_entropy, numbers, problem
+
+HUGE = 1e30
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")  # torch's own, said once
+
+
+def plain_gradients(model, batch, losses=cross_entropy):
+    found = torch.autograd.grad(losses(model, batch).sum(), list(model.parameters()), allow_unused=True)
+    return {name: grad for (name, _), grad in zip(model.named_parameters(), found, strict=True)}
+
+
+def close(found, wanted, rtol=2e-5):
+    for name, value in wanted.items():
+        torch.testing.assert_close(found[name], value.to(found[name].dtype), rtol=rtol, atol=rtol * 0.1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_clipping_it_is_the_plain_gradient(name):
+    model, batch = problem(name)
+    for parameter in model.parameters():
+        parameter.requires_grad_(True)
+    found = ClippedSum(model, cross_entropy, Flat(HUGE))(batch)
+    wanted = plain_gradients(model, batch)
+    close(found, {key: torch.zeros_like(found[key]) if g is None else g for key, g in wanted.items()})
+
+
+@pytest.mark.parametrize("name", ["mlp, in-place", "conv2d groups", "LSTM", "GPT tied", "einsum"])
+@pytest.mark.parametrize("size", [1, 2, 4, 5, 99])
+def test_physical_batches_change_nothing(name, size):
+    model, batch = problem(name, torch.float64)
+    whole = ClippedSum(model, cross_entropy, Flat(0.3))
+    split = ClippedSum(model, cross_entropy, Flat(0.3), physical_batch_size=size)
+    close(split(batch), whole(batch), 1e-9)
+    torch.testing.assert_close(split.norms(batch), whole.norms(batch))
+
+
+@pytest.mark.parametrize("name", ["mlp, in-place", "conv2d groups", "LSTM", "GPT tied", "einsum"])
+def test_batches_of_any_size_follow_one_another(name):
+    """Also one that is as large as another dimension, which must not be taken for the examples."""
+    model, (x, y) = problem(name, torch.float64)
+    engine = ClippedSum(model, cross_entropy, Flat(0.3))
+    for size in (3, 0, 1, 8, 6, 2, 11):
+        pick = torch.arange(size) % EXAMPLES
+        rows = per_example_gradients(model, cross_entropy, (x[pick], y[pick]))
+        norms = sum((g.flatten(1).square().sum(1) for g in rows.values()), torch.zeros(size)).sqrt()
+        factors = (0.3 / norms).clamp(max=1)
+        wanted = {key: torch.einsum("b,b...->...", factors.double(), g) for key, g in rows.items()}
+        close(engine((x[pick], y[pick])), wanted, 1e-9)
+
+
+def test_time_first_with_as_many_times_as_examples():
+    """The shapes alone do not say which dimension counts the examples."""
+    model, (x, y) = problem("attention time first", torch.float64)
+    x = torch.cat([x, x], 1)[:, :EXAMPLES]
+    engine = ClippedSum(model, cross_entropy, Flat(0.3))
+    rows = per_example_gradients(model, cross_entropy, (x, y))
+    norms = sum(g.flatten(1).square().sum(1) for g in rows.values()).sqrt()
+    torch.testing.assert_close(engine.norms((x, y)), norms)
+
+
+def test_positions_that_appear_later():
+    """With one position per example nothing tells which way it will be folded together with the examples."""
+    model, (x, y) = problem("folded, time outside", torch.float64)
+    engine = ClippedSum(model, cross_entropy, Flat(0.3))
+    for times in (1, 4, 1, 6):
+        part = (x[:, :times], y)
+        rows = per_example_gradients(model, cross_entropy, part)
+        norms = sum(g.flatten(1).square().sum(1) for g in rows.values()).sqrt()
+        torch.testing.assert_close(engine.norms(part), norms)
+
+
+@pytest.mark.parametrize("name", ["mlp, in-place", "resnet", "LSTM", "GPT tied", "bilinear", "weight norm"])
+@pytest.mark.parametrize("poison", [math.nan, math.inf, 1e12])
+def test_a_bad_example_counts_as_zero_and_harms_nobody(name, poison):
+    model, (x, y) = problem(name)
+
+    def losses(model, batch):
+        x, y, weight = batch
+        return cross_entropy(model, (x, y)) * weight
+
+    weight = torch.ones(EXAMPLES)
+    weight[1] = poison
+    rest = torch.tensor([0, 2, 3, 4])
+    engine = ClippedSum(model, losses, Flat(0.3))
+    found = engine((x, y, weight))
+    wanted = engine((x[rest], y[rest], weight[rest]))
+    if poison == 1e12:  # large is not bad: it is clipped like any other
+        one = torch.tensor([1])
+        alone = engine((x[one], y[one], torch.full((1,), 1e3)))
+        wanted = {key: value + alone[key] for key, value in wanted.items()}
+    close(found, wanted)
+
+
+def test_an_input_that_is_not_finite_harms_nobody():
+    model, (x, y) = problem("mlp, in-place")
+    engine = ClippedSum(model, cross_entropy, Flat(0.3))
+    bad = x.clone()
+    bad[2] = math.nan
+    rest = torch.tensor([0, 1, 3, 4])
+    close(engine((bad, y)), engine((x[rest], y[rest])))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_one_example_adds_at_most_the_clip_norm(name):
+    model, (x, y) = problem(name)
+    engine = ClippedSum(model, cross_entropy, Flat(0.05))
+    added = engine((x[:1], y[:1]))
+    assert math.sqrt(sum(float(value.double().square().sum()) for value in added.values())) <= 0.05
+
+
+def test_empty_batches_are_zeros():
+    model, (x, y) = problem("conv2d stride")
+    engine = ClippedSum(model, cross_entropy, Flat(1.0))
+    assert all(bool((value == 0).all()) for value in engine((x[:0], y[:0])).values())
+    assert engine.norms((x[:0], y[:0])).shape == (0,)
+
+
+def test_blocks_are_modules_or_parameters():
+    model, batch = problem("mlp, in-place", torch.float64)
+    rows = per_example_gradients(model, cross_entropy, batch)
+    squares = {name: g.flatten(1).square().sum(1) for name, g in rows.items()}
+    for limits, groups in (
+        ((0.2, 0.3), [["0.weight", "0.bias"], ["2.weight", "2.bias"]]),
+        ((0.1, 0.2, 0.3, 0.1), [[name] for name in rows]),
+    ):
+        found = ClippedSum(model, cross_entropy, PerBlock(limits))(batch)
+        for limit, names in zip(limits, groups, strict=True):
+            factor = (limit / sum(squares[name] for name in names).sqrt()).clamp(max=1)
+            close(found, {name: torch.einsum("b,b...->...", factor, rows[name]) for name in names}, 1e-9)
+    with pytest.raises(InvalidParameter, match="2 clip norms"):
+        ClippedSum(model, cross_entropy, PerBlock((1.0, 1.0, 1.0)))(batch)
+
+
+def test_normalised_gradients():
+    model, batch = problem("mlp, in-place", torch.float64)
+    rows = per_example_gradients(model, cross_entropy, batch)
+    norms = sum(g.flatten(1).square().sum(1) for g in rows.values()).sqrt()
+    wanted = {name: torch.einsum("b,b...->...", 2 / (norms + 0.01), g) for name, g in rows.items()}
+    close(ClippedSum(model, cross_entropy, Normalised(2.0))(batch), wanted, 1e-9)
+
+
+def traces(model):
+    """Everything that could have been left on a model."""
+    modules = [
+        (sorted(vars(m)), len(m._forward_hooks), len(m._backward_hooks), m.training) for m in model.modules()
+    ]
+    tensors = [(sorted(vars(p)), p.requires_grad, p._version, p.grad) for p in model.parameters()]
+    return modules, tensors
+
+
+class Broken(Exception):
+    pass
+
+
+@pytest.mark.parametrize("name", ["GPT tied", "LSTM", "einsum", "weight norm"])
+def test_nothing_is_left_behind(name):
+    model, batch = problem(name)
+    before, states = traces(model), torch.get_rng_state()
+    engine = ClippedSum(model, cross_entropy, Flat(1.0))
+    engine(batch)
+    assert traces(model) == before
+    assert torch.equal(torch.get_rng_state(), states)
+    assert torch.is_grad_enabled()
+
+    def broken(model, batch):
+        cross_entropy(model, batch)
+        raise Broken
+
+    with pytest.raises(Broken):
+        ClippedSum(model, broken, Flat(1.0))(batch)
+    assert traces(model) == before
+    assert not torch.overrides._get_current_function_mode_stack()
+
+
+def test_gradients_of_the_user_stay():
+    model, batch = problem("GPT tied")
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 7.0)
+    ClippedSum(model, cross_entropy, Flat(1.0))(batch)
+    assert all(bool((parameter.grad == 7).all()) for parameter in model.parameters())
+
+
+def test_dropout_draws_what_plain_training_draws():
+    model = nn.Sequential(nn.Linear(WIDTH, 16), nn.Dropout(0.5), nn.ReLU(), nn.Linear(16, CLASSES))
+    batch = (numbers(EXAMPLES, WIDTH).float(), choices(CLASSES, EXAMPLES))
+    engine = ClippedSum(model, cross_entropy, Flat(HUGE))
+    engine(batch)
+    torch.manual_seed(1)
+    found = engine(batch)
+    torch.manual_seed(1)
+    close(found, plain_gradients(model, batch))
+
+
+def test_buffers_do_not_notice_the_first_look():
+    """The layouts are found by a forward pass on copies of the buffers."""
+
+    def forward(self, x):
+        self.count += 1
+        return self.head(x)
+
+    model = Forward(forward, head=nn.Linear(WIDTH, CLASSES))
+    model.register_buffer("count", torch.zeros(()))
+    ClippedSum(model, cross_entropy, Flat(1.0))(
+        (numbers(EXAMPLES, WIDTH).float(), choices(CLASSES, EXAMPLES))
+    )
+    assert model.count == 1
+
+
+def test_losses_that_differentiate_themselves():
+    """A penalty on the gradient by the input needs second derivatives: right, by a loop."""
+    model, batch = problem("mlp, in-place", torch.float64)
+    model[1] = nn.Tanh()
+
+    def losses(model, batch):
+        x = batch[0].clone().requires_grad_()
+        value = cross_entropy(model, (x, batch[1]))
+        slope = torch.autograd.grad(value.sum(), x, create_graph=True)[0]
+        return value + slope.square().sum(1)
+
+    rows = per_example_gradients(model, losses, batch)
+    norms = sum(g.flatten(1).square().sum(1) for g in rows.values()).sqrt()
+    torch.testing.assert_close(ClippedSum(model, losses, Flat(1.0)).norms(batch), norms)
+
+
+def test_checkpointing_works():
+    model, batch = problem("mlp, in-place", torch.float64)
+    wanted = ClippedSum(model, cross_entropy, Flat(0.3))(batch)
+
+    def losses(model, batch):
+        hidden = checkpoint(model[:2], batch[0], use_reentrant=False)
+        return F.cross_entropy(model[2](hidden), batch[1], reduction="none")
+
+    close(ClippedSum(model, losses, Flat(0.3))(batch), wanted, 1e-9)
+
+
+def test_an_input_changed_in_place_is_refused():
+    model = Forward(lambda s, x: s.b(s.a(x).tanh() + x.zero_()), a=nn.Linear(8, 8), b=nn.Linear(8, 3))
+    with pytest.raises(RuntimeError, match="changed in place"):
+        ClippedSum(model, cross_entropy, Flat(1.0))((numbers(EXAMPLES, 8).float(), choices(3, EXAMPLES)))
+
+
+def test_autocast():
+    model, batch = problem("GPT tied")
+
+    def losses(model, batch):
+        with torch.autocast("cpu", torch.bfloat16):
+            return cross_entropy(model, batch).float()
+
+    wanted = ClippedSum(model, cross_entropy, Flat(0.3))(batch)
+    found = ClippedSum(model, losses, Flat(0.3))(batch)
+    size = sum(value.square().sum() for value in wanted.values()).sqrt()
+    assert sum((found[name] - wanted[name]).square().sum() for name in wanted).sqrt() / size < 0.05
+
+
+def test_batches_may_be_nested():
+    model, (x, y) = problem("mlp, in-place")
+    wanted = ClippedSum(model, cross_entropy, Flat(0.3))((x, y))
+    nested = ClippedSum(model, lambda m, b: cross_entropy(m, (b["in"]["x"], b["y"][0])), Flat(0.3))
+    close(nested({"in": {"x": x}, "y": [y], "task": "a"}), wanted)
+
+
+@pytest.mark.parametrize("reduce", [torch.mean, torch.sum, lambda v: v[:, None], lambda v: v[1:]])
+def test_losses_that_are_not_one_per_example_are_refused(reduce):
+    model, batch = problem("mlp, in-place")
+    with pytest.raises(InvalidParameter, match="one loss per example"):
+        ClippedSum(model, lambda m, b: reduce(cross_entropy(m, b)), Flat(1.0))(batch)
+
+
+def test_refusals():
+    model, (x, y) = problem("mlp, in-place")
+    with pytest.raises(InvalidParameter, match="common first dimension"):
+        ClippedSum(model, cross_entropy, Flat(1.0))((x, y[:2]))
+    with pytest.raises(InvalidParameter, match="physical_batch_size"):
+        ClippedSum(model, cross_entropy, Flat(1.0), physical_batch_size=0)
+    with pytest.raises(InvalidParameter, match="parameter to train"):
+        ClippedSum(copy.deepcopy(model).requires_grad_(False), cross_entropy, Flat(1.0))
+    renormalising = nn.Sequential(nn.Embedding(9, WIDTH, max_norm=1.0), nn.Flatten(), nn.Linear(WIDTH, 3))
+    with pytest.raises(InvalidParameter, match="max_norm"):
+        ClippedSum(renormalising, cross_entropy, Flat(1.0))((choices(9, 5, 1), y))
+    by_frequency = nn.Sequential(nn.Embedding(9, 8, scale_grad_by_freq=True), nn.Flatten(), nn.Linear(8, 3))
+    with pytest.raises(InvalidParameter, match="scale_grad_by_freq"):
+        ClippedSum(by_frequency, cross_entropy, Flat(1.0))((choices(9, 5, 1), y))
+
+
+@pytest.mark.parametrize("change", ["freeze", "unfreeze", "replace"])
+def test_other_parameters_than_at_the_start_are_refused(change):
+    """They would stay untrained, or be trained, without a word."""
+    model, batch = problem("mlp, in-place")
+    model[0].bias.requires_grad_(change != "unfreeze")
+    engine = ClippedSum(model, cross_entropy, Flat(1.0))
+    engine(batch)
+    if change == "replace":
+        model[2] = nn.Linear(6, CLASSES)
+    else:
+        model[0].bias.requires_grad_(change == "unfreeze")
+    with pytest.raises(InvalidParameter, match="trainable parameters"):
+        engine(batch)
+
+
+def test_long_norms_are_not_biased():
+    """torch's own norm of such a row is low by several parts in ten thousand."""
+    rows = torch.full((2, 3_000_001), 0.1)
+    wanted = rows.double().square().sum(1)
+    assert abs(float(torch.linalg.vector_norm(rows[0])) ** 2 / float(wanted[0]) - 1) > 1e-5
+    torch.testing.assert_close(sums_of_squares(rows), wanted, rtol=5e-7, atol=0)
+
+
+def test_ghost_norms_survive_cancellation():
+    """Positions that cancel leave a small gradient, of which Gram matrices in float32 keep no digit."""
+    layer = nn.Linear(64, 64)
+    x = numbers(EXAMPLES, 8, 64).float()
+    sign = torch.tensor([1.0, -1.0]).repeat(4)[:, None]
+    x[:, 1::2] = x[:, ::2] * (1 + 1e-3 * numbers(EXAMPLES, 4, 64, seed=9).float())
+
+    def losses(model, batch):
+        return (model(batch) * sign).sum((1, 2))
+
+    rows = per_example_gradients(copy.deepcopy(layer).double(), losses, x.double())
+    norms = sum(g.flatten(1).square().sum(1) for g in rows.values()).sqrt()
+    torch.testing.assert_close(ClippedSum(layer, losses, Flat(1.0)).norms(x), norms, rtol=1e-5, atol=0)

@@ -1,0 +1,131 @@
+"""Two processes, one guarantee: shares of noise that add up, parts of data that cover it once."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from discreet.events import Gaussian
+from discreet.pytorch.distributed import Processes
+
+TOGETHER = """
+import json, os, sys
+import torch
+import torch.distributed as dist
+from torch import nn
+from discreet import PlanViolation, Recipe
+from discreet.pytorch import PrivateRun
+from discreet.clipping import AdaptiveClip
+
+torch.set_num_threads(1)
+place, rank = sys.argv[1], int(sys.argv[2])
+dist.init_process_group("gloo", init_method=f"file://{place}/meeting", rank=rank, world_size=2)
+found = {}
+
+def run_of(plan, width, losses, **options):
+    torch.manual_seed(rank)  # different on purpose: the run starts them alike
+    model = nn.Linear(width, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    return model, PrivateRun(plan, model, optimizer, losses, **options)
+
+# Every record adds the first unit vector, clipped to length 1; the other coordinates hold noise only.
+plan = Recipe(records=50, sampling="full-batch", steps=2).with_noise(2.0, delta=1e-3)
+data = torch.zeros(50, 40_000)
+data[:, 0] = 3.0
+model, run = run_of(plan, 40_000, lambda model, batch: model(batch)[:, 0], ledger=f"{place}/study.ledger")
+found["start"] = model.weight[0, :3].tolist()
+sizes = []
+for batch in run.batches(data):
+    sizes.append(0 if batch.data is None else len(batch.data))
+    run.step(batch)
+total = model.weight.grad[0] * plan.divisor
+found |= {"sizes": sizes, "signal": float(total[0]), "noise": float(total[1:].double().std())}
+found["weights"] = model.weight[0, :3].tolist()
+found["certificate"] = run.certificate().to_json()
+run.save(f"{place}/checkpoint")
+
+# Poisson batches and an adaptive clip norm, and a step too many.
+plan = Recipe(records=50, batch_size=10, steps=3).with_noise(2.0, delta=1e-3)
+adaptive = AdaptiveClip(1.0, batch_size=10.0, count_noise=5.0)
+model, run = run_of(plan, 3, lambda model, batch: model(batch)[:, 0] ** 2, clipping=adaptive)
+for batch in run.batches(torch.ones(50, 3)):
+    run.step(batch)
+found |= {"adapted": run._clipping.clip_norm, "poisson": model.weight[0].tolist()}
+plan = Recipe(records=50, batch_size=10, steps=3, sampling="fixed-size").with_noise(2.0, 1e-3, "replace-one")
+_, run = run_of(plan, 3, lambda model, batch: model(batch)[:, 0])
+try:
+    run.batches(torch.ones(50, 3))
+except PlanViolation as refusal:
+    found["refusal"] = str(refusal)
+
+# A refusal of the first process is a refusal of all.
+plan = Recipe(records=50, sampling="full-batch", steps=2).with_noise(2.0, delta=1e-3)
+_, run = run_of(plan, 40_000, lambda model, batch: model(batch)[:, 0], ledger=f"{place}/study.ledger")
+try:
+    run.step(next(run.batches(data)))
+except PlanViolation as refusal:
+    found["begun"] = str(refusal)
+json.dump(found, open(f"{place}/{rank}.json", "w"))
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    place = tmp_path_factory.mktemp("together")
+    program = [sys.executable, "-W", "error::UserWarning", "-c", TOGETHER, str(place)]
+    processes = [
+        subprocess.Popen([*program, str(rank)], stderr=subprocess.PIPE, text=True) for rank in range(2)
+    ]
+    for process in processes:
+        _, errors = process.communicate(timeout=200)
+        assert process.returncode == 0, errors
+    return [json.loads(Path(place, f"{rank}.json").read_text()) for rank in range(2)]
+
+
+def test_all_processes_hold_the_same_model(both):
+    one, other = both
+    for name in ("start", "weights", "poisson", "adapted", "certificate"):
+        assert one[name] == other[name]
+    assert one["weights"] != one["start"]
+    assert one["adapted"] != 1.0
+
+
+def test_every_record_takes_part_once(both):
+    assert [sum(sizes) for sizes in zip(both[0]["sizes"], both[1]["sizes"], strict=True)] == [50, 50]
+    assert abs(both[0]["signal"] - 50) < 6 * 2.0  # 50 records of length 1, and noise of 2
+
+
+def test_the_shares_add_up_to_the_noise_of_the_plan(both):
+    """40 000 draws, four standard errors of 0.36 %. Full noise from each would be 41 % too much."""
+    assert abs(both[0]["noise"] / 2.0 - 1) < 0.0142
+
+
+def test_one_ledger_is_charged_once(both):
+    from discreet.certificate import Certificate
+
+    certificate = Certificate.from_json(both[1]["certificate"])
+    assert list(certificate.ledger.spent().values()) == [2]
+    certificate.verify()
+
+
+def test_refusals_reach_everybody(both):
+    assert all("single process" in found["refusal"] for found in both)
+    assert "has begun" in both[0]["begun"]
+    assert "first process refused" in both[1]["begun"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("noise", [0.7, 1.0, 13.3])
+def test_shares_are_never_too_small(size, noise):
+    share = Processes(0, size).share(Gaussian(noise)).noise_multiplier
+    assert np.longdouble(share) ** 2 * size >= np.longdouble(noise) ** 2
+    assert share**2 * size <= noise**2 * (1 + 1e-12)
+
+
+def test_rows_are_shared_out():
+    rows = [Processes(rank, 4).rows(10) for rank in range(4)]
+    assert sorted(row for part in rows for row in part) == list(range(10))

@@ -1,0 +1,132 @@
+"""Each compiled kernel against its twin in plain PyTorch and against float64."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from discreet.pytorch.kernels import convolution, lstm
+from discreet.pytorch.kernels.norms import squared_norms, squared_norms_by_torch
+from discreet.pytorch.layer_rules.convolution import ConvolutionWeight, padded
+from discreet.pytorch.layer_rules.use import Source
+from discreet.pytorch.layouts import Layout
+from torch_bank import numbers
+
+EXAMPLES = 3
+# input channels and size, output channels, kernel, stride, padding, dilation: every width of the inner loop
+CONVOLUTIONS = [
+    ((2, 9), 5, (3,), (1,), ((1, 1),), (1,)),
+    ((3, 8, 7), 8, (3, 2), (2, 1), ((1, 1), (0, 0)), (1, 1)),
+    ((2, 9, 9), 13, (3, 3), (1, 2), ((2, 3), (1, 0)), (2, 1)),
+    ((4, 6, 6), 24, (2, 2), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+    ((3, 7, 7), 32, (3, 3), (2, 2), ((1, 1), (1, 1)), (1, 1)),
+    ((2, 12, 12), 60, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)),
+    ((2, 5, 6, 5), 9, (3, 1, 2), (1, 2, 1), ((1, 1), (0, 0), (0, 1)), (1, 1, 2)),
+]
+
+
+def use_of(shape, channels, kernel, stride, padding, dilation, dtype):
+    """A use of a convolution's weight with random input and output gradient."""
+    x = numbers(EXAMPLES, *shape, seed=1)
+    weight = nn.Parameter(torch.zeros(channels, shape[0], *kernel, dtype=torch.float64))
+    forward = (F.conv1d, F.conv2d, F.conv3d)[len(kernel) - 1]
+    out = forward(padded(x, padding), weight, None, stride, 0, dilation)
+    use = ConvolutionWeight(
+        Source("w", weight, {"w": weight}, True), x.to(dtype), stride, padding, dilation, 1
+    )
+    use.examples = EXAMPLES
+    use.prepare(x.to(dtype), numbers(*out.shape, seed=2).to(dtype), Layout(0))
+    return use
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_convolution(case, threads):
+    exact = use_of(*case, torch.float64).rows(slice(0, EXAMPLES))
+    use = use_of(*case, torch.float32)
+    x = padded(use.a, use.padding).contiguous()
+    positions = tuple(use.g.shape[2:])
+    places = convolution.geometry(tuple(x.shape[1:]), case[1], case[2], case[3], case[5], positions)
+    kept = torch.full(places.workspace(EXAMPLES), torch.nan)
+    for out in (kept, None):
+        squares = convolution.gradients(x, use.g.flatten(2), places, out, threads)
+        torch.testing.assert_close(squares, exact.flatten(1).square().sum(1), rtol=1e-6, atol=0)
+    found = kept[:, : places.entries, : places.channels].mT.reshape(exact.shape)
+    torch.testing.assert_close(found, exact.float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(use.rows(slice(0, EXAMPLES)), exact.float(), rtol=1e-5, atol=1e-5)
+
+
+def test_the_twin_of_the_convolution_is_right():
+    """The gradient by autograd, one example at a time."""
+    case = CONVOLUTIONS[2]
+    use = use_of(*case, torch.float64)
+    x, weight = padded(use.a, use.padding), use.source.tensor
+    for example, row in enumerate(use.rows(slice(0, EXAMPLES))):
+        out = F.conv2d(x[example : example + 1], weight, None, case[3], 0, case[5])
+        grad = torch.autograd.grad(out, weight, use.g[example : example + 1])[0]
+        torch.testing.assert_close(row, grad)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (3, 256), (4, 257), (2, 5000), (0, 7), (7, 300_001)])
+def test_squared_norms(shape):
+    rows = numbers(*shape).float()
+    exact = rows.double().square().sum(1)
+    torch.testing.assert_close(squared_norms(rows), exact, rtol=3e-7, atol=0)
+    torch.testing.assert_close(squared_norms_by_torch(rows), exact, rtol=3e-7, atol=0)
+    torch.testing.assert_close(
+        squared_norms(rows[:, ::2]), rows[:, ::2].double().square().sum(1), rtol=3e-7, atol=0
+    )
+
+
+def test_squared_norms_of_bad_rows():
+    rows = torch.ones(4, 300)
+    rows[1, 7], rows[2, 299] = torch.nan, torch.inf
+    assert torch.isfinite(squared_norms(rows)).tolist() == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("examples", "times", "into", "threads"), [(1, 1, 3, 1), (5, 7, 10, 2), (8, 3, 160, 3)]
+)
+def test_lstm(examples, times, into, threads):
+    """Outputs, and the gradients of input, state and gates, against torch's own layer in float64."""
+    torch.manual_seed(0)
+    hidden = 32
+    layer = nn.LSTM(into, hidden, batch_first=True).double()
+    x, h, c = (
+        numbers(examples, *shape, seed=s) for s, shape in enumerate(((times, into), (hidden,), (hidden,)))
+    )
+    leaves = [value.requires_grad_() for value in (x, h, c)]
+    wanted, (end, last) = layer(x, (h[None], c[None]))
+    given = [numbers(*value.shape, seed=9) for value in (wanted, end[0], last[0])]
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        w_ih, w_hh, b_ih, b_hh = (value.detach().float() for value in layer.parameters())
+        small = [value.detach().float() for value in leaves]
+        saved = lstm.forward(*small, w_ih, w_hh, b_ih + b_hh)
+        gates, state, cell = lstm.backward(saved, w_hh, *(value.float() for value in given))
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(saved["outputs"].double(), wanted, rtol=1e-5, atol=2e-6)
+    torch.testing.assert_close(saved["cells"][:, -1].double(), last[0], rtol=1e-5, atol=2e-6)
+    parameters = [layer.weight_ih_l0, layer.weight_hh_l0, layer.bias_ih_l0]
+    total = sum((a * b).sum() for a, b in zip((wanted, end[0], last[0]), given, strict=True))
+    into_x, into_h, into_c, *of_weights = torch.autograd.grad(total, [*leaves, *parameters])
+    inputs = saved["inputs"].flatten(0, 1)
+    found = [gates @ w_ih, state, cell, *(gates.flatten(0, 1).mT @ inputs).split((into, hidden), 1)]
+    for value, exact in zip([*found, gates.sum((0, 1))], [into_x, into_h, into_c, *of_weights], strict=True):
+        torch.testing.assert_close(value.double(), exact, rtol=1e-4, atol=1e-5 * float(exact.abs().max()))
+
+
+def test_lstm_gates_at_their_limits():
+    """The exponential is cut off where float32 ends; the gates are then 0, 1 or -1 and stay finite."""
+    x, state = torch.tensor([[[1e4], [-1e4], [90.0]]]), torch.zeros(1, 32)
+    w_ih, w_hh = torch.ones(128, 1), torch.zeros(128, 32)
+    saved = lstm.forward(x, state, state, w_ih, w_hh, torch.zeros(128))
+    exact = nn.LSTM(1, 32, batch_first=True)
+    with torch.no_grad():
+        for parameter, value in zip(
+            exact.parameters(), (w_ih, w_hh, torch.zeros(128), torch.zeros(128)), strict=True
+        ):
+            parameter.copy_(value)
+        torch.testing.assert_close(saved["outputs"], exact(x)[0], rtol=1e-6, atol=1e-6)
