@@ -56,7 +56,8 @@ class NegativeBinomialTrials:
 
     def __post_init__(self) -> None:
         shape = real("shape", self.shape, above=-1, at_most=100)
-        object.__setattr__(self, "shape", shape if abs(shape) > 1e-20 else 0.0)  # the law is the same to 1e-18
+        shape = shape if abs(shape) > 1e-20 else 0.0  # the law is the same to 1e-18
+        object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "stop", real("stop", self.stop, at_least=1e-12, below=1))
         real("mean", self.mean, at_least=1, at_most=2 * MOST_TRIALS, remedy="Choose a larger stop.")
 
