@@ -17,7 +17,8 @@ import pytest
 from scipy.sparse import csr_array
 from sklearn.utils.validation import check_X_y
 
-from discreet import InvalidParameter
+from discreet import Budget, InvalidParameter, Ledger, PlanViolation
+from discreet.ledger import GaussianFilter
 from discreet.linear.base import DeclarationWarning
 from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
@@ -268,3 +269,54 @@ def test_warnings_come_from_noisy_counts_only():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.fit(x, np.append(rng.integers(0, 2, 4999), 7))
+
+
+def test_a_model_of_another_ledger_is_not_continued(tmp_path):
+    """Else a small ledger would answer for what was spent elsewhere."""
+    x, y = np.random.default_rng(0).uniform(0, 1, (300, 3)), np.arange(300) % 2
+    places = []
+    for name in ("a", "b"):
+        places.append(str(tmp_path / name))
+        Ledger.create(places[-1], GaussianFilter(Budget(1.0, 1e-6))).close()
+    for first in (None, places[0]):
+        model = PrivateLogisticRegression(0.4, bounds=(0, 1), ledger=first).fit(x, y)
+        with pytest.raises(PlanViolation, match="fitted under another ledger, or none"):
+            model.set_params(ledger=places[1]).fit_more(x, y)
+    model.set_params(ledger=places[0]).fit_more(x, y)
+    assert model.certificate_.guarantee.epsilon.upper == 1.0
+
+
+@pytest.mark.parametrize("index", [4, 5000, 2**31 - 1, -1])
+@pytest.mark.parametrize("declared", [{"row_norm": 1.0}, {"bounds": (0, 1)}, {}])
+def test_entries_of_columns_that_do_not_exist_are_dropped(index, declared):
+    table = csr_array(np.random.default_rng(0).uniform(0, 1, (50, 4)))
+    data, indices = np.append(table.data, 1.0), np.append(table.indices, index)
+    hostile = csr_array((data, indices, np.append(table.indptr, len(data))), shape=(51, 4))
+    clean = csr_array((table.data, table.indices, np.append(table.indptr, len(data) - 1)), shape=(51, 4))
+    models = [
+        PrivateLogisticRegression(unsafe_seed=1, **declared).fit(rows, np.arange(51) % 2)
+        for rows in (hostile, clean)
+    ]
+    assert np.array_equal(models[0].coef_, models[1].coef_)
+    assert np.array_equal(models[0].predict(hostile), models[0].predict(clean))
+
+
+class Hostile:
+    def __float__(self):
+        raise RuntimeError("secret")
+
+    __hash__ = __eq__ = __float__
+
+
+def test_cells_that_raise_count_as_missing():
+    x = np.random.default_rng(0).uniform(0, 1, (50, 2)).astype(object)
+    y = (np.arange(50) % 2).astype(object)
+    x[3, 1] = y[7] = Hostile()
+    PrivateLogisticRegression(bounds=(0, 1)).fit(x, y, sample_weight=[Hostile()] + [1.0] * 49)
+
+
+def test_hardened_fits_charge_their_distance_within_delta():
+    x, y = np.random.default_rng(0).uniform(0, 1, (300, 3)), np.arange(300) % 2
+    certificate = PrivateLogisticRegression(bounds=(0, 1), arithmetic="hardened").fit(x, y).certificate_
+    assert 0 < certificate.arithmetic.distance < 1e-15
+    assert certificate.verify().guarantee.delta <= 1e-6

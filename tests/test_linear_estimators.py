@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,6 +23,7 @@ from discreet.linear.encoder import BoundedNumbers
 from discreet.linear.fitting import METHODS
 from discreet.linear.lecture.descent import Path
 from discreet.linear.losses import Logistic
+from discreet.linear.recipe import glm
 from discreet.linear.recipe.glm import fit_glm
 from discreet.linear.recipe.intervals import logistic_hessian, noise_gain
 from discreet.linear.recipe.ranges import learned_ranges
@@ -240,7 +242,7 @@ def test_two_fits_with_the_same_settings_have_certificates_of_their_own():
 
 def test_going_on_is_charged_and_ends_with_the_budget():
     x, y = binary()
-    with pytest.raises(BudgetExceeded, match="give a ledger with a larger budget"):
+    with pytest.raises(BudgetExceeded, match="fit with a ledger of a larger budget"):
         PrivateLogisticRegression(bounds=(0, 10)).fit(x, y).fit_more(x, y)
     with Ledger.in_memory(total(1.5)) as ledger:
         model = PrivateLogisticRegression(epsilon=1.0, bounds=(0, 10), ledger=ledger).fit(x, y)
@@ -504,6 +506,15 @@ def test_the_curvature_of_logistic_regression_against_simulation():
     np.testing.assert_allclose(logistic_hessian(theta, slopes, constant), simulated, atol=0.004)
 
 
+def test_intervals_are_refused_for_columns_that_are_cut_on_one_side():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, (20_000, 2)) ** 6
+    y = (x @ [3, -3] - 1 + rng.logistic(size=len(x)) > 0).astype(int)
+    model = PrivateLogisticRegression(bounds=(0, 1), unsafe_seed=0).fit(x, y)
+    with pytest.raises(InvalidParameter, match="no valid intervals"):
+        model.coefficient_intervals()
+
+
 def test_intervals_are_refused_where_they_are_not_valid():
     x, y = binary(records=50)
     for model in (
@@ -527,9 +538,39 @@ def test_fitted_models_survive_pickle_and_keep_their_certificate():
     assert model.predict(x).shape == (200,)
 
 
-def test_stages_are_told_by_name_only(capsys):
-    x, y = binary(records=200)
-    PrivateLogisticRegression(bounds=(0, 10), verbose=True).fit(x, y)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "[discreet] counts"
-    assert all(line.startswith("[discreet] ") and not any(map(str.isdigit, line)) for line in lines)
+def test_a_bar_shows_stages_and_steps_and_nothing_else(capsys, tmp_path, monkeypatch):
+    """Also for a table on disk that may not be kept in memory, as if it were larger than that."""
+    monkeypatch.setattr(glm.fit_glm, "__kwdefaults__", {**glm.fit_glm.__kwdefaults__, "memory": 0})
+    x, y = binary(records=2000)
+    np.save(tmp_path / "x.npy", x)
+    on_disk = np.load(tmp_path / "x.npy", mmap_mode="r")
+    PrivateLogisticRegression(bounds=(0, 10), verbose=True).fit(on_disk, y)
+    lines = [line.split() for line in capsys.readouterr().err.splitlines() if line.strip()]
+    shown = {line[0]: line[-1] for line in lines}
+    assert next(iter(shown)) == "counts"
+    assert shown["gradients"] == "40/40"
+    assert all(re.fullmatch(r"[a-z-]+ \S+ \d+/\d+", " ".join(line)) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "make", [PrivateLinearRegression, PrivatePoissonRegressor, PrivateLogisticRegression]
+)
+@pytest.mark.parametrize("records", [0, 3, 100, 400])
+def test_small_tables_never_run_out_of_budget_half_way(make, records):
+    """Shares follow noisy numbers; together they must stay within the budget whatever these turn out to be."""
+    rng = np.random.default_rng(records)
+    x, y = rng.uniform(0, 1, (records, 3)), rng.integers(0, 2, records)
+    for seed in range(6):
+        for epsilon in (0.1, 1.0):
+            make(epsilon, unsafe_seed=seed).fit(x, y)
+
+
+def test_huber_with_a_small_threshold_still_arrives():
+    """At epsilon 3 the slopes are found to a tenth; the step rule without the threshold stops half-way."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-1, 1, (20_000, 2))
+    y = x @ [3.0, -2.0] + 0.1 * rng.standard_t(2, len(x))
+    model = PrivateLinearRegression(
+        3.0, 1e-6, (-10, 10), loss="huber", huber_threshold=1.0, bounds=(-1, 1), unsafe_seed=0
+    )
+    np.testing.assert_allclose(model.fit(x, y).coef_, [3, -2], atol=0.3)

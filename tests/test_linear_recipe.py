@@ -13,8 +13,9 @@ from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.linear.recipe.columns import Columns
 from discreet.linear.recipe.coordinates import Standardised, Whitened
-from discreet.linear.recipe.counts import Counts
+from discreet.linear.recipe.counts import Counts, compare_classes
 from discreet.linear.recipe.glm import fit_glm
+from discreet.linear.recipe.location import Location, looked_closer
 from discreet.linear.recipe.marginals import measured, shrunk
 from discreet.linear.recipe.records import Records
 from discreet.linear.recipe.scales import moments
@@ -142,9 +143,73 @@ def test_averaging_gain_against_simulation():
 
 
 def test_pulled_back_to_the_start_by_pure_noise():
-    noise = np.random.default_rng(0).standard_normal(400)
-    assert np.linalg.norm(pulled_back(noise, np.zeros(400), 1.0)) < 0.3 * np.linalg.norm(noise)
-    np.testing.assert_allclose(pulled_back(100 + noise, np.zeros(400), 1.0), 100 + noise, rtol=1e-3)
+    noise = np.random.default_rng(0).normal(size=400)
+    unit, start = np.eye(400)[0], np.zeros(400)
+    assert np.linalg.norm(pulled_back(noise, start, unit, 1.0, 1.0)) < 0.3 * np.linalg.norm(noise)
+    signal = 100 + noise
+    np.testing.assert_allclose(pulled_back(signal, start, unit, 1e3, 1.0), signal, rtol=1e-3)
+    assert pulled_back(signal, start, unit, 1.0, 3.0)[0] == pytest.approx(signal[0] / 4)  # by its precision
+    assert pulled_back(signal, start, unit, 0.0, 1.0)[0] == 0  # the start is known exactly
+
+
+def few_targets(records=400, centre=0.2, spread=0.05):
+    values = np.clip(np.random.default_rng(0).normal(centre, spread, records), 0, 1)
+    return values, lambda: [(values[:100], None), (values[100:], None)]
+
+
+def test_closer_looks_find_the_mean_with_less_noise_than_one_look():
+    """Root mean squared error over 200 draws, against one look at the whole range with the same budget."""
+    values, targets = few_targets()
+    errors, once = [], 0.0
+    for seed in range(200):
+        spent = Spending(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=seed))
+        known = Location(mean=0.5, error=0.3, spread=0.05)
+        found = looked_closer(targets, known, len(values), spent.stage("mean", 0.5, 3))
+        errors.append(found.mean - values.mean())
+        once = spent.stage("once", 0.5).noise_multiplier * 0.5 / len(values)
+    assert np.sqrt(np.mean(np.square(errors))) < 0.8 * once
+    assert np.std(errors) == pytest.approx(found.error, rel=0.3)  # and it knows how well
+
+
+class Watched(Spending):
+    """Keeps the last sum before its noise."""
+
+    def release(self, total, event):
+        self.last = total
+        return super().release(total, event)
+
+
+def watched():
+    return Watched(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=0))
+
+
+def test_one_record_moves_a_look_at_the_mean_by_the_reach_at_most():
+    values, _ = few_targets(50)
+
+    def last(values):
+        spent = watched()
+        looked_closer(lambda: [(values, None)], Location(0.3, 0.1, 0.05), 50.0, spent.stage("mean", 0.5))
+        return spent.last
+
+    before = last(values)
+    moves = [abs(last(np.append(values, v)).value - before.value)[0] for v in (0.0, 0.3, 1.0)]
+    assert 0.5 * before.clip_norm < max(moves) <= before.clip_norm
+    assert abs(last(np.append(values, [1.0, 1.0])).value - before.value)[0] > before.clip_norm  # two records
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(5)])
+def test_comparing_classes_costs_what_is_paid_and_leaves_the_number_of_records(loss):
+    x, y = classified(300)
+    before = Counts(np.full(2 if loss == Logistic() else 5, 60.0), 0.0, 20.0, 20.0)
+    spent = watched()
+    compare_classes(Records(loss, x[:1], y[:1], FOUR), before, spent.stage("classes", 0.2))
+    assert 0.999 * spent.last.clip_norm < np.linalg.norm(spent.last.value) <= spent.last.clip_norm
+    after = compare_classes(Records(loss, x, y, FOUR), before, spent.stage("again", 0.5))
+    assert after.classes.sum() == pytest.approx(before.classes.sum())
+    true = np.bincount(y.astype(int), minlength=len(after.classes))
+    assert np.ptp(after.classes - true) < 6 * after.noise + 0.2 * np.ptp(true)
+    assert after.noise < before.noise
+    assert (after.other, after.noise_of_other) == (0.0, 20.0)  # undeclared targets are not looked at again
 
 
 def test_counts_are_never_zero():
@@ -340,11 +405,13 @@ def test_all_of_the_budget_is_spent_and_no_more():
     x, y = classified(1000)
     for loss in (Logistic(), Squared(), Poisson(), Softmax(2)):
         spent = spending()
-        stages = []
-        fit_glm(loss, x, y, FOUR, spent, progress=stages.append)
+        stages: list[tuple[str, int, int]] = []
+        spent.progress = lambda *told, stages=stages: stages.append(told)
+        fit_glm(loss, x, y, FOUR, spent)
         assert spent.left < 1e-9
-        assert stages[0] == "counts"
-        assert "gradients" in stages
+        assert stages[:2] == [("counts", 0, 1), ("counts", 1, 1)]
+        assert ("gradients", 0, 40) in stages
+        assert ("gradients", 40, 40) in stages
         assert spent.ledger.guarantee().within(spent.budget)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
@@ -31,6 +30,7 @@ from discreet.linear.encoder import (
 from discreet.linear.fitting import METHODS, Encoded, Model, by_recipe, by_theorem
 from discreet.linear.inputs import column_names, number_table, numbers
 from discreet.linear.losses import Loss
+from discreet.linear.progress import shown
 from discreet.linear.recipe.ranges import learned_ranges
 from discreet.linear.recipe.spending import Spending
 from discreet.linear.schema import Schema, schema_of
@@ -56,6 +56,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     """
 
     coef_: Array
+    _procedures: tuple[str, ...]
     intercept_: Any
 
     # ---- what each estimator knows ----
@@ -97,13 +98,14 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         """Go on with further records, or the same ones, at the cost of another (epsilon, delta).
 
         The new model and the one so far are averaged, weighed by what their noise and numbers of records say of
-        their precision. It needs a ``ledger`` with room for one more fit; the guarantee is then that of the ledger.
+        their precision. It needs the ``ledger`` of the first fit, with room for one more; the guarantee is then that
+        of the ledger.
         """
         check_is_fitted(self)
         if self.ledger is None:
             raise BudgetExceeded(
-                f"fit has spent all of epsilon={self.epsilon:g}. To go on, give a ledger with a larger budget: "
-                "ledger=Ledger.create(path, GaussianFilter(Budget(epsilon, delta)))."
+                f"fit has spent all of epsilon={self.epsilon:g}. To go on later, fit with a ledger of a larger "
+                "budget from the beginning: ledger=Ledger.create(path, GaussianFilter(Budget(epsilon, delta)))."
             )
         return self._fit(X, y, sample_weight, previous=self._model)
 
@@ -126,8 +128,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         weights = record_weights(sample_weight, rows, self.max_weight)
         target, weights = self._read_target(y, rows, weights, reset)
         self._loss()  # refuses what cannot be, before anything is spent
-        with self._charged(continued=not reset) as charge:
+        with self._charged(continued=not reset) as charge, shown(self.verbose) as progress:
+            charge.refuse_foreign(() if reset else self._procedures)
             spending = charge.spending() if self.method == "recipe" else None
+            if spending is not None:
+                spending.progress = progress
             if reset:
                 self._encoding = self._new_encoding(X, table, weights, spending)
             encoded = self._encoding.on_demand(table)
@@ -136,9 +141,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             if spending is None:
                 model = by_theorem(self.method, self._loss(), records, charge, self.records)
             else:
-                model = by_recipe(self._loss(), records, spending, _told(self.verbose))
+                model = by_recipe(self._loss(), records, spending)
             distance = 0.0 if spending is None else spending.distance
             self.certificate_ = charge.certificate(distance, self._not_covered())
+        own = charge.procedure.digest()
+        self._procedures = (own,) if reset else (*self._procedures, own)
         self._model = model if previous is None else previous.joined(model)
         self._publish()
         warn_undeclared(model, self._declared())
@@ -273,13 +280,6 @@ def _needed(spending: Spending | None) -> Spending:
     return spending
 
 
-def _told(verbose: Any) -> Any:
-    """A function that writes the name of a stage, or None. Names of stages are public."""
-    if not verbose:
-        return None
-    return lambda stage: print(f"[discreet] {stage}", file=sys.stderr)
-
-
 def _plain(value: Any) -> Any:
     """A declared parameter as plain data for JSON."""
     if isinstance(value, Schema):
@@ -290,6 +290,8 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, float) and not np.isfinite(value):
+        return repr(value)  # JSON has no such number; whoever reads the parameter refuses it by name
     return value if isinstance(value, str | int | float | bool | None) else repr(value)
 
 
@@ -299,7 +301,7 @@ def warn_undeclared(model: Model, declared: str) -> None:
     Guarantee: depends on released counts only. False alarms: one in about 10**6.
     """
     counts = model.counts
-    if counts is not None and counts.other > max(5 * counts.noise, 0.01 * counts.records):
+    if counts is not None and counts.other > max(5 * counts.noise_of_other, 0.01 * counts.records):
         message = (
             f"About {counts.other:.0f} records (a noisy count) have a target outside of {declared}: not used."
         )

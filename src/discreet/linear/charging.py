@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from discreet.certificate import Arithmetic, Certificate, Procedure
-from discreet.errors import InvalidParameter
+from discreet.errors import InvalidParameter, PlanViolation
 from discreet.events import ApproximateDP
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger, SpendingRule
@@ -44,6 +44,15 @@ class Charge:
             plan_hash=self.procedure.digest(),
         )
 
+    def refuse_foreign(self, earlier: Iterable[str]) -> None:
+        """Raise unless all the procedures with these digests were charged to this ledger."""
+        known = {run.plan_hash for run in self.ledger.statement().runs}
+        if not known.issuperset(earlier):
+            raise PlanViolation(
+                "The model was fitted under another ledger, or none, so this ledger cannot answer for both. Fit it "
+                "with this ledger from the beginning."
+            )
+
     def reserve_everything(self) -> Budget:
         """Charge the whole budget at once, for a method that is known by its guarantee only: what it may cost."""
         event = _black_box(self.budget)
@@ -53,11 +62,8 @@ class Charge:
 
     def certificate(self, distance: float, not_covered: tuple[str, ...]) -> Certificate:
         """What was spent and what it proves. ``distance`` is of all hardened releases together."""
-        releases = sum(self.ledger.statement().spent(self.procedure.digest()).values())
-        arithmetic = Arithmetic(
-            "hardened" if self.arithmetic == "hardened" else "float",
-            distance / max(1, releases) * (1 + 1e-12),
-        )
+        hardened = self.arithmetic == "hardened"
+        arithmetic = Arithmetic("hardened", distance * (1 + 1e-12)) if hardened else Arithmetic()
         return Certificate.of(
             self.ledger,
             self.procedure,

@@ -88,7 +88,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     arithmetic : ``"float"``, or ``"hardened"`` for a proof that covers rounding.
     ledger : a :class:`~discreet.ledger.Ledger`, or the path of one, whose budget several fits share.
     unsafe_seed : a seed for tests; the certificate then says that nothing is private.
-    verbose : write the names of the stages to standard error.
+    verbose : show a progress bar for every stage on standard error.
 
     Attributes: ``coef_``, ``intercept_`` (in the table's units), ``coef_names_``, ``classes_``,
     ``n_features_in_``, ``feature_names_in_``, ``certificate_``.

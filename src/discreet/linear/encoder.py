@@ -176,7 +176,10 @@ def bounds_of(bounds: Any, width: int, names: tuple[str, ...] | None = None) -> 
     lower, upper = (
         _for_each(name, side, width, names) for name, side in zip(("lower", "upper"), bounds, strict=True)
     )
-    pairs = [ordered_bounds(low, high) for low, high in zip(lower, upper, strict=True)]
+    try:
+        pairs = [ordered_bounds(low, high) for low, high in zip(lower, upper, strict=True)]
+    except InvalidParameter as error:
+        raise InvalidParameter("bounds", bounds, f"must be (lower, upper), of all columns; {error}") from None
     return np.array([low for low, _ in pairs]), np.array([high for _, high in pairs])
 
 

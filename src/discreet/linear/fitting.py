@@ -22,13 +22,14 @@ from discreet.linear.lecture.methods import private_minimiser
 from discreet.linear.losses import Loss
 from discreet.linear.recipe.columns import Columns
 from discreet.linear.recipe.counts import Counts
-from discreet.linear.recipe.glm import Progress, fit_glm
+from discreet.linear.recipe.glm import fit_glm
 from discreet.linear.recipe.intervals import standard_errors
 from discreet.linear.recipe.spending import Spending
 
 Array = NDArray[np.float64]
 
 METHODS = ("recipe", *WITH_THEOREMS)
+_ENOUGH_FOR_INTERVALS = 200  # records times strength, for each coefficient; with fewer the coverage drops
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +84,7 @@ class Encoded:
     target_bounds: tuple[float, float] = (0.0, 1.0)
 
 
-def by_recipe(loss: Loss, records: Encoded, spending: Spending, progress: Progress | None) -> Model:
+def by_recipe(loss: Loss, records: Encoded, spending: Spending) -> Model:
     """The recipe without knobs, on all that is left to spend."""
     fit = fit_glm(
         loss,
@@ -92,7 +93,6 @@ def by_recipe(loss: Loss, records: Encoded, spending: Spending, progress: Progre
         records.columns,
         spending,
         records.weights,
-        progress,
         target_bounds=records.target_bounds,
     )
     # The variance of sampling, and that of noise as large as a typical row.
@@ -100,7 +100,8 @@ def by_recipe(loss: Loss, records: Encoded, spending: Spending, progress: Progre
     variance = 1 / count + size / (count * spending.strength) ** 2
     intercept = np.asarray(fit.intercept)
     limits = (fit.lower, fit.upper)
-    return Model(fit.coefficients, intercept, 1 / variance, limits, standard_errors(fit), fit.counts)
+    errors = standard_errors(fit) if count * spending.strength > _ENOUGH_FOR_INTERVALS * size else None
+    return Model(fit.coefficients, intercept, 1 / variance, limits, errors, fit.counts)
 
 
 def by_theorem(method: str, loss: Loss, records: Encoded, charge: Charge, declared: int | None) -> Model:

@@ -10,6 +10,7 @@ array([3. , 4.5, nan, nan])
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import repeat
 from typing import Any
 
@@ -57,10 +58,8 @@ def numbers(values: Any, name: str = "X") -> Floats:
         with np.errstate(over="ignore"):
             return array.astype(np.float64)
     if array.dtype.kind == "O":
-        try:
+        with suppress(Exception):  # whatever a cell may raise
             return array.astype(np.float64)  # the same float(cell), and NaN for None
-        except (TypeError, ValueError, OverflowError):
-            pass
     if array.dtype.kind in "OUST":
         cells = [_number(cell) for cell in array.ravel().tolist()]
         return np.array(cells, np.float64).reshape(array.shape)
@@ -87,7 +86,7 @@ def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
     cells = array.ravel().tolist()
     try:
         listed = list(map(places.get, cells, repeat(-1)))
-    except (TypeError, ValueError):  # a cell that cannot even be compared
+    except Exception:  # a cell that cannot even be compared
         listed = [_place(cell, places) for cell in cells]
     return np.array(listed, np.int64).reshape(array.shape)
 
@@ -99,11 +98,7 @@ def number_table(X: Any, width: int | None = None) -> Any:
     in a list of rows count as missing.
     """
     if issparse(X):
-        table = csr_array(X)
-        table = csr_array((numbers(table.data), table.indices, table.indptr), shape=table.shape)
-        if not table.has_canonical_format:
-            table = table.copy()
-            table.sum_duplicates()
+        table = _sane(csr_array(X))
     elif is_frame(X):
         names = X.column_names if hasattr(X, "column_names") else list(X.columns)
         parts = [numbers(column_values(X, name), f"X[{name!r}]") for name in names]
@@ -123,6 +118,19 @@ def number_table(X: Any, width: int | None = None) -> Any:
     return table
 
 
+def _sane(table: csr_array) -> csr_array:
+    """The sparse table with entries in existing columns only, each at most once.
+
+    scipy does not look at indices, and compiled code would follow them anywhere.
+    """
+    inside = (table.indices >= 0) & (table.indices < table.shape[1])
+    data = np.where(inside, numbers(table.data), 0.0)
+    ends = np.clip(np.maximum.accumulate(table.indptr), 0, len(data))
+    sane = csr_array((data, np.where(inside, table.indices, 0), ends), shape=table.shape)
+    sane.sum_duplicates()
+    return sane
+
+
 def _has_names(X: Any) -> bool:
     return hasattr(X, "column_names") or (hasattr(X, "columns") and hasattr(X, "shape"))
 
@@ -136,17 +144,17 @@ def _number(cell: Any) -> float:
     """A cell as a float; NaN if it is none."""
     try:
         return float(cell)
-    except (TypeError, ValueError):
-        return float("nan")
     except OverflowError:
         return float("inf") if cell > 0 else float("-inf")
+    except Exception:
+        return float("nan")
 
 
 def _place(cell: Any, places: dict[Any, int]) -> int:
     """Where a cell is among the known values; -1 for anything that is not even comparable."""
     try:
         return places.get(cell, -1)
-    except (TypeError, ValueError):
+    except Exception:
         return -1
 
 

@@ -18,7 +18,7 @@ from discreet.linear.targets import one_for_each_row, target_numbers, target_ran
 
 Array = NDArray[np.float64]
 
-_TARGET = 0.04  # share of the budget for the bounds of the target, if they are not declared
+_TARGET = 0.10  # share of the budget for the bounds of the target, if they are not declared
 
 
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +24,14 @@ Array = NDArray[np.float64]
 class Counts:
     """Noisy numbers of records: of each class, and with a target that nobody declared.
 
-    Regressions have one class. ``noise`` is the standard deviation of each number.
+    Regressions have one class. ``noise`` is the standard deviation of each class's number, ``noise_of_other`` that of
+    the other one, which is counted only once.
     """
 
     classes: Array
     other: float
     noise: float
+    noise_of_other: float = math.inf
 
     @property
     def records(self) -> float:
@@ -49,7 +51,7 @@ class Counts:
         """Both looks at the same classes, weighed by their precision."""
         first, second = self.noise**-2, noise**-2
         both = (self.classes * first + classes * second) / (first + second)
-        return Counts(both, self.other, (first + second) ** -0.5)
+        return replace(self, classes=both, noise=(first + second) ** -0.5)
 
 
 def class_of(y: Array, classes: int) -> NDArray[np.int64]:
@@ -69,4 +71,19 @@ def count_classes(records: Records, classes: int, stage: Stage) -> Counts:
         cells[accepted] = class_of(y[accepted], classes)
         sums.add_ones(cells, weights)
     noisy = sums.released()
-    return Counts(noisy[:-1], float(noisy[-1]), sums.noise)
+    return Counts(noisy[:-1], float(noisy[-1]), sums.noise, sums.noise)
+
+
+def compare_classes(records: Records, counts: Counts, stage: Stage) -> Counts:
+    """The counts after a second look at how the classes differ, not at how many records there are.
+
+    Guarantee: with K classes a record adds 1 - 1/K to its class and -1/K to the others: a vector of squared norm
+    1 - 1/K.
+    """
+    classes = len(counts.classes)
+    sums = Sums(stage, classes, math.sqrt(1 - 1 / classes) * (1 + 1e-9))
+    for _, y, weights in records.chunks():
+        sums.add_rows(0, np.eye(classes)[class_of(y, classes)] - 1 / classes, weights)
+    seen = sums.released()
+    both = counts.with_second_look(counts.classes.mean() + seen - seen.mean(), sums.noise)
+    return replace(both, classes=both.classes - both.classes.mean() + counts.classes.mean())

@@ -24,7 +24,6 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,19 +37,19 @@ from discreet.linear.losses import Loss, Poisson, Softmax
 from discreet.linear.recipe import problems
 from discreet.linear.recipe.columns import Columns
 from discreet.linear.recipe.coordinates import Standardised, Whitened, standardised
-from discreet.linear.recipe.counts import Counts, count_classes
+from discreet.linear.recipe.counts import Counts, compare_classes, count_classes
 from discreet.linear.recipe.marginals import Marginals, measured, pooled
 from discreet.linear.recipe.problems import Problem
 from discreet.linear.recipe.recalibration import mean_matched, recalibrated
 from discreet.linear.recipe.records import MEMORY, Records
-from discreet.linear.recipe.spending import Spending
+from discreet.linear.recipe.spending import Progress, Spending, Stage
 from discreet.linear.recipe.steps import StepRule, averaging_gain, noisy_descent, pulled_back, step_rule
 from discreet.linear.recipe.typical import Typical, typical_size
-from discreet.linear.recipe.wealth import COUNTS, WHITENING, Wealth
+from discreet.linear.recipe.wealth import CLASSES, COUNTS, WHITENING, Wealth
 from discreet.linear.recipe.whitening import whitened
 
 Array = NDArray[np.float64]
-Progress = Callable[[str], None]
+_LOOKS, _NEARLY_ALL = 3, 0.9
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +98,7 @@ def fit_glm(
 
     ``x`` is an array, a memory map or a CSR matrix whose columns are as ``columns`` says. ``y`` holds 0 and 1,
     class numbers, numbers, or counts, as ``loss`` wants them; numbers and counts are clamped to the public
-    ``target_bounds``. ``weights`` are between 0 and 1. ``progress`` is told the name of every stage.
+    ``target_bounds``. ``weights`` are between 0 and 1. ``progress`` is told every stage and release.
 
     Guarantee: the fit is within the budget of ``spending``, whatever the records are: every stage proves its own
     sensitivity, and rows that break the promise of ``columns`` are moved into it first.
@@ -121,17 +120,18 @@ class _Recipe:
         bounds: tuple[float, float],
     ) -> None:
         self.loss, self.columns, self.spending, self.bounds = loss, columns, spending, bounds
-        self.tell: Progress = progress or (lambda stage: None)
+        if progress is not None:
+            self.spending.progress = progress
 
     def fit(self, records: Records) -> Fit:
         counts, wealth = self.counted(records)
         marginals, counts = self.marginals(records, counts, wealth)
+        counts = self.looked_again(records, counts)
         wealth = self.wealth(counts)
         coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
         for_the_end = self.kept_for_the_end(wealth)
         problem = self.problem(records, counts, wealth)
         working = records.working(coordinates.apply, problem.target, coordinates.constant, coordinates.width)
-        self.tell("gradients")
         steps = wealth.steps
         stage = self.spending.stage("gradients", self.spending.left - for_the_end, steps)
         size = self.columns.width + 1
@@ -141,7 +141,9 @@ class _Recipe:
         theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records
         if not problems.is_classification(self.loss):
             curvature = problem.curvature * row_size**2 / size
-            theta = pulled_back(theta, start, noise**2 * averaging_gain(rule, steps, curvature))
+            variance = noise**2 * averaging_gain(rule, steps, curvature)
+            unit = coordinates.of_constant(np.ones(()))
+            theta = pulled_back(theta, start, unit, problem.start_error, variance)
         if for_the_end:
             theta = self.corrected(problem, working, coordinates, theta, start, counts, for_the_end)
         coefficients, intercept = coordinates.back(theta)
@@ -165,23 +167,27 @@ class _Recipe:
         return Wealth(counts.records, self.spending.strength, self.columns.reach)
 
     def counted(self, records: Records) -> tuple[Counts, Wealth]:
-        self.tell("counts")
         classes = problems.number_of_classes(self.loss)
         counts = count_classes(records, classes, self.spending.stage("counts", COUNTS))
         return counts, self.wealth(counts)
 
     def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
-        self.tell("marginals")
         stage = self.spending.stage("marginals", wealth.for_marginals)
         if wealth.sees_histograms:
             return measured(records, counts.records, stage), counts
         return pooled(records, counts, stage)
 
+    def looked_again(self, records: Records, counts: Counts) -> Counts:
+        """Which class is the most frequent decides all where features say little: with few records, ask again."""
+        few = self.wealth(counts).for_recalibration == 0
+        if not few or not problems.is_classification(self.loss):
+            return counts
+        return compare_classes(records, counts, self.spending.stage("classes", CLASSES))
+
     def coordinates(
         self, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
     ) -> tuple[Standardised | Whitened, float]:
         """Coordinates for the descent, and the typical norm of a row in them."""
-        self.tell("row-norms")
         size = self.columns.width + 1
         share = wealth.for_row_norms
         enough = wealth.sees_second_moments(size)
@@ -191,7 +197,6 @@ class _Recipe:
             mostly_text = self.columns.text > self.columns.width / 2
             plain = Standardised(marginals, radius.size, radius.found, mostly_text)
             return plain, plain.row_size
-        self.tell("whitening")
         stage = self.spending.stage("whitening", WHITENING)
         white = whitened(records, marginals, radius.size, counts.records, stage)
         stage = self.spending.stage("whitened-row-norms", share / 2)
@@ -210,16 +215,24 @@ class _Recipe:
     def problem(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
         if problems.is_classification(self.loss):
             return problems.of_classes(self.loss, counts)
-        self.tell("target")
         stage = self.spending.stage("target", wealth.for_target)
+        closer = self.for_the_mean(wealth)
         if isinstance(self.loss, Poisson):
-            return problems.of_counts(self.loss, records, self.bounds[1], counts.records, stage)
-        return problems.of_numbers(self.loss, records, self.bounds, counts.records, stage)
+            return problems.of_counts(self.loss, records, self.bounds[1], counts.records, stage, closer)
+        return problems.of_numbers(self.loss, records, self.bounds, counts.records, stage, closer)
+
+    def for_the_mean(self, wealth: Wealth) -> Stage | None:
+        """More looks at the mean: none if there are many records, with nearly all that is left if very few."""
+        share = min(wealth.for_mean, self.spending.left / 3)
+        if not wealth.sees_slopes(self.columns.width + 1):
+            share = _NEARLY_ALL * self.spending.left
+        return self.spending.stage("target-mean", share, _LOOKS) if share else None
 
     def kept_for_the_end(self, wealth: Wealth) -> float:
         """The share of the last correction; 0 where there is none."""
         numbers = not isinstance(self.loss, Poisson) and not problems.is_classification(self.loss)
-        return 0.0 if numbers or isinstance(self.loss, Softmax) else wealth.for_recalibration
+        share = 0.0 if numbers or isinstance(self.loss, Softmax) else wealth.for_recalibration
+        return min(share, self.spending.left / 3)
 
     def corrected(
         self,
@@ -231,7 +244,6 @@ class _Recipe:
         counts: Counts,
         share: float,
     ) -> Array:
-        self.tell("recalibration")
         unit = coordinates.of_constant(np.ones(()))
         if isinstance(self.loss, Poisson):
             stage = self.spending.stage("recalibration", share)

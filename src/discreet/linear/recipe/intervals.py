@@ -11,9 +11,9 @@ The curvature is 1 for least squares. For logistic regression it is that of norm
 model's own mean and variance.
 
 Valid as large-sample approximations where the coordinates were whitened and every second moment was well above its
-noise (many records for the budget, no nearly dependent columns), the ridge is small against the curvature, and
-clipping is rare; else there is no answer. They are post-processing and cost
-nothing. They are not a privacy guarantee, and their coverage is measured in the tests, not proved.
+noise (many records for the budget, no nearly dependent columns), no column is so skewed that it is cut on one side,
+and the ridge is small against the curvature; else there is no answer. They are post-processing and cost nothing. They
+are not a privacy guarantee, and their coverage is measured in the tests, not proved.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from discreet.linear.recipe.glm import Fit
 Array = NDArray[np.float64]
 
 _NEGLIGIBLE = 0.1  # ridge over curvature
-_CLEARLY_SEEN = 2.0  # smallest second moment over the spectral norm of its noise
+_CLEARLY_SEEN = 3.0  # smallest second moment over the spectral norm of its noise
 
 
 def standard_errors(fit: Fit) -> Array | None:
@@ -36,7 +36,7 @@ def standard_errors(fit: Fit) -> Array | None:
     loss, coordinates = fit.problem.loss, fit.coordinates
     if not isinstance(coordinates, Whitened) or not isinstance(loss, Squared | Logistic):
         return None
-    if not coordinates.resolution > _CLEARLY_SEEN:
+    if not coordinates.resolution > _CLEARLY_SEEN or _skewed(fit):
         return None
     theta, constant = fit.theta[1:], coordinates.inverse[0]
     slopes = theta - constant * (constant @ theta) / (constant @ constant)
@@ -49,6 +49,15 @@ def standard_errors(fit: Fit) -> Array | None:
     variances = variances + [fit.gradient_noise**2 * noise_gain(fit, curvature) for curvature in curvatures]
     back = (coordinates.rotation[1:].T / coordinates.marginals.scale).T @ directions
     return np.asarray(np.sqrt((back**2) @ variances) * fit.problem.scale)
+
+
+def _skewed(fit: Fit) -> bool:
+    """Whether a column was cut on one side of its public range only: then many values are cut there.
+
+    Its coefficient is that of the cut column. A cut on both sides, three deviations out, moves next to nothing.
+    """
+    inside, below = fit.lower > 0, (fit.lower >= 0) & (fit.upper < 1)
+    return bool((inside != below).any())
 
 
 def noise_gain(fit: Fit, curvature: float) -> float:

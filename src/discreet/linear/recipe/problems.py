@@ -7,7 +7,7 @@ its location and scale are one more release.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from discreet.linear.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax, Squared
 from discreet.linear.recipe.counts import Counts
+from discreet.linear.recipe.location import Location, looked_closer
 from discreet.linear.recipe.records import Records
 from discreet.linear.recipe.scales import moments
 from discreet.linear.recipe.spending import Stage
@@ -24,6 +25,8 @@ Array = NDArray[np.float64]
 
 _BINS = 64
 _ROUNDING = 1 + 1e-9
+_FASTEST = 1.5  # below 2, where a descent on a loss of curvature 1 would grow
+_UNKNOWN = 12**-0.5  # the error of a mean that may be anywhere in [0, 1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +37,8 @@ class Problem:
     the loss, ``residual`` a typical first one. ``tolerance`` weighs the noise against the bias of clipping,
     ``least`` and ``most`` limit the clip norm in residuals times row norms, ``prior`` is the squared score that
     features are expected to give, and ``rate`` the step size where the second moments are 1. A score u of the
-    working loss means ``shift + scale * u``. ``largest`` is the largest count that was seen.
+    working loss means ``shift + scale * u``. ``largest`` is the largest count that was seen, ``start_error`` the
+    standard error of ``start`` for numbers and counts.
     """
 
     loss: Loss
@@ -50,6 +54,7 @@ class Problem:
     shift: float = 0.0
     scale: float = 1.0
     largest: float = math.inf
+    start_error: float = 0.0
 
     @property
     def free_outputs(self) -> int:
@@ -63,18 +68,23 @@ def of_classes(loss: Loss, counts: Counts) -> Problem:
     balance = 2 * (1 - float(priors @ priors))  # 1 for two equal classes, small if one is rare
     if isinstance(loss, Softmax):
         start = np.log(priors) - np.log(priors).mean()
-        return Problem(loss, _same, start, 0.15, 2 * 0.15 * min(1.0, balance), 2.0, 3.0)
+        return Problem(loss, _same, start, 0.15, 2 * 0.15 * min(1.0, balance), 4.0, 3.0)
     if isinstance(loss, SmoothedHinge):
         start, curvature, rate = np.asarray(priors[1] - priors[0]), 0.15, 1.5 / max(loss.curvature, 1.0)
     else:
         start, curvature, rate = np.log(priors[1] / priors[0]), 0.15 * max(balance, 0.05), 3.0
-    return Problem(loss, _same, np.asarray(start), curvature, 2 * curvature * balance, 2.0, rate)
+    return Problem(loss, _same, np.asarray(start), curvature, 2 * curvature * balance, 4.0, rate)
 
 
 def of_numbers(
-    loss: Loss, records: Records, bounds: tuple[float, float], count: float, stage: Stage
+    loss: Loss,
+    records: Records,
+    bounds: tuple[float, float],
+    count: float,
+    stage: Stage,
+    closer: Stage | None = None,
 ) -> Problem:
-    """A number within public bounds, brought to mean 0 and variance 1.
+    """A number within public bounds, brought to mean 0 and variance 1; ``closer`` is for more looks at the mean.
 
     Guarantee: with v in [0, 1] for the target, a record adds 1 to one bin, |v - 1/2| <= 1/2 to one sum and
     2 (v - 1/2)^2 <= 1/2 to another. So the squared sensitivity is 3/2.
@@ -86,33 +96,47 @@ def of_numbers(
         sums.add_ones(np.minimum((unit * _BINS).astype(np.int64), _BINS - 1), weights)
         sums.add_rows(_BINS, np.column_stack([unit - 0.5, 2 * (unit - 0.5) ** 2]), weights)
     noisy = sums.released()
-    mean, scale = _location_and_scale(noisy, sums.noise, count)
-    middle, spread = lower + width * mean, width * scale
+    found = _location_and_scale(noisy, sums.noise, count)
+    if closer is not None:
+
+        def targets() -> Iterator[tuple[Array, Array | None]]:
+            return ((np.clip((y - lower) / width, 0, 1), weights) for _, y, weights in records.chunks())
+
+        found = looked_closer(targets, found, count, closer)
+    middle, spread = lower + width * found.mean, width * found.spread
     working = Huber(loss.threshold / spread) if isinstance(loss, Huber) else Squared()
+    residual, curvature = 1.0, 1.0
+    if isinstance(working, Huber):  # few records are within a small threshold, so they bend the loss less
+        residual, curvature = min(1.0, working.threshold), min(1.0, 0.8 * working.threshold)
 
     def target(y: Array) -> Array:
         return np.asarray((np.clip(y, *bounds) - middle) / spread)
 
     limits = {"least": 0.5, "most": 32.0, "shift": middle, "scale": spread}
-    return Problem(working, target, np.zeros(()), 1.0, 1.0, 0.6, 0.5, **limits)
+    limits["start_error"] = found.error / found.spread
+    limits["residual"] = residual
+    rate = min(0.5 / curvature, _FASTEST)
+    return Problem(working, target, np.zeros(()), curvature, curvature, 0.6, rate, **limits)
 
 
-def _location_and_scale(noisy: Array, noise: float, count: float) -> tuple[float, float]:
-    """Mean and standard deviation in units of the bounds. Post-processing."""
+def _location_and_scale(noisy: Array, noise: float, count: float) -> Location:
+    """Mean, its error and standard deviation in units of the bounds. Post-processing."""
     offset, error = noisy[-2] / count, noise / count
     mean = float(np.clip(0.5 + offset, 0, 1))
     variance = min(max(noisy[-1] / 2 / count - (mean - 0.5) ** 2, 0.25 * error, 1e-8), 1 / 12)
     found = moments(noisy[:-2], noise, count)
     if found is None:  # the mean is pulled to the middle as far as its noise explains the offset
         pulled = offset * max(0.0, 1 - error**2 / max(offset**2, 1e-12))
-        return float(np.clip(0.5 + pulled, 0, 1)), math.sqrt(variance)
+        return Location(float(np.clip(0.5 + pulled, 0, 1)), min(error, _UNKNOWN), math.sqrt(variance))
     width = math.sqrt(found.variance)
     agrees = error < 0.3 * width and abs(mean - found.mean) < width + 2 * error
-    return (mean if agrees else found.mean), width
+    return Location(mean if agrees else found.mean, error if agrees else min(error, width), width)
 
 
-def of_counts(loss: Loss, records: Records, most: float, count: float, stage: Stage) -> Problem:
-    """Counts of events from 0 to ``most``, with the log link.
+def of_counts(
+    loss: Loss, records: Records, most: float, count: float, stage: Stage, closer: Stage | None = None
+) -> Problem:
+    """Counts of events from 0 to ``most``, with the log link; ``closer`` is for more looks at the mean.
 
     Guarantee: a record adds at most 1 to one cell of a histogram over half octaves of 1 + y: sensitivity 1.
     """
@@ -127,12 +151,22 @@ def of_counts(loss: Loss, records: Records, most: float, count: float, stage: St
     share, sizes = histogram / max(histogram.sum(), 1.0), 2 ** (np.arange(cells) / 2) - 1
     mean = max(float(share @ sizes), sums.noise / count, 1e-3)
     deviation = math.sqrt(max(float(share @ sizes**2) - mean**2, mean))
+    error = min(math.sqrt(mean), mean + sums.noise / count)
+    if closer is not None:
+        cap = largest
+
+        def targets() -> Iterator[tuple[Array, Array | None]]:
+            return ((np.clip(y, 0, cap) / cap, weights) for _, y, weights in records.chunks())
+
+        found = looked_closer(targets, Location(mean / cap, error / cap, deviation / cap), count, closer)
+        mean, error = max(cap * found.mean, 0.25 * cap * found.error, 1e-3), cap * found.error
 
     def target(y: Array) -> Array:
         return np.clip(y, 0, most)
 
     start = np.asarray(math.log(mean))
-    return Problem(loss, target, start, mean, mean**2, 0.5, 0.5 / mean, residual=deviation, largest=largest)
+    known = {"residual": deviation, "largest": largest, "start_error": error / mean}
+    return Problem(loss, target, start, mean, mean**2, 0.5, 0.5 / mean, **known)
 
 
 def is_classification(loss: Loss) -> bool:

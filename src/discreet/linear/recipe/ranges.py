@@ -9,7 +9,7 @@ clamped later, like everything outside of declared bounds.
 >>> from discreet.linear.recipe.spending import Spending
 >>> years = np.random.default_rng(0).integers(1990, 2021, (5000, 1)).astype(float)
 >>> lower, upper = learned_ranges(years, None, Spending(Budget(1.0, 1e-6)), share=0.08)[0]
->>> 1960 < lower <= 1990, 2020 <= upper < 2050
+>>> 1000 < lower <= 1990, 2020 <= upper < 4100
 (True, True)
 """
 
@@ -89,17 +89,44 @@ def _power_cells(values: Array) -> Array:
 
 
 def _span(histogram: Array, noise: float) -> Range:
-    """From the first to the last cell that stands out; the three best neighbours if none does.
+    """A range that holds nearly all numbers: too wide costs little later on, too narrow cannot be mended.
 
-    Then the noise may be all there is, so numbers near 1 are preferred: a quarter of a deviation for each octave.
+    Both signs together show how large numbers are. From the three best powers of two it goes up while a power is
+    likely to hold records, and one further if there are both signs. A sign is left out if noise alone explains
+    what was counted there.
     """
-    found = _standing_out(histogram, noise)
-    if not len(found):
-        octaves = np.abs(np.abs(np.arange(_CELLS) - _POWERS) + _SMALLEST - 1)
-        best = int((np.convolve(histogram, np.ones(3), "same") - noise * octaves / 4).argmax())
-        found = np.arange(max(0, best - 1), min(_CELLS, best + 2))
-    lower, upper = _edges(int(found[0]))[0], _edges(int(found[-1]))[1]
-    return (lower, upper) if lower < upper else (lower, lower + 1.0)  # all of them zero
+    sizes = histogram[_POWERS + 1 :] + histogram[:_POWERS][::-1]
+    first, last = _likely_powers(sizes, noise * math.sqrt(2))
+    above = histogram[_POWERS + 1 + first : _POWERS + 2 + last].sum()
+    below = histogram[_POWERS - 1 - last : _POWERS - first].sum()
+    doubt = noise * math.sqrt(last - first + 1)
+    if above > doubt and below > doubt:
+        outer = _edges(_POWERS + 1 + min(last + 1, _POWERS - 1))[1]
+        return -outer, outer
+    if max(above, below) < 3 * doubt and histogram[_POWERS] > 6 * noise:
+        return 0.0, 1.0  # all of them zero
+    at_zero = last - first > 2 or histogram[_POWERS] > doubt
+    inner, outer = 0.0 if at_zero else _edges(_POWERS + 1 + first)[0], _edges(_POWERS + 1 + last)[1]
+    return (inner, outer) if above >= below else (-outer, -inner)
+
+
+def _likely_powers(sizes: Array, noise: float) -> tuple[int, int]:
+    """The first and the last power of two that numbers reach.
+
+    Where the noise may be all there is, numbers near 1 are preferred: a quarter of a deviation for each octave.
+    """
+    octaves = np.abs(np.arange(_POWERS) + _SMALLEST)
+    best = int((np.convolve(sizes, np.ones(3), "same") - noise * octaves / 4).argmax())
+    first, last = max(best - 1, 0), min(best + 1, _POWERS - 1)
+    while last > first and sizes[last] < noise:
+        last -= 1
+    while first < last and sizes[first] < noise:
+        first += 1
+    clear = _standing_out(sizes, noise)
+    first, last = min([first, *clear]), max([last, *clear])
+    while last + 1 < _POWERS and sizes[last + 1] > 2 * noise:
+        last += 1
+    return int(first), int(last)
 
 
 def _edges(cell: int) -> Range:

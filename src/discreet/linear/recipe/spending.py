@@ -19,6 +19,7 @@ are chosen along the way (Smith and Thakurta 2022; :class:`~discreet.ledger.Gaus
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from itertools import count
 from typing import Any, Literal
 
@@ -36,8 +37,11 @@ from discreet.noise import BoundedSum, add_noise
 from discreet.randomness import RandomStream, system_stream
 
 Array = NDArray[np.float64]
+Progress = Callable[[str, int, int], None]
+"""Is told the name of a stage, how many releases it has made, and how many it will make. All are public."""
 
 _MARGIN = 1 + 1e-11  # on every noise multiplier: more than the sums of shares can be off by
+_FLOAT_SLACK = 1 + 1e-4  # on every clip norm: more than float32 sums of millions of rows are off by
 _LEAST_SHARE = 1e-9
 _SPARE = 1e-3  # of delta, kept back in hardened arithmetic for the distance to continuous noise
 _MOST_RECORDS = 2**30  # decides the grid of hardened sums; more records cost accuracy, not privacy
@@ -78,6 +82,7 @@ class Spending:
         )
         self._refuse_a_poor_ledger()
         self._prefix, self._plan_hash = _free_prefix(self.ledger, name), plan_hash
+        self.progress: Progress | None = None
         self._shares: list[float] = []
         self._distance = 0.0
 
@@ -113,19 +118,27 @@ class Spending:
         run = self.ledger.run(plan, self._plan_hash or plan.digest(), name=f"{self._prefix}/{name}")
         run.reserve(steps)
         self._shares.append(share)
+        self.tell(name, 0, steps)
         return Stage(self, name, share, steps, event)
 
     def release(self, total: BoundedSum, event: Gaussian) -> Array:
         """The sum with noise. For stages, which have paid."""
         if total.arithmetic != self.arithmetic:
             raise PlanViolation(f"This fit promises {self.arithmetic} sums; this one is {total.arithmetic}.")
-        if total.grid is not None:
+        if total.grid is None:
+            total = BoundedSum(total.value, total.clip_norm * _FLOAT_SLACK, total.norm)
+        else:
             size = int(np.size(total.value))
             self._distance += distance_to_continuous(event, total.clip_norm, total.grid, size)
             if not (1 + math.exp(self.budget.epsilon)) * self._distance <= _SPARE * self.budget.delta:
                 remedy = "is too large for hardened noise at this delta; choose arithmetic='float'."
                 raise InvalidParameter("epsilon", self.budget.epsilon, remedy)
         return np.asarray(add_noise(total, event, self.stream), np.float64)
+
+    def tell(self, stage: str, done: int, steps: int) -> None:
+        """Tell :attr:`progress`, if anybody listens."""
+        if self.progress is not None:
+            self.progress(stage, done, steps)
 
     def _refuse_a_poor_ledger(self) -> None:
         whole_budget = Gaussian(_MARGIN / self.strength)
@@ -175,7 +188,9 @@ class Stage:
         if self._unused < 1:
             raise PlanViolation(f"The stage {self.name!r} has made all its {self.steps} releases.")
         self._unused -= 1
-        return self._spending.release(total, self.event)
+        noisy = self._spending.release(total, self.event)
+        self._spending.tell(self.name, self.steps - self._unused, self.steps)
+        return noisy
 
 
 def _strength(budget: Budget, arithmetic: Arithmetic) -> float:

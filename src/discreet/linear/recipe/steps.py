@@ -83,14 +83,19 @@ def averaging_gain(rule: StepRule, steps: int, curvature: float) -> float:
     return float(np.sum((rule.step_size * np.array(effects) / weights.sum()) ** 2))
 
 
-def pulled_back(theta: Array, start: Array, variance: float) -> Array:
-    """``theta`` moved toward ``start`` as far as noise of this variance explains the way (James and Stein 1961).
+def pulled_back(theta: Array, start: Array, unit: Array, start_error: float, variance: float) -> Array:
+    """``theta`` moved toward ``start`` as far as noise of this variance explains the way.
 
-    For squared losses, where too long a way costs more than too short a one. The sign of a score does not care.
+    What the features add is shortened as a whole (James and Stein 1961). The move of the intercept, along ``unit``,
+    counts by its precision beside that of ``start``. For squared losses, where too long a way costs more than too
+    short a one; the sign of a score does not care.
     """
-    way = theta - start
-    explained = way.size * variance / max(float(np.sum(way**2)), 1e-300)
-    return np.asarray(start + way * max(0.0, 1 - explained))
+    way, square = theta - start, float(np.sum(unit**2))
+    level = float(unit @ way) / square
+    features = way - level * unit
+    explained = way.size * variance / max(float(np.sum(features**2)), 1e-300)
+    trusted = start_error**2 / max(start_error**2 + variance / square, 1e-300)
+    return np.asarray(start + trusted * level * unit + max(0.0, 1 - explained) * features)
 
 
 def noisy_gradient(loss: Loss, working: Blocks, theta: Array, clip_norm: float, stage: Stage) -> Array:

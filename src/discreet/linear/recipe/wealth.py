@@ -12,11 +12,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-COUNTS, WHITENING = 0.03, 0.20
+COUNTS, CLASSES, WHITENING = 0.03, 0.10, 0.20
 """The shares that are always the same."""
 
-_MARGINALS, _ROW_NORMS = (0.08, 0.30), (0.02, 0.08)  # the usual share, and the largest
+_MARGINALS, _ROW_NORMS = (0.08, 0.30), (0.02, 0.04)  # the usual share, and the largest
 _TARGET, _RECALIBRATION = (0.02, 0.15), (0.04, 0.15)
+_MEAN = 0.20
 _FEW_PER_COLUMN, _FEW = 60.0, 300.0  # below these the shares grow
 _STEPS, _FEW_STEPS = 40, 6
 
@@ -64,6 +65,15 @@ class Wealth:
     @property
     def for_target(self) -> float:
         return _grown(_TARGET, _FEW / self.overall)
+
+    def sees_slopes(self, size: int) -> bool:
+        """Whether a number can be told better by ``size`` coefficients than by its mean."""
+        return self.overall > size
+
+    @property
+    def for_mean(self) -> float:
+        """For more looks at the mean of a number or a count; 0 where the first one is good enough."""
+        return min(_MEAN, 0.02 * _FEW / self.overall) if self.overall < _FEW else 0.0
 
     @property
     def for_recalibration(self) -> float:
