@@ -1,9 +1,11 @@
 """A private training step beside a plain one and those of Opacus: time and memory over those of plain PyTorch.
 
-A step is what a user pays for: a batch of Poisson size, gradients, clipping, noise (ours from the
-cryptographic stream) and ``torch.optim.SGD``. All contenders get the same batches and take turns in one
-process; a cell is the median of the ratios to the plain step of the same round. Memory is how far a process
-of its own grows during two steps. Run with ``make bench-torch``; names of workloads as arguments choose some.
+A step is what a user pays for: a batch of Poisson size, gradients, clipping, noise and ``torch.optim.SGD``. Ours
+is ``PrivateRun.step``, with a ledger in memory, noise from the cryptographic stream, and all that it checks in
+every step. All contenders get the same batches, each takes turns with the plain step, and a cell is the median of
+the ratios to the plain step on the same batch. Memory is how far a process of its own grows during two steps.
+
+Run with ``make bench-torch``; names of workloads as arguments choose some, ``--quick`` takes about three minutes.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,14 +25,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from discreet.clipping import Flat
-from discreet.events import Gaussian
-from discreet.noise import BoundedSum, add_noise
-from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.randomness import RandomStream
+from discreet import Recipe
+from discreet.pytorch import PrivateRun
 from timing import Targets, table
 
-CLIP, NOISE, RATE = 1.0, Gaussian(1.0), 1e-3
+CLIP, NOISE, RATE = 1.0, 1.0, 1e-3
 VOCABULARY, TIME = 4096, 128
 
 
@@ -174,6 +174,25 @@ def batches(name, count, seed=0):
             yield words[:, :-1].contiguous(), labels.contiguous()
 
 
+class Given:
+    """A data set that answers every drawing with the batch that all contenders get in this round."""
+
+    def __init__(self, records):
+        self.records, self.batch = records, None
+
+    def __len__(self):
+        return self.records
+
+    def __getitems__(self, rows):
+        return self.batch
+
+    def __getitem__(self, row):
+        raise NotImplementedError
+
+
+# A contender is a function from a batch to a step that is ready to be timed.
+
+
 def plain(name):
     model = WORKLOADS[name][0]()
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
@@ -183,26 +202,23 @@ def plain(name):
         losses(model, batch).mean().backward()
         optimizer.step()
 
-    return step
+    return lambda batch: partial(step, batch)
 
 
 def ours(name, physical=None):
     make, expected, *_ = WORKLOADS[name]
     model = make()
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE)
-    clipped = ClippedSum(model, losses, Flat(CLIP), physical_batch_size=physical)
-    stream = RandomStream(threads=torch.get_num_threads())
+    recipe = Recipe(records=100 * expected, batch_size=expected, steps=1000, clip_norm=CLIP)
+    plan, given = recipe.with_noise(NOISE, delta=1e-6), Given(100 * expected)
+    run = PrivateRun(plan, model, optimizer, losses, physical_batch_size=physical)
+    drawn = run.batches(given, collate=lambda batch: batch)
 
-    def step(batch):
-        sums = clipped(batch)
-        flat = torch.cat([value.flatten() for value in sums.values()]).numpy()
-        add_noise(BoundedSum(flat, clip_norm=CLIP), NOISE, stream, out=flat)
-        parts = torch.from_numpy(flat).div_(expected).split([value.numel() for value in sums.values()])
-        for parameter, part in zip(clipped.parameters.values(), parts, strict=True):
-            parameter.grad = part.view(parameter.shape)
-        optimizer.step()
+    def ready(batch):
+        given.batch = batch
+        return partial(run.step, next(drawn))
 
-    return step
+    return ready
 
 
 def opacus_hooks(name):
@@ -212,7 +228,7 @@ def opacus_hooks(name):
     model = GradSampleModule(lstm(private_layer=True) if name == "LSTM" else WORKLOADS[name][0]())
     optimizer = DPOptimizer(
         torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE),
-        noise_multiplier=NOISE.noise_multiplier,
+        noise_multiplier=NOISE,
         max_grad_norm=CLIP,
         expected_batch_size=WORKLOADS[name][1],
     )
@@ -222,7 +238,7 @@ def opacus_hooks(name):
         losses(model, batch).mean().backward()
         optimizer.step()
 
-    return step
+    return lambda batch: partial(step, batch)
 
 
 def opacus_ghost(name):
@@ -236,7 +252,7 @@ def opacus_ghost(name):
     model = GradSampleModuleFastGradientClipping(inner, max_grad_norm=CLIP, use_ghost_clipping=True)
     optimizer = DPOptimizerFastGradientClipping(
         torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=RATE),
-        noise_multiplier=NOISE.noise_multiplier,
+        noise_multiplier=NOISE,
         max_grad_norm=CLIP,
         expected_batch_size=WORKLOADS[name][1],
     )
@@ -246,7 +262,7 @@ def opacus_ghost(name):
         DPTensorFastGradientClipping(model, optimizer, losses(model, batch), "mean").backward()
         optimizer.step()
 
-    return step
+    return lambda batch: partial(step, batch)
 
 
 def small_batches(name):
@@ -266,46 +282,54 @@ CONTENDERS = {
 
 
 def timed(name, makers, scale):
-    """Milliseconds of the plain step and the median ratios to it; a contender that cannot is left out."""
-    _, _, _, _, _, rounds = WORKLOADS[name]
-    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    steps, (first, *rest) = {}, batches(name, max(2, math.ceil(rounds * scale)) + 1)
-    for label, make in makers.items():
+    """Milliseconds of the plain step, the median ratios to it, and our extra milliseconds.
+
+    Every contender takes turns with the plain step alone, as one that needs much memory would slow down whoever
+    comes after it. A contender that cannot is left out.
+    """
+    rounds = max(2, math.ceil(WORKLOADS[name][-1] * scale))
+    given = list(batches(name, rounds + 1))
+    base, ratios, extra = [], {}, math.nan
+    for label in [label for label in makers if label != "plain"]:
         try:
-            steps[label] = make(name)
-            steps[label](first)
+            pairs = paired(plain(name), makers[label](name), given)
         except Exception as error:  # what a tool raises is its answer
-            steps.pop(label, None)
             if not isinstance(error, NotImplementedError):
                 print(f"{name}, {label}: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
-    seen = {label: [] for label in steps}
-    for turn, batch in enumerate(rest):
-        for label in list(steps) if turn % 2 else list(steps)[::-1]:
-            start = clock()
-            steps[label](batch)
-            seen[label].append(clock() - start)
-    base = seen["plain"]
-    ratios = {
-        label: statistics.median(a / b for a, b in zip(runs, base, strict=True))
-        for label, runs in seen.items()
-    }
-    extra = statistics.median(a - b for a, b in zip(seen["ours"], base, strict=True))
+            continue
+        ratios[label] = statistics.median(theirs / plainly for plainly, theirs in pairs)
+        base += [plainly for plainly, _ in pairs]
+        if label == "ours":
+            extra = statistics.median(theirs - plainly for plainly, theirs in pairs)
     return 1e3 * statistics.median(base), ratios, 1e3 * extra
+
+
+def paired(plain_step, other_step, given):
+    """The times of both for each batch but the first, which warms up; they take turns in going first."""
+    clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    pairs = []
+    for turn, batch in enumerate(given):
+        seen = [0.0, 0.0]
+        for place in (0, 1) if turn % 2 else (1, 0):
+            step = (plain_step, other_step)[place](batch)
+            start = clock()
+            step()
+            seen[place] = clock() - start
+        pairs.append(seen)
+    return pairs[1:]
 
 
 def grown(name, label):
     """Megabytes by which this process grows in two steps, after a small batch has loaded everything."""
-    step = CONTENDERS[label](name)
+    ready = CONTENDERS[label](name)
     first, second = batches(name, 2, seed=3)
-    step(tuple(value[:2] for value in first))
+    ready(tuple(value[:2] for value in first))()
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(
-        0
-    )  # what the small batch left behind must not hide what the large one needs
+    ctypes.CDLL(None).malloc_trim(0)  # what the small batch left must not hide what the large one needs
     before = _kilobytes("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # restart the high-water mark
-    step(first)
-    step(second)
+    ready(first)()
+    ready(second)()
     return (_kilobytes("VmHWM") - before) / 1024
 
 
@@ -336,6 +360,7 @@ def main():
     parser.add_argument("--rounds", type=float, default=1.0, help="more or fewer rounds, as a factor")
     parser.add_argument("--threads", type=int, default=2, help="1 measures CPU time")
     parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="time only, few rounds, one of the GPTs")
     parser.add_argument("--grow", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -344,6 +369,10 @@ def main():
         print(grown(*options.grow))
         return
     makers = dict(CONTENDERS)
+    if options.quick:
+        options.rounds, options.no_memory = 0.3 * options.rounds, True
+        options.workloads = [name for name in options.workloads if not name.startswith("GPT ")]
+        makers.pop("ours, small parts")
     if not opacus_installed():
         makers = {label: make for label, make in makers.items() if not label.startswith("Opacus")}
     times, sizes, targets = [], [], Targets()

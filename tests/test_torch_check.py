@@ -13,6 +13,7 @@ from discreet import InvalidParameter, Recipe
 from discreet.clipping import Flat
 from discreet.pytorch import CheckFailed, PrivateRun, check, without_batch_norm
 from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.constancy import Constancy
 from discreet.pytorch.per_example import per_example_gradients
 
 
@@ -205,6 +206,165 @@ def _halved(sums):
     return sums | {"3.bias": sums["3.bias"] / 2}
 
 
+# ---- mixing by chance, and mixing that needs a large batch ----
+
+
+def mixup(model, batch):
+    """Every example is mixed with one that is drawn, itself perhaps."""
+    partner = torch.randperm(len(batch[0]))
+    return losses(model, (0.7 * batch[0] + 0.3 * batch[0][partner], batch[1]))
+
+
+def negatives(model, batch):
+    """Contrast with one other example, drawn at random."""
+    z = model(batch[0])
+    other = z[torch.randint(len(z), (len(z),))]
+    return losses(model, batch) + (z * other).sum(1).square()
+
+
+def anchored(model, batch):
+    """One example, drawn at random, decides how much all of them count."""
+    anchor = batch[0][torch.randint(len(batch[0]), (1,))]
+    return losses(model, batch) * anchor.abs().sum()
+
+
+def first_decides(model, batch):
+    return losses(model, batch) * batch[0][:1].abs().sum()
+
+
+def rarely(model, batch):
+    return mixup(model, batch) if torch.rand(()) < 0.1 else losses(model, batch)
+
+
+def numpy_mixup(model, batch):
+    partner = torch.tensor(np.random.permutation(len(batch[0])))  # noqa: NPY002
+    return losses(model, (0.7 * batch[0] + 0.3 * batch[0][partner], batch[1]))
+
+
+def hardest(k):
+    def kept(model, batch):
+        values = losses(model, batch)
+        return values * (values >= values.detach().topk(min(k, len(values))).values.min())
+
+    return kept
+
+
+def by_size(model, batch):
+    return losses(model, batch) * (1.0 if len(batch[0]) < 8 else 100.0)
+
+
+class CentredIfMany(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0) if len(x) >= 8 else x
+
+
+@pytest.mark.parametrize(
+    "loss", [mixup, negatives, anchored, first_decides, rarely, numpy_mixup], ids=lambda loss: loss.__name__
+)
+@pytest.mark.parametrize("middle", [nn.Identity(), nn.Dropout(0.3)], ids=["plain", "dropout"])
+def test_mixing_by_chance_is_found(loss, middle):
+    with pytest.raises(CheckFailed, match="depends on the other examples"):
+        check(model(middle), loss, batch(40))
+
+
+@pytest.mark.parametrize("loss", [hardest(4), hardest(8), by_size], ids=["4", "8", "size"])
+def test_losses_that_mix_in_large_batches_only_are_found(loss):
+    check(model(), loss, batch(4))
+    with pytest.raises(CheckFailed, match=r"depends on the other examples|another one in a smaller batch"):
+        check(model(), loss, batch(20))
+
+
+def test_layers_that_mix_in_large_batches_only_are_found():
+    check(model(CentredIfMany()), losses, batch(7))
+    for layer in (CentredIfMany(), nn.Sequential(CentredIfMany(), nn.Dropout(0.2))):
+        with pytest.raises(CheckFailed, match=r"\(CentredIfMany\) mixes"):
+            check(model(layer), losses, batch(8))
+
+
+def test_one_huge_loss_does_not_hide_the_others():
+    def outlier(model, batch):
+        return anchored(model, batch) * torch.where(batch[0][:, 0] > 1, 1e12, 1.0)
+
+    x, y = batch(20)
+    x[3] = 1e3
+    with pytest.raises(CheckFailed, match="depends on the other examples"):
+        check(model(), outlier, (x, y))
+
+
+def test_a_generator_of_ones_own_is_refused_by_name():
+    generator = torch.Generator().manual_seed(1)
+
+    def augmented(model, batch):
+        return losses(model, (batch[0] + torch.rand(len(batch[0]), 1, generator=generator), batch[1]))
+
+    with pytest.raises(CheckFailed, match="global generators"):
+        check(model(), augmented, batch())
+
+
+# ---- what shows without data ----
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (lambda: nn.Embedding(9, 6, max_norm=1.0), r"'1' \(Embedding\) rescales.*max_norm=None"),
+        (lambda: nn.EmbeddingBag(9, 6, max_norm=1.0), r"'1' \(EmbeddingBag\) rescales"),
+        (lambda: nn.Embedding(9, 6, sparse=True), r"'1' \(Embedding\) has sparse.*sparse=False"),
+        (lambda: nn.LazyLinear(6), r"'1\.weight' has no shape yet"),
+        (lambda: nn.Linear(6, 6, dtype=torch.complex64), r"'1\.weight' is complex"),
+        (
+            lambda: torch.compile(nn.Linear(6, 6), backend="eager"),
+            r"'1' \(OptimizedModule\) was compiled.*before",
+        ),
+        (lambda: nn.BatchNorm1d(6), r"'1' \(BatchNorm1d\) normalises"),
+    ],
+    ids=["max_norm", "bag", "sparse", "lazy", "complex", "compiled", "batch norm"],
+)
+def test_refused_when_the_run_is_made(layer, message):
+    net = nn.Sequential(nn.Linear(6, 6), layer())
+    plan = Recipe(records=9, steps=2, sampling="full-batch").with_noise(2.0, delta=1e-3)
+    with pytest.raises(CheckFailed, match=message):
+        PrivateRun(plan, net, torch.optim.SGD(net[0].parameters(), lr=1), losses)
+
+
+def test_a_layer_compiled_in_place_is_refused():
+    net = model()
+    net[3].compile(backend="eager")
+    with pytest.raises(CheckFailed, match=r"'3' \(Linear\) was compiled"):
+        check(net, losses, batch())
+
+
+def test_trained_weights_that_the_forward_pass_writes_are_refused_and_put_back():
+    class Clamped(nn.Linear):
+        def forward(self, x):
+            self.weight.data.clamp_(max=float(x.detach().abs().mean()) / 9)
+            return super().forward(x)
+
+    net = model(Clamped(6, 6))
+    before = net[1].weight.detach().clone()
+    with pytest.raises(CheckFailed, match=r"parameter '1\.weight' of '1' \(Clamped\) changes"):
+        check(net, losses, batch())
+    assert torch.equal(before, net[1].weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.bool])
+@pytest.mark.parametrize("size", [3, 40_001])
+def test_every_change_of_contents_is_noticed(dtype, size):
+    layer = nn.Module()
+    layer.register_buffer("kept", torch.arange(size + 1).to(dtype)[1:])
+    layer.register_buffer("other", torch.zeros(2))
+    watch = Constancy(layer)
+    assert watch.changed() is None
+    for change in (lambda x: x[:1].logical_not_(), lambda x: x[-1:].logical_not_()):
+        change(layer.kept.data)
+        assert watch.changed() == "kept"
+        watch.refresh()
+    swapped = layer.kept.data[[0, size // 2]].flip(0)
+    if not torch.equal(swapped, swapped.flip(0)):
+        layer.kept.data[[0, size // 2]] = swapped
+        assert watch.changed() == "kept"
+
+
 # ---- what is in order passes, and leaves no trace ----
 
 
@@ -325,7 +485,7 @@ def test_the_first_step_checks_and_refuses_before_it_pays():
 
 
 def test_the_check_is_cheap():
-    """Its work does not grow with the batch: it takes a few examples of it."""
+    """Batches of their own size are tried five times and a half, and everything else takes a few examples."""
     calls = []
 
     def counted(model, batch):
@@ -334,8 +494,8 @@ def test_the_check_is_cheap():
 
     start = time.process_time()
     check(model(), counted, batch(500))
-    assert max(calls) <= 4
-    assert sum(calls) <= 240
+    assert sum(calls) <= 5.5 * 500 + 280
+    assert len(calls) <= 80
     assert time.process_time() - start < 5
 
 

@@ -40,6 +40,30 @@ def test_without_clipping_it_is_the_plain_gradient(name):
     close(found, {key: torch.zeros_like(found[key]) if g is None else g for key, g in wanted.items()})
 
 
+def test_sums_are_views_of_one_vector_of_their_own():
+    """Optimizers keep the vector of a step as gradients, so the next raw sums must not be written there."""
+    model, batch = problem("mlp, in-place")
+    engine = ClippedSum(model, cross_entropy, Flat(0.3))
+    first = engine(batch)
+    kept = first.vector.clone()
+    assert torch.equal(torch.cat([first[name].flatten() for name in engine.parameters]), kept)
+    second = engine(tuple(value[:1] for value in batch))
+    assert not torch.equal(second.vector, kept)
+    assert torch.equal(first.vector, kept)
+
+
+def test_a_model_of_two_types_gets_sums_in_the_wider_one():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2).double())
+
+    def losses(model, x):
+        return model[2](model[1](model[0](x)).double()).square().sum(1)
+
+    x = numbers(6, 4).float()
+    found = ClippedSum(model, losses, Flat(HUGE))(x)
+    assert found.vector.dtype == torch.float64
+    close(found, plain_gradients(model, x, losses))
+
+
 @pytest.mark.parametrize("name", ["mlp, in-place", "conv2d groups", "LSTM", "GPT tied", "einsum"])
 @pytest.mark.parametrize("size", [1, 2, 4, 5, 99])
 def test_physical_batches_change_nothing(name, size):
@@ -334,3 +358,23 @@ def test_ghost_norms_survive_cancellation():
     rows = per_example_gradients(copy.deepcopy(layer).double(), losses, x.double())
     norms = sum(g.flatten(1).square().sum(1) for g in rows.values()).sqrt()
     torch.testing.assert_close(ClippedSum(layer, losses, Flat(1.0)).norms(x), norms, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(("positions", "into", "out"), [(3, 64, 64), (2, 8, 4), (3, 1000, 10)])
+def test_parts_that_cancel_do_not_exceed_the_clip_norm_by_their_rounding(positions, into, out, monkeypatch):
+    """1e8 - 1e8 leaves rounding errors that are longer than the gradient; the twin lets them through."""
+    torch.manual_seed(0)
+    model = nn.Linear(into, out, bias=False)
+    x = torch.randn(4, 1, into).repeat(1, positions, 1)
+    scales = torch.tensor([[1e8 + 8, -8.000001, -1e8] if positions == 3 else [1e8, -1e8 * (1 - 1e-7)]] * 4)
+    engine = ClippedSum(model, lambda model, batch: (model(batch[0]).sum(2) * batch[1]).sum(1), Flat(1.0))
+
+    def moved():
+        rest = [torch.arange(4) != i for i in range(4)]
+        whole = engine((x, scales))["weight"]
+        return max((whole - engine((x[keep], scales[keep]))["weight"]).norm().item() for keep in rest)
+
+    assert moved() <= 1.01
+    monkeypatch.setattr("discreet.pytorch.layer_rules.use.LEAST_LEFT", 0.0)
+    if positions == 3 and into == 64:
+        assert moved() > 1.5

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 from discreet import PlanViolation, Recipe
 from discreet.pytorch import PrivateRun
-from discreet.clipping import AdaptiveClip
+from discreet.clipping import AdaptiveClip, Normalised
 
 torch.set_num_threads(1)
 place, rank = sys.argv[1], int(sys.argv[2])
@@ -39,7 +39,8 @@ model, run = run_of(plan, 40_000, lambda model, batch: model(batch)[:, 0], ledge
 found["start"] = model.weight[0, :3].tolist()
 sizes = []
 for batch in run.batches(data):
-    sizes.append(0 if batch.data is None else len(batch.data))
+    examples = run._examples_of(batch)
+    sizes.append(0 if examples is None else len(examples))
     run.step(batch)
 total = model.weight.grad[0] * plan.divisor
 found |= {"sizes": sizes, "signal": float(total[0]), "noise": float(total[1:].double().std())}
@@ -68,6 +69,24 @@ try:
     run.step(next(run.batches(data)))
 except PlanViolation as refusal:
     found["begun"] = str(refusal)
+
+# Processes that were given different things do not begin.
+different = Recipe(records=50, batch_size=10, steps=3).with_noise(2.0 if rank == 0 else 0.01, delta=1e-3)
+poisson = Recipe(records=50, batch_size=10, steps=3).with_noise(2.0, delta=1e-3)
+for name, plan, width, clipping in (
+    ("plan", different, 3, None),
+    ("clipping", poisson, 3, Normalised(1.0) if rank else None),
+    ("model", poisson, 3 + rank, None),
+):
+    try:
+        run_of(plan, width, lambda model, batch: model(batch)[:, 0], clipping=clipping)
+    except PlanViolation as refusal:
+        found[f"different {name}"] = str(refusal)
+_, run = run_of(poisson, 3, lambda model, batch: model(batch)[:, 0])
+try:
+    run.batches(torch.ones(50 - 10 * rank, 3))
+except PlanViolation as refusal:
+    found["different rows"] = str(refusal)
 json.dump(found, open(f"{place}/{rank}.json", "w"))
 dist.destroy_process_group()
 """
@@ -116,6 +135,16 @@ def test_refusals_reach_everybody(both):
     assert all("single process" in found["refusal"] for found in both)
     assert "has begun" in both[0]["begun"]
     assert "first process refused" in both[1]["begun"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("plan", "their plan"), ("clipping", "their clipping"), ("model", "parameters"), ("rows", "rows")],
+)
+def test_processes_that_were_given_different_things_are_refused(both, name, message):
+    assert f"differ in {'the ' if message in ('parameters', 'rows') else ''}" in both[1][f"different {name}"]
+    assert message in both[1][f"different {name}"]
+    assert "do not add up" in both[0][f"different {name}"]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])

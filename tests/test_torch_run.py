@@ -1,5 +1,6 @@
 """A private run: what it lets out, what it charges, and what it refuses."""
 
+import copy
 import math
 import os
 import signal
@@ -240,7 +241,7 @@ def moved_by_one_record(loss, record, checked=True):
     for dataset in ((x, y), more):
         model = network()
         run = PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=1), loss, unsafe_seed=6)
-        run._checked = not checked
+        run._check = run._check if checked else lambda data: None
         for batch in run.batches(dataset):
             run.step(batch)
         totals.append(torch.cat([p.grad.flatten() for p in model.parameters()]).double() * plan.divisor)
@@ -362,11 +363,13 @@ def test_a_step_beyond_the_plan_is_refused():
     _, _, run = begun(plan)
     for batch in run.batches(data()):
         run.step(batch)
-    assert list(run.batches(data())) == []
     with pytest.raises(PlanViolation, match="once, in the order drawn"):
-        run.step(Batch(2, data(), run._source))
+        run.step(batch)
+    assert list(run.batches(data())) == []
+    more = Batch(3)
+    run._drawn[more] = (3, data())
     with pytest.raises(PlanViolation, match="all of them are taken"):
-        run.step(Batch(3, data(), run._source))
+        run.step(more)
 
 
 def test_only_own_batches_are_taken_once_and_in_order():
@@ -403,9 +406,35 @@ def test_a_loop_may_stop_and_go_on():
         run.step(stale)
 
 
-def test_a_batch_shows_nothing_of_its_data():
-    _, _, run = begun()
-    assert repr(next(run.batches(data()))) == "Batch(step=1)"
+def test_a_batch_holds_nothing_but_its_number():
+    _, _, run = begun(planned("full-batch"))
+    batch = next(run.batches(data()))
+    assert repr(batch) == "Batch(step=1)"
+    assert vars(batch) == {"_step": 1}
+    with pytest.raises(AttributeError):
+        batch.step = 2
+
+
+def test_a_copy_of_a_batch_is_not_the_batch():
+    _, _, run = begun(planned("full-batch"))
+    batch = next(run.batches(data()))
+    for forged in (copy.copy(batch), Batch(1)):
+        with pytest.raises(PlanViolation, match="does not come from"):
+            run.step(forged)
+    batch._step = 2  # the run knows better
+    run.step(batch)
+    with pytest.raises(PlanViolation, match="Step 2 is due and the batch is for step 1"):
+        run.step(batch)
+
+
+def test_examples_go_when_their_batch_goes():
+    _, _, run = begun(planned("full-batch"))
+    batches = run.batches(data())
+    batch = next(batches)
+    assert len(run._drawn) == 1
+    run.step(batch)
+    del batch
+    assert len(run._drawn) == 0
 
 
 def test_optimizers_that_evaluate_the_loss_themselves_are_refused():
@@ -489,11 +518,145 @@ def test_a_buffer_that_changes_later_stops_the_run_before_a_release():
     assert torch.equal(before, model.linear.weight)
 
 
+class Remembering(nn.Module):
+    """Collects the mean of the records in a tensor that is not trained, without PyTorch counting the write."""
+
+    def __init__(self, from_step=0):
+        super().__init__()
+        self.linear, self.calls, self.from_call = nn.Linear(5, 3), 0, from_step
+        self.codes = nn.Parameter(torch.zeros(5), requires_grad=False)
+
+    def forward(self, x):
+        if self.calls >= self.from_call:
+            self.codes.data.mul_(0.9).add_(x.detach().mean(0))
+        return self.linear(x)
+
+
+def test_a_frozen_parameter_that_collects_the_records_is_refused_and_put_back():
+    model = Remembering()
+    plan = planned("full-batch")
+    run = PrivateRun(plan, model, torch.optim.SGD(model.linear.parameters(), lr=1), losses)
+    batch = next(run.batches(data()))
+    with pytest.raises(CheckFailed, match=r"parameter 'codes'.*\(Remembering\) changes"):
+        run.step(batch)
+    assert model.codes.tolist() == [0.0] * 5
+    assert run.steps_taken == 0
+
+
+def test_a_frozen_parameter_that_changes_later_stops_the_run_before_a_release():
+    model = Remembering(from_step=1)
+    run = PrivateRun(planned("full-batch"), model, torch.optim.SGD(model.linear.parameters(), lr=1), losses)
+    batches = run.batches(data())
+    run.step(next(batches))
+    before, model.calls = model.linear.weight.detach().clone(), 1
+    with pytest.raises(CheckFailed, match="'codes'"):
+        run.step(next(batches))
+    assert torch.equal(before, model.linear.weight)
+
+
+def test_a_frozen_parameter_may_be_changed_between_steps():
+    """A teacher that follows the released weights costs nothing."""
+    model = Remembering(from_step=1)
+    run = PrivateRun(planned(), model, torch.optim.SGD(model.linear.parameters(), lr=1), losses)
+    for batch in run.batches(data()):
+        run.step(batch)
+        model.codes.data.add_(model.linear.weight.detach().mean(0))
+    assert run.steps_taken == 6
+
+
+# ---- the check is made again when something is new ----
+
+
+class CentredInTraining(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.linear(x - x.mean(0) if self.training else x)
+
+
+def started(model, plan=None, loss=losses):
+    """A run that has taken its first step, and its other batches."""
+    run = PrivateRun(plan or planned("full-batch"), model, torch.optim.SGD(model.parameters(), lr=0.1), loss)
+    batches = run.batches(data())
+    run.step(next(batches))
+    return run, batches
+
+
+def test_another_mode_is_another_model():
+    model = CentredInTraining().eval()
+    run, batches = started(model)
+    model.train()
+    with pytest.raises(CheckFailed, match="mixes them"):
+        run.step(next(batches))
+    assert run.steps_taken == 1
+
+
+def test_batch_norm_is_refused_whenever_it_appears():
+    norm = nn.BatchNorm1d(3, affine=False, track_running_stats=False)
+    with pytest.raises(CheckFailed, match="BatchNorm1d"):
+        begun(model=nn.Sequential(network(), norm))
+    model = network()
+    run, batches = started(model)
+    model.append(norm)
+    with pytest.raises(CheckFailed, match=r"'3' \(BatchNorm1d\)"):
+        run.step(next(batches))
+    frozen = nn.Sequential(network(), nn.BatchNorm1d(3).requires_grad_(False).eval())
+    run, batches = started(frozen)
+    frozen.train()
+    with pytest.raises(CheckFailed, match=r"'1' \(BatchNorm1d\)"):
+        run.step(next(batches))
+
+
+def test_the_check_is_made_once_while_nothing_is_new(monkeypatch):
+    made = []
+    monkeypatch.setattr("discreet.pytorch.run.check", lambda *arguments: made.append(arguments))
+    model = network()
+    run, batches = started(model)
+    for batch in batches:
+        model.train(not model.training)
+        run.step(batch)
+    assert len(made) == 2  # once in either mode
+    run, batches = started(model, planned(steps=40, batch_size=4))
+    for batch in batches:
+        run.step(batch)
+    assert 2 < len(made) <= 2 + 4  # sizes up to 1, 3, 7 and 15
+
+
+@pytest.mark.parametrize("freeze", [True, False])
+def test_parameters_frozen_or_unfrozen_on_the_way_are_refused_before_paying(freeze):
+    model = network()
+    model[0].requires_grad_(freeze)
+    run = PrivateRun(
+        planned("full-batch"),
+        model,
+        torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1),
+        losses,
+    )
+    batches = run.batches(data())
+    run.step(next(batches))
+    model[0].requires_grad_(not freeze)
+    with pytest.raises(PlanViolation, match=r"'0\.bias' was frozen, unfrozen or exchanged"):
+        run.step(next(batches))
+    assert run.steps_taken == 1
+
+
+def test_losses_without_a_gradient_are_refused_before_paying():
+    model, plan = network(), planned("full-batch")
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    run = PrivateRun(plan, model, optimizer, lambda m, b: losses(m, b).detach())
+    batch = next(run.batches(data()))
+    with pytest.raises(CheckFailed, match=r"no parameter that is trained.*detach"):
+        run.step(batch)
+    assert run.steps_taken == 0
+
+
 # ---- the ledger ----
 
 
 def test_a_step_is_charged_before_the_data_are_read():
-    plan = planned()
+    plan = planned("full-batch")
     ledger = Ledger.in_memory(FixedPlan(plan.event, Budget(plan.guarantee.epsilon.upper, plan.delta)))
     charged = []
 
@@ -521,6 +684,22 @@ def test_a_run_that_has_begun_is_not_begun_again(tmp_path):
             with pytest.raises(PlanViolation, match="has begun in this ledger"):
                 run.step(batch)
         run._ledger.close()
+
+
+def test_steps_taken_are_known_before_resuming(tmp_path):
+    _, _, run = begun(ledger=tmp_path / "study.ledger")
+    for batch in run.batches(data()):
+        run.step(batch)
+        if batch.step == 4:
+            break
+    granted = run._ledger.runs()["descent"].reserved
+    run.save(tmp_path / "checkpoint")
+    run._ledger.close()
+    _, _, later = begun(ledger=tmp_path / "study.ledger")
+    assert later.steps_taken == granted >= 4
+    later.resume(tmp_path / "checkpoint")
+    assert later.steps_taken == granted
+    later._ledger.close()
 
 
 KILLED = """

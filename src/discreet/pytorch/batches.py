@@ -17,7 +17,6 @@ True
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,17 +30,23 @@ from discreet.sampling import Indices
 Collate = Callable[[list[Any]], Any]
 
 
-@dataclass(frozen=True, eq=False)
 class Batch:
-    """The examples of one step, to be passed to :meth:`~discreet.pytorch.run.PrivateRun.step` as they are.
+    """A step's turn, to be passed to :meth:`~discreet.pytorch.run.PrivateRun.step` as it is.
 
-    ``data`` is None when nobody was drawn. The data are private, and so is their number: print neither, decide
-    nothing by them. Augmentation belongs into ``losses``.
+    The examples stay inside the run: they are private, and so is their number. Augmentation belongs into
+    ``losses``.
     """
 
-    step: int
-    data: Any = field(repr=False)
-    source: object = field(repr=False)
+    def __init__(self, step: int) -> None:
+        self._step = step
+
+    @property
+    def step(self) -> int:
+        """The number of the step, from 1."""
+        return self._step
+
+    def __repr__(self) -> str:
+        return f"Batch(step={self._step})"
 
 
 class Reader:

@@ -7,7 +7,7 @@ first release; the refusal names the layer or the loss, and the remedy.
 ====================================  =========================================================================
 what is refused                       because
 ====================================  =========================================================================
-batch norm, other changing buffers    statistics of the records get into the model without noise
+batch norm, tensors that change       statistics of the records get into the model without noise
 one loss for the batch (a mean)       there is nothing to clip by example
 a weighted or token mean              one example's weight rescales all the others
 ``x - x.mean(0)``, contrastive loss   one example changes the gradients of all the others
@@ -30,19 +30,19 @@ import torch
 from torch import Tensor, nn
 
 from discreet.clipping import Flat
-from discreet.errors import DiscreetError, InvalidParameter
+from discreet.errors import InvalidParameter
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.examples import select
-from discreet.pytorch.mixing import close, mixing_layer, random_state, seeded
+from discreet.pytorch.compatibility import CheckFailed, refuse_layers
+from discreet.pytorch.constancy import Constancy
+from discreet.pytorch.examples import number_of_examples, select
+from discreet.pytorch.mixing import close, mixing_layer, random_state, same_losses, seeded
 from discreet.pytorch.per_example import Losses, per_example_gradients, trainable
-from discreet.pytorch.trial_examples import made_up, with_others_changed
+from discreet.pytorch.trial_examples import made_up, with_half_changed, with_others_changed
 
 EXAMPLES = 4
+SEEDS = 48  # so that of losses that mix one batch in ten, one in a hundred passes
+MOST_KEPT = 1 << 24  # numbers of a tensor that is put back as it was; larger ones are watched only
 PAIR = 2  # examples whose whole gradients are held at once
-
-
-class CheckFailed(DiscreetError, ValueError):
-    """The model or the loss would break the guarantee; nothing was released."""
 
 
 def check(model: nn.Module, losses: Losses, batch: Any) -> None:
@@ -51,37 +51,29 @@ def check(model: nn.Module, losses: Losses, batch: Any) -> None:
     Guarantee: none for what is not tested. A model that passes has, on the examples tried, losses that depend on
     one example each, gradients equal to those of single examples, and buffers that stay as they are.
     """
+    refuse_layers(model)
     if not trainable(model):
         raise InvalidParameter("model", type(model).__name__, "must have a parameter to train.")
-    refuse_batch_norm(model)
     with _undisturbed(model):
-        examples = made_up(batch, EXAMPLES)
-        _one_loss_each(model, losses, examples)
-        _buffers_stay(model, losses, examples)
-        _no_outsiders(model, losses, examples)
-        _no_mixing(model, losses, examples)
-        if _draws(model, losses, examples):
+        few = made_up(batch, EXAMPLES)
+        many = made_up(batch, max(EXAMPLES, number_of_examples(batch)))
+        watch = Constancy(model, trained_too=True)
+        _one_loss_each(model, losses, few)
+        refuse_change(model, watch)
+        _no_outsiders(model, losses, few)
+        _same_twice(model, losses, few)
+        _no_mixing(model, losses, few)
+        _no_mixing_of_halves(model, losses, many, seeds=1)
+        if _draws(model, losses, few):
+            _no_mixing_of_halves(model, losses, few, seeds=SEEDS)
             model.eval()  # dropout draws anew for each batch, so its losses cannot be compared
-        if not _draws(model, losses, examples):
-            _alone_as_together(model, losses, examples)
-            _gradients_exact(model, losses, examples)
+        if not _draws(model, losses, few):
+            _alone_as_together(model, losses, many)
+            _gradients_exact(model, losses, few)
+        refuse_change(model, watch)
 
 
 # ---- what cannot be private ----
-
-
-def refuse_batch_norm(model: nn.Module) -> None:
-    """Refuse layers that normalise over the batch, unless they are frozen in eval mode."""
-    for name, module in model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and _over_the_batch(module):
-            raise CheckFailed(
-                f"The layer {name!r} ({type(module).__name__}) normalises over the batch, so each example's "
-                "gradient depends on all others. Use GroupNorm: discreet.pytorch.without_batch_norm(model) does."
-            )
-
-
-def _over_the_batch(module: nn.modules.batchnorm._BatchNorm) -> bool:
-    return module.training or module.running_mean is None
 
 
 def _one_loss_each(model: nn.Module, losses: Losses, examples: Any) -> None:
@@ -91,7 +83,12 @@ def _one_loss_each(model: nn.Module, losses: Losses, examples: Any) -> None:
             f"The losses are a {type(values).__name__}; return a tensor with one loss per example."
         )
     if tuple(values.shape) == (EXAMPLES,):
-        return
+        if values.requires_grad:
+            return
+        raise CheckFailed(
+            "The losses depend on no parameter that is trained, so every step would cost privacy and change "
+            "nothing but noise. Compute them from the model's outputs, without detach() and no_grad()."
+        )
     if values.numel() == 1:
         raise CheckFailed(
             'The losses are one number for the whole batch, a mean or a sum. Use reduction="none"; with class '
@@ -103,38 +100,18 @@ def _one_loss_each(model: nn.Module, losses: Losses, examples: Any) -> None:
     )
 
 
-def _buffers_stay(model: nn.Module, losses: Losses, examples: Any) -> None:
-    watch = BufferWatch(model)
-    losses(model, examples)
-    watch.refuse_change()
-
-
-class BufferWatch:
-    """Notices buffers that a forward pass has changed, by the counter that PyTorch keeps of every tensor."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Take the present state as the one to be kept."""
-        self._known = self._state()
-
-    def refuse_change(self) -> None:
-        """Raise if a buffer is not the one it was, or was written to."""
-        now = self._state()
-        if now == self._known:
-            return
-        changed = next((name for name in now if now[name] != self._known.get(name)), "")
-        owner = changed.rpartition(".")[0]
-        kind = type(self._model.get_submodule(owner)).__name__
-        raise CheckFailed(
-            f"The buffer {changed!r} of {owner!r} ({kind}) changes in the forward pass, so it would carry what it "
-            "saw of the records out of the run without noise. Keep it fixed, or turn off its running statistics."
-        )
-
-    def _state(self) -> dict[str, tuple[int, int]]:
-        return {name: (id(value), value._version) for name, value in self._model.named_buffers()}
+def refuse_change(model: nn.Module, watch: Constancy) -> None:
+    """Raise if a tensor of the model is not what it was when ``watch`` last looked."""
+    changed = watch.changed()
+    if changed is None:
+        return
+    owner = changed.rpartition(".")[0]
+    layer = type(model.get_submodule(owner)).__name__
+    what = "parameter" if changed in dict(model.named_parameters()) else "buffer"
+    raise CheckFailed(
+        f"The {what} {changed!r} of {owner!r} ({layer}) changes in the forward pass, so it would carry what it "
+        "saw of the records out of the run without noise. Keep it fixed, or turn off its running statistics."
+    )
 
 
 def _no_outsiders(model: nn.Module, losses: Losses, examples: Any) -> None:
@@ -170,17 +147,39 @@ def _ends(values: Tensor) -> list[Tensor]:
 # ---- examples must not see each other ----
 
 
+def _same_twice(model: nn.Module, losses: Losses, examples: Any) -> None:
+    """What is drawn must follow the seeds, or nothing can be compared."""
+    if not close(_losses(model, losses, examples), _losses(model, losses, examples), 1e-4):
+        raise CheckFailed(
+            "The losses of the same examples differ with the same seeds, so it cannot be seen whether examples "
+            "mix. Draw from the global generators of torch, numpy or random, without a generator of your own."
+        )
+
+
 def _no_mixing(model: nn.Module, losses: Losses, examples: Any) -> None:
     """Change other examples: the loss of the first one must stay."""
-    first = slice(0, 1)
+    first = torch.tensor([0])
     one = _losses(model, losses, examples)
     for changed in with_others_changed(examples):
         try:
             other = _losses(model, losses, changed)
         except Exception:  # a whole number that has no meaning here, such as a class that does not exist
             continue
-        if not close(one[first], other[first], 1e-4):
+        if not close(one[:1], other[:1], 1e-4):
             raise CheckFailed(_mixed(mixing_layer(model, losses, examples, changed, first)))
+
+
+def _no_mixing_of_halves(model: nn.Module, losses: Losses, examples: Any, seeds: int) -> None:
+    """Change one half of the examples, then the other: what stays must keep its losses, whatever is drawn."""
+    for seed in range(seeds):
+        one = _losses(model, losses, examples, seed)
+        for kept, changed in with_half_changed(examples):
+            try:
+                other = _losses(model, losses, changed, seed)
+            except Exception:  # values that do not go together, such as lengths in another order
+                continue
+            if not same_losses(one[kept], other[kept], 1e-4):
+                raise CheckFailed(_mixed(mixing_layer(model, losses, examples, changed, kept, seed)))
 
 
 def _mixed(layer: str | None) -> str:
@@ -196,30 +195,37 @@ def _mixed(layer: str | None) -> str:
 
 
 def _alone_as_together(model: nn.Module, losses: Losses, examples: Any) -> None:
-    """The loss of an example in a batch of its own must be its loss in the batch."""
+    """The loss of an example in a batch of its own, or in half a batch, must be its loss in the batch."""
     together = _losses(model, losses, examples)
-    alone = []
-    for index in range(EXAMPLES):
-        try:
-            alone.append(_losses(model, losses, select(examples, slice(index, index + 1))))
-        except Exception as error:
+    tolerance = 0.03 if _rounds_coarsely(model, losses, select(examples, slice(0, EXAMPLES))) else 1e-4
+    singles = [slice(index, index + 1) for index in range(EXAMPLES)]
+    for part in (*singles, slice(0, len(together) // 2)):
+        values = _losses_alone(model, losses, select(examples, part))
+        if not same_losses(values, together[part], tolerance):
             raise CheckFailed(
-                "The losses cannot be computed for a batch of one example, and sampled batches may hold one. "
-                "A squeeze() without a dimension is the usual reason."
-            ) from error
-    if any(value.shape != (1,) for value in alone):
+                "The loss of an example is another one in a smaller batch, or in a batch of its own: the losses "
+                "depend on the size of the batch, are divided by something of the whole batch, as in a mean or a "
+                'weighted mean, or padded by it. Return each example\'s own loss (reduction="none"), with its own '
+                "weight."
+            )
+
+
+def _losses_alone(model: nn.Module, losses: Losses, examples: Any) -> Tensor:
+    count = number_of_examples(examples)
+    try:
+        values = _losses(model, losses, examples)
+    except Exception as error:
+        raise CheckFailed(
+            "The losses cannot be computed for a batch of one example, and sampled batches may hold one. "
+            "A squeeze() without a dimension is the usual reason."
+        ) from error
+    if values.shape != (count,):
         raise CheckFailed("The losses of a batch of one example must have shape (1,); avoid squeeze().")
-    if close(torch.cat(alone), together, 1e-4):
-        return
-    raise CheckFailed(
-        "The loss of an example is another one in a batch of its own: the losses are divided by something of the "
-        "whole batch, as in a mean or a weighted mean, or padded by it. Return each example's own loss "
-        '(reduction="none"), with its own weight.'
-    )
+    return values
 
 
-def _losses(model: nn.Module, losses: Losses, batch: Any) -> Tensor:
-    with seeded():
+def _losses(model: nn.Module, losses: Losses, batch: Any, seed: int = 0) -> Tensor:
+    with seeded(seed):
         return losses(model, batch).detach()
 
 
@@ -267,6 +273,16 @@ def _rounds_coarsely(model: nn.Module, losses: Losses, examples: Any) -> bool:
     return any(dtype.is_floating_point and dtype.itemsize < 4 for dtype in kept)
 
 
+# ---- when to check again ----
+
+
+def signature(model: nn.Module) -> tuple[object, ...]:
+    """Modules, modes and parameters: while they stay the same, so does the verdict of :func:`check`."""
+    modules = ((name, id(module), module.training) for name, module in model.named_modules())
+    parameters = ((name, id(value), value.requires_grad) for name, value in model.named_parameters())
+    return (*modules, *parameters)
+
+
 # ---- leaving no trace ----
 
 
@@ -279,9 +295,10 @@ def _draws(model: nn.Module, losses: Losses, examples: Any) -> bool:
 
 @contextmanager
 def _undisturbed(model: nn.Module) -> Iterator[None]:
-    """Afterwards modes, buffers and generators are what they were."""
+    """Afterwards modes, parameters, buffers and generators are what they were."""
     modes = {module: module.training for module in model.modules()}
-    kept = {name: value.clone() for name, value in model.named_buffers()}
+    tensors = (*model.parameters(), *model.buffers())
+    kept = [(value, value.detach().clone()) for value in tensors if value.numel() <= MOST_KEPT]
     with seeded(), torch.enable_grad():
         try:
             yield
@@ -289,6 +306,6 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
             for module, mode in modes.items():
                 module.training = mode
             with torch.no_grad():
-                for name, value in model.named_buffers():
-                    if name in kept and value.shape == kept[name].shape:
-                        value.copy_(kept[name])
+                for value, before in kept:
+                    if value.shape == before.shape and not torch.equal(value, before):
+                        value.copy_(before)

@@ -21,7 +21,7 @@ from discreet.clipping import ClipRule, PerBlock
 from discreet.errors import InvalidParameter, whole
 from discreet.pytorch.examples import number_of_examples, select
 from discreet.pytorch.gradients import Gradients
-from discreet.pytorch.layer_rules.use import Scratch, wide_type
+from discreet.pytorch.layer_rules.use import Scratch
 from discreet.pytorch.per_example import (
     Losses,
     checked_losses,
@@ -31,6 +31,7 @@ from discreet.pytorch.per_example import (
 )
 from discreet.pytorch.probing import Findings, probe
 from discreet.pytorch.recording import Recording, gradients
+from discreet.pytorch.sums import Sums, wide_type
 
 # Relative errors of a norm as computed here, and of the product of a gradient with its weight, together.
 ERRORS = {torch.float32: 4e-6, torch.float64: 1e-12}
@@ -77,9 +78,9 @@ class ClippedSum:
         self._ruled_out: set[str] = set()
 
     @torch.no_grad()
-    def __call__(self, batch: Any) -> dict[str, Tensor]:
+    def __call__(self, batch: Any) -> Sums:
         """The sum over the batch of each example's clipped gradient, by parameter, in float32 or wider."""
-        totals: dict[str, Tensor] = {}
+        sums = Sums(self.parameters)
         blocks = self._blocks()
         for part in self._parts(batch):
             gradients = self._gradients(part)
@@ -87,11 +88,8 @@ class ClippedSum:
             bad = ~np.isfinite(norms).all(1)
             if bad.any():
                 gradients.forget(torch.from_numpy(bad))
-            gradients.add_to(totals, blocks, torch.from_numpy(self.rule.factors(norms, self._error)))
-        return {
-            name: totals[name] if name in totals else torch.zeros_like(value, dtype=wide_type(value))
-            for name, value in self.parameters.items()
-        }
+            gradients.add_to(sums, blocks, torch.from_numpy(self.rule.factors(norms, self._error)))
+        return sums
 
     @torch.no_grad()
     def norms(self, batch: Any) -> Tensor:

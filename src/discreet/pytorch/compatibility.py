@@ -1,4 +1,6 @@
-"""Models that were not made for privacy, repaired: batch norm becomes group norm.
+"""Models that were not made for privacy: refused by name, or repaired. Batch norm becomes group norm.
+
+What is refused here shows without any data, so a run refuses it when it is made.
 
 >>> net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU())
 >>> without_batch_norm(net)[1]  # doctest: +ELLIPSIS
@@ -11,9 +13,65 @@ import copy
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
+
+from discreet.errors import DiscreetError
 
 _LEAST_CHANNELS = 4  # in a group, so that there is something to normalise even without pixels
 _MOST_GROUPS = 32
+
+
+class CheckFailed(DiscreetError, ValueError):
+    """The model or the loss would break the guarantee; nothing was released."""
+
+
+def refuse_layers(model: nn.Module) -> None:
+    """Refuse what no data is needed to refuse: layers and parameters that cannot be private as they are."""
+    for name, module in model.named_modules():
+        problem = _problem(module)
+        if problem:
+            raise CheckFailed(f"The layer {name!r} ({type(module).__name__}) {problem}")
+    for name, parameter in model.named_parameters():
+        if is_lazy(parameter):
+            raise CheckFailed(
+                f"The parameter {name!r} has no shape yet. Run the model on made-up inputs once, and make the "
+                "optimizer after that."
+            )
+        if parameter.is_complex():
+            raise CheckFailed(
+                f"The parameter {name!r} is complex, and clip norms are for real numbers. Keep its real and "
+                "imaginary parts as parameters of their own."
+            )
+
+
+def _problem(module: nn.Module) -> str:
+    """What is wrong with a layer, and the remedy; nothing if it is in order."""
+    if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+        return (
+            "was compiled, which hides its layers from per-example gradients. Pass the module as it was before "
+            "torch.compile."
+        )
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and _over_the_batch(module):
+        return (
+            "normalises over the batch, so each example's gradient depends on all others. Use GroupNorm: "
+            "discreet.pytorch.without_batch_norm(model) does."
+        )
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        if module.max_norm is not None:
+            return (
+                "rescales in the forward pass the words that occur, which tells without noise who they are. "
+                "Set max_norm=None."
+            )
+        if module.sparse:
+            return (
+                "has sparse gradients, whose places tell the words that occur; noise goes to all of them. "
+                "Set sparse=False."
+            )
+    return ""
+
+
+def _over_the_batch(module: nn.modules.batchnorm._BatchNorm) -> bool:
+    return module.training or module.running_mean is None
 
 
 def without_batch_norm(model: nn.Module) -> nn.Module:

@@ -1,6 +1,6 @@
 """From the sums of a batch to a step of the optimizer, with or without noise.
 
-The sums of all parameters are laid out as one vector, which gets its noise at once, is divided by the plan's
+The sums of all parameters are one vector, which gets its noise at once, is divided by the plan's
 divisor, and becomes ``parameter.grad``. Before that the raw sums are nowhere that an optimizer or a logger
 looks. Plain training takes the same way without the noise, so the two differ by nothing else.
 """
@@ -8,13 +8,14 @@ looks. Plain training takes the same way without the noise, so the two differ by
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from discreet.errors import InvalidParameter, PlanViolation
+from discreet.pytorch.sums import Sums, laid_out
 
 
 class Descent:
@@ -25,9 +26,8 @@ class Descent:
         self._optimizer = checked_optimizer(optimizer, parameters)
         self._divisor = divisor
         self._groups = _grouped(optimizer)
-        self._sizes = [parameter.numel() for parameter in parameters.values()]
 
-    def step(self, sums: dict[str, Tensor], finish: Callable[[Tensor], None]) -> None:
+    def step(self, sums: Mapping[str, Tensor], finish: Callable[[Tensor], None]) -> None:
         """Let ``finish`` add the noise to all sums in place, then take the step.
 
         Guarantee: the optimizer sees nothing of ``sums`` but what ``finish`` has made of them.
@@ -36,12 +36,11 @@ class Descent:
             raise PlanViolation(
                 "The optimizer trains other parameters than when the run began; make a new run."
             )
-        first = next(iter(self._parameters.values()))
-        total = torch.cat([sums[name].reshape(-1).to(first.device) for name in self._parameters])
-        finish(total)
-        total /= self._divisor
-        for parameter, part in zip(self._parameters.values(), torch.split(total, self._sizes), strict=True):
-            parameter.grad = part.view_as(parameter).to(parameter.device, parameter.dtype)
+        total = laid_out(sums, self._parameters)
+        finish(total.vector)
+        total.vector /= self._divisor
+        for name, parameter in self._parameters.items():
+            parameter.grad = total[name].to(parameter.device, parameter.dtype)
         self._optimizer.step()
 
 
@@ -51,8 +50,7 @@ def _grouped(optimizer: Optimizer) -> list[int]:
 
 def zeros(parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
     """The sums of an empty batch."""
-    wide = {name: torch.promote_types(value.dtype, torch.float32) for name, value in parameters.items()}
-    return {name: torch.zeros_like(value, dtype=wide[name]) for name, value in parameters.items()}
+    return Sums(parameters)
 
 
 def plain_sums(losses: Tensor, parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:

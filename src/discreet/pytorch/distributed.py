@@ -13,6 +13,7 @@ one of them there is no sum.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -94,6 +95,21 @@ class Processes:
             with torch.no_grad():
                 for tensor in (*model.parameters(), *model.buffers()):
                     dist.broadcast(tensor, src=0)
+
+    def refuse_difference(self, settings: dict[str, str]) -> None:
+        """Raise in every process if one of them was given other settings than the first."""
+        if self.size == 1:
+            return
+        text = self.text_of_first(lambda: json.dumps(settings))
+        different = [name for name, value in json.loads(text).items() if settings.get(name) != value]
+        found = torch.tensor([len(different)])
+        found = found.cuda() if dist.get_backend() == "nccl" else found
+        dist.all_reduce(found)
+        if int(found):
+            raise PlanViolation(
+                f"The processes differ in {different[0] if different else 'what they were given'}, so their shares "
+                "do not add up to the plan. Start all of them with the same plan, clipping, model and data set."
+            )
 
     def _sent(self, tensor: Tensor) -> Tensor:
         """``tensor`` of the first process, by way of the device that the group communicates on."""

@@ -9,7 +9,16 @@ from torch import Tensor
 
 from discreet.pytorch.layer_rules.embedding import EmbeddingWeight
 from discreet.pytorch.layer_rules.linear import LinearWeight
-from discreet.pytorch.layer_rules.use import CANCELLED, Use, chunks, sums_of_squares, wide, wide_type, without
+from discreet.pytorch.layer_rules.use import (
+    CANCELLED,
+    Use,
+    chunks,
+    not_cancelled,
+    sums_of_squares,
+    wide,
+    without,
+)
+from discreet.pytorch.sums import Sums, wide_type
 
 
 class Gradients:
@@ -34,9 +43,12 @@ class Gradients:
             columns[blocks[name]].append(sums_of_squares(rows))
         for name, group in self.uses.items():
             columns[blocks[name]].append(self._of_parameter(name, group))
+        found = [torch.stack(column).sum(0) if column else self._no_norms() for column in columns]
+        return torch.stack(found, 1)
+
+    def _no_norms(self) -> Tensor:
         device = next(iter(self.parameters.values())).device
-        none = torch.zeros(self.examples, dtype=torch.float64, device=device)
-        return torch.stack([sum(column, none) for column in columns], 1)
+        return torch.zeros(self.examples, dtype=torch.float64, device=device)
 
     def _of_parameter(self, name: str, uses: list[Use]) -> Tensor:
         if all(use.source.isometric for use in uses):
@@ -56,14 +68,15 @@ class Gradients:
         total = apart + tied(looked_up, applied)
         for i in torch.nonzero(~(total >= CANCELLED * apart)).flatten().tolist():
             total[i] = self._of_sum(applied.source.name, [looked_up, applied], [slice(i, i + 1)])[0]
-        return total
+        return not_cancelled(total, apart)
 
     def _of_sum(self, name: str, uses: list[Use], parts: list[slice]) -> Tensor:
         """The long way: form the gradients of all uses and add them up."""
         found = []
         for part in parts:
             rows = [use.source.pulled_back(use.rows(part))[name] for use in uses]
-            found.append(sums_of_squares(sum(rows[1:], rows[0])))
+            apart = torch.stack([sums_of_squares(row) for row in rows]).sum(0)
+            found.append(not_cancelled(sums_of_squares(sum(rows[1:], rows[0])), apart))
         return torch.cat(found)
 
     def forget(self, bad: Tensor) -> None:
@@ -73,17 +86,17 @@ class Gradients:
         for use in {id(use): use for group in self.uses.values() for use in group}.values():
             use.forget(bad)
 
-    def add_to(self, totals: dict[str, Tensor], blocks: dict[str, int], weights: Tensor) -> None:
+    def add_to(self, sums: Sums, blocks: dict[str, int], weights: Tensor) -> None:
         """Add the weighted sums; ``weights`` has a column per block."""
-        for name, column in zip(self.parameters, self._columns(blocks, weights), strict=True):
+        for (name, total), column in zip(sums.items(), self._columns(blocks, weights), strict=True):
             if name in self.rows:
                 rows = self.rows[name]
-                found = [(column @ rows.reshape(self.examples, -1)).view(rows.shape[1:])]
-            else:
-                uses = self.uses.get(name, [])
-                found = [use.source.pulled_back_sum(use.weighted_sum(column), name) for use in uses]
-            for total in found:
-                totals[name] = totals[name].add_(total) if name in totals else total
+                total += (column @ rows.reshape(self.examples, -1)).view(rows.shape[1:]).to(total.device)
+            for use in self.uses.get(name, ()):
+                if use.source.is_parameter:
+                    use.add_to(total, column)
+                else:
+                    total += use.source.pulled_back_sum(use.weighted_sum(column), name).to(total.device)
 
     def _columns(self, blocks: dict[str, int], weights: Tensor) -> Iterator[Tensor]:
         """For each parameter the weights of its block, in the type of its sum."""
@@ -114,6 +127,7 @@ def tied(looked_up: EmbeddingWeight, applied: LinearWeight) -> Tensor:
     Position t of the output layer adds g_t a_t' and position s of the embedding adds row e_s at index i_s;
     their inner product is (a_t . e_s) times the entry i_s of g_t.
     """
-    index = looked_up.index[:, None, :].expand(-1, applied.g.shape[1], -1)
-    met: Tensor = applied.g.gather(2, index).double()
-    return 2 * torch.sum(met * torch.bmm(applied.a, looked_up.g.mT), (1, 2))
+    a, g = applied.by_position
+    index = looked_up.index[:, None, :].expand(-1, g.shape[1], -1)
+    met = g.gather(2, index).double()
+    return 2 * torch.sum(met * torch.bmm(a, looked_up.g.mT), (1, 2))

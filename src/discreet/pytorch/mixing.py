@@ -21,12 +21,14 @@ from discreet.pytorch.per_example import Losses
 Seen = list[tuple[str, nn.Module, list[Tensor], list[Tensor]]]
 
 
-def mixing_layer(model: nn.Module, losses: Losses, one: Any, other: Any, same: slice) -> str | None:
+def mixing_layer(
+    model: nn.Module, losses: Losses, one: Any, other: Any, same: Tensor, seed: int = 0
+) -> str | None:
     """The innermost module that mixes, as ``'name' (type)``; None if it is the loss itself.
 
     ``one`` and ``other`` agree in the examples ``same``.
     """
-    before, after = _watched(model, losses, one), _watched(model, losses, other)
+    before, after = _watched(model, losses, one, seed), _watched(model, losses, other, seed)
     for (name, module, inputs, outputs), (_, _, later_inputs, later_outputs) in zip(
         before, after, strict=False
     ):
@@ -39,10 +41,11 @@ def mixing_layer(model: nn.Module, losses: Losses, one: Any, other: Any, same: s
     return None
 
 
-def agree(one: list[Tensor], other: list[Tensor], same: slice) -> bool:
+def agree(one: list[Tensor], other: list[Tensor], same: Tensor) -> bool:
     """Whether the rows ``same`` of all tensors are equal up to rounding."""
-    pairs = [(a[same], b[same]) for a, b in zip(one, other, strict=False) if a.ndim and a.shape == b.shape]
-    return all(close(a, b) for a, b in pairs)
+    pairs = [(a, b) for a, b in zip(one, other, strict=False) if a.ndim and a.shape == b.shape]
+    rows = [same[same < len(a)].to(a.device) for a, _ in pairs]  # the first dimension may be another one
+    return all(close(a[kept], b[kept]) for (a, b), kept in zip(pairs, rows, strict=True))
 
 
 def close(a: Tensor, b: Tensor, tolerance: float = 1e-5) -> bool:
@@ -56,15 +59,25 @@ def close(a: Tensor, b: Tensor, tolerance: float = 1e-5) -> bool:
     return not bool(differs.any()) and bool(torch.equal(one.isnan(), other.isnan())) if one.numel() else True
 
 
+def same_losses(one: Tensor, other: Tensor, tolerance: float) -> bool:
+    """Equal up to rounding, each on the scale of its own, so that no large loss hides what happens to others."""
+    if one.dtype.itemsize < 4:
+        tolerance = 0.03
+    a, b = one.double(), other.double()
+    scale = torch.maximum(a.abs(), b.abs()).nan_to_num()
+    differs = (a - b).abs() > tolerance * scale.clamp(min=max(float(scale.median()), 1e-30))
+    return not bool(differs.any()) and torch.equal(a.isnan(), b.isnan())
+
+
 @contextmanager
-def seeded() -> Iterator[None]:
-    """Two passes draw the same masks; afterwards all global generators are what they were."""
+def seeded(seed: int = 0) -> Iterator[None]:
+    """Two passes with the same seed draw the same masks; afterwards all global generators are what they were."""
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         with torch.random.fork_rng(_devices_in_use()):
-            torch.manual_seed(0)
-            random.seed(0)
-            np.random.seed(0)  # noqa: NPY002
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed)  # noqa: NPY002
             yield
     finally:
         random.setstate(python)
@@ -83,9 +96,9 @@ def _devices_in_use() -> range:
     return range(torch.cuda.device_count() if in_use else 0)
 
 
-def _watched(model: nn.Module, losses: Losses, batch: Any) -> Seen:
+def _watched(model: nn.Module, losses: Losses, batch: Any, seed: int) -> Seen:
     seen: Seen = []
-    with _hooks(model, seen), seeded():
+    with _hooks(model, seen), seeded(seed):
         losses(model, batch)
     return seen
 

@@ -200,16 +200,18 @@ class Recording(Recorder):
             self.distrusted.update(names)
             return
         self.times_used.update(names)
-        key, uses = site.key, site.uses
+        key, uses, place = site.key, site.uses, site.output.output_nr
 
-        def arrived(grad: Tensor) -> None:
-            if self.again:
+        def arrived(grads: tuple[Tensor | None, ...]) -> None:
+            grad = grads[place]
+            if not self.again:
+                self.unexpected = True  # the losses differentiate by themselves
+            elif grad is not None:
                 for use in uses:
                     self.received(use, grad, layout, key)
-            else:
-                self.unexpected = True  # the losses differentiate by themselves
 
-        site.output.register_hook(arrived)  # type: ignore[no-untyped-call]
+        assert site.output.grad_fn is not None
+        site.output.grad_fn.register_prehook(arrived)  # a hook of the tensor costs several times as much
 
     def spoiled(self, sources: list[Source]) -> None:
         self.distrusted.update(name for source in sources for name in source.roots)

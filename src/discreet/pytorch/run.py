@@ -6,8 +6,8 @@
         scheduler.step()                                 # as usual
     run.certificate().save("certificate.json")
 
-``losses(model, batch)`` returns one loss per example. On the first step the model and the losses are checked:
-see :mod:`discreet.pytorch.check`.
+``losses(model, batch)`` returns one loss per example. Before the first step, and when the model's modes or
+modules change, model and losses are checked: see :mod:`discreet.pytorch.check`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -29,15 +30,19 @@ from discreet.plan import Plan
 from discreet.pytorch import checkpoint
 from discreet.pytorch.adaptive import Watched, moved
 from discreet.pytorch.batches import Batch, Collate, reader
-from discreet.pytorch.check import BufferWatch, check
+from discreet.pytorch.check import check, refuse_change, signature
 from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.compatibility import refuse_layers
+from discreet.pytorch.constancy import Constancy
 from discreet.pytorch.descent import Descent, zeros
 from discreet.pytorch.distributed import Processes
-from discreet.pytorch.examples import number_of_examples, rebuilt
+from discreet.pytorch.examples import number_of_examples, rebuilt, select
 from discreet.pytorch.payments import Payments, check_anchor
-from discreet.pytorch.per_example import Losses
+from discreet.pytorch.per_example import Losses, trainable
 from discreet.pytorch.progress import shown
 from discreet.randomness import RandomStream
+
+Drawn = WeakKeyDictionary[Batch, tuple[int, Any]]
 
 
 class PrivateRun:
@@ -72,6 +77,7 @@ class PrivateRun:
         self.plan = plan
         self._stage = plan.stage()
         self._model, self._optimizer, self._losses = _bare(model), optimizer, losses
+        refuse_layers(self._model)
         self._clipping = _planned_clipping(clipping, self._stage.clip_norm)
         self._processes = Processes.current()
         self._stream = _stream(unsafe_seed, self._processes)
@@ -79,13 +85,15 @@ class PrivateRun:
         self._parameters = dict(self._sum.parameters)
         self._descent = Descent(self._parameters, optimizer, self._stage.divisor)
         self._noise = self._processes.share(_noise_of_sum(self._clipping, self._stage.noise))
-        self._buffers = BufferWatch(model)
+        self._constancy = Constancy(model)
         self._trusted = self._stream.trusted
         self._progress = progress and self._processes.first
+        self._processes.refuse_difference(self._settings())
         self._ledger = _ledger(ledger, plan) if self._processes.first else None
         self._payments: Payments | None = None
-        self._source: object = None
-        self._checked = False
+        self._drawn: Drawn = WeakKeyDictionary()
+        self._signature = signature(model)
+        self._checked: set[object] = set()
         self._processes.start_alike(model)
 
     # ---- training ----
@@ -93,6 +101,14 @@ class PrivateRun:
     @property
     def steps_taken(self) -> int:
         """How many of the plan's steps are used up, those lost in a crash included."""
+        if self._payments is None and self._ledger is not None:
+            known = self._ledger.runs().get(self._stage.name)
+            return 0 if known is None else known.reserved * self._stage.steps_per_charge
+        return self._taken
+
+    @property
+    def _taken(self) -> int:
+        """The steps that this run has paid for or resumed after."""
         return 0 if self._payments is None else self._payments.taken
 
     def batches(self, dataset: Any, *, collate: Collate | None = None, workers: int = 0) -> Iterator[Batch]:
@@ -102,15 +118,17 @@ class PrivateRun:
         :mod:`discreet.pytorch.batches`; ``workers`` processes read ahead. With several processes, each passes
         the same data set and gets batches of its own part.
         """
-        records, start = reader(dataset, collate), self.steps_taken
+        records, start = reader(dataset, collate), self._taken
         if self._processes.size > 1:
             if self._stage.sampling == "fixed-size":
                 raise PlanViolation("Fixed-size batches need a single process; plan with Poisson sampling.")
+            self._processes.refuse_difference({"the number of rows of the data set": str(records.rows)})
             records = records.part(self._processes.rows(records.rows))
         drawn = self._stage.batches(self._stream, rows=records.rows, start=start)
         read = records.each(drawn, workers)
-        self._source = source = object()
-        numbered = (Batch(step, data, source) for step, data in enumerate(read, start + 1))
+        kept: Drawn = WeakKeyDictionary()
+        self._drawn = kept
+        numbered = (_numbered(step, data, kept) for step, data in enumerate(read, start + 1))
         return shown(numbered, self.plan, start) if self._progress else numbered
 
     def step(self, batch: Batch) -> None:
@@ -121,16 +139,13 @@ class PrivateRun:
         Guarantee: nothing of the batch is released but its clipped sum with the plan's noise, after the ledger
         was charged. A batch of other origin and a step beyond the plan are refused.
         """
-        self._refuse_foreign(batch)
-        data = self._on_device(batch.data)
-        if data is not None and not self._checked:
-            check(self._model, self._losses, data)
-            self._checked = True
+        data = self._on_device(self._examples_of(batch))
+        self._check(data)
         self._paying().pay()
         rule = self._rule_of_step()
-        self._buffers.refresh()
+        self._constancy.refresh()
         sums = zeros(self._parameters) if data is None else self._sum(data)
-        self._buffers.refuse_change()
+        refuse_change(self._model, self._constancy)
         self._descent.step(sums, self._add_noise)
         if isinstance(self._clipping, AdaptiveClip) and isinstance(rule, Watched):
             self._clipping = moved(self._clipping, rule.norms(), self._processes, self._stream)
@@ -183,17 +198,55 @@ class PrivateRun:
             self._payments = Payments(self._ledger, self.plan, self._processes)
         return self._payments
 
-    def _refuse_foreign(self, batch: Batch) -> None:
-        if not isinstance(batch, Batch) or batch.source is not self._source:
+    def _settings(self) -> dict[str, str]:
+        """What all processes must have in common, by the name used in a refusal."""
+        shapes = [(name, tuple(value.shape), str(value.dtype)) for name, value in self._parameters.items()]
+        return {
+            "their plan": self.plan.digest(),
+            "their clipping": repr(self._clipping),
+            "the parameters of the model": repr(shapes),
+            "whether they have an unsafe_seed": str(self._trusted),
+        }
+
+    def _check(self, data: Any) -> None:
+        """Check model and losses before the first step, and again when modes, modules or sizes are new."""
+        self._refuse_other_parameters()
+        now = signature(self._model)
+        if now != self._signature:
+            refuse_layers(self._model)
+            self._signature = now
+        if data is None:
+            return
+        part = select(data, slice(0, self._sum.physical_batch_size))
+        situation = (now, number_of_examples(part).bit_length())
+        if situation not in self._checked:
+            check(self._model, self._losses, part)
+            self._checked.add(situation)
+
+    def _refuse_other_parameters(self) -> None:
+        now = trainable(self._model)
+        names = sorted(now.keys() | self._parameters.keys())
+        changed = next((name for name in names if now.get(name) is not self._parameters.get(name)), None)
+        if changed is not None:
+            raise PlanViolation(
+                f"The parameter {changed!r} was frozen, unfrozen or exchanged after the run began. To train others, "
+                "make an optimizer and a PrivateRun with a plan of its own; one Budget can pay for both."
+            )
+
+    def _examples_of(self, batch: Batch) -> Any:
+        """What was drawn for a batch, if it is due."""
+        if not isinstance(batch, Batch) or batch not in self._drawn:
             raise PlanViolation(
                 "The batch does not come from this run's latest batches(dataset), so nothing is known of how it "
                 "was drawn. Pass what batches() yields, as it is; augment examples inside losses."
             )
-        if batch.step != self.steps_taken + 1:
+        step, data = self._drawn[batch]
+        if step != self._taken + 1:
             raise PlanViolation(
-                f"Step {self.steps_taken + 1} is due and the batch is for step {batch.step}: "
+                f"Step {self._taken + 1} is due and the batch is for step {step}: "
                 "every batch is used once, in the order drawn."
             )
+        return data
 
     def _on_device(self, data: Any) -> Any:
         device = next(iter(self._parameters.values())).device
@@ -210,6 +263,13 @@ class PrivateRun:
         """Noise for the sums of this process, which then meet those of the others."""
         add_noise(BoundedSum(total, self._sum.rule.clip_norm), self._noise, self._stream, out=total)
         self._processes.add_up(total)
+
+
+def _numbered(step: int, data: Any, kept: Drawn) -> Batch:
+    """A batch that carries its number only; the examples are kept as long as it is."""
+    batch = Batch(step)
+    kept[batch] = (step, data)
+    return batch
 
 
 def _bare(model: nn.Module) -> nn.Module:

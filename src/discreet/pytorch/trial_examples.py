@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from discreet.pytorch.examples import rebuilt, tensors_of
+from discreet.pytorch.examples import number_of_examples, rebuilt, tensors_of
 
 
 def made_up(batch: Any, count: int) -> Any:
@@ -41,6 +42,15 @@ def with_others_changed(examples: Any) -> Iterator[Any]:
             yield _with_column_set(examples, place, value)
 
 
+def with_half_changed(examples: Any) -> Iterator[tuple[Tensor, Any]]:
+    """A random half of the examples, and a batch that agrees with ``examples`` there only; then the other half."""
+    order = torch.randperm(number_of_examples(examples))
+    for kept in order.tensor_split(2):
+        stays = torch.zeros(len(order), dtype=torch.bool)
+        stays[kept] = True
+        yield kept, rebuilt(examples, partial(_changed_except, stays=stays))
+
+
 def _scaled(rows: Tensor) -> Tensor:
     """Rows shrunk by different factors, which keeps them within whatever range they have."""
     factors = torch.linspace(0.6, 1.0, len(rows), dtype=rows.dtype, device=rows.device)
@@ -48,12 +58,18 @@ def _scaled(rows: Tensor) -> Tensor:
 
 
 def _others_changed(column: Tensor) -> Tensor:
-    changed = column.clone()
+    return _changed_except(column, torch.arange(len(column)) == 0)
+
+
+def _changed_except(column: Tensor, stays: Tensor) -> Tensor:
+    """Numbers become smaller, and whole numbers those of the example before."""
     if column.is_floating_point():
-        changed[1:] = column[1:] / 2
+        other = column / 2
     else:
-        changed[1:] = column[:-1].flip(-1) if column.ndim > 1 else column[:-1]
-    return changed
+        before = column.roll(1, 0)
+        other = before.flip(-1) if column.ndim > 1 else before
+    shape = (-1, *[1] * (column.ndim - 1))
+    return torch.where(stays.to(column.device).view(shape), column, other)
 
 
 def _with_column_set(examples: Any, place: int, value: int) -> Any:

@@ -52,17 +52,16 @@ def forward(x: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, bias: T
 
 
 def backward(
-    saved: dict[str, Tensor], w_hh: Tensor, out: Tensor, h: Tensor, c: Tensor
+    gates: Tensor, cells: Tensor, tanh: Tensor, w_hh: Tensor, out: Tensor, h: Tensor, c: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the gates before their nonlinearity, and of the first state and cell."""
-    grads, cells = torch.empty_like(saved["gates"]), c.contiguous().clone()
-    state = h.contiguous().clone()
-    arrays = [saved[name].numpy() for name in ("gates", "cells", "tanh")]
-    more = [value.numpy() for value in (out.contiguous(), grads, state, cells)]
+    grads, cell, state = torch.empty_like(gates), c.contiguous().clone(), h.contiguous().clone()
+    arrays = [value.numpy() for value in (gates, cells, tanh)]
+    more = [value.numpy() for value in (out.contiguous(), grads, state, cell)]
     weights = _panels(w_hh)
     run: Any = _backward
     _split(len(out), lambda start, stop: run(*arrays, *more, weights, start, stop))
-    return grads, state, cells
+    return grads, state, cell
 
 
 def _panels(weight: Tensor) -> NDArray[Any]:

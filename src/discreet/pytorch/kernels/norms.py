@@ -18,8 +18,8 @@ def squared_norms(rows: Tensor) -> Tensor:
     """Of float32 rows on the CPU, in float64. The twin is :func:`squared_norms_by_torch`."""
     values = rows.numpy()
     out = np.empty(len(values))
-    threads = max(1, min(torch.get_num_threads(), values.size // _WORTH_A_THREAD))
-    if threads == 1:
+    threads = min(torch.get_num_threads(), values.size // _WORTH_A_THREAD)
+    if threads <= 1:
         _squares(values, out)
     else:
         cuts = [len(values) * i // threads for i in range(threads + 1)]

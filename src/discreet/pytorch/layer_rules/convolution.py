@@ -22,6 +22,7 @@ from discreet.pytorch.layer_rules.use import (
     arguments,
     chunks,
     ghost_norms,
+    not_cancelled,
     sums_of_squares,
     wide,
     without,
@@ -74,6 +75,14 @@ class ConvolutionWeight(Use):
             self.a, self.g = without(self.a, images), without(self.g, images)
 
     def squared_norms(self) -> Tensor:
+        squares = self.measured()
+        if self.kept is not None:
+            return squares
+        of_input, of_grad = (sums_of_squares(part.reshape(self.examples, -1)) for part in (self.a, self.g))
+        return not_cancelled(squares, math.prod(self.kernel) * of_input * of_grad)
+
+    def measured(self) -> Tensor:
+        """Squared norms; the gradients are kept where they are small."""
         weight, positions = self.source.tensor, math.prod(self.g.shape[2:])
         out, entries = len(weight), weight[0].numel()
         keep = self.examples * weight.numel() <= KEEP

@@ -42,6 +42,8 @@ class Shift(KeptRows):
 
     def reduced(self, grad: Tensor, layout: Layout) -> Tensor:
         """Sum over what the parameter was broadcast over, except the examples."""
+        if layout.dim == 0 and grad.shape == (self.examples, *self.source.tensor.shape):
+            return grad
         lined_up = self._lined_up(grad)
         over = [d for d in range(grad.ndim) if d != layout.dim and lined_up[d] == 1 and grad.shape[d] > 1]
         if over:

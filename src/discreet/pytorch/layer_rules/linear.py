@@ -21,6 +21,7 @@ from discreet.pytorch.layer_rules.use import (
     arguments,
     chunks,
     ghost_norms,
+    not_cancelled,
     sums_of_squares,
     wide,
     without,
@@ -47,12 +48,15 @@ class LinearWeight(Use):
     def prepare(self, x: Tensor, grad: Tensor, layout: Layout) -> None:
         a = wide(layout.examples_first(x, self.examples))
         g = wide(layout.examples_first(grad, self.examples))
-        self.a, self.g = (
-            (a.flatten(1, -2), g.flatten(1, -2)) if a.ndim > 2 else (a.unsqueeze(1), g.unsqueeze(1))
-        )
+        self.a, self.g = (a.flatten(1, -2), g.flatten(1, -2)) if a.ndim > 3 else (a, g)
+
+    @property
+    def by_position(self) -> tuple[Tensor, Tensor]:
+        """Inputs and gradients with a dimension for the positions, even if there is but one."""
+        return (self.a, self.g) if self.a.ndim == 3 else (self.a.unsqueeze(1), self.g.unsqueeze(1))
 
     def measure(self) -> None:
-        if self.a.shape[1] > 1:
+        if self.a.ndim > 2:
             super().measure()
             if self.kept is not None:
                 self.a = self.g = None
@@ -69,41 +73,52 @@ class LinearWeight(Use):
             self.a, self.g = without(self.a, bad), without(self.g, bad)
 
     def squared_norms(self) -> Tensor:
-        positions, out, into = self.a.shape[1], self.g.shape[2], self.a.shape[2]
+        positions, out, into = self.a[0].numel() // self.a.shape[-1], self.g.shape[-1], self.a.shape[-1]
         if positions == 1:
             return sums_of_squares(self.a) * sums_of_squares(self.g)
         if positions * (out + into) < out * into and positions < 2048:
             total, doubtful = ghost_norms(self.a, self.g)
             for i in doubtful.tolist():
                 total[i] = sums_of_squares(self.rows(slice(i, i + 1)))[0]
-            return total
+            return not_cancelled(total, sums_of_squares(self.a) * sums_of_squares(self.g))
         if self.examples * out * into <= KEEP:
-            place = (self.place, self.source.name)
-            self.kept = self.scratch.of(place, self.a, self.examples, out, into)
-            return sums_of_squares(torch.bmm(self.g.mT, self.a, out=self.kept))
-        parts = chunks(self.examples, out * into)
-        return torch.cat([sums_of_squares(self.rows(part)) for part in parts])
+            self.kept = torch.bmm(self.g.mT, self.a)
+            return sums_of_squares(self.kept)
+        total = torch.cat([sums_of_squares(self.rows(part)) for part in chunks(self.examples, out * into)])
+        return not_cancelled(total, sums_of_squares(self.a) * sums_of_squares(self.g))
 
     def rows(self, part: slice) -> Tensor:
-        left, right = (self.a, self.g) if self.transposed else (self.g, self.a)
+        a, g = self.by_position
+        left, right = (a, g) if self.transposed else (g, a)
         return torch.bmm(left[part].mT, right[part])
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         if self.kept is not None:
             total = (weights @ self.kept.flatten(1)).view(self.kept.shape[1:])
             return total.mT if self.transposed else total
-        a, g, by_example = self.a, self.g, weights[:, None, None]
-        if a.shape[2] < g.shape[2]:
+        return torch.mm(*self.weighted_factors(weights))
+
+    def add_to(self, total: Tensor, weights: Tensor) -> None:
+        if self.kept is None and (total.dtype, total.device) == (self.a.dtype, self.a.device):
+            total.addmm_(*self.weighted_factors(weights))
+        else:
+            super().add_to(total, weights)
+
+    def weighted_factors(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Two matrices whose product is the weighted sum."""
+        a, g, by_example = self.a, self.g, weights.view(-1, *(1,) * (self.a.ndim - 1))
+        if a.shape[-1] < g.shape[-1]:
             a = a * by_example
         else:
             g = g * by_example
         left, right = (a, g) if self.transposed else (g, a)
-        return torch.mm(left.reshape(-1, left.shape[2]).mT, right.reshape(-1, right.shape[2]))
+        return left.flatten(0, -2).mT, right.flatten(0, -2)
 
     def joined(self, other: LinearWeight) -> LinearWeight:
         """Two uses of one weight are one use with the positions of both."""
         both = LinearWeight(self.source, self.a[:0], self.transposed)
-        both.a, both.g = torch.cat([self.a, other.a], 1), torch.cat([self.g, other.g], 1)
+        (a, g), (more_a, more_g) = self.by_position, other.by_position
+        both.a, both.g = torch.cat([a, more_a], 1), torch.cat([g, more_g], 1)
         both.examples, both.scratch, both.place = self.examples, self.scratch, self.place
         return both
 

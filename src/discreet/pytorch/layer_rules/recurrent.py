@@ -150,7 +150,8 @@ class _Layer(torch.autograd.Function):
         ctx: Any, x: Tensor, h: Tensor, c: Tensor, zero: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor
     ) -> Any:
         saved = lstm.forward(x, h, c, w_ih, w_hh, bias)
-        ctx.saved, ctx.weights = saved, (w_ih, w_hh)
+        # Saved in this way they are freed as soon as they are used, before the norms need their room.
+        ctx.save_for_backward(saved["gates"], saved["cells"], saved["tanh"], w_ih, w_hh)
         ctx.mark_non_differentiable(saved["inputs"])
         return (
             saved["outputs"],
@@ -161,7 +162,7 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, out: Tensor, end: Tensor, last: Tensor, _: Any) -> Any:
-        w_ih, w_hh = ctx.weights
-        grads, state, cell = lstm.backward(ctx.saved, w_hh, out, end, last)
+        gates, cells, tanh, w_ih, w_hh = ctx.saved_tensors
+        grads, state, cell = lstm.backward(gates, cells, tanh, w_hh, out, end, last)
         into_x = grads @ w_ih if ctx.needs_input_grad[0] else None
         return into_x, state, cell, grads, None, None, None

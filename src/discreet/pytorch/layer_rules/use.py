@@ -18,6 +18,7 @@ from discreet.pytorch.kernels.norms import squared_norms, squared_norms_by_torch
 from discreet.pytorch.layouts import Layout
 
 CANCELLED = 0.1  # a ghost norm this far below that of unrelated positions is computed the long way
+LEAST_LEFT = 1e-4  # of its parts: a gradient that cancels further counts as this long
 CHUNK = 1 << 21  # numbers: the largest scratch array of per-example gradients that is not kept
 
 
@@ -128,6 +129,10 @@ class Use:
         """The sum over examples of weight times gradient, of the source's shape."""
         raise NotImplementedError
 
+    def add_to(self, total: Tensor, weights: Tensor) -> None:
+        """Add the weighted sum to ``total``."""
+        total += self.weighted_sum(weights).to(total.device)
+
 
 class KeptRows(Use):
     """A use whose per-example gradients are small and simply held."""
@@ -146,15 +151,16 @@ class KeptRows(Use):
     def weighted_sum(self, weights: Tensor) -> Tensor:
         return (weights @ self.held.reshape(len(self.held), -1)).reshape(self.source.tensor.shape)
 
+    def add_to(self, total: Tensor, weights: Tensor) -> None:
+        if (total.dtype, total.device) == (self.held.dtype, self.held.device):
+            total.view(-1).addmv_(self.held.reshape(len(self.held), -1).mT, weights)
+        else:
+            super().add_to(total, weights)
+
 
 def wide(tensor: Tensor) -> Tensor:
     """At least float32: half precision is for the model, not for norms and sums."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
-def wide_type(parameter: Tensor) -> torch.dtype:
-    """The type of sums of gradients of a parameter."""
-    return torch.float64 if parameter.dtype == torch.float64 else torch.float32
 
 
 def without(rows: Tensor, bad: Tensor) -> Tensor:
@@ -164,10 +170,19 @@ def without(rows: Tensor, bad: Tensor) -> Tensor:
 
 def sums_of_squares(rows: Tensor) -> Tensor:
     """The squared norm of each row in float64, whatever the rows are."""
-    rows = rows.reshape(rows.shape[0], -1)
+    rows = rows.reshape(len(rows), -1)
     if rows.dtype == torch.float32 and rows.device.type == "cpu":
         return squared_norms(rows)
     return squared_norms_by_torch(rows)
+
+
+def not_cancelled(squares: Tensor, of_parts: Tensor) -> Tensor:
+    """Squared norms, not below what is left of the parts after float32 rounding with weights.
+
+    A weighted sum rounds every part of a gradient on its own. Where large parts cancel, these errors would be
+    longer than the gradient, and the clip norm would not bound them.
+    """
+    return torch.maximum(squares, LEAST_LEFT**2 * of_parts)
 
 
 def ghost_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
