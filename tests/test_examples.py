@@ -1,6 +1,7 @@
 """Every example runs and prints something, without a warning."""
 
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
-def test_example_runs(example, capsys):
+def test_example_runs(example, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [str(example)])
     runpy.run_path(str(example), run_name="__main__")
     assert "epsilon" in capsys.readouterr().out

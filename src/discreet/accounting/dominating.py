@@ -41,7 +41,6 @@ from discreet.guarantee import Bounds, Neighbours
 
 Direction = Literal["remove", "add"]
 ULPS = 1e-14
-MOST_NOISE = 1e100
 LEAST_NOISE, MOST_EPSILON = 1e-6, 1e9
 
 
@@ -140,8 +139,6 @@ def _refuse_the_absurd(event: Event) -> None:
     level = {Gaussian: "noise_multiplier", Laplace: "scale"}.get(type(noise))
     if level and getattr(noise, level) < LEAST_NOISE:
         raise UnsupportedEvent(f"{level} below {LEAST_NOISE:g} protects nobody; use more noise.")
-    if level and getattr(noise, level) > MOST_NOISE:
-        raise UnsupportedEvent(f"{level} above {MOST_NOISE:g} leaves nothing to learn; use less noise.")
     if isinstance(event, ApproximateDP) and event.epsilon > MOST_EPSILON:
         raise UnsupportedEvent(f"epsilon above {MOST_EPSILON:g} promises nothing; leave the black box out.")
 
