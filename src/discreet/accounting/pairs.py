@@ -303,7 +303,8 @@ class GroupPair(Pair):
     def _log_ratio(self, outcome: Array, size: int) -> tuple[Array, Array]:
         """log density ratio of the mixture to N(0), and its derivative."""
         shifts, weights = self._mixture(size)
-        exponents = (2 * np.multiply.outer(outcome, shifts) - shifts**2) / (2 * self.noise**2)
+        shifts = shifts / self.noise
+        exponents = np.multiply.outer(outcome / self.noise, shifts) - shifts**2 / 2
         top = exponents.max(axis=-1, keepdims=True)
         terms = weights * np.exp(exponents - top)
         total = terms.sum(axis=-1)
@@ -311,7 +312,7 @@ class GroupPair(Pair):
         surplus = (weights * np.expm1(np.minimum(exponents, 40.0))).sum(axis=-1)
         near = np.abs(surplus) < 0.5
         value = np.where(near, np.log1p(np.where(near, surplus, 0.0)), top[..., 0] + np.log(total))
-        return value, (terms @ shifts) / total / self.noise**2
+        return value, (terms @ shifts) / total / self.noise
 
     def _loss(self, outcome: Array) -> tuple[Array, Array]:
         up, up_slope = self._log_ratio(outcome, self.leaving)

@@ -171,7 +171,7 @@ class Scout:
         """
         here = self.moments(tilt)
         scale = np.sqrt(-2 * log_mass / max(here.variance, 1e-300))
-        candidates = np.minimum(scale * np.geomspace(2e-3, 2.0, 12), 3.0 / max(step, 1e-300))
+        candidates = np.minimum(scale * np.geomspace(2e-3, 2.0, 12), 3.0 / max(step, 1e-100))
         ends = []
         for sign in (-1.0, 1.0):
             reach = sign * (self._values(tilt + sign * candidates) - here.value - log_mass) / candidates
