@@ -12,6 +12,7 @@ A call whose result depends on parameters only (a transposed or normalised weigh
 from __future__ import annotations
 
 import types
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -42,7 +43,7 @@ class Site:
         self.uses = uses
 
 
-class Recorder(TorchFunctionMode):
+class Recorder(TorchFunctionMode, ABC):
     """The mode. Subclasses decide what happens at a site and which calls are constant."""
 
     def __init__(self, parameters: dict[str, Tensor], constant: Iterable[Key] = ()) -> None:
@@ -108,9 +109,9 @@ class Recorder(TorchFunctionMode):
             self.site(Site(key, output, uses))
         return result[0] if result else output
 
+    @abstractmethod
     def site(self, site: Site) -> None:
         """A call with a rule."""
-        raise NotImplementedError
 
     def unknown(self, key: Key, result: Any) -> None:
         """A call without a rule, which might be a constant one."""

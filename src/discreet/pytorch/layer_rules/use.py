@@ -9,6 +9,7 @@ over the examples with weights, and for most operations neither the first nor th
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any
 
 import torch
@@ -75,7 +76,7 @@ class Scratch:
         return found[:size].view(shape)
 
 
-class Use:
+class Use(ABC):
     """One use of one source; ``input`` is what its gradient needs besides the gradient of the output."""
 
     def __init__(self, source: Source, input: Tensor | None = None) -> None:
@@ -101,9 +102,9 @@ class Use:
         self.prepare(self.input, grad, layout)
         self.input = None
 
+    @abstractmethod
     def prepare(self, x: Any, grad: Tensor, layout: Layout) -> None:
         """Bring input and gradient into the form that the rule works on."""
-        raise NotImplementedError
 
     def measure(self) -> None:
         """Find the norms at once, while the gradient is in the cache; only for the one use of a parameter.
@@ -113,21 +114,21 @@ class Use:
         if self.squares is None:
             self.squares = self.squared_norms()
 
+    @abstractmethod
     def forget(self, bad: Tensor) -> None:
         """Put zeros where ``bad`` says that an example's gradient is not finite."""
-        raise NotImplementedError
 
+    @abstractmethod
     def squared_norms(self) -> Tensor:
         """Per example, in float64."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self, part: slice) -> Tensor:
         """The gradients themselves of some examples: shape (examples, *source)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """The sum over examples of weight times gradient, of the source's shape."""
-        raise NotImplementedError
 
     def add_to(self, total: Tensor, weights: Tensor) -> None:
         """Add the weighted sum to ``total``."""
