@@ -5,7 +5,8 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check -q
 export NUMBA_NUM_THREADS ?= 2
 
-.PHONY: demo check test bench-accounting bench-noise bench-mean bench-linear bench-linear-speed bench-utility bench-torch torture clean
+.PHONY: demo demo-parties check test docs chromium bench-accounting bench-noise bench-mean bench-linear \
+	bench-linear-speed bench-utility bench-torch bench-parties bench-audit torture torture-parties clean
 
 DATA ?= data
 
@@ -33,8 +34,13 @@ check: $(VENV)/dev
 	$(BIN)/mypy
 	$(BIN)/pytest tests/test_layers.py
 
-test: $(VENV)/dev
+test: $(VENV)/dev chromium
 	$(BIN)/pytest
+
+# The pages are looked at in a real browser. Where it cannot be installed, those tests say so and are skipped.
+chromium:
+	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get -qq update \
+		&& DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null; } || true
 
 bench-accounting: $(VENV)/bench
 	$(BIN)/python benchmarks/accounting.py
@@ -63,8 +69,17 @@ bench-utility: $(VENV)/dev
 bench-torch: $(VENV)/bench
 	$(BIN)/python benchmarks/pytorch.py
 
+bench-parties: $(VENV)/dev
+	$(BIN)/python benchmarks/parties.py
+
+bench-audit: $(VENV)/bench
+	$(BIN)/python benchmarks/audit.py
+
 torture: $(VENV)/dev
 	$(BIN)/python benchmarks/torture.py
+
+torture-parties: $(VENV)/dev
+	$(BIN)/python benchmarks/torture_parties.py
 
 clean:
 	rm -rf $(VENV) .venv-peers build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -44,6 +44,16 @@ ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
         "selection",
     },
     "pytorch": {*PROOF, *CHANCE, "documents", "stage", "plan", "recipe", "ledger", "certificate"},
+    "parties": {*PROOF, *CHANCE, "documents", "stage", "plan", "recipe", "ledger", "certificate"},
+    "audit": {*PROOF, *CHANCE, "documents", "stage", "plan", "ledger", "certificate"},
+    "report": {*PROOF, "documents", "explanation", "stage", "plan", "ledger", "certificate"},
+}
+ROOMS = {*ALLOWED}
+ALLOWED |= {
+    "figures": ROOMS,
+    "studio": ROOMS,
+    "cli": {*ROOMS, "figures", "studio"},
+    "__main__": {"cli"},
 }
 NUMERICS = {"numpy", "scipy"}
 THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
@@ -55,7 +65,15 @@ THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
     "certificate": {"cryptography"},
     "linear": NUMERICS | {"numba", "llvmlite", "sklearn", "rich"},
     "pytorch": NUMERICS | {"numba", "llvmlite", "torch", "safetensors", "rich"},
+    "parties": NUMERICS | {"cryptography", "nvflare", "rich"},
+    "audit": NUMERICS | {"rich"},
+    "report": NUMERICS | {"jinja2"},
+    "figures": NUMERICS | {"matplotlib"},
+    "studio": NUMERICS | {"jinja2", "starlette", "uvicorn"},
+    "cli": NUMERICS | {"click", "rich", "safetensors", "pyarrow", "cryptography"},
 }
+ONLY_IN = {"nvflare": {"parties/nvflare.py", "parties/kits.py"}}
+"""Packages that a single thin file knows."""
 
 
 def room(path: Path) -> str:
@@ -99,6 +117,20 @@ def test_arrows_point_left():
     source = {path: imports(path) for path in SOURCE.rglob("*.py")}
     assert len(source) > 4
     assert violations(source) == []
+
+
+def strays(source: dict[Path, set[str]]) -> list[str]:
+    return [
+        f"{where} imports {top}"
+        for path, names in source.items()
+        for top in {name.split(".")[0] for name in names} & set(ONLY_IN)
+        if (where := path.relative_to(SOURCE).as_posix()) not in ONLY_IN[top]
+    ]
+
+
+def test_an_engine_of_others_is_known_to_one_file_only():
+    assert strays({path: imports(path) for path in SOURCE.rglob("*.py")}) == []
+    assert strays({SOURCE / "parties/party.py": {"nvflare.apis"}}) == ["parties/party.py imports nvflare"]
 
 
 def test_the_check_catches_a_backward_arrow():

@@ -1,0 +1,20 @@
+"""The page for people: what was promised to whom, how it is known, and how to check it.
+
+>>> from discreet import Budget, Certificate, Ledger, Recipe
+>>> from discreet.ledger import FixedPlan
+>>> plan = Recipe(records=60_000, batch_size=600, epochs=10, clip_norm=1.0).calibrate(Budget(2.0, 1e-6))
+>>> with Ledger.in_memory(FixedPlan(plan.event, Budget(2.0, 1e-6))) as ledger:
+...     lease = ledger.run(plan.event, plan.digest()).reserve(plan.steps)
+...     page = Report(Certificate.of(ledger, plan), title="Readmissions 2026")
+>>> print(page.facts.attack)
+At 1% false alarms the best attack finds at most 2.79% of the records that were used; guessing finds 1%.
+>>> page.save("report.html")  # doctest: +SKIP
+
+A report holds what the certificate holds, nothing else about the data, so it may be published with it. It is
+written as one HTML file that needs no network, as Markdown, and as JSON.
+"""
+
+from discreet.report.facts import Facts
+from discreet.report.report import Report
+
+__all__ = ["Facts", "Report"]

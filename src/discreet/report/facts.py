@@ -1,0 +1,217 @@
+"""What a report says, as words and numbers, computed anew from the certificate.
+
+Everything here is derived from the certificate's procedure and ledger, not copied from what the certificate claims:
+a report of a certificate that does not hold says so at the top.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from discreet.accounting.account import account
+from discreet.accounting.curve import PrivacyCurve
+from discreet.accounting.gaussian import gaussian_mu
+from discreet.accounting.tradeoff import power_bound
+from discreet.certificate import Certificate
+from discreet.certificate.procedure import rule_of
+from discreet.errors import CertificateRejected, DiscreetError
+from discreet.events import Event, Gaussian
+from discreet.explanation import ALARMS
+from discreet.guarantee import Guarantee, rounded_down, rounded_up
+from discreet.ledger import FixedPlan, GaussianFilter, SpendingRule
+from discreet.plan import Plan
+
+_POINTS = 24  # of epsilon over training
+_FALSE_ALARMS = (0.0, 1e-4, 1e-3, ALARMS, *(step / 40 for step in range(1, 40)), 0.999, 1.0)
+_SAMPLING = {"poisson": "Poisson", "fixed-size": "fixed-size", "random-allocation": "randomly allocated"}
+
+Points = tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The words and numbers of a report."""
+
+    accepted: bool
+    verdict: str
+    findings: tuple[str, ...]
+    guarantee: Guarantee
+    promise: str
+    protected: str
+    against: str
+    attack: str
+    happened: tuple[str, ...]
+    not_covered: tuple[str, ...]
+    spending: Points  # steps taken, epsilon proved for them
+    roc: Points  # false alarms, the best attack's hits
+    details: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, certificate: Certificate) -> Facts:
+        """All that follows from a certificate."""
+        accepted, verdict, findings = _verdict(certificate)
+        guarantee, roc = certificate.guarantee, _roc(certificate)
+        return cls(
+            accepted,
+            verdict,
+            findings,
+            guarantee,
+            _promise(guarantee),
+            _protected(guarantee),
+            f"Anybody who {guarantee.observer}, the final model included, knows all other records, and has any "
+            "amount of time and computing power.",
+            _attack(roc, guarantee),
+            tuple(_happened(certificate)),
+            certificate.not_covered,
+            _spending(certificate),
+            roc,
+            tuple(_details(certificate)),
+        )
+
+
+def _verdict(certificate: Certificate) -> tuple[bool, str, tuple[str, ...]]:
+    try:
+        return (
+            True,
+            "Every number was computed anew for this report, and follows.",
+            (certificate.verify().findings),
+        )
+    except CertificateRejected as error:
+        return False, str(error), ()
+
+
+# ---- in words ----
+
+
+def _unit(guarantee: Guarantee) -> str:
+    return "record" if guarantee.group_size == 1 else f"group of {guarantee.group_size} records"
+
+
+def _promise(guarantee: Guarantee) -> str:
+    change = (
+        "with or without any one"
+        if guarantee.neighbours == "add-remove"
+        else "whatever stands in place of any"
+    )
+    upper, delta = guarantee.epsilon.upper, rounded_up(guarantee.delta)
+    factor = rounded_up(math.exp(upper), 3) if upper < 100 else "an astronomical number of"
+    return (
+        f"What was released would have been nearly the same {change} {_unit(guarantee)}: no result is more than "
+        f"{factor} times as likely in one case as in the other, except with a probability of {delta}."
+    )
+
+
+def _protected(guarantee: Guarantee) -> str:
+    if guarantee.neighbours == "add-remove":
+        return f"The owner of every {_unit(guarantee)}: whether it is in the data at all, and what it says."
+    return f"The owner of every {_unit(guarantee)}: what it says. How many records there are is public."
+
+
+def _attack(roc: Points, guarantee: Guarantee) -> str:
+    hits = dict(roc)[ALARMS]
+    used = (
+        "of the records that were used" if guarantee.neighbours == "add-remove" else "of the replaced records"
+    )
+    return (
+        f"At {ALARMS:.0%} false alarms the best attack finds at most {rounded_up(100 * hits, 3)}% {used}; "
+        f"guessing finds {ALARMS:.0%}."
+    )
+
+
+def _happened(certificate: Certificate) -> Iterator[str]:
+    procedure, taken = (
+        certificate.procedure,
+        sum(certificate.ledger.spent(certificate.procedure.digest()).values()),
+    )
+    if isinstance(procedure, Plan):
+        for stage in procedure.stages:
+            kind = _SAMPLING.get(stage.sampling, "full")
+            yield (
+                f"{stage.name}: {stage.steps:,} steps were planned, with {kind} batches of {stage.divisor:,.10g} "
+                f"of {stage.records:,} declared records. What one record contributes to a step "
+                f"was cut to length {stage.clip_norm:.4g}, and Gaussian noise of {stage.noise_multiplier:.4g} times "
+                "that length was added to the sum."
+            )
+    else:
+        yield f"{procedure.name}: releases were chosen along the way, under a rule that keeps the budget."
+    yield f"The ledger charged {taken:,} releases, each before it happened."
+
+
+def _details(certificate: Certificate) -> Iterator[tuple[str, str]]:
+    guarantee, procedure = certificate.guarantee, certificate.procedure
+    yield "epsilon, at most", rounded_up(guarantee.epsilon.upper, 6)
+    yield "epsilon, at least (slack of the computation)", rounded_down(guarantee.epsilon.lower, 6)
+    yield "delta", rounded_up(guarantee.delta, 6)
+    yield "neighbours", guarantee.neighbours
+    yield "unit", _unit(guarantee)
+    yield "observer", f"an observer who {guarantee.observer}"
+    together = certificate.together.epsilon.upper
+    yield "all runs of the ledger together", f"epsilon at most {rounded_up(together, 6)}"
+    exact = "the bits that were released" if certificate.arithmetic.kind == "hardened" else "real numbers"
+    yield "proved for", exact
+    yield "randomness", "operating system" if certificate.trusted else "a seed: no guarantee"
+    yield "procedure", procedure.digest()
+    yield "certificate", certificate.digest()
+    yield "ledger head", f"entry {certificate.ledger.anchor.sequence}, {certificate.ledger.anchor.hash}"
+    for signature in certificate.signatures:
+        yield "signed by", signature.public_key
+    yield "computed with", ", ".join(f"{name} {number}" for name, number in certificate.versions)
+
+
+# ---- as curves ----
+
+
+def _spending(certificate: Certificate) -> Points:
+    """Epsilon proved for the first steps of a plan; a procedure costs its budget from the start."""
+    plan = certificate.procedure
+    if not isinstance(plan, Plan):
+        return ()
+    points, done, before = [(0.0, 0.0)], 0, None
+    for stage in plan.stages:
+        charges = stage.steps // stage.steps_per_charge
+        for count in sorted({math.ceil(charges * (part / _POINTS) ** 2) for part in range(1, _POINTS + 1)}):
+            so_far = stage.charge * count if before is None else before + stage.charge * count
+            epsilon = _epsilon(so_far, plan)
+            if epsilon is not None:
+                points.append((float(done + count * stage.steps_per_charge), epsilon))
+        done += stage.steps
+        before = stage.event if before is None else before + stage.event
+    return tuple(points)
+
+
+def _epsilon(event: Event, plan: Plan) -> float | None:
+    try:
+        return account(event, plan.neighbours, plan.group_size).epsilon(plan.delta)
+    except DiscreetError:  # the accountant cannot be sharp enough for a point of the picture
+        return None
+
+
+def _roc(certificate: Certificate) -> Points:
+    """The best attack's hit rate for each false-alarm rate.
+
+    Noise that is within a distance t of the accounted one in total variation moves both rates by t at most.
+    """
+    rule, moved = rule_of(certificate.procedure), certificate.arithmetic.distance
+    curve, guarantee = _curve(rule), certificate.guarantee
+
+    def hits(alarms: float) -> float:
+        alarms = min(1.0, alarms + moved)
+        if curve is None:
+            return power_bound(guarantee.epsilon.upper, guarantee.delta, alarms)
+        return curve.power(alarms)
+
+    return tuple((alarms, min(1.0, hits(alarms) + moved)) for alarms in _FALSE_ALARMS)
+
+
+def _curve(rule: SpendingRule) -> PrivacyCurve | None:
+    """The curve of everything that a rule allows, where one is known."""
+    budget = rule.budget
+    if isinstance(rule, FixedPlan):
+        return account(rule.event, budget.neighbours, budget.group_size)
+    if isinstance(rule, GaussianFilter):
+        reach = budget.group_size * (2 if budget.neighbours == "replace-one" else 1)
+        mu = math.nextafter(gaussian_mu(budget.epsilon, budget.delta), math.inf)
+        return account(Gaussian(reach / mu), budget.neighbours, budget.group_size)
+    return None

@@ -1,0 +1,171 @@
+"""The report says what the certificate proves, in three forms, and looks right in a browser."""
+
+import json
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from browser import needs_chromium, page
+from discreet import Bounds, Budget, Certificate, InvalidParameter, Ledger, Recipe, account
+from discreet.accounting.tradeoff import power_bound
+from discreet.certificate import Procedure
+from discreet.certificate.promises import Arithmetic
+from discreet.events import Gaussian
+from discreet.ledger import FixedPlan, GaussianFilter, RenyiFilter
+from discreet.report import Report
+from discreet.report.charts import Series, line_chart
+
+BUDGET = Budget(2.0, 1e-6)
+
+
+@pytest.fixture(scope="module")
+def certificate():
+    plan = Recipe(records=60_000, batch_size=600, epochs=10, clip_norm=1.0).calibrate(BUDGET)
+    with Ledger.in_memory(FixedPlan(plan.event, BUDGET)) as ledger:
+        ledger.run(plan.event, plan.digest()).reserve(plan.steps)
+        return Certificate.of(ledger, plan)
+
+
+@pytest.fixture(scope="module")
+def report(certificate):
+    observers = {
+        "rows": [{"observer": "coordinator", "sees": "all messages", "promise": "epsilon at most 1"}]
+    }
+    return Report(certificate, "Readmissions <2026>", {"summary": "epsilon is at least 1.7."}, observers)
+
+
+def filtered(rule):
+    procedure = Procedure("adaptive fit", {}, rule)
+    with Ledger.in_memory(rule) as ledger:
+        ledger.run(Gaussian(40.0) * 2, procedure.digest()).reserve(2)
+        return Certificate.of(ledger, procedure)
+
+
+def test_the_attack_is_that_of_the_accountant(certificate, report):
+    curve = account(certificate.procedure.event)
+    for alarms, hits in report.facts.roc:
+        assert hits == curve.power(alarms)
+    assert report.facts.roc[0][1] <= 1e-6 * 1.001  # at no false alarms only delta is left
+    assert "at most 2.79%" in report.facts.attack
+
+
+def test_epsilon_grows_to_the_guarantee(certificate, report):
+    steps, epsilons = zip(*report.facts.spending, strict=True)
+    assert list(epsilons) == sorted(epsilons)
+    assert steps[-1] == certificate.procedure.steps
+    assert epsilons[-1] == certificate.guarantee.epsilon.upper
+    middle = report.facts.spending[12]
+    assert middle[1] == account(certificate.procedure.stage().charge * int(middle[0])).epsilon(1e-6)
+
+
+def test_a_filter_promises_its_budget_from_the_start():
+    gaussian = Report(filtered(GaussianFilter(BUDGET))).facts
+    assert gaussian.spending == ()
+    general = Report(filtered(RenyiFilter(BUDGET, 10.0))).facts
+    for (alarms, sharp), (_, loose) in zip(gaussian.roc, general.roc, strict=True):
+        assert loose == power_bound(2.0, 1e-6, alarms)
+        assert sharp <= loose * (1 + 1e-12)
+
+
+def test_a_distance_of_the_noise_moves_both_rates(certificate):
+    hardened = replace(certificate, arithmetic=Arithmetic("hardened", 0.001))
+    exact = dict(Report(certificate).facts.roc)
+    for alarms, hits in Report(hardened).facts.roc:
+        assert hits >= min(1.0, exact[alarms] + 0.001)
+
+
+def test_an_invalid_certificate_is_called_so(certificate):
+    low = replace(certificate.guarantee, epsilon=Bounds(0.1, 0.2))
+    broken = Report(replace(certificate, guarantee=low))
+    assert not broken.facts.accepted
+    assert "Not valid" in broken.to_html()
+    assert "NOT VALID" in broken.to_markdown()
+    assert "Verified" in Report(certificate).to_html()
+    assert "Not valid" not in Report(certificate).to_html()
+
+
+def test_the_three_forms_agree(report, tmp_path):
+    for name in ("a.html", "a.md", "a.json"):
+        report.save(tmp_path / name)
+    html, markdown = (tmp_path / "a.html").read_text(), (tmp_path / "a.md").read_text()
+    data = json.loads((tmp_path / "a.json").read_text())
+    assert data["facts"]["attack"] == report.facts.attack
+    for text in (html, markdown):
+        assert report.facts.attack in text
+        assert "epsilon is at least 1.7." in text
+        assert "all messages" in text
+        for item in report.facts.not_covered:
+            assert item.replace("'", "&#39;") in text or item in text
+    with pytest.raises(InvalidParameter, match=r"\.html, \.md or \.json"):
+        report.save(tmp_path / "a.pdf")
+
+
+class Outside(HTMLParser):
+    """Everything that a page would fetch."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attributes):
+        self.found += [value for name, value in attributes if name in ("src", "href") or tag == "script"]
+
+
+def test_the_page_is_one_small_file_that_fetches_nothing(report):
+    html = report.to_html()
+    assert len(html) < 100_000
+    assert "Readmissions &lt;2026&gt;" in html  # a title is text, whatever it holds
+    parser = Outside()
+    parser.feed(html)
+    assert parser.found == []
+    parser.feed('<script src="x"></script>')
+    assert parser.found == ["x"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("title", ""), ("title", 3), ("certificate", "c.json")])
+def test_bad_input_is_refused(certificate, name, value):
+    with pytest.raises(InvalidParameter, match=name):
+        Report(**({"certificate": certificate} | {name: value}))
+
+
+def test_charts_are_drawn_to_scale():
+    chart = line_chart("T", [Series("a", ((0.0, 0.0), (50.0, 1.0), (100.0, 2.0)))], "x", "y")
+    path = next(part for part in chart.split("<path") if "line-1" in part)
+    points = [tuple(map(float, point.split())) for point in path.split('d="M')[1].split('"')[0].split("L")]
+    (x0, y0), (x1, y1), (x2, y2) = points
+    assert x1 == pytest.approx((x0 + x2) / 2, abs=0.1)
+    assert y1 == pytest.approx((y0 + y2) / 2, abs=0.1)
+    assert y2 < y0
+
+
+@needs_chromium
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_in_a_browser(report, tmp_path, dark):
+    report.save(tmp_path / "report.html")
+    with page(dark=dark, width=390) as shown:  # a phone
+        requests = []
+        shown.on("request", lambda request: requests.append(request.url))
+        shown.goto((tmp_path / "report.html").as_uri())
+        assert len(requests) == 1
+        assert shown.title() == "Readmissions <2026>"
+        assert shown.evaluate("document.documentElement.scrollWidth") <= 390
+        ink, paper = (
+            shown.evaluate(f"getComputedStyle(document.body).{name}") for name in ("color", "backgroundColor")
+        )
+        assert contrast(ink, paper) > 7
+        assert (brightness(paper) < 0.2) is dark
+        assert shown.get_by_role("img", name="What the best attack can do").bounding_box()["width"] > 300
+        assert shown.get_by_role("heading", level=2).count() >= 7
+
+
+def brightness(colour):
+    """Relative luminance of an rgb(...) colour (WCAG 2)."""
+    channels = [int(part) / 255 for part in colour[4:-1].split(",")[:3]]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(first, second):
+    high, low = sorted((brightness(first), brightness(second)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
