@@ -1,0 +1,73 @@
+"""``discreet report``: a certificate as a page for people."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from discreet.certificate import Certificate
+from discreet.cli.files import refuse_existing, whole_file
+from discreet.cli.shell import FILE, Answer, command
+from discreet.documents import parsed, read_text
+from discreet.errors import InvalidParameter
+from discreet.report import Report
+
+
+@command("report")
+@click.argument("certificate", type=FILE)
+@click.option("--html", type=FILE, help="Write one HTML file that works offline.")
+@click.option("--markdown", type=FILE, help="Write Markdown.")
+@click.option("--facts", type=FILE, help="Write the same facts as JSON.")
+@click.option("--title", default="Privacy report", show_default=True)
+@click.option("--audit", type=FILE, help="What `discreet audit --json` printed, to be shown too.")
+@click.option("--observers", type=FILE, help="What `discreet study check --json` printed, to be shown too.")
+@click.option("--overwrite", is_flag=True, help="Replace existing files.")
+def report(
+    certificate: Path,
+    title: str,
+    audit: Path | None,
+    observers: Path | None,
+    overwrite: bool,
+    **forms: Path | None,
+) -> Answer:
+    """What was promised to whom, what is not covered, and how to check it.
+
+    \b
+    discreet report certificate.json --html report.html
+
+    Every number is computed anew; a certificate that does not hold is reported as such. Without a file to write
+    to, the report is printed in Markdown.
+    """
+    wanted = {option: path for option, path in forms.items() if path is not None}
+    for option, path in wanted.items():
+        refuse_existing(option, path, overwrite)
+    page = Report(Certificate.load(certificate), title, _read("audit", audit), _read("observers", observers))
+    texts: dict[str, Callable[[], str]] = {
+        "html": page.to_html,
+        "markdown": page.to_markdown,
+        "facts": page.to_json,
+    }
+    for option, path in wanted.items():
+        with whole_file(path) as file:
+            file.write(texts[option]().rstrip("\n") + "\n")
+    written = [str(path) for path in wanted.values()]
+    data: dict[str, Any] = json.loads(page.to_json()) | {"written": written}
+    return Answer(data, f"written to {', '.join(written)}" if written else page.to_markdown())
+
+
+def _read(option: str, path: Path | None) -> dict[str, Any] | None:
+    if path is None:
+        return None
+    data = parsed(read_text(path), option)
+    if option == "observers":
+        data = data.get("observers", data)
+    needed = {"audit": "summary", "observers": "rows"}[option]
+    if not isinstance(data, dict) or needed not in data:
+        raise InvalidParameter(
+            option, str(path), f"holds no {needed!r}; give what the command printed with --json."
+        )
+    return data

@@ -1,0 +1,109 @@
+"""The page and its answers, for a browser on this machine only.
+
+A page of another site that the user has open may not read anything here: requests must name this machine as host
+(a foreign name that resolves to it is refused), must not come from another origin, and must carry JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from discreet.errors import DiscreetError
+from discreet.guarantee import rounded_up
+from discreet.ledger import Ledger
+from discreet.studio.planning import Wish, curves, exported, priced
+
+STATIC = Path(__file__).parent / "static"
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+_MOST_BYTES = 10_000
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def application(ledger: Ledger | None = None) -> Starlette:
+    """The studio as an ASGI application; ``ledger`` is shown if given, and never written to."""
+
+    async def show_ledger(request: Request) -> Response:
+        return JSONResponse(await run_in_threadpool(ledger_facts, ledger))
+
+    routes = [
+        Route("/", lambda request: FileResponse(STATIC / "index.html")),
+        Route("/api/price", _answering(priced), methods=["POST"]),
+        Route("/api/curves", _answering(curves), methods=["POST"]),
+        Route("/api/export", _answering(exported), methods=["POST"]),
+        Route("/api/ledger", show_ledger),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(LoopbackOnly)])
+
+
+class LoopbackOnly(BaseHTTPMiddleware):
+    """Refuses foreign hosts and origins, and tells browsers to be strict."""
+
+    async def dispatch(
+        self, request: Request, call_next: Callable[[Request], Awaitable[Response]]
+    ) -> Response:
+        """Answer, or 403."""
+        response = await call_next(request) if _is_ours(request) else Response("This page is local.", 403)
+        response.headers.update(_HEADERS)
+        return response
+
+
+def _is_ours(request: Request) -> bool:
+    host = request.headers.get("host", "")
+    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    origin = request.headers.get("origin")
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    return name in LOOPBACK and origin in (None, f"http://{host}") and site in ("same-origin", "none")
+
+
+def _answering(answer: Callable[[Wish], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
+    """An endpoint that turns a wish into an answer, or into the sentence why there is none."""
+
+    async def endpoint(request: Request) -> Response:
+        if request.headers.get("content-type", "").split(";")[0] != "application/json":
+            return JSONResponse({"error": "Send application/json."}, 415)
+        body = await request.body()
+        if len(body) > _MOST_BYTES:
+            return JSONResponse({"error": "That is too long for a wish."}, 413)
+        try:
+            data = await request.json()
+            return JSONResponse(await run_in_threadpool(lambda: answer(Wish.from_dict(data))))
+        except DiscreetError as error:
+            return JSONResponse({"error": str(error)}, 422)
+        except ValueError:
+            return JSONResponse({"error": "That is no JSON, or holds no finite number."}, 400)
+
+    return endpoint
+
+
+def ledger_facts(ledger: Ledger | None) -> dict[str, Any]:
+    """Budget, promise and runs of a ledger, for the page."""
+    if ledger is None:
+        return {"ledger": None}
+    budget, guarantee, statement = ledger.rule.budget, ledger.guarantee(), ledger.statement()
+    runs = [
+        {"name": run.name, "plan": run.plan_hash[:12], "taken": sum(run.taken)}
+        | {"planned": sum(count for _, count in run.event.parts())}
+        for run in statement.runs
+    ]
+    promise = f"epsilon at most {rounded_up(guarantee.epsilon.upper)} at delta {rounded_up(guarantee.delta)}"
+    rule = {"kind": ledger.rule.kind, "epsilon": budget.epsilon, "delta": budget.delta}
+    return {"ledger": rule | {"neighbours": budget.neighbours, "promise": promise, "runs": runs}}
