@@ -29,9 +29,11 @@ def certificate():
 
 @pytest.fixture(scope="module")
 def report(certificate):
-    observers = {
-        "rows": [{"observer": "coordinator", "sees": "all messages", "promise": "epsilon at most 1"}]
-    }
+    rows = [
+        {"observer": "coordinator", "sees": "all messages", "note": "", "epsilon": 1.00001, "delta": 1e-6},
+        {"observer": "owner", "sees": "the records", "note": "it is their data"},
+    ]
+    observers = {"observers": rows}
     return Report(certificate, "Readmissions <2026>", {"summary": "epsilon is at least 1.7."}, observers)
 
 
@@ -95,6 +97,8 @@ def test_the_three_forms_agree(report, tmp_path):
         assert report.facts.attack in text
         assert "epsilon is at least 1.7." in text
         assert "all messages" in text
+        assert "epsilon at most 1.001 at delta 1e-06" in text
+        assert "it is their data" in text
         for item in report.facts.not_covered:
             assert item.replace("'", "&#39;") in text or item in text
     with pytest.raises(InvalidParameter, match=r"\.html, \.md or \.json"):

@@ -63,9 +63,7 @@ def _read(option: str, path: Path | None) -> dict[str, Any] | None:
     if path is None:
         return None
     data = parsed(read_text(path), option)
-    if option == "observers":
-        data = data.get("observers", data)
-    needed = {"audit": "summary", "observers": "rows"}[option]
+    needed = {"audit": "summary", "observers": "observers"}[option]
     if not isinstance(data, dict) or needed not in data:
         raise InvalidParameter(
             option, str(path), f"holds no {needed!r}; give what the command printed with --json."

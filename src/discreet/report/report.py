@@ -71,7 +71,7 @@ class Report:
             "title": self.title,
             "facts": self.facts,
             "audit": self.audit,
-            "observers": self.observers,
+            "observers": [_observer(row) for row in self.observers["observers"]] if self.observers else [],
             "epsilon": rounded_up(self.facts.guarantee.epsilon.upper, 3),
             "delta": rounded_up(self.facts.guarantee.delta, 3),
         }
@@ -98,6 +98,16 @@ class Report:
                 description=f"Epsilon grows to {rounded_up(facts.spending[-1][1])} at the last step.",
             )
         return charts
+
+
+def _observer(row: Mapping[str, Any]) -> dict[str, str]:
+    """A row of the observer table in words."""
+    promise, note = "no protection", str(row.get("note") or "")
+    if row.get("epsilon") is not None:
+        promise = f"epsilon at most {rounded_up(row['epsilon'])} at delta {rounded_up(row['delta'])}"
+    elif note:
+        promise, note = note, ""
+    return {"observer": row["observer"], "sees": row["sees"], "promise": promise, "note": note}
 
 
 @lru_cache(maxsize=1)

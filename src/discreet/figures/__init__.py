@@ -1,0 +1,34 @@
+"""The figures of the lecture notes, redrawn from the library: what was claimed, what is proved, what is measured.
+
+>>> print(*FIGURES)
+noise-by-steps composition moments-accountant mean-clip attack descent rank parties-risk observers
+>>> figure = FIGURES["moments-accountant"]()
+>>> figure.panels[0].lines[-1].label
+'certified'
+
+A figure is data (:mod:`discreet.figures.panels`), so it can be tested and drawn by anything;
+:mod:`discreet.figures.drawing` draws it with matplotlib. ``discreet figures --out DIR`` draws all of them.
+"""
+
+from collections.abc import Callable
+
+from discreet.figures.accounting import composition, moments_accountant, noise_by_steps
+from discreet.figures.attacks import attack
+from discreet.figures.learning import descent, mean_clip, rank
+from discreet.figures.observers import observers, parties_risk
+from discreet.figures.panels import Figure, Line, Panel
+
+FIGURES: dict[str, Callable[[], Figure]] = {
+    "noise-by-steps": noise_by_steps,
+    "composition": composition,
+    "moments-accountant": moments_accountant,
+    "mean-clip": mean_clip,
+    "attack": attack,
+    "descent": descent,
+    "rank": rank,
+    "parties-risk": parties_risk,
+    "observers": observers,
+}
+"""All figures, by name, in the order of the notes."""
+
+__all__ = ["FIGURES", "Figure", "Line", "Panel"]
