@@ -62,8 +62,11 @@ def test_epsilon_grows_to_the_guarantee(certificate, report):
 
 
 def test_a_filter_promises_its_budget_from_the_start():
-    gaussian = Report(filtered(GaussianFilter(BUDGET))).facts
+    page = Report(filtered(GaussianFilter(BUDGET)))
+    gaussian = page.facts
     assert gaussian.spending == ()
+    assert "chosen along the way" in page.to_html()
+    assert "Epsilon over training" not in page.to_html()
     general = Report(filtered(RenyiFilter(BUDGET, 10.0))).facts
     for (alarms, sharp), (_, loose) in zip(gaussian.roc, general.roc, strict=True):
         assert loose == power_bound(2.0, 1e-6, alarms)
