@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check -q
 export NUMBA_NUM_THREADS ?= 2
 
-.PHONY: demo demo-parties check test docs chromium bench-accounting bench-noise bench-mean bench-linear \
+.PHONY: demo demo-parties check test chromium bench-accounting bench-noise bench-mean bench-linear \
 	bench-linear-speed bench-utility bench-torch bench-parties bench-audit torture torture-parties clean
 
 DATA ?= data
@@ -21,18 +21,22 @@ $(VENV)/bench: $(VENV)/dev
 
 $(VENV)/demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -c constraints.txt -e .
+	$(PIP) install -c constraints.txt -e ".[demo]"
 	touch $@
 
 demo: $(VENV)/demo
-	$(BIN)/python examples/private_table.py
-	$(BIN)/python examples/first_steps.py
+	rm -rf build/demo
+	$(BIN)/python examples/demo.py build/demo
+
+demo-parties: $(VENV)/dev
+	$(BIN)/python examples/three_hospitals.py
 
 check: $(VENV)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest tests/test_layers.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: $(VENV)/dev chromium
 	$(BIN)/pytest

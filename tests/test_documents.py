@@ -1,19 +1,70 @@
-"""Every snippet of the README and the documentation is run, and prints what it says."""
+"""Every snippet of the README and the documentation is run, and prints what it says: Python and commands."""
 
 import doctest
+import re
+import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
+
+from discreet.cli import main
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+TOML = re.compile(r"^```toml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_snippets_print_what_they_say(document):
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    result = doctest.testfile(str(document), module_relative=False, optionflags=flags)
+    result = doctest.testfile(str(document), module_relative=False, optionflags=FLAGS)
     assert result.failed == 0
+
+
+def commands(text):
+    """The commands of all console blocks, each with what it should print."""
+    for block in CONSOLE.findall(text):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, printed = part.partition("\n")
+            yield command, printed
+
+
+@pytest.mark.parametrize(
+    "document", [path for path in DOCUMENTS if CONSOLE.search(path.read_text())], ids=lambda path: path.name
+)
+def test_commands_print_what_they_say(document, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_people(tmp_path)
+    text = document.read_text()
+    if schema := TOML.search(text):
+        (tmp_path / "schema.toml").write_text(schema[1])
+    check = doctest.OutputChecker()
+    for command, expected in commands(text):
+        program, *words = shlex.split(command)
+        assert program == "discreet"
+        printed = CliRunner().invoke(main, words).output
+        assert check.check_output(expected, printed, FLAGS), f"$ {command}\n{printed}"
+
+
+def test_a_wrong_output_would_be_noticed(tmp_path):
+    ((command, expected),) = commands("```console\n$ discreet --version\ndiscreet, version 9\n```\n")
+    printed = CliRunner().invoke(main, shlex.split(command)[1:]).output
+    assert not doctest.OutputChecker().check_output(expected, printed, FLAGS)
+
+
+def write_people(folder):
+    """A made-up table for the commands."""
+    rng = np.random.default_rng(0)
+    age, smoker, south = rng.integers(18, 100, 3000), rng.random(3000) < 0.3, rng.random(3000) < 0.5
+    visits = rng.poisson(np.exp(-1 + 0.02 * age + 0.4 * smoker))
+    lines = (
+        f"{a},{'yes' if s else 'no'},{'south' if r else 'north'},{v}\n"
+        for a, s, r, v in zip(age, smoker, south, visits, strict=True)
+    )
+    (folder / "people.csv").write_text("age,smoker,region,visits\n" + "".join(lines))
 
 
 def test_the_documents_hold_snippets():
@@ -21,3 +72,4 @@ def test_the_documents_hold_snippets():
     counts = {path.name: len(parser.get_examples(path.read_text())) for path in DOCUMENTS}
     assert counts["accounting.md"] >= 10
     assert counts["README.md"] >= 5
+    assert sum(len(list(commands(path.read_text()))) for path in DOCUMENTS) >= 10

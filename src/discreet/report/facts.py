@@ -136,7 +136,15 @@ def _happened(certificate: Certificate) -> Iterator[str]:
             )
     else:
         yield f"{procedure.name}: releases were chosen along the way, under a rule that keeps the budget."
+        for event, count in certificate.ledger.spent(procedure.digest()).items():
+            yield f"{count:,} × {_release(event)}."
     yield f"The ledger charged {taken:,} releases, each before it happened."
+
+
+def _release(event: Event) -> str:
+    if isinstance(event, Gaussian):
+        return f"Gaussian noise of {event.noise_multiplier:.4g} times what one record may add"
+    return str(event)
 
 
 def _details(certificate: Certificate) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,71 @@
+"""The whole product in a minute, on real records: fit, predict, verify, audit, report.
+
+The records are those of the RAND health-insurance experiment, 20 190 people, which come with statsmodels: how often
+somebody sees a doctor, by insurance and health. Everything below is the command line; each command is shown as it is
+typed. Run with ``make demo``, or ``python examples/demo.py FOLDER``.
+"""
+
+import csv
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# What is publicly known: the questionnaire, not the records.
+SCHEMA = """\
+target = "visits"
+
+[columns]
+coinsurance = { bounds = [0, 4.7] }   # logarithm of the share that the patient pays
+deductible  = { flag = 1 }            # a plan with an individual deductible
+incentive   = { bounds = [0, 7.2] }   # logarithm of the yearly participation incentive
+maximum     = { bounds = [0, 9] }     # logarithm of the maximal expenditure
+limitation  = { bounds = [0, 1] }     # physical limitations
+diseases    = { bounds = [0, 60] }    # chronic diseases
+good        = { flag = 1 }            # self-rated health
+fair        = { flag = 1 }
+poor        = { flag = 1 }
+visits      = { bounds = [0, 80] }    # to a doctor, in a year
+"""
+NAMES = "visits coinsurance deductible incentive maximum limitation diseases good fair poor".split()
+
+
+def main(folder: Path) -> None:
+    write_table(folder)
+    run(folder, "discreet fit people.csv --schema schema.toml --task counts --epsilon 1 --delta 1e-6 --out model")
+    run(folder, "discreet predict model people.csv --out predicted.csv")
+    run(folder, "discreet verify model/certificate.json")
+    run(folder, "discreet audit model/certificate.json --json", quietly_to="audit.json")
+    run(folder, "discreet report model/certificate.json --audit audit.json --html report.html --title 'Doctor visits'")
+    print(f"\nThe epsilon of everything above is 1. Open {folder / 'report.html'} in a browser.")
+
+
+def write_table(folder: Path) -> None:
+    from statsmodels.datasets import randhie  # its import takes a while
+
+    rows = randhie.load_pandas().data.to_numpy()
+    (folder / "schema.toml").write_text(SCHEMA)
+    with (folder / "people.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([NAMES, *rows.tolist()])
+
+
+def run(folder: Path, command: str, quietly_to: str | None = None) -> None:
+    """Show a command, carry it out, and show what it prints."""
+    print(f"\n$ {command}" + (f" > {quietly_to}" if quietly_to else ""), flush=True)
+    words = [sys.executable, "-m", *shlex.split(command)]
+    done = subprocess.run(words, cwd=folder, check=True, text=True, stdout=subprocess.PIPE)
+    if quietly_to:
+        (folder / quietly_to).write_text(done.stdout)
+    else:
+        print(done.stdout.rstrip())
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        place = Path(sys.argv[1])
+        place.mkdir(parents=True, exist_ok=True)
+        main(place.resolve())
+    else:
+        with tempfile.TemporaryDirectory() as name:
+            main(Path(name))
