@@ -6,7 +6,7 @@ PIP    := $(BIN)/pip --disable-pip-version-check -q
 export NUMBA_NUM_THREADS ?= 2
 
 .PHONY: demo demo-parties check test chromium bench-accounting bench-noise bench-mean bench-linear \
-	bench-linear-speed bench-utility bench-torch bench-parties bench-audit torture torture-parties clean
+	bench-linear-speed bench-utility bench-torch bench-product bench-parties bench-audit torture torture-parties clean
 
 DATA ?= data
 
@@ -72,6 +72,9 @@ bench-utility: $(VENV)/dev
 
 bench-torch: $(VENV)/bench
 	$(BIN)/python benchmarks/pytorch.py
+
+bench-product: $(VENV)/dev
+	$(BIN)/python benchmarks/product.py
 
 bench-parties: $(VENV)/dev
 	$(BIN)/python benchmarks/parties.py

@@ -28,16 +28,22 @@ fair        = { flag = 1 }
 poor        = { flag = 1 }
 visits      = { bounds = [0, 80] }    # to a doctor, in a year
 """
-NAMES = "visits coinsurance deductible incentive maximum limitation diseases good fair poor".split()
+NAMES = ["visits", *"coinsurance deductible incentive maximum limitation diseases good fair poor".split()]  # noqa: SIM905
 
 
 def main(folder: Path) -> None:
     write_table(folder)
-    run(folder, "discreet fit people.csv --schema schema.toml --task counts --epsilon 1 --delta 1e-6 --out model")
+    run(
+        folder,
+        "discreet fit people.csv --schema schema.toml --task counts --epsilon 1 --delta 1e-6 --out model",
+    )
     run(folder, "discreet predict model people.csv --out predicted.csv")
     run(folder, "discreet verify model/certificate.json")
     run(folder, "discreet audit model/certificate.json --json", quietly_to="audit.json")
-    run(folder, "discreet report model/certificate.json --audit audit.json --html report.html --title 'Doctor visits'")
+    run(
+        folder,
+        "discreet report model/certificate.json --audit audit.json --html report.html",
+    )
     print(f"\nThe epsilon of everything above is 1. Open {folder / 'report.html'} in a browser.")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "discreet"
 
 # What each room may import of the others. A room that is missing here may import nothing.
-PROOF = ["errors", "guarantee", "events", "accounting", "calibrate"]
+PROOF = ["errors", "guarantee", "events", "accounting", "calibration"]
 CHANCE = ["arrays", "draws", "discrete", "randomness", "noise", "hardened", "clipping", "sampling"]
 ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
     "arrays": {"errors"},

@@ -15,7 +15,7 @@ from discreet import noise
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.events import Gaussian, Laplace, PoissonSampled
 from discreet.hardened import grid_for
-from discreet.noise import BoundedSum, add_noise, noise_steps
+from discreet.noise import BoundedSum, add_noise, add_noise_share, noise_steps
 from discreet.randomness import RandomStream
 
 SIZE = 100_000
@@ -246,9 +246,27 @@ def test_a_sum_that_is_not_finite_is_refused_before_anything_is_written(dtype, b
     assert not any(character.isdigit() for character in str(refusal.value))
 
 
+def test_a_share_of_the_noise_has_its_part_of_the_variance_in_whole_steps():
+    event = Gaussian(2.5)
+    total = counts(np.full(SIZE, 7, np.int64), event)
+    shared = add_noise_share(total, event, 9, seeded())
+    assert shared.dtype == np.int64
+    assert np.array_equal(total.value, np.full(SIZE, 7))
+    noise = (shared - 7) * total.grid * 3 / 2.5
+    assert suspicion(noise) > THRESHOLD
+    assert suspicion(0.98 * noise) < THRESHOLD
+
+
+@pytest.mark.parametrize("shares", [1, 2, 9, 1000])
+def test_the_steps_of_a_share_are_the_smallest_that_suffice(shares):
+    exact, scale = Fraction(2.5) * 3 / Fraction(2.0**-30), noise_steps(Gaussian(2.5), 3.0, 2.0**-30, shares)
+    assert shares * (scale - 1) ** 2 < exact**2 <= shares * scale**2
+
+
 NAN = float("nan")
 ZEROS = np.zeros(3)
 HARD = np.zeros(3, np.int64)
+SHARED = BoundedSum(HARD, 1.0, grid=2.0**-30)
 
 
 @pytest.mark.parametrize(
@@ -286,6 +304,15 @@ HARD = np.zeros(3, np.int64)
         (lambda: add_noise(BoundedSum(ZEROS, 1e300), Gaussian(1e300)), "clip_norm"),
         (lambda: add_noise(BoundedSum(HARD, 1.0, grid=2.0**-10), Gaussian(1.0)), "grid"),
         (lambda: add_noise(BoundedSum(HARD, 1.0, grid=2.0**-50), Gaussian(1.0)), "grid"),
+        (lambda: add_noise_share(ZEROS, Gaussian(1.0), 2), "total"),
+        (lambda: add_noise_share(BoundedSum(ZEROS, 1.0), Gaussian(1.0), 2), "total"),
+        (lambda: add_noise_share(BoundedSum(HARD, 1.0, "l1", 2.0**-30), Laplace(1.0), 2), "total"),
+        (lambda: add_noise_share(SHARED, Laplace(1.0), 2), "norm"),
+        (lambda: add_noise_share(SHARED, PoissonSampled(0.1, Gaussian(1.0)), 2), "event"),
+        (lambda: add_noise_share(SHARED, Gaussian(1.0), NAN), "shares"),
+        (lambda: add_noise_share(SHARED, Gaussian(1.0), 0), "shares"),
+        (lambda: add_noise_share(SHARED, Gaussian(1.0), 2**22), "grid"),
+        (lambda: add_noise_share(SHARED, Gaussian(1.0), 2, np.random.default_rng(0)), "stream"),
     ],
 )
 def test_refusals(call, name):

@@ -4,33 +4,32 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from discreet.accounting.account import account
-from discreet.accounting.curve import PrivacyCurve
-from discreet.calibrate import calibrate
-from discreet.errors import (
-    AccuracyNotReached,
-    BudgetExceeded,
-    CertificateRejected,
-    DiscreetError,
-    InvalidParameter,
-    MissingDependency,
-    PlanViolation,
-    UnsupportedEvent,
-)
-from discreet.events import (
-    ApproximateDP,
-    Composition,
-    Event,
-    FixedSizeSampled,
-    Gaussian,
-    Laplace,
-    PoissonSampled,
-    RandomlyAllocated,
-)
-from discreet.guarantee import Bounds, Budget, Guarantee
-
 if _TYPE_CHECKING:
+    from discreet.accounting.account import account
+    from discreet.accounting.curve import PrivacyCurve
+    from discreet.calibration import calibrate
     from discreet.certificate import Certificate
+    from discreet.errors import (
+        AccuracyNotReached,
+        BudgetExceeded,
+        CertificateRejected,
+        DiscreetError,
+        InvalidParameter,
+        MissingDependency,
+        PlanViolation,
+        UnsupportedEvent,
+    )
+    from discreet.events import (
+        ApproximateDP,
+        Composition,
+        Event,
+        FixedSizeSampled,
+        Gaussian,
+        Laplace,
+        PoissonSampled,
+        RandomlyAllocated,
+    )
+    from discreet.guarantee import Bounds, Budget, Guarantee
     from discreet.ledger import Ledger
     from discreet.mean import private_mean
     from discreet.mechanisms import gaussian_mechanism, laplace_mechanism
@@ -72,12 +71,34 @@ __all__ = [
     "private_mean",
 ]
 
-# Loaded when first used: the randomness behind them takes longer to import than all of accounting.
+# Loaded when first used: ``discreet --help`` must not wait for numpy and scipy.
 _LATER = {
+    "AccuracyNotReached": "discreet.errors",
+    "ApproximateDP": "discreet.events",
+    "Bounds": "discreet.guarantee",
+    "Budget": "discreet.guarantee",
+    "BudgetExceeded": "discreet.errors",
     "Certificate": "discreet.certificate",
+    "CertificateRejected": "discreet.errors",
+    "Composition": "discreet.events",
+    "DiscreetError": "discreet.errors",
+    "Event": "discreet.events",
+    "FixedSizeSampled": "discreet.events",
+    "Gaussian": "discreet.events",
+    "Guarantee": "discreet.guarantee",
+    "InvalidParameter": "discreet.errors",
+    "Laplace": "discreet.events",
     "Ledger": "discreet.ledger",
+    "MissingDependency": "discreet.errors",
     "Plan": "discreet.plan",
+    "PlanViolation": "discreet.errors",
+    "PoissonSampled": "discreet.events",
+    "PrivacyCurve": "discreet.accounting.curve",
+    "RandomlyAllocated": "discreet.events",
     "Recipe": "discreet.recipe",
+    "UnsupportedEvent": "discreet.errors",
+    "account": "discreet.accounting.account",
+    "calibrate": "discreet.calibration",
     "gaussian_mechanism": "discreet.mechanisms",
     "laplace_mechanism": "discreet.mechanisms",
     "private_mean": "discreet.mean",

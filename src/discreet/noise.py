@@ -1,6 +1,6 @@
-"""The only function that adds noise: :func:`add_noise`.
+"""The only functions that add noise: :func:`add_noise`, and :func:`add_noise_share` for a part of it.
 
-It takes a :class:`BoundedSum`, which carries what one record may add to it, and the event that was accounted.
+Each takes a :class:`BoundedSum`, which carries what one record may add to it, and the event that was accounted.
 There is no standard deviation to pass, so noise and accounting cannot disagree.
 
 >>> import numpy as np
@@ -12,7 +12,8 @@ BoundedSum(clip_norm=0.5, norm='l2', grid=None)
 dtype('float32')
 
 The value may be a numpy array or a torch tensor on any device; the result is of the same kind. With a
-``grid`` the value holds whole numbers, and so does the noise: see :mod:`discreet.hardened`.
+``grid`` the value holds whole numbers, and so does the noise: see :mod:`discreet.hardened`. Such sums can be
+added up by several parties who trust nobody with the noise, each with a share of it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -36,7 +38,7 @@ from discreet.arrays import (
     to_numpy,
     type_name,
 )
-from discreet.errors import InvalidParameter, PlanViolation, one_of, real
+from discreet.errors import InvalidParameter, PlanViolation, one_of, real, whole
 from discreet.events import Gaussian, Laplace
 from discreet.randomness import RandomStream, system_stream
 
@@ -108,15 +110,38 @@ def add_noise(
     ===================  ====================================================================
     """
     _check_fit(total, event)
-    stream = system_stream() if stream is None else stream
-    if not isinstance(stream, RandomStream):
-        raise InvalidParameter("stream", type(stream), "must be a RandomStream.")
+    stream = _checked_stream(stream)
     out = new_float_like(total.value) if out is None else _checked_out(out, total)
     if total.grid is None:
         _add_float(total, event, stream, out)
     else:
         _add_hardened(total, total.grid, event, stream, out)
     return out
+
+
+def add_noise_share(
+    total: BoundedSum, event: Gaussian, shares: int, stream: RandomStream | None = None
+) -> NDArray[np.int64]:
+    """The whole numbers of a hardened sum with one of ``shares`` equal shares of the noise of ``event``.
+
+    The variance is that of the event's noise divided by ``shares``, rounded up.
+
+    Guarantee: none for one share. Where at least ``shares`` such sums are added up and only the result is seen,
+    it costs what ``account(event)`` says, up to :func:`discreet.parties.noise_shares.distance_to_continuous`,
+    if every ``stream.trusted``.
+    """
+    _check_fit(total, event)
+    if total.grid is None or not isinstance(event, Gaussian):
+        raise InvalidParameter(
+            "total", total, "must have a grid, and Gaussian noise, to be noised in shares."
+        )
+    stream = _checked_stream(stream)
+    counts = to_numpy(total.value)
+    draws: NDArray[np.int64] = stream.discrete_gaussian(
+        noise_steps(event, total.clip_norm, total.grid, shares), counts.shape
+    )
+    draws += counts
+    return draws
 
 
 def checked_grid(grid: object) -> float:
@@ -136,13 +161,26 @@ def noise_ratio(event: Gaussian | Laplace) -> float:
     raise InvalidParameter("event", event, "must be a Gaussian or a Laplace event, without its sampling.")
 
 
-def noise_steps(event: Gaussian | Laplace, clip_norm: float, grid: float) -> int:
-    """The scale of the noise in grid steps, rounded up to a whole number in exact arithmetic."""
-    steps = math.ceil(Fraction(noise_ratio(event)) * Fraction(clip_norm) / Fraction(grid))
+def noise_steps(event: Gaussian | Laplace, clip_norm: float, grid: float, shares: int = 1) -> int:
+    """The scale of the noise in grid steps, rounded up to a whole number in exact arithmetic.
+
+    Of ``shares`` equal shares it is the scale of one: divided by their root, because variances add up.
+    """
+    exact = Fraction(noise_ratio(event)) * Fraction(clip_norm) / Fraction(grid)
+    square = math.ceil(exact**2 / whole("shares", shares, at_least=1))
+    steps = math.isqrt(square - 1) + 1
     if not FEWEST_STEPS <= steps <= MOST_STEPS:
         requirement = "must divide the noise's scale into 2**20 to 2**40 steps; hardened.grid_for() does."
         raise InvalidParameter("grid", grid, requirement)
     return steps
+
+
+def _checked_stream(stream: object) -> RandomStream:
+    if stream is None:
+        return system_stream()
+    if not isinstance(stream, RandomStream):
+        raise InvalidParameter("stream", type(stream), "must be a RandomStream.")
+    return stream
 
 
 def _check_fit(total: BoundedSum, event: Gaussian | Laplace) -> None:
@@ -201,16 +239,31 @@ def _add_hardened(
 
 def _scale(total: BoundedSum, event: Gaussian | Laplace, dtype: np.dtype[Any], out: AnyArray) -> float:
     """The scale of the noise, not below its exact value, as a number of type ``dtype``."""
-    exact = Fraction(noise_ratio(event)) * Fraction(total.clip_norm)
     limits = float_limits(out)
     smallest, largest = 2.0**10 * float(limits.tiny) * float(limits.eps), float(limits.max) / 2.0**6
-    if not smallest <= exact <= largest:
+    scale = _rounded_up(noise_ratio(event), total.clip_norm, dtype)
+    if not smallest <= scale <= largest:
         requirement = f"gives noise that {type_name(out)} cannot hold; use float64 or rescale the records."
         raise InvalidParameter("clip_norm", total.clip_norm, requirement)
-    scale = dtype.type(float(exact))
-    return float(scale if Fraction(float(scale)) >= exact else np.nextafter(scale, dtype.type(np.inf)))
+    return scale
+
+
+@lru_cache(maxsize=64)  # a run asks the same in every step, and exact arithmetic is slow
+def _rounded_up(ratio: float, clip_norm: float, dtype: np.dtype[Any]) -> float:
+    """The product of the first two, not below its exact value, or infinity where ``dtype`` ends."""
+    exact = Fraction(ratio) * Fraction(clip_norm)
+    if exact > 2**1000:
+        return math.inf
+    with np.errstate(over="ignore", under="ignore"):
+        scale = dtype.type(float(exact))
+        if not math.isfinite(scale) or Fraction(float(scale)) >= exact:
+            return float(scale)
+        return float(np.nextafter(scale, dtype.type(np.inf)))
 
 
 def _all_finite(values: NDArray[Any]) -> bool:
+    flat = values.reshape(-1)
     with np.errstate(all="ignore"):  # the extremes carry a NaN along and need no temporary array
+        if math.isfinite(np.dot(flat, flat)):  # one pass, which only a sum of vast numbers fails wrongly
+            return True
         return bool(np.isfinite(values.max(initial=0)) and np.isfinite(values.min(initial=0)))

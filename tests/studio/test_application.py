@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 
 import discreet as dp
 from browser import needs_chromium, page
+from discreet.guarantee import rounded_up
 from discreet.ledger import FixedPlan, Ledger
 from discreet.studio.application import application
 
@@ -133,7 +134,7 @@ def test_a_slider_moves_the_number_and_the_export_follows(address, dark):
         noise = float(shown.locator("#value-noise_multiplier").input_value())
         assert noise > 2
         upper = dp.account(dp.PoissonSampled(0.01, dp.Gaussian(noise)) * 1000).epsilon(1e-6)
-        expected = f"ε ≤ {float(dp.guarantee.rounded_up(upper)):g}"
+        expected = f"ε ≤ {float(rounded_up(upper)):g}"
         expect(shown.locator("#epsilon")).to_have_text(expected)
         assert expected != before
         shown.get_by_role("button", name="Copy plan.json").click()

@@ -16,10 +16,11 @@ from discreet.linear.recipe.spending import Progress as Told
 def shown(verbose: Any) -> Iterator[Told | None]:
     """A function to be told of every stage and release, or None if nobody wants to know.
 
-    Every stage gets a line on standard error; where that is not a terminal, all of them are written at the end.
+    ``verbose`` may be such a function itself. Otherwise every stage gets a line on standard error; where that is not
+    a terminal, all of them are written at the end.
     """
-    if not verbose:
-        yield None
+    if not verbose or callable(verbose):
+        yield verbose or None
         return
     name = TextColumn("{task.description}")
     with Progress(name, BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)) as bar:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.accounting.account import account
-from discreet.calibrate import calibrate
+from discreet.calibration import calibrate
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one_of, whole
 from discreet.events import Event, Gaussian, Laplace
 from discreet.guarantee import Budget, Guarantee

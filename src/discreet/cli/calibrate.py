@@ -1,0 +1,69 @@
+"""``discreet calibrate``: how much noise does a budget need?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from discreet.accounting.account import account
+from discreet.calibration import Parameter
+from discreet.calibration import calibrate as cheapest
+from discreet.cli.events import RENAMED, described, neighbour_options, release, release_options
+from discreet.cli.shell import NUMBER, Answer, command
+from discreet.errors import InvalidParameter
+from discreet.events import Event
+from discreet.guarantee import Budget, Neighbours, rounded_down, rounded_up
+
+SEARCHED: dict[str, Parameter] = {
+    "noise-multiplier": "noise_multiplier",
+    "laplace-scale": "scale",
+    "steps": "steps",
+    "rate": "rate",
+}
+
+
+@command("calibrate", renamed=RENAMED)
+@click.option("--epsilon", type=NUMBER, required=True, help="What may be spent.")
+@click.option("--delta", type=NUMBER, required=True, help="Well below 1 / number of records.")
+@click.option("--find", type=click.Choice(list(SEARCHED)), default="noise-multiplier", show_default=True)
+@release_options
+@neighbour_options
+def calibrate(
+    epsilon: float, delta: float, find: str, neighbours: Neighbours, group_size: int, **options: Any
+) -> Answer:
+    """The least noise, or the most steps or largest rate, that is proved to stay within a budget.
+
+    \b
+    discreet calibrate --epsilon 1 --delta 1e-5 --rate 0.01 --steps 10000
+    discreet calibrate --epsilon 1 --delta 1e-5 --rate 0.01 --noise-multiplier 4 --find steps
+    """
+    budget = Budget(epsilon, delta, neighbours, group_size)
+    option = find.replace("-", "_")
+    if options[option] is not None:
+        raise InvalidParameter(option, options[option], "is what --find looks for; leave it out.")
+
+    def family(value: float) -> Event:
+        return release(**{**options, option: int(value) if option == "steps" else value})
+
+    value = cheapest(family, budget, parameter=SEARCHED[find])
+    value = int(value) if option == "steps" else value
+    event = family(value)
+    guarantee = account(event, neighbours, budget.group_size).guarantee(budget.delta)
+    shown = _safe(find, value)
+    data = {
+        option: value,
+        "event": event.to_dict(),
+        "epsilon": {"lower": guarantee.epsilon.lower, "upper": guarantee.epsilon.upper},
+        "delta": guarantee.delta,
+        "neighbours": neighbours,
+        "group_size": budget.group_size,
+    }
+    return Answer(data, f"--{find} {shown}\n\n{described(event)}\nis {guarantee}.")
+
+
+def _safe(find: str, value: float) -> str:
+    """The value in six digits, rounded to the side of less cost."""
+    if find == "steps":
+        return str(value)
+    return rounded_down(value, 6) if find == "rate" else rounded_up(value, 6)

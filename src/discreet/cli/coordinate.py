@@ -1,0 +1,189 @@
+"""``discreet coordinate``: the coordinator of a study, from the first party that joins to the model."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from discreet.cli.files import whole_file
+from discreet.cli.shell import FILE, NUMBER, Answer, command, note, progress
+from discreet.errors import real
+
+_INTERRUPTED = "Nothing is lost: start again with the same --out to go on where the study stood."
+_POLL = 0.1
+
+
+@command("coordinate", interrupted=_INTERRUPTED, renamed={"path": "STUDY", "state_file": "--out"})
+@click.argument("study_file", metavar="STUDY", type=FILE)
+@click.option("--kit", "kit_file", type=FILE, required=True, help="coordinator.zip of `discreet study kits`.")
+@click.option(
+    "--out", type=FILE, help="Folder for the model and the state; by default the name of the study."
+)
+@click.option(
+    "--listen", "address", help="host:port to listen on, if parties know the coordinator by another."
+)
+@click.option(
+    "--wait", type=NUMBER, default=3600, show_default=True, help="Seconds to wait for missing parties."
+)
+def coordinate(
+    study_file: Path, kit_file: Path, out: Path | None, address: str | None, wait: float
+) -> Answer:
+    """Run the study STUDY: wait for the parties, train, write the model.
+
+    \b
+    discreet coordinate study.toml --kit kits/coordinator.zip
+
+    The coordinator holds no records. It sees what the table of observers says, and may be restarted at any time.
+    """
+    from discreet.cli.joint_model import JointModel
+    from discreet.parties import Study
+    from discreet.parties.kits import CannotConnect, open_kit
+    from discreet.parties.nvflare import listen
+
+    patience = real("wait", wait, above=0)
+    study = Study.load(study_file)
+    model, kit = JointModel.of(study), open_kit(kit_file)
+    kit.check(study)
+    if not kit.is_coordinator:
+        raise CannotConnect(f"{kit_file.name} is the kit of a party ({kit.party}); use coordinator.zip.")
+    folder = (out or Path(study.name)).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    table = study_table(study)
+    click.echo(f"{table}\n", err=True)
+    note(
+        f"roster {kit.fingerprint}; waiting for {', '.join(study.names)} on {address or study.network.coordinator}."
+    )
+    with listen(kit, address) as transport:
+        result = _Conductor(study, kit, transport, folder / "state.npz", patience).run()
+        _write(folder, model, result)
+        theta = result.theta.astype("<f8").tobytes()
+        heard = transport.finish(study.names, theta, study.network.timeout)
+    data = {
+        "out": folder,
+        "digest": study.digest(),
+        "updates": result.updates,
+        "missed": dict(result.missed),
+        "told": sorted(heard),
+        **result.observers.to_dict(),
+    }
+    missed = ", ".join(f"{name} missed {count}" for name, count in result.missed.items() if count)
+    text = f"{result.updates} updates{'; ' + missed if missed else ''}. The model is in {folder}.\n\n{table}"
+    return Answer(data, text)
+
+
+def study_table(study: Any) -> str:
+    """Digest and observers."""
+    from discreet.parties import observers
+
+    return f"Study {study.name}, {study.digest()}\n{observers(study)}"
+
+
+class _Conductor:
+    """Runs the coordinator, waits for parties that are missing, and shows how far it is."""
+
+    def __init__(self, study: Any, kit: Any, transport: Any, state: Path, patience: float) -> None:
+        self._study, self._kit, self._transport = study, kit, transport
+        self._state, self._patience = state, patience
+
+    def run(self) -> Any:
+        """To the end of the plan. A study that nobody answers any more is taken up again when parties are back."""
+        from discreet.parties import Coordinator, StudyStopped
+
+        needed = len(self._study.names) if not self._state.exists() else 1
+        with self._shown() as told:
+            while True:
+                self._await(needed)
+                made = Coordinator(
+                    self._study,
+                    self._transport,
+                    self._kit.roster,
+                    self._state,
+                    told,
+                    signing_key=self._kit.signing_key(),
+                )
+                try:
+                    return made.run()
+                except StudyStopped:
+                    if len(self._present()) >= needed:  # they are there, so something else is wrong
+                        raise
+
+    def _present(self) -> list[str]:
+        return [name for name in self._study.names if self._transport.connected(name)]
+
+    def _await(self, needed: int) -> None:
+        """Wait until so many parties are on the line, and say who has come."""
+        from discreet.parties import StudyStopped
+
+        end, told = time.monotonic() + self._patience, None
+        while True:
+            present = self._present()
+            missing = ", ".join(name for name in self._study.names if name not in present) or "nobody"
+            if present != told:
+                note(f"joined: {', '.join(present) or 'nobody'}; missing: {missing}.")
+                told = present
+            if len(present) >= needed:
+                return
+            if time.monotonic() > end:
+                raise StudyStopped(f"{missing} did not join within {self._patience:g} seconds.")
+            time.sleep(_POLL)
+
+    @contextmanager
+    def _shown(self) -> Iterator[Any]:
+        """A bar with round, time left, epsilon so far against the strongest observer, and who is missing."""
+        from discreet.parties import Progress, Terms
+
+        terms = max(
+            (Terms(self._study, name) for name in self._study.names), key=lambda terms: terms.budget.epsilon
+        )
+        with progress("{task.fields[round]}", "{task.fields[spent]}", "{task.fields[missing]}") as bar:
+            task = bar.add_task(self._study.name, total=self._study.updates, round="", spent="", missing="")
+            spent = Spending(terms)
+
+            def told(now: Progress) -> None:
+                if bar.disable or now.update % max(1, now.updates // 200):
+                    return
+                bar.update(
+                    task,
+                    completed=now.update,
+                    round=f"{now.update}/{now.updates}",
+                    spent=spent.at(now.update / now.updates),
+                    missing=f"missing: {', '.join(now.missing)}" if now.missing else "all there",
+                )
+
+            yield told
+
+
+class Spending:
+    """Epsilon after a part of a party's plan, as text: all of it is known before anything is sent."""
+
+    def __init__(self, terms: Any) -> None:
+        self._terms = terms
+        self._known: dict[int, str] = {}
+
+    def at(self, part: float) -> str:
+        """Epsilon so far, of how much; in steps of a fiftieth."""
+        from discreet.accounting.account import account
+        from discreet.guarantee import rounded_up
+
+        (event, count), *_ = self._terms.event.parts()
+        steps = max(1, round(min(part, 1.0) * 50) * count // 50)
+        if steps not in self._known:
+            privacy = self._terms.study.privacy
+            epsilon = account(event * steps, privacy.neighbours).epsilon(privacy.delta)
+            self._known[steps] = f"epsilon {rounded_up(epsilon)} of {rounded_up(self._terms.budget.epsilon)}"
+        return self._known[steps]
+
+
+def _write(folder: Path, model: Any, result: Any) -> None:
+    """The model folder, as `discreet predict` reads it, and the table of observers."""
+    model.fitted(result.theta).save(
+        folder, {"study": result.study.to_dict(), "digest": result.study.digest()}
+    )
+    with whole_file(folder / "observers.json") as file:
+        json.dump(result.observers.to_dict(), file, indent=2)

@@ -1,0 +1,117 @@
+"""A release, as options describe it: ``--noise-multiplier 4 --rate 0.01 --steps 10000``.
+
+The same options for all commands that account for something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from discreet.cli.shell import NUMBER
+from discreet.errors import InvalidParameter, whole
+from discreet.events import Event, FixedSizeSampled, Gaussian, Laplace, PoissonSampled, RandomlyAllocated
+from discreet.guarantee import NEIGHBOURS
+
+RENAMED = {
+    "scale": "--laplace-scale",
+    "batch_size": "--fixed-size",
+    "records": "--fixed-size",
+    "count": "--steps",
+}
+"""The options that stand for parameters of events."""
+
+
+def release_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options for noise, sampling and number of releases."""
+    for option in reversed(
+        [
+            click.option("--noise-multiplier", type=NUMBER, help="Gaussian noise / clip norm."),
+            click.option("--laplace-scale", type=NUMBER, help="Laplace noise / clip norm."),
+            click.option(
+                "--rate", type=NUMBER, help="Chance of a record to be in a batch (Poisson sampling)."
+            ),
+            click.option("--fixed-size", metavar="B/N", help="Batches of exactly B of N records."),
+            click.option("--allocation", type=NUMBER, help="Steps in an epoch of random allocation."),
+            click.option("--steps", type=NUMBER, help="Number of releases; 1, or one epoch, if left out."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def neighbour_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options for what is protected."""
+    neighbours = click.option(
+        "--neighbours", type=click.Choice(NEIGHBOURS), default=NEIGHBOURS[0], show_default=True
+    )
+    group_size = click.option(
+        "--group-size", type=NUMBER, default=1, show_default=True, help="Records of one person."
+    )
+    return neighbours(group_size(function))
+
+
+def release(
+    noise_multiplier: float | None = None,
+    laplace_scale: float | None = None,
+    rate: float | None = None,
+    fixed_size: str | None = None,
+    allocation: int | None = None,
+    steps: int | None = None,
+) -> Event:
+    """The event that the options describe.
+
+    >>> release(noise_multiplier=4.0, rate=0.01, steps=100)
+    Composition(events=((PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=4.0)), 100),))
+    """
+    noise = _noise(noise_multiplier, laplace_scale)
+    _at_most_one("--rate", {"--rate": rate, "--fixed-size": fixed_size, "--allocation": allocation})
+    if allocation is not None:
+        return _epochs(RandomlyAllocated(allocation, noise), steps)  # type: ignore[arg-type]
+    if rate is not None:
+        once: Event = PoissonSampled(rate, noise)
+    elif fixed_size is not None:
+        once = FixedSizeSampled(*_fraction(fixed_size), noise)  # type: ignore[arg-type]
+    else:
+        once = noise
+    return once * (1 if steps is None else steps)
+
+
+def described(event: Event) -> str:
+    """An event in one line."""
+    return " + ".join(f"{count:,} x {part}" if count > 1 else f"{part}" for part, count in event.parts())
+
+
+def _noise(noise_multiplier: float | None, laplace_scale: float | None) -> Gaussian | Laplace:
+    given = {"--noise-multiplier": noise_multiplier, "--laplace-scale": laplace_scale}
+    _at_most_one("--noise-multiplier", given)
+    if laplace_scale is not None:
+        return Laplace(laplace_scale)
+    if noise_multiplier is None:
+        raise InvalidParameter("--noise-multiplier", None, "is needed, or --laplace-scale.")
+    return Gaussian(noise_multiplier)
+
+
+def _epochs(epoch: RandomlyAllocated, steps: int | None) -> Event:
+    total = epoch.steps if steps is None else whole("steps", steps, at_least=1)
+    if total % epoch.steps:
+        remedy = f"random allocation runs whole epochs of --allocation={epoch.steps} steps."
+        raise InvalidParameter("steps", total, remedy)
+    return epoch * (total // epoch.steps)
+
+
+def _fraction(text: str) -> tuple[int, int]:
+    parts = text.split("/")
+    try:
+        batch_size, records = map(int, parts)
+    except ValueError:
+        requirement = "must be batch size / number of records, such as 256/60000."
+        raise InvalidParameter("fixed_size", text, requirement) from None
+    return batch_size, records
+
+
+def _at_most_one(name: str, given: dict[str, Any]) -> None:
+    if sum(value is not None for value in given.values()) > 1:
+        raise InvalidParameter(name, None, f"give only one of {', '.join(given)}.")

@@ -1,0 +1,54 @@
+"""``discreet fit``: a private linear model of a table, its certificate, and what the budget was spent on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from discreet.cli.shell import FILE, NUMBER, Answer, command
+from discreet.guarantee import NEIGHBOURS
+
+TASKS = ("classification", "regression", "counts")
+
+_INTERRUPTED = (
+    "No model was written. What the ledger had reserved by then stays spent; "
+    "discreet ledger show tells how much."
+)
+_RENAMED = {"table": "TABLE", "schema": "--schema", "path": "--sign-with"}
+
+
+@command("fit", interrupted=_INTERRUPTED, renamed=_RENAMED)
+@click.argument("table_file", metavar="TABLE", type=FILE)
+@click.option(
+    "--schema", "schema_file", type=FILE, required=True, help="What is publicly known: schema.toml."
+)
+@click.option("--target", help="The column to be predicted, if the schema does not say.")
+@click.option("--epsilon", type=NUMBER, required=True, help="What this fit may spend.")
+@click.option("--delta", type=NUMBER, required=True, help="Well below 1 / number of records.")
+@click.option("--neighbours", type=click.Choice(NEIGHBOURS), default=NEIGHBOURS[0], show_default=True)
+@click.option("--out", type=FILE, required=True, help="The folder of the model, which must not exist yet.")
+@click.option(
+    "--task", type=click.Choice(TASKS), help="By default what the target's column in the schema is."
+)
+@click.option("--arithmetic", type=click.Choice(["float", "hardened"]), default="float", show_default=True)
+@click.option("--ledger", type=str, help="A ledger whose budget this fit is charged to: discreet ledger new.")
+@click.option("--key", type=FILE, help="The ledger's key file, if it is not beside it.")
+@click.option(
+    "--sign-with", type=FILE, help="A file with an Ed25519 key, in PEM, that signs the certificate."
+)
+@click.option("--name", default="fit", show_default=True, help="The name of this fit in the ledger.")
+def fit(**options: Any) -> Answer:
+    """Fit a private linear model to TABLE, a CSV or Parquet file.
+
+    \b
+    discreet fit table.csv --target income --schema schema.toml --epsilon 1 --delta 1e-6 --out model/
+
+    The model is a logistic regression, a linear regression, or with --task counts a Poisson regression. Cells
+    that are not what the schema says count as missing, without a word, because any word would tell of a record.
+
+    A key for --sign-with: openssl genpkey -algorithm ed25519 -out key.pem
+    """
+    from discreet.cli.fitting import fit_table  # what it needs takes seconds to import, --help must not
+
+    return fit_table(**options)

@@ -1,0 +1,214 @@
+"""What ``discreet fit`` does: read what is declared, read the table, fit, and write a folder."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discreet.certificate import Certificate, read_signing_key
+from discreet.cli.files import (
+    CERTIFICATE,
+    MODEL,
+    REPORT,
+    WEIGHTS,
+    refuse_existing,
+    uninterrupted,
+    whole_folder,
+)
+from discreet.cli.fit import TASKS
+from discreet.cli.ledger import RUN_NAME, opened
+from discreet.cli.models import FittedModel
+from discreet.cli.progress import Spent
+from discreet.cli.shell import Answer, note, table
+from discreet.cli.tables import Table, table_in
+from discreet.documents import read_text
+from discreet.errors import InvalidParameter, one_of
+from discreet.events import Gaussian
+from discreet.guarantee import Budget
+from discreet.ledger import GaussianFilter, Ledger
+from discreet.linear import (
+    DeclarationWarning,
+    PrivateLinearRegression,
+    PrivateLogisticRegression,
+    PrivatePoissonRegressor,
+)
+from discreet.linear.schema import Category, Column, Flag, Numeric, Schema
+from discreet.report import Report
+
+_FLAG_CLASSES = (False, True)
+
+
+def fit_table(
+    table_file: Path,
+    schema_file: Path,
+    target: str | None,
+    out: Path,
+    task: str | None,
+    ledger: str | None,
+    key: Path | None,
+    sign_with: Path | None,
+    name: str,
+    **settings: Any,
+) -> Answer:
+    """Fit a model to a table, write it into the folder ``out``, and say what was spent.
+
+    Guarantee: whatever is refused before the first release is refused by names and parameters. What is released
+    is within the budget, also when the process is stopped at any moment.
+    """
+    refuse_existing("out", out, False, "a model was paid for and is never replaced: choose another name.")
+    budget = Budget(settings["epsilon"], settings["delta"], settings["neighbours"])
+    signer = None if sign_with is None else read_signing_key(sign_with)
+    schema = declared(schema_file, target)
+    task = task_of(schema, task)
+    source = table_in(table_file)
+    with ExitStack() as stack:
+        folder = stack.enter_context(whole_folder(out))  # cannot be written? known before anything is spent
+        book = stack.enter_context(_ledger(ledger, key, budget, name))
+        rows = source.whole(schema.columns)
+        progress = stack.enter_context(Spent(book, budget).shown())
+        model = estimator_for(task, schema, **settings, ledger=book, verbose=progress)
+        notes = fitted(model, rows, schema)
+        if signer is not None:
+            model.certificate_ = model.certificate_.signed(signer)
+        with uninterrupted():
+            files = write_model(folder, task, model)
+            stack.close()
+    for text in notes:
+        note(text)
+    return _answer(out, task, model, files, notes)
+
+
+# ---- what is fitted ----
+
+
+def declared(path: Path, target: str | None) -> Schema:
+    """The schema in a file, with its target."""
+    try:
+        schema = Schema.from_toml(read_text(path))
+    except InvalidParameter as error:
+        if error.name != "schema":
+            raise InvalidParameter(error.name, error.value, f"{error.requirement} See {path}.") from None
+        raise InvalidParameter("schema_file", str(path), error.requirement) from None
+    wanted = target if target is not None else schema.target
+    if wanted is None or wanted not in schema.columns:
+        requirement = "must be a column of the schema; give --target, or write target = ... in the schema."
+        raise InvalidParameter("target", wanted, requirement)
+    return Schema(schema.columns, wanted)
+
+
+def task_of(schema: Schema, task: str | None) -> str:
+    """The task, which must go with the kind of the target."""
+    numeric = isinstance(_target(schema), Numeric)
+    if task is None:
+        return "regression" if numeric else "classification"
+    if numeric == (task == "classification"):
+        remedy = (
+            "bounds in the schema go with regression and counts, categories and flags with classification."
+        )
+        raise InvalidParameter("task", task, f"does not go with the target {schema.target!r}: {remedy}")
+    return task
+
+
+def _target(schema: Schema) -> Column:
+    return schema.columns[str(schema.target)]
+
+
+def estimator_for(task: str, schema: Schema, **settings: Any) -> Any:
+    """The estimator for a task; all that it knows of the table is the schema."""
+    target = _target(schema)
+    if one_of("task", task, TASKS) == "classification":
+        classes = target.values if isinstance(target, Category) else _FLAG_CLASSES
+        return PrivateLogisticRegression(schema=schema, classes=classes, **settings)
+    assert isinstance(target, Numeric)
+    bounds = (target.lower, target.upper) if target.declared else None
+    kind = PrivatePoissonRegressor if task == "counts" else PrivateLinearRegression
+    return kind(schema=schema, target_bounds=bounds, **settings)
+
+
+def fitted(model: Any, rows: Table, schema: Schema) -> list[str]:
+    """Fit the model; what it has to say besides, which follows from released numbers."""
+    y = rows[str(schema.target)]
+    if isinstance(_target(schema), Flag):
+        y = y != None  # noqa: E711  (of each cell)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", DeclarationWarning)
+        model.fit(rows, y)
+    return [str(warning.message) for warning in said if issubclass(warning.category, DeclarationWarning)]
+
+
+def _ledger(place: str | None, key: Path | None, budget: Budget, name: str) -> Ledger:
+    """The ledger that is charged; without a place, one for this fit alone."""
+    if not RUN_NAME.fullmatch(name):
+        raise InvalidParameter("name", name, "must be 1 to 40 letters, digits and . _ -, such as 'fit-1'.")
+    if place is None:
+        return Ledger.in_memory(GaussianFilter(budget))
+    return opened(place, key, label=f"{name}:")
+
+
+# ---- what is written ----
+
+
+def write_model(folder: Path, task: str, model: Any) -> list[str]:
+    """Write all that belongs to a fitted model into ``folder``; the names of the files."""
+    certificate: Certificate = model.certificate_
+    names, values = model.coef_names_.tolist(), model.coef_.reshape(-1, model.coef_.shape[-1])
+    more = {
+        "estimator": type(model).__name__,
+        "coefficients": {name: values[:, place].tolist() for place, name in enumerate(names)},
+        "intercept": np.atleast_1d(model.intercept_).tolist(),
+        "spending": spending(certificate),
+        "certificate": certificate.digest(),
+    }
+    FittedModel.of(task, model).save(folder, more)
+    certificate.save(folder / CERTIFICATE)
+    Report(certificate, title=f"Privacy report of {type(model).__name__}").save(folder / REPORT)
+    return [WEIGHTS, MODEL, CERTIFICATE, REPORT]
+
+
+def spending(certificate: Certificate) -> list[dict[str, Any]]:
+    """What the budget was spent on, in order: the shares are of the squared signal-to-noise ratio."""
+    digest = certificate.procedure.digest()
+    stages: list[tuple[str, int, float]] = []
+    for run in certificate.ledger.runs:
+        if run.plan_hash == digest:
+            for event, releases in run.event.parts():
+                assert isinstance(event, Gaussian)  # as the rule of every fit has it
+                stages.append((run.name.rpartition("/")[2], releases, event.noise_multiplier))
+    total = math.fsum(releases / noise**2 for _, releases, noise in stages)
+    return [
+        {"stage": name, "releases": releases, "noise_multiplier": noise, "share": releases / noise**2 / total}
+        for name, releases, noise in stages
+    ]
+
+
+def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]) -> Answer:
+    certificate: Certificate = model.certificate_
+    spent = spending(certificate)
+    data = {
+        "out": out,
+        "files": files,
+        "task": task,
+        "estimator": type(model).__name__,
+        "target": model.schema.target,
+        "epsilon": certificate.guarantee.epsilon._asdict(),
+        "delta": certificate.guarantee.delta,
+        "neighbours": certificate.guarantee.neighbours,
+        "spending": spent,
+        "certificate": certificate.digest(),
+        "signed_by": [signature.public_key for signature in certificate.signatures],
+        "notes": notes,
+    }
+    rows = [
+        (s["stage"], str(s["releases"]), f"{s['noise_multiplier']:.4g}", f"{s['share']:.1%}") for s in spent
+    ]
+    text = (
+        f"{type(model).__name__} of {model.schema.target!r} on {len(model.coef_names_)} columns\n"
+        f"{certificate.guarantee}\n\n{table(('spent on', 'releases', 'noise multiplier', 'share'), rows)}\n\n"
+        f"written to {out}: {', '.join(files)}\ncheck it: discreet verify {out}"
+    )
+    return Answer(data, text)

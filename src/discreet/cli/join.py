@@ -1,0 +1,166 @@
+"""``discreet join``: a party of a study, with its own table, its own ledger and its own consent."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from discreet.cli.coordinate import Spending, study_table
+from discreet.cli.files import whole_file
+from discreet.cli.shell import FILE, NUMBER, Answer, command, note, progress
+from discreet.errors import DiscreetError, InvalidParameter, real
+from discreet.guarantee import rounded_up
+
+_INTERRUPTED = "What was released by then is in the ledger; join again with the same ledger to go on."
+_POLL = 0.5
+
+
+class NotConsented(DiscreetError):
+    """The party did not agree to the study; nothing was read, sent or spent."""
+
+
+@command("join", interrupted=_INTERRUPTED, renamed={"path": "STUDY", "holder.records": "--data"})
+@click.argument("study_file", metavar="STUDY", type=FILE)
+@click.option("--data", type=FILE, required=True, help="Your table: CSV or Parquet. It stays here.")
+@click.option("--kit", "kit_file", type=FILE, required=True, help="Your kit, from the coordinator.")
+@click.option("--key", type=FILE, help="Your own signing key, if the kit holds none.")
+@click.option(
+    "--ledger", type=FILE, help="What pays for it; by default it lies in the folder of the unpacked kit."
+)
+@click.option("--out", type=FILE, help="Folder for certificate and model; by default STUDY-PARTY.")
+@click.option("--yes", is_flag=True, help="Consent to what is shown, without being asked.")
+@click.option(
+    "--wait", type=NUMBER, default=3600, show_default=True, help="Seconds to wait for the coordinator."
+)
+def join(
+    study_file: Path,
+    data: Path,
+    kit_file: Path,
+    key: Path | None,
+    ledger: Path | None,
+    out: Path | None,
+    yes: bool,
+    wait: float,
+) -> Answer:
+    """Take part in the study STUDY with your own table.
+
+    \b
+    discreet join study.toml --data mine.csv --kit hospital-a.zip
+
+    You see what will be spent, and against whom, and agree once. Noise is added here, before anything leaves, and
+    what leaves is charged to your ledger first. You may stop and join again at any time.
+    """
+    from discreet.cli.joint_model import JointModel
+    from discreet.parties import Party, Study, Terms
+    from discreet.parties.kits import CannotConnect, open_kit
+    from discreet.parties.nvflare import connect
+
+    patience = real("wait", wait, above=0)
+    study = Study.load(study_file)
+    model, kit = JointModel.of(study), open_kit(kit_file)
+    kit.check(study)
+    if kit.is_coordinator:
+        raise CannotConnect(f"{kit_file.name} is the kit of the coordinator; use that of your party.")
+    terms, signing_key = Terms(study, kit.party), kit.signing_key(key)
+    place = (ledger or kit.folder / f"{study.name}-{kit.party}.ledger").resolve()
+    folder = (out or Path(f"{study.name}-{kit.party}")).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    holder = model.holder(data)
+    _consented(terms, kit, place, yes)
+    with _ledger(place, terms) as book:
+        party = Party(kit.party, study, holder, book, signing_key, kit.roster)
+        _reached(kit, patience)
+        with connect(kit, party.answer) as line:
+            note(f"{kit.party} has joined {study.name}.")
+            _follow(line, book, terms)
+        certificate = party.certificate()
+    path = folder / "certificate.json"
+    certificate.save(path)
+    _write_model(folder, model, line.result)
+    epsilon = certificate.guarantee.epsilon.upper
+    text = f"{kit.party} spent epsilon {rounded_up(epsilon)} at delta {study.privacy.delta:g}.\n"
+    text += f"Certificate: {path}\nModel: {folder}"
+    return Answer({"certificate": path, "epsilon": epsilon, "out": folder}, text)
+
+
+# ---- consent ----
+
+
+def _consented(terms: Any, kit: Any, ledger: Path, yes: bool) -> None:
+    """Show what is agreed to, and ask once; the answer is kept beside the ledger."""
+    study, memory = terms.study, ledger.with_name(f"{ledger.name}.consent.json")
+    agreed = json.loads(memory.read_text()) if memory.exists() else []
+    if study.digest() in agreed:
+        note(f"{kit.party} has consented to study {study.digest()[:12]} before.")
+        return
+    click.echo(f"{study_table(study)}\n", err=True)
+    click.echo(
+        f"You are {kit.party}, with {study.records_of(kit.party)} records. Roster {kit.fingerprint}.\n"
+        f"Your ledger {ledger} is charged epsilon {rounded_up(terms.budget.epsilon)} at delta "
+        f"{study.privacy.delta:g} ({study.privacy.neighbours}), and nothing beyond that can be asked of you.",
+        err=True,
+    )
+    if not (yes or click.confirm("Do you consent?", err=True)):
+        raise NotConsented("You did not consent: nothing was sent and nothing was spent.")
+    ledger.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(memory) as file:
+        json.dump([*agreed, study.digest()], file)
+
+
+def _ledger(place: Path, terms: Any) -> Any:
+    """The party's ledger, begun for this study alone if there is none."""
+    from discreet.ledger import Ledger
+
+    return Ledger.open(place) if place.exists() else Ledger.create(place, terms.rule)
+
+
+# ---- the line ----
+
+
+def _reached(kit: Any, patience: float) -> None:
+    """Knock until the coordinator is there; any other trouble than that is said at once."""
+    from discreet.parties.reaching import NobodyThere, reach
+
+    end, told = time.monotonic() + patience, False
+    while True:
+        try:
+            return reach(kit)
+        except NobodyThere as error:
+            if time.monotonic() > end:
+                raise
+            if not told:
+                note(f"{error} Waiting.")
+                told = True
+            time.sleep(1.0)
+
+
+def _follow(line: Any, book: Any, terms: Any) -> None:
+    """Show the study's course until the coordinator ends it: what the ledger has charged, and nothing else."""
+    spending, name = Spending(terms), f"{terms.study.name}/{terms.party}"
+    with progress("{task.fields[state]}", "{task.fields[spent]}") as bar:
+        task = bar.add_task(terms.party, total=terms.steps, state="waiting", spent="")
+        while not line.wait(_POLL):
+            if bar.disable:
+                continue
+            run = book.runs().get(name)
+            charged = 0 if run is None else run.reserved
+            state = f"{charged} of {terms.steps} charged" if line.connected else "coordinator away"
+            bar.update(task, completed=charged, state=state, spent=spending.at(charged / terms.steps))
+
+
+def _write_model(folder: Path, model: Any, result: bytes) -> None:
+    """The model as the coordinator sent it, if it is one."""
+    import numpy as np
+
+    theta = np.frombuffer(result, "<f8") if len(result) == 8 * model.study.dimension else None
+    if theta is None or not np.isfinite(theta).all():
+        raise InvalidParameter(
+            "model", "the coordinator's", "did not arrive; ask the coordinator for the file."
+        )
+    model.fitted(theta.astype(float)).save(
+        folder, {"study": model.study.to_dict(), "digest": model.study.digest()}
+    )

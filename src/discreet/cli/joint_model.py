@@ -1,0 +1,141 @@
+"""The linear model of a study file: from ``[model]`` to a party's sums, and from the result to a model folder.
+
+    [model]
+    kind = "logistic"                # or "linear"
+    dimension = 4                    # the intercept and the encoded columns; `discreet study new` counts them
+    target = "readmitted"
+    [model.columns]                  # as in a schema.toml: written from knowledge, never from the records
+    age = { bounds = [18, 100] }
+    ward = { categories = ["surgery", "medicine"] }
+    readmitted = { flag = "yes" }
+
+Numbers are mapped to [0, 1] by their bounds, categories to columns of 0 and 1: the same at every party. A linear
+regression is fitted to the target on its own scale from 0 to 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.cli.models import FittedModel
+from discreet.cli.tables import table_in
+from discreet.errors import InvalidParameter, one_of, whole
+from discreet.linear.encoder import SchemaEncoding, scaled
+from discreet.linear.fitting import Model
+from discreet.linear.holding import LinearHolder
+from discreet.linear.inputs import codes, numbers
+from discreet.linear.losses import Logistic, Loss, Softmax, Squared
+from discreet.linear.schema import Category, Column, Flag, Numeric, Schema
+from discreet.parties.study import Study
+
+KINDS = ("logistic", "linear")
+_WORDS = {"kind", "dimension", "target", "columns"}
+
+
+@dataclass(frozen=True)
+class JointModel:
+    """What a study trains, as its file declares it."""
+
+    study: Study
+    schema: Schema
+
+    @classmethod
+    def of(cls, study: Study) -> JointModel:
+        """The model that a study file declares; everything that the command line needs is checked here."""
+        model = study.model
+        one_of("model.kind", model["kind"], KINDS)
+        if unknown := sorted(set(model) - _WORDS):
+            raise InvalidParameter("model", unknown, f"unknown words; known are {', '.join(sorted(_WORDS))}.")
+        if "columns" not in model or "target" not in model:
+            raise InvalidParameter(
+                "model", sorted(model), "must declare target and columns, as in a schema.toml."
+            )
+        schema = Schema.from_dict({"columns": model["columns"], "target": model["target"]})
+        made = cls(study, schema)
+        if isinstance(made.target, Numeric) != (model["kind"] == "linear"):
+            wanted = "bounds" if model["kind"] == "linear" else "categories or a flag"
+            raise InvalidParameter("model.kind", model["kind"], f"goes with a target that has {wanted}.")
+        if isinstance(made.target, Numeric) and not made.target.declared:
+            raise InvalidParameter("model.target", schema.target, "must have declared bounds.")
+        expected = dimension(schema)
+        whole(
+            "model.dimension",
+            study.dimension,
+            at_least=expected,
+            at_most=expected,
+            remedy="It follows from columns.",
+        )
+        return made
+
+    @property
+    def target(self) -> Column:
+        """The declared column of the target."""
+        return self.schema.columns[str(self.schema.target)]
+
+    @property
+    def loss(self) -> Loss:
+        """What is minimised."""
+        classes = _classes(self.target)
+        if not classes:
+            return Squared()
+        return Logistic() if len(classes) == 2 else Softmax(len(classes))
+
+    # ---- a party's side ----
+
+    def holder(self, path: Path) -> LinearHolder:
+        """The records in a table, ready to be summed. Cells that are not as declared count as missing, silently."""
+        table = table_in(path).whole(self.schema.columns)
+        features = SchemaEncoding(self.schema).encode(table).astype(np.float64)
+        targets = self._targets(table[str(self.schema.target)])
+        return LinearHolder(self.loss, features, targets, clip_norm=self.study.training.clip_norm)
+
+    def _targets(self, cells: NDArray[Any]) -> NDArray[np.float64]:
+        column = self.target
+        if isinstance(column, Numeric):
+            values = numbers(cells).astype(np.float64)
+            return np.where(np.isfinite(values), scaled(values, column.lower, column.upper), np.nan)
+        if isinstance(column, Flag):
+            return (codes(cells, (column.yes,)) >= 0).astype(np.float64)
+        found = codes(cells, tuple(_classes(column))).astype(np.float64)
+        return np.where(found < 0, np.nan, found)
+
+    # ---- the result ----
+
+    def fitted(self, theta: NDArray[np.float64]) -> FittedModel:
+        """The trained model, as ``discreet predict`` reads it."""
+        classes = _classes(self.target)
+        outputs = (len(classes),) if len(classes) > 2 else ()
+        table = theta.reshape(-1, *outputs)
+        intercept, coefficients = table[0], table[1:]
+        bounds = None
+        if isinstance(self.target, Numeric):
+            bounds = (float(self.target.lower or 0.0), float(self.target.upper or 0.0))
+            intercept = bounds[0] + (bounds[1] - bounds[0]) * intercept
+            coefficients = (bounds[1] - bounds[0]) * coefficients
+        limits = (np.zeros(len(coefficients)), np.ones(len(coefficients)))
+        model = Model(np.array(coefficients), np.asarray(intercept), 1.0, limits)
+        task = "regression" if bounds else "classification"
+        return FittedModel(task, self.schema, model, tuple(classes), bounds)
+
+
+def dimension(schema: Schema) -> int:
+    """The number of parameters: for each output an intercept and the encoded columns."""
+    classes = _classes(schema.columns[str(schema.target)])
+    outputs = len(classes) if len(classes) > 2 else 1
+    return outputs * (1 + SchemaEncoding(schema).columns.width)
+
+
+def _classes(column: Column) -> list[Any]:
+    if isinstance(column, Category):
+        return sorted(column.values, key=_order)
+    return [False, True] if isinstance(column, Flag) else []
+
+
+def _order(value: Any) -> tuple[int, Any]:
+    return (1, value) if isinstance(value, str) else (0, math.inf if value is None else value)

@@ -1,0 +1,258 @@
+"""``discreet ledger``: begin a ledger, see what was spent and what is left, and take its anchor.
+
+A ledger is sealed with a key, by default in a file beside it. Whoever has both can alter it unnoticed: keep the
+key where those who can write the ledger cannot read it, and a copy of it elsewhere, for without the key nobody can
+tell whether the ledger was altered. An older copy put in its place is noticed by an anchor, taken earlier and kept
+outside.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from discreet.accounting.gaussian import gaussian_epsilon_bounds
+from discreet.cli.events import neighbour_options
+from discreet.cli.shell import FILE, NUMBER, Answer, group, table
+from discreet.documents import read_text
+from discreet.errors import InvalidParameter
+from discreet.events import Composition, Event
+from discreet.guarantee import Budget, Neighbours, rounded_down
+from discreet.ledger import (
+    Anchor,
+    FixedPlan,
+    GaussianFilter,
+    Ledger,
+    Run,
+    RunStatement,
+    SpendingRule,
+    Statement,
+    TruncatedRenyiFilter,
+)
+from discreet.ledger.filters import Filter
+from discreet.plan import Plan
+
+RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+RULES = ("gaussian", "truncated-renyi", "fixed-plan")
+
+
+class NamedLedger(Ledger):
+    """A ledger that puts ``label`` before the name of every run."""
+
+    label = ""
+
+    def run(self, event: Event, plan_hash: str, *, name: str = "run", data: str | None = None) -> Run:
+        """As for every ledger."""
+        return super().run(event, plan_hash, name=self.label + name, data=data)
+
+
+def opened(place: str, key: Path | None, *, anchor: Path | None = None, label: str = "") -> Ledger:
+    """The ledger at a path or a ``postgresql://`` address; all of it is verified."""
+    if not place.startswith("postgresql") and not Path(place).exists():
+        remedy = f"does not exist; begin one: discreet ledger new {place} --epsilon 3 --delta 1e-6."
+        raise InvalidParameter("ledger", place, remedy)
+    earlier = None if anchor is None else Anchor.from_json(read_text(anchor))
+    ledger = NamedLedger.open(place, key=key, anchor=earlier)
+    assert isinstance(ledger, NamedLedger)
+    ledger.label = label
+    return ledger
+
+
+place_argument = click.argument("ledger", metavar="LEDGER")
+key_option = click.option(
+    "--key", type=FILE, help="The ledger's key file; by default beside it, ending in .key."
+)
+
+
+@group("ledger")
+def ledger() -> None:
+    """What was spent, and what is left: a file that is written before anything is released.
+
+    The key file beside a ledger seals it. Keep it where those who can write the ledger cannot read it, with a copy
+    elsewhere; and keep an anchor outside, so that an older copy of the ledger is noticed.
+    """
+
+
+@ledger.command("new")
+@place_argument
+@click.option("--epsilon", type=NUMBER, help="What all runs together may spend.")
+@click.option("--delta", type=NUMBER, help="Well below 1 / number of records.")
+@neighbour_options
+@click.option(
+    "--rule", type=click.Choice(RULES), help="How it is spent; gaussian, which fit needs, by default."
+)
+@click.option("--plan", type=FILE, help="A plan.json: all that may be released, or what is planned most.")
+@key_option
+def new(
+    ledger: str,
+    epsilon: float | None,
+    delta: float | None,
+    neighbours: Neighbours,
+    group_size: int,
+    rule: str | None,
+    plan: Path | None,
+    key: Path | None,
+) -> Answer:
+    """Begin a ledger at LEDGER, a path or a postgresql:// address.
+
+    \b
+    discreet ledger new ledger.sqlite --epsilon 3 --delta 1e-6
+    discreet ledger new training.sqlite --plan plan.json
+    """
+    planned = None if plan is None else Plan.load(plan)
+    rule = rule or ("gaussian" if planned is None else "fixed-plan")
+    if rule == "fixed-plan" and planned is not None:
+        upper = max(planned.guarantee.epsilon.upper, math.ulp(0.0))
+        epsilon, delta = upper if epsilon is None else epsilon, planned.delta if delta is None else delta
+        neighbours, group_size = planned.neighbours, planned.group_size
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        if value is None:
+            raise InvalidParameter(name, None, "is needed: a ledger has a budget from its beginning.")
+    assert epsilon is not None
+    assert delta is not None
+    spends = _rule(rule, Budget(epsilon, delta, neighbours, group_size), planned)
+    with Ledger.create(ledger, spends, key=key) as made:
+        anchor = made.anchor()
+    kept = str(key or f"{ledger}.key")
+    data = {"ledger": ledger, "key": kept, "rule": spends.to_dict(), "anchor": asdict(anchor)}
+    text = (
+        f"{ledger}: {_words(spends)}\n\nThe key is in {kept}. Keep it where those who can write the ledger cannot "
+        "read it, with a copy elsewhere: without it nobody can tell whether the ledger was altered.\n"
+        f"An older copy of the ledger is noticed by an anchor kept outside: discreet ledger anchor {ledger}"
+    )
+    return Answer(data, text)
+
+
+@ledger.command("show")
+@place_argument
+@key_option
+@click.option("--anchor", type=FILE, help="An anchor taken earlier; a ledger older than it is refused.")
+def show(ledger: str, key: Path | None, anchor: Path | None) -> Answer:
+    """The budget of LEDGER, what is spent, its runs, and what remains. All entries are verified first."""
+    with opened(ledger, key, anchor=anchor) as book:
+        statement, guarantee = book.statement(), book.guarantee()
+    spent, remaining = _share(statement.rule, statement.spent()), _remaining(statement)
+    runs = [_run(run, statement.rule) for run in statement.runs]
+    data = {
+        "ledger": ledger,
+        "rule": statement.rule.to_dict(),
+        "budget": statement.rule.budget.to_dict(),
+        "epsilon": guarantee.epsilon._asdict(),
+        "spent": spent,
+        "remaining": remaining,
+        "runs": runs,
+        "anchor": asdict(statement.anchor),
+    }
+    head = [f"{ledger}: {_words(statement.rule)}", f"everything under it: {guarantee}"]
+    head.append(f"spent {spent:.1%} of the budget; {_left(remaining)}")
+    listed = table(("run", "reserved", "planned", "share"), _grouped(runs)) if runs else "no runs yet"
+    anchored = f"anchor {statement.anchor.sequence} {statement.anchor.hash}"
+    return Answer(data, "\n".join([*head, "", listed, "", anchored]))
+
+
+@ledger.command("anchor")
+@place_argument
+@key_option
+def anchor(ledger: str, key: Path | None) -> Answer:
+    """The anchor of LEDGER: keep it outside, and a ledger that is rolled back behind it will be noticed.
+
+    \b
+    discreet ledger anchor ledger.sqlite > anchor.json
+    discreet ledger show ledger.sqlite --anchor anchor.json
+    """
+    with opened(ledger, key) as book:
+        found = book.anchor()
+    return Answer(asdict(found), found.to_json())
+
+
+@ledger.command("entries")
+@place_argument
+@key_option
+def entries(ledger: str, key: Path | None) -> Answer:
+    """All entries of LEDGER, one per line, for whoever verifies a certificate without the ledger and its key."""
+    with opened(ledger, key) as book:
+        lines = book.entries()
+    return Answer({"entries": lines}, "\n".join(lines))
+
+
+# ---- rules, in words and numbers ----
+
+
+def _rule(name: str, budget: Budget, plan: Plan | None) -> SpendingRule:
+    if name == "gaussian":
+        return GaussianFilter(budget)
+    if plan is None:
+        raise InvalidParameter("plan", None, f"is needed for --rule {name}: discreet plan makes one.")
+    if name == "fixed-plan":
+        return FixedPlan(plan.event, budget)
+    return TruncatedRenyiFilter.for_event(plan.stages[-1].charge, budget)
+
+
+def _words(rule: SpendingRule) -> str:
+    budget = rule.budget
+    unit = "one record" if budget.group_size == 1 else f"groups of {budget.group_size} records"
+    return (
+        f"epsilon {budget.epsilon:g} at delta {budget.delta:g} for all runs together, {budget.neighbours} "
+        f"neighbours, {unit}, spent by a {rule.kind}"
+    )
+
+
+def _share(rule: SpendingRule, spent: Mapping[Event, int]) -> float:
+    """How much of the budget events take: in the rule's own currency, or as a part of the plan's releases."""
+    if isinstance(rule, Filter):
+        totals = zip(rule.totals(spent), rule.limits(), strict=True)
+        return max(float(total / limit) for total, limit in totals)
+    planned = sum(count for _, count in rule.event.parts()) if isinstance(rule, FixedPlan) else 0
+    return sum(spent.values()) / planned if planned else 0.0
+
+
+def _remaining(statement: Statement) -> dict[str, Any]:
+    """What still fits: the epsilon of one more Gaussian release, or how many releases of a plan."""
+    rule, spent = statement.rule, statement.spent()
+    if isinstance(rule, FixedPlan):
+        return {"releases": sum(count - spent.get(part, 0) for part, count in rule.event.parts())}
+    if isinstance(rule, GaussianFilter):
+        left = float(rule.limits()[0] - rule.totals(spent)[0]) * (1 - 1e-9)
+        epsilon = gaussian_epsilon_bounds(rule.budget.delta, math.sqrt(left)).lower if left > 1e-12 else 0.0
+        return {"epsilon": epsilon, "delta": rule.budget.delta}
+    return {"share": 1 - _share(rule, spent)}
+
+
+def _left(remaining: dict[str, Any]) -> str:
+    if "releases" in remaining:
+        return f"{remaining['releases']:,} releases of the plan remain"
+    if "share" in remaining:
+        return f"{remaining['share']:.1%} remains"
+    return (
+        f"one more fit of epsilon {rounded_down(remaining['epsilon'])} at delta {remaining['delta']:g} fits"
+    )
+
+
+def _grouped(runs: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
+    """A line for each run; the stages of a fit, which have names such as ``fit/counts``, share one."""
+    lines: dict[str, list[Any]] = {}
+    for run in runs:
+        line = lines.setdefault(run["name"].partition("/")[0], [0, 0, 0.0])
+        for place, word in enumerate(("reserved", "planned", "share")):
+            line[place] += run[word]
+    return [(name, f"{done:,}", f"{all_:,}", f"{share:.1%}") for name, (done, all_, share) in lines.items()]
+
+
+def _run(run: RunStatement, rule: SpendingRule) -> dict[str, Any]:
+    parts = run.event.parts()
+    taken = {event: count for (event, _), count in zip(parts, run.taken, strict=True) if count}
+    planned = sum(count for _, count in parts)
+    return {
+        "name": run.name,
+        "plan": run.plan_hash,
+        "reserved": sum(run.taken),
+        "planned": planned,
+        "share": _share(rule, taken),
+        "event": Composition(parts).to_dict(),
+    }

@@ -1,0 +1,133 @@
+"""A fitted model in a folder: weights, what they mean, and the certificate. Nothing in it could run.
+
+* ``weights.safetensors``: coefficients and intercept of the encoded columns, and the range of each.
+* ``model.json``: the task, the schema with all bounds, the classes, the coefficients by name in the table's units.
+* ``certificate.json``: what was spent, and what follows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+
+from discreet.cli.files import MODEL, WEIGHTS
+from discreet.cli.fit import TASKS
+from discreet.documents import parsed, read_text
+from discreet.errors import InvalidParameter, one_of
+from discreet.linear.encoder import SchemaEncoding
+from discreet.linear.fitting import Model
+from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared
+from discreet.linear.schema import Schema
+from discreet.linear.targets import declared_classes, target_range
+
+FORMAT = "discreet model 1"
+_TENSORS = {"coefficients", "intercept", "lower", "upper"}
+
+
+@dataclass(frozen=True, eq=False)
+class FittedModel:
+    """What ``predict`` needs: it knows nothing of the records that the model was fitted to.
+
+    ``classes`` are those of a classification, ``target_bounds`` those of a regression.
+    """
+
+    task: str
+    schema: Schema
+    model: Model
+    classes: tuple[Any, ...] = ()
+    target_bounds: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, task: str, estimator: Any) -> FittedModel:
+        """The model of a fitted estimator."""
+        bounds = None if task == "classification" else estimator._usable(estimator.target_bounds_)
+        classes = tuple(estimator.classes_.tolist()) if task == "classification" else ()
+        return cls(task, estimator._encoding.schema, estimator._model, classes, bounds)
+
+    # ---- answering ----
+
+    def scores(self, table: Any) -> NDArray[np.float64]:
+        """intercept + encoded row times coefficients."""
+        return self.model.scores(SchemaEncoding(self.schema).encode(table))
+
+    def predict(self, table: Any) -> NDArray[Any]:
+        """The most likely class, or the expected target within its bounds, of each row."""
+        scores = self.scores(table)
+        if self.target_bounds is not None:
+            return np.clip(self._loss().mean(scores), *self.target_bounds)
+        places = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
+        return np.asarray(np.array(self.classes, object)[places])
+
+    def probabilities(self, table: Any) -> NDArray[np.float64]:
+        """The probability of each class, for each row."""
+        chances = self._loss().mean(self.scores(table))
+        return chances if chances.ndim == 2 else np.column_stack([1 - chances, chances])
+
+    def _loss(self) -> Loss:
+        if self.task == "classification":
+            return Logistic() if len(self.classes) == 2 else Softmax(len(self.classes))
+        return Poisson() if self.task == "counts" else Squared()
+
+    # ---- reading and writing ----
+
+    def save(self, folder: Path, more: dict[str, Any]) -> None:
+        """Write weights and ``model.json`` into an existing folder; ``more`` is added to the text."""
+        lower, upper = self.model.limits
+        tensors = {"coefficients": self.model.coefficients, "intercept": self.model.intercept}
+        tensors |= {"lower": lower, "upper": upper}
+        content = safetensors.numpy.save(
+            {name: np.asarray(t, np.float64, order="C") for name, t in tensors.items()}
+        )
+        (folder / WEIGHTS).write_bytes(content)
+        text = {
+            "format": FORMAT,
+            "task": self.task,
+            "target": self.schema.target,
+            "classes": list(self.classes),
+            "target_bounds": self.target_bounds,
+            "schema": self.schema.to_dict(),
+            "weights": hashlib.sha256(content).hexdigest(),
+        }
+        (folder / MODEL).write_text(
+            json.dumps(text | more, indent=2, allow_nan=False) + "\n", encoding="utf-8"
+        )
+
+    @classmethod
+    def load(cls, folder: Path) -> FittedModel:
+        """Read a folder written by :meth:`save`; anything that does not fit together is refused."""
+        text = parsed(read_text(folder / MODEL), "model")
+        content = (folder / WEIGHTS).read_bytes()
+        if text.get("format") != FORMAT or text.get("weights") != hashlib.sha256(content).hexdigest():
+            raise InvalidParameter(
+                "model", str(folder), f"is not a {FORMAT!r}, or was altered; fit it again."
+            )
+        try:
+            return cls._assembled(text, safetensors.numpy.load(content))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidParameter("model", str(folder), f"is not a model ({error}).") from None
+
+    @classmethod
+    def _assembled(cls, text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> FittedModel:
+        schema, task = Schema.from_dict(text["schema"]), one_of("task", text["task"], TASKS)
+        classes = tuple(declared_classes(text["classes"]).tolist()) if task == "classification" else ()
+        bounds = None if classes else target_range(text["target_bounds"])
+        width, outputs = SchemaEncoding(schema).columns.width, (len(classes),) if len(classes) > 2 else ()
+        shapes = {name: tensors[name].shape for name in _TENSORS}
+        expected = {
+            "coefficients": (width, *outputs),
+            "intercept": outputs,
+            "lower": (width,),
+            "upper": (width,),
+        }
+        if shapes != expected or (not classes and bounds is None):
+            raise ValueError("its weights do not fit its schema")
+        limits = (tensors["lower"], tensors["upper"])
+        model = Model(tensors["coefficients"], tensors["intercept"], 1.0, limits)
+        return cls(task, schema, model, classes, bounds)

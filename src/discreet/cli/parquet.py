@@ -1,0 +1,84 @@
+"""Parquet files, with pyarrow where it is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from discreet.cli.tables import Read, Source, Table
+from discreet.errors import InvalidParameter, MissingDependency
+
+ROWS = 2**16  # that are read at once
+
+
+def pyarrow() -> Any:
+    """pyarrow, or the sentence that says how to get it."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingDependency(
+            "Parquet files need pyarrow: pip install 'discreet[parquet]', or use CSV."
+        ) from None
+    return pyarrow
+
+
+class ParquetSource(Source):
+    """A Parquet file. Types are public, as names are: a column of lists is refused, a missing cell is not."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._arrow, self._done = path, pyarrow(), 0
+        with path.open("rb"):  # whether it is there is told as for other files
+            pass
+        try:
+            self._file = self._arrow.parquet.ParquetFile(path)
+        except Exception:  # pyarrow's messages might quote what is in the file
+            raise InvalidParameter("table", str(path), "is not a Parquet file.") from None
+        self.names = tuple(self._file.schema_arrow.names)
+
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+        wanted = list(dict.fromkeys((*readers, *keep)))
+        for name in wanted:
+            self._refuse_nested(name)
+        with self._file:
+            for batch in self._file.iter_batches(batch_size=ROWS, columns=wanted):
+                self._done += batch.num_rows
+                columns = {name: read(_cells(batch.column(name))) for name, read in readers.items()}
+                kept = {name: batch.column(name) for name in keep}  # as they are: they keep their types
+                yield Table(columns, batch.num_rows, kept)
+
+    def _refuse_nested(self, name: str) -> None:
+        kind, types = self._file.schema_arrow.field(name).type, self._arrow.types
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        if not (types.is_primitive(kind) or types.is_decimal(kind) or _is_text(kind, types)):
+            requirement = f"its column {name!r} holds {kind}; it must hold numbers or texts."
+            raise InvalidParameter("table", str(self.path), requirement)
+
+    def progress(self) -> float:
+        return float(self._done / max(self._file.metadata.num_rows, 1))
+
+
+def _is_text(kind: Any, types: Any) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind))
+
+
+def _cells(column: Any) -> Any:
+    """Numbers without gaps as an array; anything else as a list."""
+    if column.null_count == 0 and str(column.type) in ("double", "float", "int64", "int32"):
+        return column.to_numpy().astype(np.float64)
+    return column.to_pylist()
+
+
+def write(file: Any, chunks: Iterator[Mapping[str, Any]]) -> None:
+    """Write columns, chunk by chunk; the first one, which is empty, counts if there is no other."""
+    arrow = pyarrow()
+    tables = (arrow.table(dict(chunk)) for chunk in chunks)
+    empty = next(tables)
+    first = next(tables, empty)
+    with arrow.parquet.ParquetWriter(file, first.schema) as writer:
+        writer.write_table(first)
+        for table in tables:
+            writer.write_table(table)

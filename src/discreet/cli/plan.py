@@ -1,0 +1,79 @@
+"""``discreet plan``: all that is decided before data is touched, in one file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from discreet.cli.events import neighbour_options
+from discreet.cli.files import refuse_existing, whole_file
+from discreet.cli.shell import FILE, NUMBER, Answer, command
+from discreet.errors import InvalidParameter
+from discreet.guarantee import Budget, Neighbours
+from discreet.plan import Plan
+from discreet.recipe import Recipe
+from discreet.stage import Sampling
+
+
+@command("plan")
+@click.option("--records", type=NUMBER, required=True, help="The declared, public number of records.")
+@click.option("--batch-size", type=NUMBER, help="Expected size of a batch.")
+@click.option("--epochs", type=NUMBER, help="Passes over the records; or --steps.")
+@click.option("--steps", type=NUMBER, help="Number of releases; or --epochs.")
+@click.option("--clip-norm", type=NUMBER, default=1.0, show_default=True)
+@click.option("--sampling", type=click.Choice(get_args(Sampling)), default="poisson", show_default=True)
+@click.option("--epsilon", type=NUMBER, help="What may be spent; or --noise-multiplier.")
+@click.option("--noise-multiplier", type=NUMBER, help="A given noise / clip norm, instead of --epsilon.")
+@click.option("--delta", type=NUMBER, required=True, help="Well below 1 / records.")
+@neighbour_options
+@click.option("--out", type=FILE, default="plan.json", show_default=True, help="Where to write the plan.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@click.option("--explain", is_flag=True, help="Say in plain words what happens and who is protected.")
+def plan(
+    epsilon: float | None,
+    noise_multiplier: float | None,
+    delta: float,
+    neighbours: Neighbours,
+    group_size: int,
+    out: Path,
+    overwrite: bool,
+    explain: bool,
+    **recipe: Any,
+) -> Answer:
+    """Fix a training procedure: sampling, clipping, steps, and the least noise within a budget.
+
+    \b
+    discreet plan --records 60000 --batch-size 256 --epochs 20 --epsilon 2 --delta 1e-5 --explain
+
+    The file can be reviewed and signed off before anybody touches data; engines carry out what it says.
+    """
+    refuse_existing("out", out, overwrite)
+    if (epsilon is None) == (noise_multiplier is None):
+        raise InvalidParameter("epsilon", None, "give exactly one of --epsilon and --noise-multiplier.")
+    procedure = Recipe(**recipe)
+    if epsilon is not None:
+        made = procedure.calibrate(Budget(epsilon, delta, neighbours, group_size))
+    else:
+        assert noise_multiplier is not None
+        made = procedure.with_noise(noise_multiplier, delta, neighbours, group_size)
+    with whole_file(out) as file:
+        file.write(made.to_json() + "\n")
+    data = {
+        "plan": made.to_dict(),
+        "digest": made.digest(),
+        "epsilon": made.guarantee.epsilon._asdict(),
+        "explanation": made.explain() if explain else None,
+        "out": out,
+    }
+    return Answer(data, _text(made, out, explain))
+
+
+def _text(plan: Plan, out: Path, explain: bool) -> str:
+    stage = plan.stage()
+    summary = (
+        f"{stage.steps:,} steps, {stage.sampling} batches of {stage.batch_size:,}, clip norm {stage.clip_norm:g}, "
+        f"noise multiplier {stage.noise_multiplier:.6g}\n{plan.guarantee}\nwritten to {out} ({plan.digest()[:12]})"
+    )
+    return f"{plan.explain()}\n\n{summary}" if explain else summary

@@ -1,0 +1,88 @@
+"""``discreet predict``: apply a fitted model to a table, chunk by chunk."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from discreet.cli.files import refuse_existing, whole_file
+from discreet.cli.shell import FILE, Answer, command
+from discreet.cli.tables import Source, table_in
+from discreet.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from discreet.cli.models import FittedModel
+
+Columns = Mapping[str, Any]
+
+
+@command("predict")
+@click.argument("model", type=FILE)
+@click.argument("table", type=FILE)
+@click.option("--out", type=FILE, help="A .csv or .parquet file; by default CSV to standard output.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+@click.option("--probabilities", is_flag=True, help="Also the probability of each class.")
+@click.option("--keep", help="Columns of the table to copy beside the predictions, with commas.")
+def predict(
+    model: Path, table: Path, out: Path | None, overwrite: bool, probabilities: bool, keep: str | None
+) -> Answer | None:
+    """Apply the model in the folder MODEL to TABLE, a CSV or Parquet file, or - for CSV from standard input.
+
+    \b
+    discreet predict model/ new.csv --out predictions.csv
+
+    There is one prediction for every line; cells that are missing count as the middle of their bounds.
+    """
+    if out is not None:
+        refuse_existing("out", out, overwrite)
+    from discreet.cli.models import FittedModel  # what it needs takes seconds to import, --help must not
+
+    fitted = FittedModel.load(model)
+    if probabilities and not fitted.classes:
+        requirement = f"are of classes; this is a model for {fitted.task}."
+        raise InvalidParameter("probabilities", None, requirement)
+    kept = keep.split(",") if keep else []
+    chunks = predictions(fitted, table_in(table), kept, probabilities)
+    if out is None:
+        write_csv(sys.stdout, chunks)
+        return None
+    if out.suffix.lower() in (".parquet", ".pq"):
+        from discreet.cli import parquet
+
+        with whole_file(out, "wb") as file:
+            parquet.write(file, chunks)
+    else:
+        with whole_file(out) as file:
+            write_csv(file, chunks)
+    return Answer({"out": out, "task": fitted.task, "target": fitted.schema.target}, f"written to {out}")
+
+
+def predictions(
+    model: FittedModel, source: Source, keep: list[str], probabilities: bool
+) -> Iterator[Columns]:
+    """The columns of the answer, chunk by chunk."""
+    for chunk in source.watched("predicting", model.schema.features, keep):
+        columns: dict[str, Any] = dict(chunk.kept)
+        columns["prediction"] = model.predict(chunk)
+        if probabilities:
+            chances = model.probabilities(chunk)
+            columns |= {f"probability of {label}": chances[:, k] for k, label in enumerate(model.classes)}
+        yield columns
+
+
+def write_csv(file: IO[str], chunks: Iterator[Columns]) -> None:
+    """Write the columns, with their names in the first line."""
+    writer = csv.writer(file, lineterminator="\n")
+    for number, columns in enumerate(chunks):
+        if number == 0:
+            writer.writerow(columns)
+        writer.writerows(zip(*(_texts(values) for values in columns.values()), strict=True))
+
+
+def _texts(values: Any) -> list[Any]:
+    return [str(value).lower() if isinstance(value, bool) else value for value in values.tolist()]

@@ -1,0 +1,210 @@
+"""What every command shares: ``--json``, numbers as people type them, progress, and errors of one sentence.
+
+A command is a function that returns an :class:`Answer`; it prints nothing itself. ::
+
+    @command("double", renamed={"x": "--number"})
+    @click.option("--number", type=NUMBER, required=True, help="What to double.")
+    def double(number: float) -> Answer:
+        \"\"\"Twice a number.\"\"\"
+        x = real("x", number, above=0)
+        return Answer({"double": 2 * x}, f"{2 * x:g}")
+
+Whatever the library refuses reaches the user with the parameter as typed: ``noise_multiplier=nan`` becomes
+``--noise-multiplier=nan``; ``renamed`` says which option stands for a parameter that has another name here. What
+was read from a file is never quoted, only the file is named (:mod:`discreet.cli.refusals`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from discreet.cli.refusals import INTERRUPTED, WRONG, Refusal, of_usage, refusal, typed_name
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found: ``data`` for ``--json``, with keys that stay the same, and ``text`` for people."""
+
+    data: Mapping[str, Any]
+    text: str
+
+
+class Command(click.Command):
+    """A command with ``--json``, whose errors are sentences. ``interrupted`` is what to say after Ctrl-C."""
+
+    def __init__(
+        self, *args: Any, renamed: Mapping[str, str] | None = None, interrupted: str = "", **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.renamed = dict(renamed or {})
+        self.interrupted = interrupted or "Nothing was written."
+        self.params.append(click.Option(["--json", "as_json"], is_flag=True, help="Answer in JSON."))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command and print its answer."""
+        as_json = ctx.params.pop("as_json", False)
+        try:
+            answer = super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except KeyboardInterrupt:
+            raise Refusal("interrupted", f"Stopped by Ctrl-C. {self.interrupted}", INTERRUPTED) from None
+        except Exception as error:
+            raise refusal(error, ctx) from error
+        if isinstance(answer, Answer):
+            click.echo(as_text(answer.data) if as_json else answer.text)
+        return answer
+
+
+class Group(click.Group):
+    """A family of commands. Whatever goes wrong in them is told here, once."""
+
+    command_class = Command
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run, print what went wrong in one sentence, and leave with the right status."""
+        words = list(sys.argv[1:] if args is None else args)
+        try:
+            status = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
+        except click.Abort:
+            problem = Refusal("interrupted", "Stopped before the end. Nothing was written.", INTERRUPTED)
+        except Refusal as error:
+            problem = error
+        except click.exceptions.NoArgsIsHelpError as error:  # ``discreet`` alone is a question
+            click.echo(error.format_message())
+            sys.exit(0)
+        except click.UsageError as error:
+            problem = of_usage(error)
+        else:
+            if not standalone_mode:
+                return status
+            sys.exit(status if isinstance(status, int) else 0)
+        told(problem, "--json" in words)
+        sys.exit(problem.status)
+
+
+def command(name: str, **settings: Any) -> Callable[[Callable[..., Answer | None]], Command]:
+    """The decorator of a command; ``settings`` are those of :class:`Command`."""
+    return click.command(name, cls=Command, **settings)
+
+
+def group(name: str, **settings: Any) -> Callable[[Callable[..., None]], Group]:
+    """The decorator of a family; its ``.command`` makes a :class:`Command`."""
+    return click.group(name, cls=Group, **settings)
+
+
+def told(problem: Refusal, as_json: bool) -> None:
+    """Print a refusal on standard error."""
+    error = {"code": problem.code, "message": problem.message}
+    click.echo(
+        as_text({"error": error}) if as_json else f"error[{problem.code}]: {problem.message}", err=True
+    )
+
+
+def note(text: str) -> None:
+    """A remark on standard error, beside the answer."""
+    click.echo(f"note: {text}", err=True)
+
+
+# ---- numbers and files, as typed ----
+
+
+class _Number(click.ParamType):  # type: ignore[type-arg]
+    """A number as people type it; whether it makes sense is for the library to say."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """An int if it is written as one, else a float."""
+        if not isinstance(value, str):
+            return value
+        for kind in (int, float):
+            try:
+                return kind(value)
+            except ValueError:
+                continue
+        name = typed_name(param) if param else "value"
+        raise Refusal("invalid-parameter", f"{name}={value}: must be a number, such as 1e-6.", WRONG)
+
+
+class _Numbers(click.ParamType):  # type: ignore[type-arg]
+    """Several numbers, with commas between them."""
+
+    name = "numbers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A list of ints and floats."""
+        if not isinstance(value, str):
+            return value
+        return [NUMBER.convert(part, param, ctx) for part in value.split(",")]
+
+
+NUMBER, NUMBERS = _Number(), _Numbers()
+FILE = click.Path(path_type=Path)
+"""A file or folder. Whether it is there is found out where it is opened."""
+
+
+# ---- what is shown ----
+
+
+def as_text(data: Mapping[str, Any]) -> str:
+    """JSON for programs. What is infinite, hence no number of JSON, is null."""
+    return json.dumps(_plain(data), indent=2, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns of text: the first aligned to the left, the others to the right."""
+    lines = [header, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join([first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]).rstrip()
+        for first, *rest in lines
+    )
+
+
+@contextmanager
+def progress(*columns: str) -> Iterator[Progress]:
+    """A progress bar with the time that is left, on standard error; invisible where that is not a terminal.
+
+    It may show planned values and epsilon, and nothing that was counted in private records.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    name, part = TextColumn("{task.description}"), TextColumn("{task.percentage:>3.0f}%")
+    more = map(TextColumn, columns)
+    shown = sys.stderr.isatty()
+    console = Console(stderr=True)
+    with Progress(
+        name, BarColumn(), part, TimeRemainingColumn(), *more, console=console, disable=not shown
+    ) as bar:
+        yield bar

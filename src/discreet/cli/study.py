@@ -1,0 +1,234 @@
+"""``discreet study``: what several parties agree on, and the kits with which they meet."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from discreet.cli.files import refuse_existing, whole_file
+from discreet.cli.shell import FILE, NUMBER, Answer, group
+from discreet.errors import InvalidParameter
+from discreet.guarantee import rounded_up
+
+
+@group("study")
+def study() -> None:
+    """Agree on a study between several parties, and make the kits with which they join.
+
+    \b
+    1. discreet study new ...       write study.toml together; it holds public numbers only
+    2. discreet study check ...     every party reads what every observer could learn
+    3. discreet study kits ...      the coordinator makes one kit for each party
+    4. discreet coordinate ...      the coordinator starts
+    5. discreet join ...            every party joins with its own table
+    """
+
+
+@study.command("new")
+@click.argument("name")
+@click.option(
+    "--party", "parties", multiple=True, required=True, metavar="NAME=RECORDS", help="Repeat for each."
+)
+@click.option("--schema", "schema_file", type=FILE, required=True, help="The columns of everybody's table.")
+@click.option("--target", help="The column to be predicted, if the schema does not say.")
+@click.option("--epsilon", type=NUMBER, required=True)
+@click.option("--delta", type=NUMBER, required=True, help="Well below 1 / number of records.")
+@click.option("--rounds", type=NUMBER, default=100, show_default=True)
+@click.option("--clip-norm", type=NUMBER, default=1.0, show_default=True)
+@click.option("--learning-rate", type=NUMBER, default=1.0, show_default=True)
+@click.option("--secure", is_flag=True, help="The coordinator sees only the sum over all parties.")
+@click.option(
+    "--coordinator", default="localhost:8443", show_default=True, help="host:port of the coordinator."
+)
+@click.option("--out", type=FILE, default="study.toml", show_default=True)
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
+    """Write a study file for a linear model over the columns of a schema.
+
+    \b
+    discreet study new readmission --party hospital-a=1200 --party hospital-b=800 \\
+        --schema schema.toml --target readmitted --epsilon 1 --delta 1e-6
+
+    The file can be edited; everybody must hold the same one in the end.
+    """
+    from discreet.parties.study import Study
+
+    refuse_existing("out", out, overwrite)
+    text = study_text(**settings)
+    made = Study.from_toml(text)
+    with whole_file(out) as file:
+        file.write(text)
+    return Answer(
+        {"out": out, "digest": made.digest()},
+        f"{out} is written, study {made.digest()[:12]}. Read it, then: discreet study check {out}",
+    )
+
+
+def study_text(
+    name: str,
+    parties: tuple[str, ...],
+    schema_file: Path,
+    target: str | None,
+    epsilon: float,
+    delta: float,
+    rounds: int,
+    clip_norm: float,
+    learning_rate: float,
+    secure: bool,
+    coordinator: str,
+) -> str:
+    """The text of a new study file."""
+    from discreet.cli.joint_model import dimension
+    from discreet.linear.schema import Numeric, Schema
+
+    found = Schema.load(schema_file)
+    schema = Schema(found.columns, target or found.target)
+    if schema.target is None:
+        raise InvalidParameter("target", None, "is needed: the column to be predicted.")
+    kind = "linear" if isinstance(schema.columns[schema.target], Numeric) else "logistic"
+    columns = "\n".join(f"{_word(key)} = {_toml(column.to_dict())}" for key, column in schema.columns.items())
+    sections = {
+        "study": {"name": name, "algorithm": "sgd2"},
+        "parties": dict(_named(parties, "party", "NAME=RECORDS", int)),
+        "privacy": {"epsilon": epsilon, "delta": delta, "against": "coordinator"},
+        "training": {"rounds": rounds, "clip_norm": clip_norm, "learning_rate": learning_rate},
+        "aggregation": {"kind": "secure", "dropouts": 0} if secure else {"kind": "plain"},
+        "network": {"coordinator": coordinator, "timeout": 10.0},
+        "model": {"kind": kind, "dimension": dimension(schema), "target": schema.target},
+    }
+    written = [
+        f"[{title}]\n" + "\n".join(f"{_word(key)} = {_toml(value)}" for key, value in section.items())
+        for title, section in sections.items()
+    ]
+    return "\n\n".join([*written, f"[model.columns]\n{columns}"]) + "\n"
+
+
+def _named(pairs: tuple[str, ...], option: str, form: str, kind: Any) -> list[tuple[str, Any]]:
+    found = []
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        try:
+            found.append((name, kind(value)))
+        except ValueError:
+            separator = ""
+        if not separator or not name:
+            raise InvalidParameter(option, pair, f"must be {form}.")
+    return found
+
+
+def _word(key: str) -> str:
+    """A key as TOML writes it: bare if it can be."""
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _toml(key)
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_word(key)} = {_toml(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
+
+
+@study.command("check", renamed={"path": "STUDY"})
+@click.argument("study_file", metavar="STUDY", type=FILE)
+def check(study_file: Path) -> Answer:
+    """What a study releases, and what every observer could learn from it: read this before you consent."""
+    from discreet.parties.consent import Terms
+    from discreet.parties.study import Study
+    from discreet.parties.trust import observers
+
+    loaded = Study.load(study_file)
+    seen = observers(loaded)
+    spends = {name: Terms(loaded, name).budget.epsilon for name in loaded.names}
+    data = {
+        "study": loaded.to_dict(),
+        "digest": loaded.digest(),
+        "noise_multiplier": loaded.noise_multiplier,
+        "spends": spends,
+        **seen.to_dict(),
+    }
+    return Answer(data, described(loaded, str(seen), spends))
+
+
+def described(loaded: Any, seen: str, spends: dict[str, float]) -> str:
+    """A study in plain words."""
+    count = f"{loaded.updates} {'rounds' if loaded.algorithm == 'sgd2' else 'tokens'}"
+    privacy = loaded.privacy
+    head = [
+        f"Study {loaded.name}, {loaded.digest()}",
+        f"{loaded.algorithm.upper()} with {loaded.aggregation.kind} sums, {count}, clip norm "
+        f"{loaded.training.clip_norm:g}, noise {loaded.noise_multiplier:.4g} times that.",
+        "",
+    ]
+    lines = [
+        f"{name} ({loaded.records_of(name)} records) spends epsilon {rounded_up(epsilon)} at delta {privacy.delta:g} "
+        f"({privacy.neighbours}) in its own ledger."
+        for name, epsilon in spends.items()
+    ]
+    return "\n".join([*head, seen, "", *lines])
+
+
+@study.command("kits", renamed={"folder": "--out", "keys": "--public-key", "valid_days": "--days"})
+@click.argument("study_file", metavar="STUDY", type=FILE)
+@click.option("--out", type=FILE, default="kits", show_default=True, help="A new folder.")
+@click.option("--days", type=NUMBER, default=90, show_default=True, help="How long the kits are valid.")
+@click.option(
+    "--public-key",
+    "public_keys",
+    multiple=True,
+    metavar="PARTY=KEY",
+    help="From `discreet study key`, at the party.",
+)
+def kits(study_file: Path, out: Path, days: float, public_keys: tuple[str, ...]) -> Answer:
+    """Make one kit for each party, and one for the coordinator. Send each by a way that only its owner can read.
+
+    A party that wants to trust nobody with its signing key runs `discreet study key` and sends the public key.
+    With secure sums all parties should, because whoever makes the kits could otherwise read along.
+    """
+    from discreet.parties.kits import make_kits, open_kit
+    from discreet.parties.study import Study
+
+    loaded = Study.load(study_file)
+    keys = dict(_named(public_keys, "public_keys", "PARTY=KEY", str))
+    paths = make_kits(loaded, out, valid_days=days, keys=keys)  # type: ignore[arg-type]
+    kit = open_kit(paths["coordinator"])
+    data = {"kits": {name: str(path) for name, path in paths.items()}, "roster": kit.fingerprint}
+    data |= {"digest": loaded.digest(), "expires": kit.expires.isoformat()}
+    listed = "\n".join(f"  {path}" for path in paths.values())
+    return Answer(
+        data,
+        f"{listed}\nValid until {kit.expires:%d %B %Y}. Roster {kit.fingerprint}: every site shows it on joining; "
+        "compare it by telephone.",
+    )
+
+
+@study.command("key")
+@click.argument("path", metavar="FILE", type=FILE)
+def key(path: Path) -> Answer:
+    """Make a signing key in a new FILE that only you can read, and print its public key."""
+    from discreet.certificate.signatures import new_signing_key, public_key_of
+
+    public = public_key_of(new_signing_key(path))
+    return Answer(
+        {"key": path, "public_key": public}, f"{public}\nSend this to the coordinator. {path} stays with you."
+    )
+
+
+@study.command("revoke")
+@click.argument("folder", metavar="KITS", type=FILE)
+@click.argument("party")
+def revoke(folder: Path, party: str) -> Answer:
+    """Refuse a party from now on, also in a study that is running. KITS is the folder of the coordinator's kit.
+
+    To let it back in, make new kits.
+    """
+    from discreet.parties.kits import revoke as revoke_kit
+    from discreet.parties.kits import revoked
+
+    revoke_kit(folder, party)
+    return Answer({"revoked": sorted(revoked(folder))}, f"{party} is refused from now on.")

@@ -1,0 +1,240 @@
+"""Tables in files, CSV or Parquet, read in chunks of rows and without a word about any cell.
+
+A CSV file holds one record per line, always: an open quote ends with its line. So one line more or less, or another
+one in its place, changes one row of the table, whatever is written in it, and the guarantee for a record is one for a
+line. Lines with too few or too many cells, and cells that are not what the schema says, count as missing. What is
+refused is refused by the names in the header line, which are public; the error names only what was declared.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import TextIOWrapper
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.cli.shell import progress
+from discreet.errors import InvalidParameter
+from discreet.linear.schema import Category, Column, Numeric
+
+Cells = NDArray[Any]
+Read = Callable[[Sequence[Any]], Cells]
+"""From the cells of a column, as they are in the file, to an array for the library."""
+
+CHUNK = 2**17  # characters of a CSV file that are parsed at once: what fits into a processor's cache
+DELIMITERS = ",;\t"
+
+
+class Table:
+    """Columns by name, of equal length: what the estimators take for a frame. ``kept`` are columns as in the file."""
+
+    def __init__(
+        self, columns: Mapping[str, Cells], rows: int, kept: Mapping[str, Cells] | None = None
+    ) -> None:
+        self._columns, self._rows, self.kept = dict(columns), rows, dict(kept or {})
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(self._columns)
+
+    def __getitem__(self, name: str) -> Cells:
+        return self._columns[name]
+
+    def __len__(self) -> int:
+        return self._rows
+
+
+class Source(ABC):
+    """A table in a file: the names of its columns, and its rows in chunks."""
+
+    path: Path
+    names: tuple[str, ...]
+
+    def chunks(self, columns: Mapping[str, Column], keep: Sequence[str] = ()) -> Iterator[Table]:
+        """The rows, with these columns as they are declared, and those in ``keep`` as they are.
+
+        The first chunk is empty, so that there is always one.
+        """
+        for name in (*columns, *keep):
+            if self.names.count(name) != 1:
+                found = "has no column" if name not in self.names else "has more than one column"
+                requirement = f"{found} {name!r}; the names of columns are in its first line."
+                raise InvalidParameter("table", str(self.path), requirement)
+        readers = {name: reader(column) for name, column in columns.items()}
+        nothing = Table(
+            {name: read(()) for name, read in readers.items()}, 0, dict.fromkeys(keep, as_they_are(()))
+        )
+        return chain([nothing], self._chunks(readers, keep))
+
+    def whole(self, columns: Mapping[str, Column]) -> Table:
+        """All rows at once."""
+        parts = list(self.watched("reading", columns))
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in columns}
+        return Table(joined, sum(map(len, parts)))
+
+    def watched(self, what: str, columns: Mapping[str, Column], keep: Sequence[str] = ()) -> Iterator[Table]:
+        """The chunks, with a progress bar."""
+        with progress() as bar:
+            task = bar.add_task(what, total=1.0)
+            for chunk in self.chunks(columns, keep):
+                yield chunk
+                bar.update(task, completed=self.progress())
+
+    @abstractmethod
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+        """The rows, each column read as its reader says, and columns to keep."""
+
+    @abstractmethod
+    def progress(self) -> float:
+        """The part of the file that was read, from 0 to 1."""
+
+
+def table_in(path: Path) -> Source:
+    """The table in a file; ``-`` is standard input, as CSV."""
+    if path.suffix.lower() in (".parquet", ".pq"):
+        from discreet.cli.parquet import ParquetSource
+
+        return ParquetSource(path)
+    return CsvSource(path)
+
+
+class CsvSource(Source):
+    """A CSV file with names in its first line; commas, semicolons or tabs, whichever that line has most."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._read, self._size = path, 0, 0
+        self._input = _text(sys.stdin.buffer) if str(path) == "-" else None
+        if self._input:
+            header = self._input.readline()
+        else:
+            with _text(path.open("rb")) as file:
+                header = file.readline()
+        self._delimiter = max(DELIMITERS, key=header.count)
+        self.names = tuple(name.strip() for name in self._cells(header))
+
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+        with self._input or _text(self.path.open("rb")) as file:
+            if not self._input:
+                self._size = os.fstat(file.fileno()).st_size
+                file.readline()
+            while lines := file.readlines(CHUNK):
+                self._read += sum(map(len, lines))
+                yield self._chunk([line for line in lines if not line.isspace()], readers, keep)
+
+    def _chunk(self, lines: list[str], readers: Mapping[str, Read], keep: Sequence[str]) -> Table:
+        numbers = self._numbers(lines, [name for name in readers if readers[name] is numbers_in])
+        others = [name for name in readers if name not in numbers]
+        rows = list(map(self._row, lines)) if others or keep else []
+        cells = {name: self._column(rows, name) for name in (*others, *keep)}
+        read = {name: readers[name](cells[name]) for name in others}
+        kept = {name: as_they_are(cells[name]) for name in keep}
+        return Table(numbers | read, len(lines), kept)
+
+    def _column(self, rows: list[list[str]], name: str) -> list[str]:
+        place = self.names.index(name)
+        return [row[place] for row in rows]
+
+    def _numbers(self, lines: list[str], names: list[str]) -> dict[str, Cells]:
+        """These columns by numpy's parser, twice as fast, if it reads every line as the others below would."""
+        delimiters = len(self.names) - 1
+        plain = (line.count(self._delimiter) == delimiters and '"' not in line for line in lines)
+        if not (lines and names and all(plain)):
+            return {}
+        places = [self.names.index(name) for name in names]
+        try:
+            table = np.loadtxt(lines, delimiter=self._delimiter, comments=None, usecols=places, ndmin=2)
+        except ValueError:  # an empty cell, a word
+            return {}
+        return dict(zip(names, table.T, strict=True))
+
+    def _row(self, line: str) -> list[str]:
+        cells = self._cells(line)
+        return cells if len(cells) == len(self.names) else [""] * len(self.names)
+
+    def _cells(self, line: str) -> list[str]:
+        if '"' not in line:
+            return line.rstrip("\n").split(self._delimiter)
+        try:
+            return next(csv.reader([line], delimiter=self._delimiter))
+        except csv.Error:
+            return []
+
+    def progress(self) -> float:
+        return self._read / self._size if self._size else 0.0
+
+
+def _text(file: IO[bytes]) -> TextIO:
+    return TextIOWrapper(file, encoding="utf-8-sig", errors="replace")
+
+
+# ---- cells ----
+
+
+def reader(column: Column) -> Read:
+    """How to read the cells of such a column."""
+    if isinstance(column, Numeric):
+        return numbers_in
+    if isinstance(column, Category):
+        return _Known(column.values).read
+    return _Known((column.yes,)).read
+
+
+def numbers_in(cells: Sequence[Any]) -> NDArray[np.float64]:
+    """The cells as numbers, NaN where one is none.
+
+    >>> numbers_in(["1.5", " 2 ", "", "many", None]).tolist()
+    [1.5, 2.0, nan, nan, nan]
+    """
+    try:
+        return np.fromiter(map(float, cells), np.float64, len(cells))
+    except (ValueError, TypeError, OverflowError):
+        return np.fromiter(map(_number, cells), np.float64, len(cells))
+
+
+def _number(cell: Any) -> float:
+    try:
+        return float(cell) if cell else float("nan") if cell is None or cell == "" else 0.0
+    except (ValueError, TypeError, OverflowError):
+        return float("nan")
+
+
+def as_they_are(cells: Sequence[Any]) -> Cells:
+    """The cells in an array, whatever they are."""
+    kept = np.empty(len(cells), object)
+    kept[:] = cells
+    return kept
+
+
+class _Known(dict[Any, Any]):
+    """From a cell to the declared value that it stands for; None if it is none of them."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        super().__init__({value: value for value in values if isinstance(value, str)})
+        self._numbers = {value: value for value in values if not isinstance(value, str)}
+
+    def read(self, cells: Sequence[Any]) -> Cells:
+        """The declared values of the cells.
+
+        >>> _Known(("clerk", 1)).read(["clerk", " clerk", "1.0", "pilot", None]).tolist()
+        ['clerk', 'clerk', 1, None, None]
+        """
+        return as_they_are(list(map(self.__getitem__, cells)))
+
+    def __missing__(self, cell: Any) -> Any:
+        text = cell.strip() if isinstance(cell, str) else None
+        found = dict.get(self, text)
+        if found is None and self._numbers:
+            word = {"true": True, "false": False}.get(text.lower(), text) if text is not None else cell
+            found = self._numbers.get(_number(word) if isinstance(word, str) else word)
+        if len(self) < 10_000:
+            self[cell] = found
+        return found

@@ -1,0 +1,219 @@
+"""Who holds what, and how they talk: everything public that decides what an observer can learn.
+
+An :class:`Arrangement` holds numbers that all parties know before the first record is touched: the algorithm,
+how many records each party declared, how much noise a party adds, how often it is asked. It holds nothing of the
+data, so it may be published. :func:`discreet.parties.trust.observers` turns it into a table.
+
+>>> hospitals = {"hospital-a": 1200, "hospital-b": 800, "hospital-c": 2000}
+>>> arrangement = Arrangement("sgd2", hospitals, noise_multiplier=40.0, rounds=200)
+>>> arrangement.records
+4000
+>>> Arrangement("sgd1", hospitals).rounds
+16000000
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from discreet.errors import InvalidParameter, one_of, real, whole
+from discreet.events import MAX_COUNT
+from discreet.guarantee import Neighbours, neighbours_named
+from discreet.parties.counts import chance_above, most_likely_count
+
+ALGORITHMS = ("sgd1", "sgd2")
+AGGREGATIONS = ("plain", "secure")
+SCHEDULES = ("uniform", "balanced", "private")
+
+OVERRUN = 1e-12
+"""The chance that a random schedule asks for more than some owner will answer, unless ``most_uses`` is given."""
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """A joint training, as far as privacy depends on it.
+
+    * ``algorithm``: ``"sgd1"`` asks one party for the gradient of one record at a time, ``"sgd2"`` asks all
+      parties for the sum over their records in every round.
+    * ``parties``: the declared, public number of records of each.
+    * ``noise_multiplier``: noise on a message in units of the clip norm (of the scaled gradient in SGD1). With
+      secure sums it is the noise that the sum needs; each party adds a share of it, see :attr:`noise_share`.
+      None while it is still to be found by :func:`~discreet.parties.trust.noise_for`.
+    * ``rounds``: rounds of SGD2, or tokens of SGD1; the notes' n^2 tokens unless given.
+    * ``dropouts``: so many parties may be missing in a round; their noise is missing then, too.
+    * ``colluders``: so many parties may pool what they know.
+    * ``schedule`` (SGD1; nothing in SGD2): ``"uniform"``, the coordinator draws every record afresh;
+      ``"balanced"``, it goes through all records again and again, each time in another order; ``"private"``, it
+      draws the party, each as often as it has records, and the party draws the record, in secret.
+    * ``rate`` (SGD2): below 1 each record joins a round by its owner's secret coin.
+    * ``weights`` (SGD2): public factors of the parties' noisy sums; 1 for all unless given.
+    * ``most_uses`` (SGD1): a party refuses to use a record more often, whatever the coordinator asks.
+    * ``contraction`` (SGD2): a promise about the loss, see :func:`~discreet.parties.sgd2_views.contracted`.
+    * ``party_bound`` (SGD2): each party cuts its whole sum to so many clip norms, which protects it as a whole.
+    """
+
+    algorithm: str
+    parties: Mapping[str, int]
+    noise_multiplier: float | None = None
+    rounds: int | None = None
+    neighbours: Neighbours = "replace-one"
+    aggregation: str = "plain"
+    dropouts: int = 0
+    colluders: int = 0
+    schedule: str = "uniform"
+    rate: float = 1.0
+    weights: Mapping[str, float] | None = None
+    most_uses: int | None = None
+    contraction: float | None = None
+    party_bound: float | None = None
+
+    def __post_init__(self) -> None:
+        def keep(name: str, value: object) -> None:
+            object.__setattr__(self, name, value)
+
+        one_of("algorithm", self.algorithm, ALGORITHMS)
+        keep("parties", _named_records(self.parties))
+        neighbours_named(self.neighbours)
+        one_of("aggregation", self.aggregation, AGGREGATIONS)
+        one_of("schedule", self.schedule, SCHEDULES)
+        if self.noise_multiplier is not None:
+            keep("noise_multiplier", real("noise_multiplier", self.noise_multiplier, above=0))
+        keep(
+            "rounds", whole("rounds", self._rounds(), at_least=1, at_most=MAX_COUNT, remedy="Name how many.")
+        )
+        keep("rate", real("rate", self.rate, above=0, at_most=1))
+        keep("weights", _named_weights(self.weights, self.parties))
+        others = len(self.parties) - 1
+        remedy = "At least the owner of a record must be left."
+        keep("dropouts", whole("dropouts", self.dropouts, at_least=0, at_most=others, remedy=remedy))
+        keep("colluders", whole("colluders", self.colluders, at_least=0, at_most=others, remedy=remedy))
+        if self.most_uses is not None:
+            keep("most_uses", whole("most_uses", self.most_uses, at_least=1, at_most=MAX_COUNT))
+        if self.contraction is not None:
+            keep("contraction", real("contraction", self.contraction, at_least=0, below=1))
+        if self.party_bound is not None:
+            keep("party_bound", real("party_bound", self.party_bound, above=0))
+        self._refuse_what_has_no_theorem()
+
+    def _rounds(self) -> object:
+        if self.rounds is None and self.algorithm == "sgd1":
+            return self.records**2
+        return self.rounds
+
+    def _refuse_what_has_no_theorem(self) -> None:
+        if self.algorithm == "sgd1":
+            if self.neighbours != "replace-one":
+                remedy = "SGD1 draws among a public number of records; use neighbours='replace-one'."
+                raise InvalidParameter("neighbours", self.neighbours, remedy)
+            if self.aggregation != "plain":
+                remedy = "SGD1 asks one party at a time, so a sum hides nothing; use 'plain', or SGD2."
+                raise InvalidParameter("aggregation", self.aggregation, remedy)
+            for name, default in _OF_SGD2.items():
+                if getattr(self, name) != default:
+                    raise InvalidParameter(name, getattr(self, name), "is a setting of SGD2 only.")
+        if self.most_uses is not None and (self.algorithm == "sgd2" or self.schedule == "private"):
+            remedy = "is for SGD1 where the coordinator names the records; leave it out."
+            raise InvalidParameter("most_uses", self.most_uses, remedy)
+        if self.contraction is not None and self.rate < 1:
+            remedy = "the theorem is for all records in every round; use rate=1."
+            raise InvalidParameter("contraction", self.contraction, remedy)
+        if self.aggregation == "secure" and self.dropouts + self.colluders >= len(self.parties):
+            remedy = f"with dropouts={self.dropouts} no honest party would be left to add noise."
+            raise InvalidParameter("colluders", self.colluders, remedy)
+
+    # ---- what follows from it ----
+
+    @property
+    def records(self) -> int:
+        """All declared records together: the notes' n."""
+        return sum(self.parties.values())
+
+    @property
+    def noise(self) -> float:
+        """The noise multiplier, once there is one."""
+        if self.noise_multiplier is None:
+            remedy = "is still open; give it, or find it with noise_for(arrangement, budget, against=...)."
+            raise InvalidParameter("noise_multiplier", None, remedy)
+        return self.noise_multiplier
+
+    @property
+    def noise_share(self) -> float:
+        """The part of the noise multiplier that each party adds.
+
+        All of it, if every message is seen. With secure sums variances add up, and the parties that may be missing
+        or collude are not counted on: 1 / sqrt(parties - dropouts - colluders).
+        """
+        if self.aggregation == "plain":
+            return 1.0
+        return 1 / math.sqrt(len(self.parties) - self.dropouts - self.colluders)
+
+    @property
+    def cap(self) -> int:
+        """SGD1: how often a party lets one record be used, when the coordinator names the records.
+
+        Unless ``most_uses`` says it: the passes of a balanced schedule, or so many that a uniform one asks for
+        more, of any record, with a chance of ``OVERRUN`` at most.
+        """
+        if self.most_uses is not None:
+            return self.most_uses
+        if self.schedule == "balanced":
+            return -(-self.tokens // self.records)
+        return most_likely_count(self.tokens, 1 / self.records, OVERRUN / self.records)
+
+    def calls(self, party: str) -> int:
+        """SGD1: how often a party answers at most; found like :attr:`cap`, over all parties."""
+        size = self.parties[party]
+        if self.schedule == "balanced":
+            return self.cap * size
+        return most_likely_count(self.tokens, size / self.records, OVERRUN / len(self.parties))
+
+    @property
+    def overrun(self) -> float:
+        """SGD1: the chance, rounded up, that an honest schedule asks for more than some owner answers.
+
+        The refusal shows something of the schedule, so this is taken off delta wherever the schedule is hidden.
+        """
+        if self.schedule == "balanced":
+            return 0.0 if self.cap * self.records >= self.tokens else 1.0
+        if self.schedule == "private":
+            return OVERRUN
+        return min(1.0, self.records * chance_above(self.cap, self.tokens, 1 / self.records))
+
+    @property
+    def tokens(self) -> int:
+        """The same as ``rounds``, which are tokens in SGD1."""
+        assert self.rounds is not None  # checked when it was made
+        return self.rounds
+
+    def with_noise(self, noise_multiplier: float) -> Arrangement:
+        """The same with this much noise."""
+        return replace(self, noise_multiplier=noise_multiplier)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The arrangement as plain data for JSON."""
+        return asdict(self)
+
+
+_OF_SGD2: dict[str, object] = {"rate": 1.0, "weights": None, "contraction": None, "party_bound": None}
+
+
+def _named_records(parties: object) -> dict[str, int]:
+    if not isinstance(parties, Mapping) or not parties:
+        raise InvalidParameter(
+            "parties", parties, "must map the name of each party to its number of records."
+        )
+    for name in parties:
+        if not isinstance(name, str) or not name:
+            raise InvalidParameter("parties", name, "is not the name of a party.")
+    return {name: whole(f"parties[{name!r}]", size, at_least=1) for name, size in parties.items()}
+
+
+def _named_weights(weights: object, parties: Mapping[str, int]) -> dict[str, float] | None:
+    if weights is None:
+        return None
+    if not isinstance(weights, Mapping) or set(weights) != set(parties):
+        raise InvalidParameter("weights", weights, "must map the name of every party to its public weight.")
+    return {name: real(f"weights[{name!r}]", weights[name], above=0) for name in parties}

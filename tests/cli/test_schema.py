@@ -1,0 +1,110 @@
+"""``discreet schema``: names from the header line, nothing from the records, blanks that fit refuses."""
+
+import json
+import tomllib
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+from click.testing import CliRunner
+
+from discreet.cli import main
+from discreet.cli.schema import as_toml
+from discreet.linear.schema import Schema
+
+
+def run(*words, **extra):
+    return CliRunner().invoke(main, ["schema", *map(str, words)], **extra)
+
+
+@pytest.fixture
+def table(tmp_path):
+    file = tmp_path / "table.csv"
+    file.write_text('age,job,"net income",id\n39,clerk,1000,Jane\n')
+    return file
+
+
+def test_blanks_name_every_column_and_are_refused_by_fit(table, tmp_path):
+    out = tmp_path / "schema.toml"
+    result = run(table, "--target", "net income", "--out", out, "--json")
+    names = ["age", "job", "net income", "id"]
+    assert json.loads(result.stdout) == {
+        "out": str(out),
+        "columns": names,
+        "blank": names,
+        "target": "net income",
+    }
+    assert tomllib.loads(out.read_text()) == {"target": "net income", "columns": {name: {} for name in names}}
+    assert "Jane" not in out.read_text()
+    words = ["fit", table, "--schema", out, "--epsilon", "1", "--delta", "1e-6", "--out", tmp_path / "m"]
+    refused = CliRunner().invoke(main, list(map(str, words)))
+    assert refused.exit_code == 2
+    assert "columns.age={}: must have one of bounds, learn, categories, flag" in refused.stderr
+
+
+def test_what_is_asked_makes_a_schema(table, tmp_path):
+    out = tmp_path / "schema.toml"
+    said = "number\n17\n90\ncategory\nclerk, farmer\nlearn\nskip\n"
+    result = run(table, "--target", "net income", "--out", out, "--ask", input=said)
+    assert result.exit_code == 0, result.stderr
+    schema = Schema.load(out)
+    assert schema.to_dict() == {
+        "columns": {
+            "age": {"bounds": [17.0, 90.0]},
+            "job": {"categories": ["clerk", "farmer"]},
+            "net income": {"learn": True},
+        },
+        "target": "net income",
+    }
+    assert result.stdout == f"written to {out}: 3 columns, 0 of them to be filled in\n"
+
+
+def test_wrong_answers_write_nothing(table, tmp_path):
+    out = tmp_path / "schema.toml"
+    result = run(table, "--out", out, "--ask", input="number\n90\n17\nlearn\nlearn\nflag\nyes\n")
+    assert (result.exit_code, out.exists()) == (2, False)
+    assert "columns.age.upper=17: must be" in result.stderr
+    result = run(table, "--out", out, "--ask", input="number\n")  # and then the terminal is closed
+    assert (result.exit_code, out.exists()) == (130, False)
+
+
+def test_parquet_has_names_too(tmp_path):
+    file, out = tmp_path / "t.parquet", tmp_path / "s.toml"
+    pyarrow.parquet.write_table(pyarrow.table({"a": [1], "b c": ["x"]}), file)
+    assert json.loads(run(file, "--out", out, "--json").stdout)["columns"] == ["a", "b c"]
+
+
+def test_names_of_every_kind_survive():
+    names = ['quote"', "back\\slash", "ü", "tab\t", "a.b", "#", "del\x7f", "1e"]
+    text = as_toml({name: {"flag": name} for name in names}, names[0])
+    assert tomllib.loads(text) == {"target": names[0], "columns": {name: {"flag": name} for name in names}}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"39,State-gov,Jane\n",
+        b"age,age\n1,2\n",
+        b"age,,job\n",
+        bytes(range(128, 256)) * 4,
+        b"\x00\x01,b\n",
+    ],
+)
+def test_a_first_line_that_may_be_a_record_is_not_repeated(tmp_path, content):
+    file, out = tmp_path / "t.csv", tmp_path / "s.toml"
+    file.write_bytes(content)
+    result = run(file, "--out", out)
+    assert (result.exit_code, out.exists()) == (2, False)
+    assert result.stderr.endswith(
+        "its first line must name the columns: texts, all different, none of them a number.\n"
+    )
+
+
+def test_refusals(table, tmp_path):
+    assert "--target=size: is not a name" in run(table, "--target", "size", "--out", tmp_path / "s").stderr
+    assert "exists; choose another name" in run(table, "--out", table).stderr
+    missing = run(tmp_path / "none.csv", "--out", tmp_path / "s")
+    assert (missing.exit_code, "No such file or directory" in missing.stderr) == (1, True)
+    nowhere = run(table, "--out", table / "s.toml")
+    assert (nowhere.exit_code, "Not a directory" in nowhere.stderr) == (1, True)
