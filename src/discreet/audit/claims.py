@@ -1,0 +1,156 @@
+"""What is claimed, and the family of weaker and stronger claims around it.
+
+An audit cannot measure epsilon; it can show that a claim is false. So it asks of every member of a family, the
+claimed release with its noise scaled by some factor, whether what was seen is too revealing for it. The member
+with the least noise that is refuted gives the lower bound. The family has the claim's own trade-off curve,
+which is why the bound comes close to the claim: a bound through (epsilon, delta) alone gives half of it away.
+
+>>> from discreet.events import Gaussian
+>>> claim = Claim.of(Gaussian(noise_multiplier=1.0), delta=1e-5)
+>>> round(claim.epsilon, 3), round(claim.epsilon_at(STEPS_PER_DOUBLING), 3)  # as claimed; with twice the noise
+(4.377, 1.993)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+from discreet.accounting.account import account
+from discreet.accounting.curve import PrivacyCurve
+from discreet.accounting.gaussian import gaussian_mu
+from discreet.audit.lines import Lines
+from discreet.errors import AccuracyNotReached, InvalidParameter, UnsupportedEvent, real
+from discreet.events import (
+    ApproximateDP,
+    Composition,
+    Event,
+    FixedSizeSampled,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    RandomlyAllocated,
+)
+from discreet.guarantee import Budget, Guarantee, Neighbours, neighbours_named
+
+STEPS_PER_DOUBLING = 512
+"""The members of a family: their noise grows by a factor of 2^(1/512) from one to the next."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """An event, the neighbours it is accounted for, and the delta at which epsilon is read off."""
+
+    event: Event
+    neighbours: Neighbours
+    delta: float
+
+    @classmethod
+    def of(cls, claim: Any, *, delta: float | None = None, neighbours: Neighbours | None = None) -> Claim:
+        """From a plan, a certificate, a guarantee, a privacy curve or an event.
+
+        A plan, a certificate and a guarantee have a delta and neighbours of their own; a curve has neighbours; an
+        event has neither. A guarantee, and a certificate of a procedure that chooses its releases along the way, is
+        only known to be (epsilon, delta)-private, and is audited as that; under a Gaussian filter, all releases
+        together are one Gaussian release.
+        """
+        planned = getattr(claim, "procedure", claim)  # of a certificate
+        rule: Any = getattr(planned, "rule", None)
+        if getattr(rule, "kind", None) == "gaussian-filter":
+            return cls._filtered(rule.budget)
+        claim = planned if hasattr(planned, "event") else getattr(claim, "guarantee", claim)
+        event = _event(claim)
+        if getattr(claim, "group_size", 1) != 1:
+            remedy = (
+                "canaries are single records; audit the claim for group_size=1, from which groups follow."
+            )
+            raise InvalidParameter("group_size", claim.group_size, remedy)
+        remedy = "A curve or an event needs one, for instance delta=1e-5."
+        own = None if isinstance(claim, Event | PrivacyCurve) else claim.delta
+        delta = real("delta", delta if own is None else own, at_least=0, below=1, remedy=remedy)
+        known = getattr(claim, "neighbours", None)
+        if known is not None and neighbours not in (None, known):
+            raise InvalidParameter("neighbours", neighbours, f"the claim was made for {known!r}.")
+        return cls(event, neighbours_named(known or neighbours or "add-remove"), delta)
+
+    @classmethod
+    def _filtered(cls, budget: Budget) -> Claim:
+        reach = 2 if budget.neighbours == "replace-one" else 1
+        event = Gaussian(reach / gaussian_mu(budget.epsilon, budget.delta))
+        return cls.of(account(event, budget.neighbours, budget.group_size), delta=budget.delta)
+
+    @cached_property
+    def epsilon(self) -> float:
+        """What is claimed, at ``delta``."""
+        return self.curve(0).epsilon(self.delta)
+
+    def epsilon_at(self, step: int) -> float:
+        """The epsilon of a member of the family, rounded down: nothing below it is consistent with a refutation."""
+        try:
+            return self.curve(step).epsilon_bounds(self.delta).lower
+        except AccuracyNotReached as rough:
+            return rough.bounds[0]
+
+    def curve(self, step: int) -> PrivacyCurve:
+        """The certified curve of the claim with 2^(step/512) times the noise."""
+        return _curve(self.event, self.neighbours, step)
+
+    def lines(self, step: int) -> Lines:
+        """The same curve as lines."""
+        return _lines(self.event, self.neighbours, step)
+
+    def plain(self) -> Claim:
+        """The same claim reduced to its (epsilon, delta)."""
+        return Claim(ApproximateDP(self.epsilon, self.delta), self.neighbours, self.delta)
+
+
+def scaled(event: Event, factor: float) -> Event:
+    """The event with ``factor`` times the noise; of a black box, epsilon is divided instead."""
+    match event:
+        case Gaussian():
+            return Gaussian(event.noise_multiplier * factor)
+        case Laplace():
+            return Laplace(event.scale * factor)
+        case ApproximateDP():
+            return ApproximateDP(event.epsilon / factor, event.delta)
+        case PoissonSampled():
+            return PoissonSampled(event.rate, _scaled_noise(event.of, factor))
+        case FixedSizeSampled():
+            return FixedSizeSampled(
+                event.batch_size, event.records, Gaussian(event.of.noise_multiplier * factor)
+            )
+        case RandomlyAllocated():
+            return RandomlyAllocated(event.steps, Gaussian(event.of.noise_multiplier * factor))
+        case Composition():
+            return Composition(tuple((scaled(part, factor), count) for part, count in event.parts()))
+    raise UnsupportedEvent(f"no family of noise levels is known for {event!r}.")
+
+
+def _scaled_noise(noise: Gaussian | Laplace, factor: float) -> Gaussian | Laplace:
+    return (
+        Gaussian(noise.noise_multiplier * factor)
+        if isinstance(noise, Gaussian)
+        else Laplace(noise.scale * factor)
+    )
+
+
+@lru_cache(maxsize=4096)
+def _curve(event: Event, neighbours: Neighbours, step: int) -> PrivacyCurve:
+    return account(scaled(event, 2.0 ** (step / STEPS_PER_DOUBLING)) if step else event, neighbours)
+
+
+@lru_cache(maxsize=4096)
+def _lines(event: Event, neighbours: Neighbours, step: int) -> Lines:
+    return Lines.of(_curve(event, neighbours, step))
+
+
+def _event(claim: Any) -> Event:
+    if isinstance(claim, Guarantee):
+        return ApproximateDP(claim.epsilon.upper, claim.delta)
+    event = claim if isinstance(claim, Event) else getattr(claim, "event", None)
+    if isinstance(event, Event):
+        return event
+    raise InvalidParameter(
+        "claim", type(claim), "must be a Plan, Certificate, Guarantee, PrivacyCurve or Event."
+    )
