@@ -1,0 +1,28 @@
+"""Several data holders train one model together, and each keeps its records."""
+
+from discreet.parties.arrangement import Arrangement
+from discreet.parties.consent import Terms
+from discreet.parties.coordinator import Coordinator, Progress, StudyResult, StudyStopped
+from discreet.parties.holding import Holder
+from discreet.parties.party import Party
+from discreet.parties.rehearsal import rehearse
+from discreet.parties.study import Study
+from discreet.parties.transport import DirectTransport, Transport
+from discreet.parties.trust import noise_for, observers
+
+__all__ = [
+    "Arrangement",
+    "Coordinator",
+    "DirectTransport",
+    "Holder",
+    "Party",
+    "Progress",
+    "Study",
+    "StudyResult",
+    "StudyStopped",
+    "Terms",
+    "Transport",
+    "noise_for",
+    "observers",
+    "rehearse",
+]

@@ -1,0 +1,117 @@
+"""What a party agrees to when it joins a study, derived from the study file on its own machine.
+
+The event is what the strongest observer sees of this party: the coordinator and all other parties together, or with
+secure sums as many of them as the study tolerates. It is fixed here, before the first message, and nothing that the
+coordinator sends can change it.
+
+>>> from discreet.parties.study import Privacy, Study, Training
+>>> study = Study("s", "sgd2", {"a": 100, "b": 100}, Privacy(1.0, 1e-6), Training(1.0, rounds=50),
+...               {"kind": "logistic", "dimension": 3})
+>>> terms = Terms(study, "a")
+>>> terms.steps, round(terms.budget.epsilon, 3)
+(50, 1.0)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from discreet.accounting.account import account
+from discreet.certificate import Arithmetic, Procedure
+from discreet.events import Event, Gaussian
+from discreet.guarantee import Budget
+from discreet.hardened import grid_for
+from discreet.ledger import FixedPlan
+from discreet.parties.messages import Roster
+from discreet.parties.noise_shares import distance_to_continuous
+from discreet.parties.secure_group import Group
+from discreet.parties.study import Study
+from discreet.parties.views import party_event
+
+NOT_COVERED = (
+    "what the party's own computer, its operators and its network reveal",
+    "a party that lies about its records or noise: it can spoil the model, and in a secure sum others' protection",
+    "when and how often messages are sent, and whether a party is present",
+)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A study as one party sees it: what it releases at most, and what that costs."""
+
+    study: Study
+    party: str
+
+    def __post_init__(self) -> None:
+        self.study.records_of(self.party)
+
+    @cached_property
+    def noise(self) -> Gaussian:
+        """The noise of each message; with secure sums, of which this party adds one of :attr:`shares` shares."""
+        return Gaussian(self.study.noise_multiplier)
+
+    @cached_property
+    def event(self) -> Event:
+        """Everything that the party releases, as the strongest observer sees it: one step, so many times."""
+        return party_event(self.study.arrangement, self.party)
+
+    @property
+    def steps(self) -> int:
+        """Rounds of SGD2; in SGD1 calls, or uses of the party's most used record if the coordinator knows them."""
+        return self.event.parts()[0][1]
+
+    @cached_property
+    def budget(self) -> Budget:
+        """What the event costs. Above the study's budget if the noise is calibrated against a weaker observer."""
+        privacy = self.study.privacy
+        epsilon = account(self.event, privacy.neighbours).epsilon(privacy.delta)
+        return Budget(max(epsilon, math.ulp(0.0)), privacy.delta, privacy.neighbours)
+
+    @property
+    def rule(self) -> FixedPlan:
+        """The spending rule of a ledger for this study alone."""
+        return FixedPlan(self.event, self.budget)
+
+    def procedure(self, key: bytes | None = None) -> Procedure:
+        """What the ledger and the certificate call it; in SGD1 with the hash of the schedule's key."""
+        settings = {"study": self.study.to_dict(), "digest": self.study.digest(), "party": self.party}
+        if key is not None:
+            settings["schedule"] = hashlib.sha256(key).hexdigest()
+        return Procedure(f"{self.study.algorithm} party", settings, self.rule)
+
+    # ---- secure sums ----
+
+    @property
+    def shares(self) -> int:
+        """So many honest parties are in every secure sum, and as many shares make the noise."""
+        return len(self.study.parties) - self.study.aggregation.dropouts - self.study.aggregation.colluders
+
+    @cached_property
+    def grid(self) -> float:
+        """The steps in which a secure sum counts."""
+        return grid_for(self.noise, self.study.training.clip_norm, self.study.records)
+
+    def group(self, roster: Roster) -> Group:
+        """The terms of the secure sum."""
+        keys = {name: roster.key_of(name) for name in self.study.names}
+        aggregation = self.study.aggregation
+        return Group(self.study.digest(), keys, aggregation.dropouts, aggregation.colluders)
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """Plain messages are floats; secure sums are proved for the bits that are released."""
+        if self.study.aggregation.kind == "plain":
+            return Arithmetic()
+        clip_norm, dimension = self.study.training.clip_norm, self.study.dimension
+        distance = distance_to_continuous(self.noise, clip_norm, self.grid, dimension, self.shares)
+        return Arithmetic("hardened", math.nextafter(distance * self.steps, 1.0))
+
+    # ---- SGD1 ----
+
+    @property
+    def needs_key(self) -> bool:
+        """True if the coordinator chooses the records, by a key that it has to tell."""
+        return self.study.algorithm == "sgd1" and self.study.training.schedule != "private"

@@ -1,0 +1,312 @@
+"""Kits: what a party needs to join a study, and what the coordinator needs to run it, one small zip file each.
+
+A kit holds a TLS certificate, a key that signs messages, and the roster: the public signing keys of all sites under
+the digest of the study. It holds no settings. What a site permits is written by the site itself, on its own machine,
+from the installed library, so a kit cannot loosen it.
+
+    make_kits(study, "kits")             # kits/coordinator.zip, kits/hospital-a.zip, ...
+    kit = open_kit("hospital-a.zip")     # unpacked beside the zip, keys readable by their owner only
+    kit.check(study)                     # the right study, not expired
+
+A party that makes its signing key itself (``discreet study key``) gives the coordinator the public key only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from discreet.certificate.signatures import public_key_of, read_signing_key
+from discreet.documents import canonical, digest, parsed
+from discreet.errors import DiscreetError, InvalidParameter, MissingDependency, one_of, whole
+from discreet.parties.study import COORDINATOR, Study
+
+_FORMAT = "discreet kit 1"
+_MEMBERS = ("kit.json", "roster.json", "authority.pem", "site.crt", "site.key", "signing.key")
+_SECRET = ("site.key", "signing.key")
+_LARGEST = 1 << 20  # bytes of one member
+_TAKEN = ("server", "revoked", "authority")
+
+
+class CannotConnect(DiscreetError):
+    """The coordinator could not be reached, or refused this kit; the text says why."""
+
+
+# ---- making ----
+
+
+def make_kits(
+    study: Study, folder: str | Path, valid_days: int = 90, keys: Mapping[str, str] | None = None
+) -> dict[str, Path]:
+    """Write one kit per party and one for the coordinator into the new ``folder``; returns their paths by name.
+
+    ``keys`` gives the public signing keys (in hexadecimal) of parties that keep their private keys to themselves.
+    """
+    days = whole("valid_days", valid_days, at_least=1, at_most=3650)
+    names = _site_names(study)
+    host, port = split_address(study.network.coordinator)
+    given = dict(keys or {})
+    if unknown := sorted(set(given) - set(study.names)):
+        raise InvalidParameter("keys", unknown, "are no parties of this study.")
+    target = Path(folder)
+    if target.exists() and any(target.iterdir()):
+        raise InvalidParameter("folder", str(folder), "is not empty; kits are never overwritten.")
+    target.mkdir(parents=True, exist_ok=True, mode=0o700)
+
+    signing = {name: Ed25519PrivateKey.generate() for name in names if name not in given}
+    roster = {
+        name: _public_key(given[name]) if name in given else public_key_of(signing[name]) for name in names
+    }
+    authority = _Authority(study.name, days)
+    about = {"format": _FORMAT, "study": study.digest(), "name": study.name, "host": host, "port": port}
+    paths = {}
+    for name in names:
+        content = authority.issue(host if name == COORDINATOR else name, server=name == COORDINATOR)
+        content["kit.json"] = canonical(about | {"party": name}).encode()
+        content["roster.json"] = canonical({"study": study.digest(), "keys": roster}).encode()
+        if name in signing:
+            content["signing.key"] = signing[name].private_bytes(
+                Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+            )
+        paths[name] = target / f"{name}.zip"
+        _write_zip(paths[name], content)
+    return paths
+
+
+class _Authority:
+    """A certificate authority that lives for one call: its key is never written down."""
+
+    def __init__(self, name: str, days: int) -> None:
+        lighter = _lighter()
+        self._name = lighter.Identity(name[:60])
+        self._start = datetime.now(UTC) - timedelta(minutes=5)  # clocks differ a little
+        self._end = self._start + timedelta(days=days)
+        self._key, public = lighter.generate_keys()
+        self._certificate = self._sign(self._name, public, ca=True)
+
+    def issue(self, name: str, server: bool) -> dict[str, bytes]:
+        """Certificate and key of one site."""
+        lighter = _lighter()
+        private, public = lighter.generate_keys()
+        certificate = self._sign(
+            lighter.Identity(name, "discreet"), public, server_default_host=name if server else None
+        )
+        return {
+            "authority.pem": lighter.serialize_cert(self._certificate),
+            "site.crt": lighter.serialize_cert(certificate),
+            "site.key": lighter.serialize_pri_key(private),
+        }
+
+    def _sign(self, subject: Any, public: Any, **options: Any) -> Any:
+        return _lighter().generate_cert(
+            subject,
+            self._name,
+            self._key,
+            public,
+            not_valid_before=self._start,
+            not_valid_after=self._end,
+            **options,
+        )
+
+
+def _lighter() -> Any:
+    """NVFlare's provisioning tools, which know the certificates that NVFlare accepts."""
+    try:
+        import nvflare.lighter.utils as lighter
+    except ImportError:
+        raise MissingDependency(
+            'studies over a network need NVFlare: pip install "discreet[parties]".'
+        ) from None
+    return lighter
+
+
+def _site_names(study: Study) -> list[str]:
+    for name in study.names:
+        if name in _TAKEN:
+            raise InvalidParameter("parties", name, "means something else on a network; choose another name.")
+    return [COORDINATOR, *study.names]
+
+
+def _public_key(text: str) -> str:
+    if not isinstance(text, str) or not re.fullmatch(r"[0-9a-f]{64}", text):
+        raise InvalidParameter(
+            "keys", text, "must be 32 bytes in hexadecimal, as `discreet study key` prints."
+        )
+    return text
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``"host:port"``."""
+    host, _, port = address.rpartition(":")
+    if not re.fullmatch(r"[A-Za-z0-9.-]{1,60}", host) or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise InvalidParameter("coordinator", address, 'must be "host:port", such as "b.example.org:8443".')
+    return host, int(port)
+
+
+def _write_zip(path: Path, content: Mapping[str, bytes]) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in content.items():
+            archive.writestr(name, data)
+
+
+# ---- revoking ----
+
+
+def revoke(kits: str | Path, party: str) -> None:
+    """Note beside the coordinator's kit that ``party`` is to be refused from now on, also while a study runs."""
+    folder = Path(kits)
+    kit = read_kit(folder / f"{COORDINATOR}.zip")
+    names = json.loads(kit["roster.json"])["keys"]
+    one_of("party", party, sorted(set(names) - {COORDINATOR}))
+    temporary = folder / ".revoked.json"
+    temporary.write_text(canonical({"revoked": sorted({party, *revoked(folder)})}))
+    temporary.replace(folder / "revoked.json")
+
+
+def revoked(kits: str | Path) -> frozenset[str]:
+    """The parties whose kits were revoked."""
+    try:
+        text = (Path(kits) / "revoked.json").read_text()
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(parsed(text, "revoked.json")["revoked"])
+
+
+class Revocations:
+    """The revoked parties, read again whenever the file has changed; ``tell`` is called with each."""
+
+    def __init__(self, kits: Path, tell: Callable[[str], object]) -> None:
+        self._kits, self._tell = kits, tell
+        self._stamp, self._names = -1, frozenset[str]()
+
+    def __call__(self) -> frozenset[str]:
+        try:
+            stamp = os.stat(self._kits / "revoked.json").st_mtime_ns
+        except FileNotFoundError:
+            stamp = 0
+        if stamp != self._stamp:
+            self._names, self._stamp = revoked(self._kits), stamp
+            for name in self._names:
+                self._tell(name)
+        return self._names
+
+
+# ---- opening ----
+
+
+@dataclass(frozen=True)
+class Kit:
+    """A kit that was unpacked into ``folder``."""
+
+    party: str
+    name: str
+    study: str
+    host: str
+    port: int
+    roster: Mapping[str, str]
+    folder: Path
+    source: Path
+    expires: datetime
+
+    @property
+    def fingerprint(self) -> str:
+        """The roster in sixteen digits: who compares them by telephone knows that all sites hold the same one."""
+        return digest({"study": self.study, "keys": dict(self.roster)})[:16]
+
+    @property
+    def is_coordinator(self) -> bool:
+        """True for the one kit of the coordinator."""
+        return self.party == COORDINATOR
+
+    def path(self, member: str) -> Path:
+        """Where a member of the kit lies."""
+        return self.folder / member
+
+    def check(self, study: Study, now: datetime | None = None) -> None:
+        """Raise the reason, in one sentence, why this kit cannot be used for this study now."""
+        if study.digest() != self.study:
+            raise CannotConnect(
+                f"{self.source.name} belongs to another study ({self.study[:12]}) than this study file "
+                f"({study.digest()[:12]}); all sites must hold the same study.toml, byte for byte in its settings."
+            )
+        if self.expires <= (now or datetime.now(UTC)):
+            raise CannotConnect(
+                f"{self.source.name} expired on {self.expires:%d %B %Y}; ask the coordinator for new kits "
+                "(discreet study kits)."
+            )
+
+    def signing_key(self, own: str | Path | None = None) -> Ed25519PrivateKey:
+        """The key that signs this party's messages: its own file, or the one in the kit. It must be in the roster."""
+        path = Path(own) if own is not None else self.path("signing.key")
+        if own is None and not path.exists():
+            raise CannotConnect(
+                f"{self.party} keeps its own signing key: name its file with --key, as made by `discreet study key`."
+            )
+        key = read_signing_key(path)
+        if public_key_of(key) != self.roster.get(self.party):
+            raise CannotConnect(
+                f"the signing key in {path.name} is not the one that the study's roster lists for {self.party}."
+            )
+        return key
+
+
+def read_kit(path: str | Path) -> dict[str, bytes]:
+    """The members of a kit, by name. Nothing else is read from the archive, and nothing is written."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            found = {info.filename: info for info in archive.infolist()}
+            if not set(found) <= set(_MEMBERS) or any(info.file_size > _LARGEST for info in found.values()):
+                raise InvalidParameter("kit", str(path), "holds files that are no part of a kit.")
+            content = {name: archive.read(name) for name in found}
+    except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        raise InvalidParameter("kit", str(path), f"cannot be read as a kit ({error}).") from None
+    if missing := [name for name in _MEMBERS if name not in content and name != "signing.key"]:
+        raise InvalidParameter("kit", str(path), f"is no kit: {missing[0]} is missing.")
+    return content
+
+
+def open_kit(path: str | Path, folder: str | Path | None = None) -> Kit:
+    """Unpack a kit into ``folder`` (by default beside the zip, under its name) and describe it."""
+    source = Path(path).resolve()
+    content = read_kit(source)
+    about = parsed(content["kit.json"].decode("utf-8", "replace"), "kit.json")
+    roster = parsed(content["roster.json"].decode("utf-8", "replace"), "roster.json")
+    if about.get("format") != _FORMAT or roster.get("study") != about.get("study"):
+        raise InvalidParameter(
+            "kit", str(path), "was made by another version of this library; ask for a new one."
+        )
+    target = Path(folder).resolve() if folder is not None else source.with_suffix("")
+    target.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name, data in content.items():
+        _write_member(target / name, data, secret=name in _SECRET)
+    certificate = x509.load_pem_x509_certificate(content["site.crt"])
+    return Kit(
+        party=about["party"],
+        name=about["name"],
+        study=about["study"],
+        host=about["host"],
+        port=about["port"],
+        roster=roster["keys"],
+        folder=target,
+        source=source,
+        expires=certificate.not_valid_after_utc,
+    )
+
+
+def _write_member(path: Path, data: bytes, secret: bool) -> None:
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)

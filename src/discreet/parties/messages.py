@@ -1,0 +1,179 @@
+"""Messages between coordinator and parties: one compact frame, read strictly, never by pickle.
+
+    4 bytes   "DSC1"
+    4 bytes   length of the header, little endian
+    header    canonical JSON: dtype, kind, party, round, shape, study
+    body      the array, raw little-endian bytes
+    64 bytes  Ed25519 signature of everything before it; zeros where there is no wire
+
+``party`` is who shall act in a request ("*" means every party) and who speaks in a reply. A signature covers study,
+kind, round and party, so a message fits one place in one study only.
+
+>>> sent = Message("0" * 64, "sum", 7, "*", np.array([0.5, 1.0]))
+>>> read = Message.decode(sent.encode())
+>>> read.kind, read.round, read.array
+('sum', 7, array([0.5, 1. ]))
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from numpy.typing import NDArray
+
+from discreet.errors import DiscreetError, InvalidParameter
+
+MAGIC = b"DSC1"
+MOST_HEADER = 2**12
+MOST_BODY = 2**31
+SIGNATURE = 64
+EVERYBODY = "*"
+UNSIGNED = bytes(SIGNATURE)
+
+KINDS = (
+    "hello",  # who are you, what comes next; with SGD1, the key of the schedule
+    "sum",  # SGD2: the model, for the next noisy sum
+    "token",  # SGD1: the model, for the next noisy gradient
+    "advertise",  # secure sums: a fresh public key, please
+    "join",  #       everybody's public keys
+    "mask",  #       the model, for the next noisy sum, masked
+    "unmask",  #       who survived, for the shares that unmask the sum
+    "ready",  # replies: the next round
+    "noisy",  #       numbers with noise
+    "sealed",  #       bytes of a secure sum
+    "refused",  #       a Refusal
+)
+TYPES = ("float32", "float64", "int64", "uint8")
+_NAMES = {np.dtype(name): name for name in TYPES}
+_LITTLE = {name: np.dtype(name).newbyteorder("<") for name in TYPES}
+_PURPOSE = b"discreet message\0"  # a signature made for something else is none of ours
+_SIDE = "(?:0|[1-9][0-9]{0,9})"
+_HEADER = re.compile(
+    f'{{"dtype":"({"|".join(TYPES)})","kind":"({"|".join(KINDS)})","party":"([A-Za-z0-9_-]{{1,40}}|[*])",'
+    f'"round":(0|[1-9][0-9]{{0,14}}),"shape":\\[({_SIDE}(?:,{_SIDE})?)?\\],"study":"([0-9a-f]{{64}})"}}'
+)
+
+
+class MalformedMessage(DiscreetError, ValueError):
+    """Bytes that are no message of ours."""
+
+
+class Refusal(Enum):
+    """Why a party refuses: a number and nothing else, decided by public facts alone."""
+
+    MALFORMED = 1  #  not a message, or not signed by the coordinator
+    OTHER_STUDY = 2  #  another study, another party, or a request that this algorithm does not have
+    OTHER_PLAN = 3  #  not what was begun: another schedule than the ledger knows
+    PAST_ROUND = 4  #  a round that is over, or was lost in a crash
+    BEYOND_PLAN = 5  #  more rounds or calls than were agreed
+    OTHER_REQUEST = 6  #  this round was asked for before, with another model
+    NOT_BEGUN = 7  #  a round before the hello
+    STOPPED = 8  #  the ledger cannot be written, or something failed at the party: it says no more
+
+
+@dataclass(frozen=True, eq=False)
+class Message:
+    """One message. ``array`` has at most two dimensions and one of the :data:`TYPES`."""
+
+    study: str
+    kind: str
+    round: int
+    party: str
+    array: NDArray[Any] = field(repr=False)
+    frame: bytes = field(default=b"", repr=False)  # as received
+
+    def encode(self, key: Ed25519PrivateKey | None = None) -> bytes:
+        """The frame, signed if there is a key."""
+        name = _NAMES[self.array.dtype]
+        sides = ",".join(map(str, self.array.shape))
+        header = (
+            f'{{"dtype":"{name}","kind":"{self.kind}","party":"{self.party}","round":{self.round},'
+            f'"shape":[{sides}],"study":"{self.study}"}}'
+        ).encode()
+        body = self.array.astype(_LITTLE[name], copy=False).tobytes()
+        frame = b"".join((MAGIC, len(header).to_bytes(4, "little"), header, body))
+        return frame + (UNSIGNED if key is None else key.sign(_PURPOSE + hashlib.sha256(frame).digest()))
+
+    @classmethod
+    def decode(cls, frame: object, most: int = MOST_BODY) -> Message:
+        """The inverse of :meth:`encode`. Anything else raises :class:`MalformedMessage`, and nothing else.
+
+        The array is a view of the frame and cannot be written to.
+        """
+        if not isinstance(frame, bytes) or len(frame) < 8 + SIGNATURE or frame[:4] != MAGIC:
+            raise MalformedMessage("not a message")
+        start, end = 8 + int.from_bytes(frame[4:8], "little"), len(frame) - SIGNATURE
+        if start > min(end, 8 + MOST_HEADER) or end - start > most:
+            raise MalformedMessage("a part of the message is missing or too long")
+        header = _HEADER.fullmatch(frame[8:start].decode("latin-1"))
+        if header is None:
+            raise MalformedMessage("the header is not what a message says, in its one canonical form")
+        name, kind, party, round, sides, study = header.groups()
+        shape = tuple(map(int, sides.split(","))) if sides else ()
+        dtype, count = _LITTLE[name], math.prod(shape)
+        if count * dtype.itemsize != end - start:
+            raise MalformedMessage("the body does not have the size that the header says")
+        array = np.frombuffer(frame, dtype, count, start).reshape(shape)
+        return cls(study, kind, int(round), party, array, frame)
+
+    def fingerprint(self) -> bytes:
+        """SHA-256 of all that is signed in a message as received."""
+        return hashlib.sha256(memoryview(self.frame)[:-SIGNATURE]).digest()
+
+
+class Roster:
+    """Whose signature counts: a public key (hex) for each party, and one named "coordinator".
+
+    A study on a network has a roster. Only where there is no wire, in a rehearsal, may messages be unsigned:
+    that is ``Roster.without_wire()``, and coordinators refuse it on any other transport.
+    """
+
+    def __init__(self, keys: Mapping[str, str]) -> None:
+        self._keys = {name: _public_key(name, key) for name, key in dict(keys).items()}
+        self.signed = True
+
+    @classmethod
+    def without_wire(cls) -> Roster:
+        """For parties in the same process."""
+        roster = cls({})
+        roster.signed = False
+        return roster
+
+    def names(self) -> frozenset[str]:
+        """Who has a key."""
+        return frozenset(self._keys)
+
+    def key_of(self, name: str) -> Ed25519PublicKey:
+        """The public key of a party."""
+        return self._keys[name]
+
+    def vouches(self, message: Message, sender: str) -> bool:
+        """True if ``sender`` signed this message, or nobody has to."""
+        if not self.signed:
+            return True
+        key = self._keys.get(sender)
+        if key is None:
+            return False
+        try:
+            key.verify(message.frame[-SIGNATURE:], _PURPOSE + message.fingerprint())
+        except InvalidSignature:
+            return False
+        return True
+
+
+def _public_key(name: str, key: object) -> Ed25519PublicKey:
+    try:
+        return Ed25519PublicKey.from_public_bytes(bytes.fromhex(str(key)))
+    except ValueError:
+        raise InvalidParameter(
+            f"roster[{name!r}]", key, "must be an Ed25519 public key in hexadecimal."
+        ) from None

@@ -1,0 +1,153 @@
+"""What the coordinator does with a noisy gradient: step, project, average. All of it is post-processing.
+
+    sgd        theta <- P(theta - rate g)
+    momentum   m <- 0.9 m + g,  theta <- P(theta - rate m)
+    adam       Kingma and Ba 2015, bias corrected
+
+P is the projection on the ball of ``radius`` around 0. ``g`` estimates the gradient of the *mean* loss; the notes
+write their step sizes for the sum, which is the number of records times as much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.parties.notes import convex_step_size, strongly_convex_step_size, weighted_step_size
+from discreet.parties.risk import (
+    average_excess,
+    last_excess,
+    second_moment,
+    strongly_convex_last_excess,
+    strongly_convex_weighted_excess,
+)
+from discreet.parties.study import Study
+
+Floats = NDArray[np.float64]
+
+MOMENTUM = 0.9
+_FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Iterate:
+    """Where the descent stands after ``updates`` updates; ``average`` is of all iterates, the start included."""
+
+    theta: Floats
+    average: Floats
+    first: Floats
+    second: Floats
+    updates: int = 0
+
+    @classmethod
+    def start(cls, theta: Floats) -> Iterate:
+        """Nothing has happened yet."""
+        zeros = np.zeros_like(theta)
+        return cls(theta, theta, zeros, zeros)
+
+
+class Descent:
+    """The update rule of a study, as a pure function from iterate to iterate.
+
+    Guarantee: none is needed; it sees what was released with noise, and public numbers.
+    """
+
+    def __init__(self, study: Study, step_size: Callable[[int], float]) -> None:
+        self._optimizer = study.training.optimizer
+        self._radius = study.training.radius
+        self._step_size = step_size
+        # Lacoste-Julien, Schmidt, Bach 2012: with strong convexity the t-th iterate counts t + 1 times.
+        self._rising = study.training.steps == "notes-strongly-convex" and averages(study)
+
+    def updated(self, now: Iterate, gradient: Floats) -> Iterate:
+        """The iterate after one more gradient."""
+        count = now.updates + 1
+        direction, first, second = self._direction(now, gradient, count)
+        theta = projected(now.theta - self._step_size(count) * direction, self._radius)
+        share = 2.0 / (count + 2) if self._rising else 1.0 / (count + 1)
+        return Iterate(theta, now.average + share * (theta - now.average), first, second, count)
+
+    def _direction(self, now: Iterate, gradient: Floats, count: int) -> tuple[Floats, Floats, Floats]:
+        if self._optimizer == "sgd":
+            return gradient, now.first, now.second
+        if self._optimizer == "momentum":
+            first = MOMENTUM * now.first + gradient
+            return first, first, now.second
+        first = _FIRST * now.first + (1 - _FIRST) * gradient
+        second = _SECOND * now.second + (1 - _SECOND) * gradient**2
+        size = np.sqrt(second / (1 - _SECOND**count)) + _TINY
+        return first / (1 - _FIRST**count) / size, first, second
+
+
+def projected(theta: Floats, radius: float | None) -> Floats:
+    """The nearest point of the ball; ``theta`` itself where there is none.
+
+    >>> projected(np.array([3.0, 4.0]), radius=2.5)
+    array([1.5, 2. ])
+    """
+    if radius is None:
+        return theta
+    length = math.sqrt(theta @ theta)
+    return theta if length <= radius else theta * (radius / length)
+
+
+def step_size(study: Study) -> Callable[[int], float]:
+    """The learning rate of the t-th update, for gradients of the mean loss.
+
+    That is the number of records times what the notes say (:mod:`discreet.parties.notes`), for theirs are of the sum.
+    """
+    training, records = study.training, study.records
+    if training.steps == "notes-convex":
+        first = records * convex_step_size(2 * (training.radius or 0.0), update_square(study), 1)
+        return lambda t: first / math.sqrt(t)
+    if training.steps == "notes-strongly-convex":
+        of_notes = strongly_convex_step_size if study.algorithm == "sgd1" else weighted_step_size
+        convexity = training.strong_convexity or 0.0
+        return lambda t: records * of_notes(convexity, records, t)
+    rate = training.learning_rate
+    return lambda t: rate
+
+
+def update_square(study: Study) -> float:
+    """A bound of the expected squared length of an update, in the notes' scale: that of the sum over all records."""
+    arrangement, clip_norm, sgd1 = study.arrangement, study.training.clip_norm, study.algorithm == "sgd1"
+    noise = study.noise_multiplier * clip_norm * (study.records if sgd1 else arrangement.noise_share)
+    messages = 1 if sgd1 else len(study.parties)
+    return second_moment(study.records, clip_norm, study.dimension, noise, messages)
+
+
+def predicted_excess_risk(study: Study) -> float | None:
+    """What the theory promises of the recommended iterate, for the mean loss; None where it says nothing.
+
+    Guarantee: a bound on the expected excess for convex losses, where clipping is not felt.
+    """
+    training, square = study.training, update_square(study)
+    if (
+        training.radius is None
+        or training.optimizer != "sgd"
+        or training.rate < 1
+        or training.weights != "records"
+    ):
+        return None
+    if training.steps == "notes-convex":
+        excess = last_excess(2 * training.radius, square, study.updates)
+    elif training.steps == "constant":
+        step = training.learning_rate / study.records
+        excess = average_excess(2 * training.radius, square, study.updates, step)
+    else:
+        of_theory = (
+            strongly_convex_last_excess if study.algorithm == "sgd1" else strongly_convex_weighted_excess
+        )
+        excess = of_theory(training.strong_convexity or 0.0, study.records, square, study.updates)
+    return excess / study.records
+
+
+def averages(study: Study) -> bool:
+    """True where the theory speaks of the average of all iterates, not of the last one."""
+    if study.training.steps == "constant":
+        return study.training.optimizer == "sgd"
+    return study.training.steps == "notes-strongly-convex" and study.algorithm == "sgd2"

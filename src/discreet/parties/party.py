@@ -1,0 +1,215 @@
+"""A party: its records, its ledger, and the answers it gives to the coordinator.
+
+The party is the authority. What it will release was fixed when it joined (:mod:`discreet.parties.consent`); a request
+can only choose the model at which the next agreed step is taken. For each step the order is: charge the ledger, draw
+fresh noise, answer, keep the answer in memory.
+
+===========================================  ============================================================
+request                                      answer
+===========================================  ============================================================
+the same bytes as last time                  the same bytes as last time
+the same round with another model            refused: noise of its own for each would show the difference
+a round that is over, or lost in a crash     refused; ``hello`` tells the next one
+a later round                                answered; the rounds in between count as spent
+beyond the plan, another study, garbage      refused
+===========================================  ============================================================
+
+A refusal is a number (:class:`~discreet.parties.messages.Refusal`). No text, count or metric ever leaves.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from discreet.certificate import Certificate
+from discreet.errors import (
+    BudgetExceeded,
+    InvalidParameter,
+    LedgerCorrupted,
+    LedgerUnavailable,
+    PlanViolation,
+)
+from discreet.ledger import Ledger
+from discreet.parties import sgd1, sgd2
+from discreet.parties.consent import NOT_COVERED, Terms
+from discreet.parties.holding import Holder
+from discreet.parties.messages import EVERYBODY, MalformedMessage, Message, Refusal, Roster
+from discreet.parties.sessions import CallSession, Refused, RoundSession, SecureSession, Session
+from discreet.parties.study import COORDINATOR, Study
+from discreet.randomness import RandomStream, system_stream
+
+
+class Party:
+    """One party of a study, in its own process, with its own ledger.
+
+    ``ledger`` pays for it: ``Ledger.create(path, Terms(study, name).rule)``, or any other that has room.
+    ``roster`` holds the public keys of all parties (and of the coordinator, if it signs). ``stream`` is for tests.
+
+    Guarantee: whatever is asked, by whomever, in whatever order and however often the party is restarted, all its
+    answers together cost what ``Terms(study, name).event`` costs at most.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        study: Study,
+        holder: Holder,
+        ledger: Ledger,
+        signing_key: Ed25519PrivateKey | None,
+        roster: Roster | Mapping[str, str],
+        *,
+        stream: RandomStream | None = None,
+    ) -> None:
+        self.name, self.study = name, study
+        self.terms = Terms(study, name)
+        self._holder, self._ledger = holder, ledger
+        self._roster = roster if isinstance(roster, Roster) else Roster(roster)
+        self._key = _checked_key(name, signing_key, self._roster, study)
+        self._stream = system_stream() if stream is None else stream
+        _check_holder(holder, self.terms)
+        self._run_name = f"{study.name}/{name}"
+        _check_ledger(ledger, self.terms, self._run_name)
+        self._lock = threading.Lock()
+        self._session: Session | None = None
+        self._last: tuple[bytes, bytes] | None = None  # the request that was answered, and the answer
+        self.stopped: str | None = None
+        """Why the party says no more, for its owner's eyes: only a restart, with the same ledger, goes on."""
+
+    # ---- answering ----
+
+    def answer(self, message: bytes) -> bytes:
+        """The reply to any bytes at all. Never raises."""
+        with self._lock:
+            round = 0
+            try:
+                request = self._read(message)
+                round = request.round
+                return self._replied(request)
+            except Refused as refused:
+                return self._refusal(round, refused.reason)
+            except Exception as error:  # its text might tell something, so nobody gets it
+                ours = isinstance(error, BudgetExceeded | PlanViolation | LedgerCorrupted | LedgerUnavailable)
+                self.stopped = str(error) if ours else type(error).__name__
+                return self._refusal(round, Refusal.STOPPED)
+
+    def _read(self, frame: bytes) -> Message:
+        if self.stopped is not None:
+            raise Refused(Refusal.STOPPED)
+        try:
+            request = Message.decode(frame)
+        except MalformedMessage:
+            raise Refused(Refusal.MALFORMED) from None
+        if COORDINATOR in self._roster.names() and not self._roster.vouches(request, COORDINATOR):
+            raise Refused(Refusal.MALFORMED)
+        if request.study != self.study.digest() or request.party not in (self.name, EVERYBODY):
+            raise Refused(Refusal.OTHER_STUDY)
+        return request
+
+    def _replied(self, request: Message) -> bytes:
+        fingerprint = request.fingerprint()
+        if self._last is not None and fingerprint == self._last[0]:
+            return self._last[1]
+        if request.kind == "hello":
+            return self._encoded(self._hello(request))
+        if self._session is None:
+            raise Refused(Refusal.NOT_BEGUN)
+        reply = self._encoded(self._session.reply(request))
+        self._last = (fingerprint, reply)
+        return reply
+
+    def _hello(self, request: Message) -> Message:
+        """Begin, or go on after either side was restarted: tells the next round that will be answered."""
+        key = request.array.tobytes()
+        expected = sgd1.KEY_BYTES if self.terms.needs_key else 0
+        if request.round != 0 or request.array.dtype != np.uint8 or len(key) != expected:
+            raise Refused(Refusal.OTHER_PLAN)
+        if self._session is None:
+            self._session = self._begun(key or None)
+        elif self._session.key != (key or None):
+            raise Refused(Refusal.OTHER_PLAN)
+        following = np.array([self._session.next_round()], np.int64)
+        return Message(self.study.digest(), "ready", 0, self.name, following)
+
+    def _begun(self, key: bytes | None) -> Session:
+        digest = self.terms.procedure(key).digest()
+        try:
+            run = self._ledger.run(self.terms.event, digest, name=self._run_name)
+        except PlanViolation:
+            raise Refused(Refusal.OTHER_PLAN) from None
+        if self.study.aggregation.kind == "secure":
+            assert self._key is not None  # checked when the party was made
+            return SecureSession(self.terms, self._holder, run, self._stream, self._key, self._roster)
+        kind = CallSession if self.study.algorithm == "sgd1" else RoundSession
+        return kind(self.terms, self._holder, run, self._stream, key)
+
+    def _encoded(self, message: Message) -> bytes:
+        return message.encode(self._key)
+
+    def _refusal(self, round: int, reason: Refusal) -> bytes:
+        code = np.array([reason.value], np.uint8)
+        return self._encoded(Message(self.study.digest(), "refused", round, self.name, code))
+
+    # ---- certifying ----
+
+    def certificate(self) -> Certificate:
+        """What this party has released in the study, and what it cost at most, from its own ledger."""
+        if self._session is None:
+            raise PlanViolation("The study has not begun, so there is nothing to certify.")
+        return Certificate.of(
+            self._ledger,
+            self.terms.procedure(self._session.key),
+            arithmetic=self.terms.arithmetic,
+            trusted=self._stream.trusted,
+            not_covered=NOT_COVERED,
+        )
+
+
+def _checked_key(name: str, key: object, roster: Roster, study: Study) -> Ed25519PrivateKey | None:
+    """The key with which the party signs: the one in the roster, and none where there is no wire."""
+    if not roster.signed:
+        if study.aggregation.kind == "secure":
+            raise InvalidParameter(
+                "roster", "without wire", "cannot do for secure sums, which need signatures."
+            )
+        return None
+    if not isinstance(key, Ed25519PrivateKey) or name not in roster.names():
+        raise InvalidParameter(
+            "signing_key", type(key), f"must be the Ed25519 key that the roster lists for {name}."
+        )
+    if key.public_key().public_bytes_raw() != roster.key_of(name).public_bytes_raw():
+        raise InvalidParameter(
+            "signing_key", "another key", f"is not the one that the roster lists for {name}."
+        )
+    return key
+
+
+def _check_holder(holder: Holder, terms: Terms) -> None:
+    """Refuse, on the party's own screen and before anything is sent, records that are not what was declared."""
+    study, records = terms.study, terms.study.records_of(terms.party)
+    if holder.dimension != study.dimension:
+        raise InvalidParameter(
+            "holder.dimension", holder.dimension, f"must be {study.dimension}, as in the study."
+        )
+    if study.privacy.neighbours == "replace-one" and holder.records != records:
+        needed = f"must be {records}, as declared: with replace-one neighbours the number is public."
+        raise InvalidParameter("holder.records", holder.records, needed)
+    try:
+        sgd2.checked(holder.clipped_sum(np.zeros(study.dimension), None), study)
+    except ValueError:
+        needed = (
+            f"must clip to the study's {study.training.clip_norm:g} (l2) and give a vector of its dimension."
+        )
+        raise InvalidParameter("holder", type(holder), needed) from None
+
+
+def _check_ledger(ledger: Ledger, terms: Terms, run: str) -> None:
+    """Refuse a ledger that cannot pay, before anything is promised to the others."""
+    if run not in ledger.runs() and ledger.remaining(terms.event) < 1:
+        raise BudgetExceeded(
+            f"The ledger has no room for this study, which costs {terms.party} epsilon={terms.budget.epsilon:g} at "
+            f"delta={terms.budget.delta:g}. Nothing was promised; use a ledger with room, or leave the study."
+        )

@@ -1,0 +1,155 @@
+"""The sections of a study file, each checked by itself: privacy, training, aggregation, network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeVar
+
+from discreet.clipping import clip_norm_of
+from discreet.errors import InvalidParameter, one_of, probability, real, whole
+from discreet.guarantee import Budget, Neighbours, neighbours_named
+from discreet.parties.views import OBSERVERS
+
+MOST_ROUNDS = 10**12
+
+Section = TypeVar("Section")
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """The budget, and the observer for whom the noise is calibrated (:mod:`discreet.parties.trust` names them).
+
+    ``noise`` is ``"calibrated"``, as small as the certified accountant allows, or ``"notes"``, the formulas of
+    the lecture notes, whose true cost the table of observers shows.
+    """
+
+    epsilon: float
+    delta: float
+    neighbours: Neighbours = "replace-one"
+    against: str = "coordinator"
+    noise: Literal["calibrated", "notes"] = "calibrated"
+
+    def __post_init__(self) -> None:
+        set_fields(
+            self, epsilon=real("epsilon", self.epsilon, above=0), delta=probability("delta", self.delta)
+        )
+        neighbours_named(self.neighbours)
+        one_of("noise", self.noise, ("calibrated", "notes"))
+        one_of("against", self.against, OBSERVERS)
+
+    @property
+    def budget(self) -> Budget:
+        """The budget as the accountant wants it."""
+        return Budget(self.epsilon, self.delta, self.neighbours)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the model is trained.
+
+    SGD2 makes ``rounds`` updates with everybody's sum, over records that each party draws with probability
+    ``rate``. SGD1 makes ``tokens`` updates (default: the square of the number of records) with one record each;
+    ``schedule`` says who chooses it. The model stays in the ball of ``radius`` around 0, if there is one.
+    """
+
+    clip_norm: float
+    rounds: int | None = None
+    radius: float | None = None
+    learning_rate: float = 0.1
+    optimizer: Literal["sgd", "momentum", "adam"] = "sgd"
+    rate: float = 1.0
+    weights: Literal["records", "equal"] = "records"
+    steps: Literal["constant", "notes-convex", "notes-strongly-convex"] = "constant"
+    strong_convexity: float | None = None
+    schedule: Literal["uniform", "balanced", "private"] = "balanced"
+    tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        set_fields(self, clip_norm=clip_norm_of("clip_norm", self.clip_norm))
+        set_fields(self, learning_rate=real("learning_rate", self.learning_rate, above=0))
+        set_fields(self, rate=real("rate", self.rate, at_least=1e-12, at_most=1))
+        for name in ("rounds", "tokens"):
+            if getattr(self, name) is not None:
+                set_fields(self, **{name: whole(name, getattr(self, name), at_least=1, at_most=MOST_ROUNDS)})
+        for name in ("radius", "strong_convexity"):
+            if getattr(self, name) is not None:
+                set_fields(self, **{name: real(name, getattr(self, name), above=0)})
+        one_of("optimizer", self.optimizer, ("sgd", "momentum", "adam"))
+        one_of("weights", self.weights, ("records", "equal"))
+        one_of("steps", self.steps, ("constant", "notes-convex", "notes-strongly-convex"))
+        one_of("schedule", self.schedule, ("uniform", "balanced", "private"))
+        self._check_steps()
+
+    def _check_steps(self) -> None:
+        if self.steps == "notes-convex" and self.radius is None:
+            raise InvalidParameter("radius", None, "steps = 'notes-convex' follow from it; name one.")
+        if self.steps == "notes-strongly-convex" and self.strong_convexity is None:
+            needed = "steps = 'notes-strongly-convex' follow from it; name the strong convexity of one record's loss."
+            raise InvalidParameter("strong_convexity", None, needed)
+        if self.steps != "constant" and self.optimizer != "sgd":
+            raise InvalidParameter("optimizer", self.optimizer, "must be 'sgd' for the steps of the notes.")
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """``"plain"``: the coordinator sees every party's noisy sum. ``"secure"``: it sees only the sum of the sums.
+
+    A secure study still protects everybody when so many parties drop out or collude with the coordinator.
+    """
+
+    kind: Literal["plain", "secure"] = "plain"
+    dropouts: int = 0
+    colluders: int = 0
+
+    def __post_init__(self) -> None:
+        one_of("kind", self.kind, ("plain", "secure"))
+        for name in ("dropouts", "colluders"):
+            set_fields(self, **{name: whole(name, getattr(self, name), at_least=0)})
+
+
+@dataclass(frozen=True)
+class Network:
+    """Where the coordinator is found, and after how many seconds a silent party counts as missing."""
+
+    coordinator: str = "localhost:8443"
+    timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        host, _, port = str(self.coordinator).rpartition(":")
+        if not (isinstance(self.coordinator, str) and host and port.isdigit() and 0 < int(port) < 2**16):
+            raise InvalidParameter("coordinator", self.coordinator, "must be host:port.")
+        set_fields(self, timeout=real("timeout", self.timeout, above=0, at_most=86_400))
+
+
+def set_fields(target: object, **values: object) -> None:
+    """Set fields of a frozen object while it is made."""
+    for name, value in values.items():
+        object.__setattr__(target, name, value)
+
+
+def section_of(sections: dict[str, Any], name: str, required: bool = False) -> dict[str, Any]:
+    """Take a section out of a file."""
+    found = sections.pop(name, None)
+    if found is None and not required:
+        return {}
+    if not isinstance(found, Mapping):
+        raise InvalidParameter(name, found, f"a study needs the section [{name}].")
+    return dict(found)
+
+
+def made(kind: type[Section], name: str, values: dict[str, Any]) -> Section:
+    """The section as an object; words that it does not know are refused."""
+    known = {entry.name for entry in fields(kind)}  # type: ignore[arg-type]
+    refuse_words(name, {word: value for word, value in values.items() if word not in known})
+    try:
+        return kind(**values)
+    except TypeError as error:
+        missing = str(error).rpartition(":")[2].strip()
+        raise InvalidParameter(name, values, f"lacks {missing}.") from None
+
+
+def refuse_words(where: str, words: Mapping[str, Any]) -> None:
+    """Raise if there are any."""
+    if words:
+        raise InvalidParameter(where, sorted(words)[0], "is not a word that a study knows here.")

@@ -1,0 +1,85 @@
+"""SGD2, everybody at once: in each round every party sends the noisy sum of its clipped gradients.
+
+One round, as pure functions::
+
+    coordinator   request(study, round, theta)                    the model, to all
+    party         noisy_sum(terms, holder, theta, stream)         clipped, added up, noise of its own
+    coordinator   gradient(study, sums)                           public weights; who is missing counts as zero
+
+The noise is drawn afresh by every party in every round; noise in common, as the notes' index suggests, would cancel
+in differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.noise import BoundedSum, add_noise, add_noise_share
+from discreet.parties.consent import Terms
+from discreet.parties.holding import Holder
+from discreet.parties.messages import EVERYBODY, Message
+from discreet.parties.study import Study
+from discreet.randomness import RandomStream
+from discreet.sampling import PoissonSampler
+
+Floats = NDArray[np.float64]
+
+
+def request(study: Study, round: int, theta: Floats) -> Message:
+    """The question of one round."""
+    return Message(study.digest(), "sum", round, EVERYBODY, theta)
+
+
+def drawn(study: Study, party: str, rows: int, stream: RandomStream) -> NDArray[Any] | None:
+    """Whose turn it is among the party's rows: None for all, or by an independent coin for each; secret."""
+    rate = study.training.rate
+    if rate == 1:
+        return None
+    sampler = PoissonSampler(study.records_of(party), rate)
+    return next(iter(sampler.batches(1, stream, rows=rows)))
+
+
+def noisy_sum(terms: Terms, holder: Holder, theta: Floats, stream: RandomStream) -> Floats:
+    """What a party sends.
+
+    Guarantee: costs one step of ``terms.event``.
+    """
+    records = drawn(terms.study, terms.party, holder.records, stream)
+    total = checked(holder.clipped_sum(theta, records), terms.study)
+    return np.asarray(add_noise(total, terms.noise, stream))
+
+
+def noisy_counts(terms: Terms, holder: Holder, theta: Floats, stream: RandomStream) -> NDArray[np.int64]:
+    """What a party adds to a secure sum, in steps of ``terms.grid``.
+
+    Guarantee: none by itself, for it holds a share of the noise only; a secure sum of at least ``terms.shares`` such
+    counts costs one step of ``terms.event``.
+    """
+    records = drawn(terms.study, terms.party, holder.records, stream)
+    total = checked(holder.hardened_sum(theta, records, terms.grid), terms.study)
+    return add_noise_share(total, terms.noise, terms.shares, stream)
+
+
+def checked(total: BoundedSum, study: Study) -> BoundedSum:
+    """The sum, if it was clipped as agreed. A matter of types and shapes, which are public."""
+    fits = isinstance(total, BoundedSum) and total.norm == "l2" and total.value.shape == (study.dimension,)
+    if not fits or total.clip_norm != study.training.clip_norm:
+        raise ValueError("the holder's sum is not clipped as the study says")
+    return total
+
+
+def gradient(study: Study, sums: Mapping[str, Floats]) -> Floats:
+    """The gradient of the mean loss, as far as the noisy sums show it; missing ones count as zero.
+
+    ``weights = "records"`` counts every record alike, ``"equal"`` every party.
+    """
+    training = study.training
+    total = np.zeros(study.dimension)
+    for name, value in sums.items():
+        share = study.records if training.weights == "records" else len(study.parties) * study.parties[name]
+        total += value / (share * training.rate)
+    return total

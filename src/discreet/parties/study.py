@@ -1,0 +1,290 @@
+"""A :class:`Study`: what several parties agree on before any of them shows anything. The same file everywhere.
+
+>>> study = Study.from_toml('''
+... [study]
+... name = "readmission-2026"
+... algorithm = "sgd2"
+... [parties]                    # declared, public numbers of records
+... hospital-a = 1200
+... hospital-b = 800
+... [privacy]
+... epsilon = 1.0
+... delta = 1e-6
+... [training]
+... rounds = 200
+... clip_norm = 1.0
+... [model]
+... kind = "logistic"
+... dimension = 20
+... ''')
+>>> study.records, study.privacy.against, study.aggregation.kind
+(2000, 'coordinator', 'plain')
+>>> Study.from_dict(study.to_dict()).digest() == study.digest()
+True
+
+Every number in it is public. The digest is the study's name in messages, ledgers and certificates: whoever changes
+a word has another study, and the parties of this one refuse it.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from os import PathLike
+from typing import Any, Literal
+
+from discreet.documents import digest, read_text
+from discreet.errors import InvalidParameter, one_of, whole
+from discreet.guarantee import Budget
+from discreet.parties.arrangement import Arrangement
+from discreet.parties.notes import notes_noise
+from discreet.parties.sections import (
+    Aggregation,
+    Network,
+    Privacy,
+    Training,
+    made,
+    refuse_words,
+    section_of,
+    set_fields,
+)
+from discreet.parties.trust import noise_for
+
+FORMAT = "discreet study 1"
+COORDINATOR = "coordinator"
+"""The coordinator's name in a roster; no party can have it."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+
+
+@dataclass(frozen=True)
+class Study:
+    """What the parties agree on. ``parties`` maps their names, in one order for all, to declared numbers of records.
+
+    ``model`` says what is trained: ``kind`` and ``dimension`` (the length of the parameter vector), and whatever
+    else a kind of model needs, such as names of columns; it belongs to the digest like everything else.
+    """
+
+    name: str
+    algorithm: Literal["sgd1", "sgd2"]
+    parties: Mapping[str, int]
+    privacy: Privacy
+    training: Training
+    model: Mapping[str, Any]
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    network: Network = field(default_factory=Network)
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
+            raise InvalidParameter("name", self.name, "must be 1 to 40 letters, digits, _ and -.")
+        one_of("algorithm", self.algorithm, ("sgd1", "sgd2"))
+        set_fields(self, parties=_checked_parties(self.parties))
+        kinds = {"privacy": Privacy, "training": Training, "aggregation": Aggregation, "network": Network}
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                raise InvalidParameter(name, type(getattr(self, name)), f"must be a {kind.__name__}.")
+        set_fields(self, model=_checked_model(self.model))
+        if self.privacy.delta * max(self.parties.values()) >= 1:
+            raise InvalidParameter(
+                "delta", self.privacy.delta, "must be well below 1 / records of every party."
+            )
+        _check_algorithm(self)
+
+    # ---- what follows from it ----
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parties' names."""
+        return tuple(self.parties)
+
+    @property
+    def records(self) -> int:
+        """The declared number of records of all parties together: the public divisor."""
+        return sum(self.parties.values())
+
+    @property
+    def dimension(self) -> int:
+        """The length of the parameter vector."""
+        return int(self.model["dimension"])
+
+    @property
+    def updates(self) -> int:
+        """How many updates the model gets: rounds of SGD2, tokens of SGD1."""
+        if self.algorithm == "sgd2":
+            return self.training.rounds or 0
+        return self.training.tokens or self.records**2
+
+    def records_of(self, party: str) -> int:
+        """The declared number of records of one party."""
+        return self.parties[one_of("party", party, self.names)]
+
+    @property
+    def budget(self) -> Budget:
+        """What the observer ``privacy.against`` may learn of one record."""
+        return self.privacy.budget
+
+    @property
+    def coordinator(self) -> str:
+        """The coordinator's address."""
+        return self.network.coordinator
+
+    @cached_property
+    def arrangement(self) -> Arrangement:
+        """The study as far as privacy depends on it, with its noise."""
+        return _with_noise(self)
+
+    @property
+    def noise_multiplier(self) -> float:
+        """The noise of a party's message in clip norms; with secure sums, the noise that the sum needs."""
+        assert self.arrangement.noise_multiplier is not None
+        return self.arrangement.noise_multiplier
+
+    # ---- as data ----
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole study, defaults included, as plain data."""
+        return {
+            "format": FORMAT,
+            "study": {"name": self.name, "algorithm": self.algorithm},
+            "parties": dict(self.parties),
+            "privacy": asdict(self.privacy),
+            "training": asdict(self.training),
+            "aggregation": asdict(self.aggregation),
+            "model": dict(self.model),
+            "network": asdict(self.network),
+        }
+
+    @classmethod
+    def from_dict(cls, data: object) -> Study:
+        """The inverse of :meth:`to_dict`. Unknown words are refused."""
+        if not isinstance(data, Mapping):
+            raise InvalidParameter("study", type(data), "must be a table of sections.")
+        sections = dict(data)
+        if sections.pop("format", FORMAT) != FORMAT:
+            raise InvalidParameter("format", data["format"], f"must be {FORMAT!r}.")
+        head = section_of(sections, "study", required=True)
+        study = cls(
+            name=head.pop("name", None),
+            algorithm=head.pop("algorithm", None),
+            parties=section_of(sections, "parties", required=True),
+            privacy=made(Privacy, "privacy", section_of(sections, "privacy", required=True)),
+            training=made(Training, "training", section_of(sections, "training", required=True)),
+            model=section_of(sections, "model", required=True),
+            aggregation=made(Aggregation, "aggregation", section_of(sections, "aggregation")),
+            network=made(Network, "network", section_of(sections, "network")),
+        )
+        refuse_words("study", head)
+        refuse_words("the file", sections)
+        return study
+
+    @classmethod
+    def from_toml(cls, text: str) -> Study:
+        """A study from the text of its file."""
+        try:
+            return cls.from_dict(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidParameter("study", text, f"is not TOML ({error}).") from None
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Study:
+        """Read a study from its TOML file."""
+        return cls.from_toml(read_text(path, most_bytes=2**20))
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON: equal wherever the study is the same."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
+        return digest(self.to_dict())
+
+
+def _checked_parties(parties: object) -> dict[str, int]:
+    if not isinstance(parties, Mapping) or not parties:
+        raise InvalidParameter(
+            "parties", parties, "must map the name of each party to its number of records."
+        )
+    for name in parties:
+        if not (isinstance(name, str) and _NAME.fullmatch(name)) or name == COORDINATOR:
+            needed = "a party's name is 1 to 40 letters, digits, _ and -, and not 'coordinator'."
+            raise InvalidParameter("parties", name, needed)
+    return {
+        name: whole(f"parties.{name}", parties[name], at_least=1, at_most=2**40) for name in sorted(parties)
+    }
+
+
+def _checked_model(model: object) -> dict[str, Any]:
+    if not isinstance(model, Mapping) or not isinstance(model.get("kind"), str):
+        raise InvalidParameter(
+            "model", model, "must say its kind, such as kind = 'logistic', and its dimension."
+        )
+    size = whole("model.dimension", model.get("dimension"), at_least=1, at_most=2**27)
+    checked = {**model, "dimension": size}
+    try:
+        digest(checked)
+    except (TypeError, ValueError):
+        raise InvalidParameter("model", model, "must be plain data, as in a TOML file.") from None
+    return checked
+
+
+def _check_algorithm(study: Study) -> None:
+    """Refuse words that the algorithm would ignore, and combinations without a theorem."""
+    training, privacy, secure = study.training, study.privacy, study.aggregation.kind == "secure"
+    if study.algorithm == "sgd1":
+        if privacy.neighbours != "replace-one":
+            needed = "must be 'replace-one' for sgd1, which draws among a public number of records."
+            raise InvalidParameter("neighbours", privacy.neighbours, needed)
+        if training.rate != 1 or training.rounds is not None or training.weights != "records":
+            raise InvalidParameter("training", "rate, rounds, weights", "belong to sgd2; sgd1 has tokens.")
+        if secure:
+            raise InvalidParameter("aggregation", "secure", "needs sgd2: in sgd1 one party speaks at a time.")
+        return
+    if training.rounds is None:
+        raise InvalidParameter("rounds", None, "sgd2 needs the number of rounds.")
+    if training.tokens is not None:
+        raise InvalidParameter("tokens", training.tokens, "belongs to sgd1; sgd2 has rounds.")
+    if training.rate < 1 and privacy.neighbours != "add-remove":
+        needed = "must be 'add-remove' for rate < 1: records are drawn by independent coins."
+        raise InvalidParameter("neighbours", privacy.neighbours, needed)
+    tolerated = study.aggregation.dropouts + study.aggregation.colluders
+    if secure and (len(study.parties) < 2 or tolerated > len(study.parties) - 2):
+        needed = f"must leave at least two honest parties of {len(study.parties)}."
+        raise InvalidParameter("dropouts + colluders", tolerated, needed)
+    if secure and training.weights == "equal":
+        raise InvalidParameter(
+            "weights", "equal", "needs plain aggregation: a secure sum has one weight for all."
+        )
+
+
+def _arranged(study: Study) -> Arrangement:
+    """The study without its noise, in the words of :mod:`discreet.parties.trust`."""
+    training = study.training
+    only: dict[str, Any]
+    if study.algorithm == "sgd1":
+        only = {"schedule": training.schedule}
+    else:
+        weights = (
+            None if training.weights == "records" else {n: 1 / count for n, count in study.parties.items()}
+        )
+        only = {"rate": training.rate, "weights": weights}
+    return Arrangement(
+        study.algorithm,
+        study.parties,
+        rounds=study.updates,
+        neighbours=study.privacy.neighbours,
+        aggregation=study.aggregation.kind,
+        dropouts=study.aggregation.dropouts,
+        colluders=study.aggregation.colluders,
+        **only,
+    )
+
+
+def _with_noise(study: Study) -> Arrangement:
+    """The arrangement with the noise that the study's budget or the notes ask for."""
+    arrangement, privacy = _arranged(study), study.privacy
+    if privacy.noise == "notes":
+        return arrangement.with_noise(notes_noise(arrangement, privacy.budget))
+    return arrangement.with_noise(noise_for(arrangement, privacy.budget, against=privacy.against))

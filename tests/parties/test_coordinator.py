@@ -1,0 +1,226 @@
+"""The coordinator: whom it believes, how it goes on after it was killed, and what it says when it cannot."""
+
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from discreet.errors import InvalidParameter
+from discreet.parties import Coordinator, DirectTransport, StudyStopped
+from discreet.parties.messages import Message, Refusal, Roster
+from discreet.parties.optimizers import Descent, Iterate, projected, step_size, update_square
+from discreet.parties.state import State, StateFile
+from discreet.parties.study import Aggregation, Network
+from parties_bank import DIMENSION, ROSTER, SIZES, Silent, study, unsigned_party
+from parties_wire import Wire
+
+PLAN = study()
+
+
+def direct(plan=PLAN):
+    parties = {name: unsigned_party(plan, name, stream=Silent()) for name in SIZES}
+    return DirectTransport({name: party.answer for name, party in parties.items()})
+
+
+# ---- whom it believes ----
+
+
+def test_a_network_needs_a_roster():
+    class Net(DirectTransport):
+        pass
+
+    for roster in (Roster.without_wire(), None, 5, {}, {"ann": ROSTER["ann"]}):
+        with pytest.raises(InvalidParameter, match="roster"):
+            Coordinator(PLAN, Net({}), roster)
+    with pytest.raises(InvalidParameter, match="roster"):
+        Coordinator(
+            replace(PLAN, aggregation=Aggregation("secure")), DirectTransport({}), Roster.without_wire()
+        )
+    Coordinator(PLAN, DirectTransport({}), Roster.without_wire())
+    Coordinator(PLAN, Net({}), ROSTER)
+
+
+def test_unsigned_answers_count_for_nothing_on_a_wire():
+    with pytest.raises(StudyStopped, match="ann, bob, cem did not answer"):
+        Coordinator(PLAN, direct(), ROSTER).run()
+
+
+def test_a_study_begins_with_everybody():
+    answers = {name: unsigned_party(PLAN, name).answer for name in ("ann", "cem")}
+    with pytest.raises(StudyStopped, match="bob did not answer"):
+        Coordinator(PLAN, DirectTransport(answers), Roster.without_wire()).run()
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        (Refusal.OTHER_STUDY, "study file differs"),
+        (Refusal.OTHER_PLAN, "another schedule"),
+        (Refusal.STOPPED, "its own screen"),
+        (Refusal.MALFORMED, "signature"),
+    ],
+)
+def test_refusals_are_explained(reason, words):
+    code = np.array([reason.value], np.uint8)
+    reply = Message(PLAN.digest(), "refused", 0, "ann", code).encode()
+    with pytest.raises(StudyStopped, match=words):
+        Coordinator(PLAN, DirectTransport({"ann": lambda message: reply}), Roster.without_wire()).run()
+
+
+def test_progress_shows_planned_numbers_and_who_is_missing():
+    seen = []
+    Coordinator(PLAN, direct(), Roster.without_wire(), progress=seen.append).run()
+    assert [(p.update, p.updates, p.missing) for p in seen] == [(k, 20, ()) for k in range(1, 21)]
+
+
+# ---- its memory ----
+
+
+def test_the_state_survives_on_disk(tmp_path):
+    path = tmp_path / "state"
+    coordinator = Coordinator(PLAN, direct(), Roster.without_wire(), state_file=path)
+    result = coordinator.run()
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    again = Coordinator(PLAN, direct(), Roster.without_wire(), state_file=path)
+    assert np.array_equal(again._state.iterate.theta, result.theta)
+    assert again.run().updates == 20  # all rounds are over: nothing is asked for any more
+
+
+@pytest.mark.parametrize("optimizer", ["momentum", "adam"])
+def test_a_study_that_is_resumed_ends_where_one_that_was_not_ends(optimizer, tmp_path):
+    """Without noise, and if no round was under way."""
+    plan, path = study(optimizer=optimizer, learning_rate=0.1), tmp_path / "state"
+    whole = Coordinator(plan, direct(plan), Roster.without_wire()).run()
+    wire = direct(plan)
+
+    class Enough(BaseException):
+        pass
+
+    def stop(progress):
+        if progress.update == 8:
+            raise Enough
+
+    with pytest.raises(Enough):
+        Coordinator(plan, wire, Roster.without_wire(), path, stop).run()
+    resumed = Coordinator(plan, wire, Roster.without_wire(), path).run()
+    assert resumed.updates == 20
+    assert np.array_equal(resumed.theta, whole.theta)
+    assert np.array_equal(resumed.average, whole.average)
+
+
+def test_the_key_of_a_schedule_is_kept_before_it_is_told(tmp_path):
+    plan, path, known = study("sgd1"), tmp_path / "state", []
+    coordinator = Coordinator(
+        plan, Wire(plan, lambda *_: known.append(path.exists())), ROSTER, state_file=path
+    )
+    with pytest.raises(StudyStopped):
+        coordinator.run()
+    assert known[0]
+    assert State.from_bytes(path.read_bytes()).key == coordinator._state.key
+
+
+def test_a_lost_state_file_of_sgd1_is_explained(tmp_path):
+    plan = study("sgd1")
+    wire = Wire(plan)
+    Coordinator(plan, wire, ROSTER, state_file=tmp_path / "state").meet()
+    with pytest.raises(StudyStopped, match="state file it began with"):
+        Coordinator(plan, wire, ROSTER, state_file=tmp_path / "another").run()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x80\x05cos\nsystem\n", b"{}", os.urandom(300)])
+def test_a_damaged_state_is_refused(content, tmp_path):
+    path = tmp_path / "state"
+    path.write_bytes(content)
+    with pytest.raises(InvalidParameter, match="state_file"):
+        Coordinator(PLAN, direct(), Roster.without_wire(), state_file=path)
+
+
+def test_fuzz_the_state_file(tmp_path):
+    """Whatever was done to the file: it is read as a state, or refused by name."""
+    rng, path = np.random.default_rng(0), tmp_path / "state"
+    good = State(PLAN.digest(), Iterate.start(np.ones(DIMENSION)), 3).to_bytes()
+    for _ in range(200):
+        mutated = bytearray(good)
+        for _ in range(rng.integers(1, 4)):
+            mutated[rng.integers(len(mutated))] = rng.integers(256)
+        path.write_bytes(bytes(mutated[: rng.integers(len(mutated) // 2, len(mutated) + 1)]))
+        try:
+            StateFile(path).load(PLAN.digest())
+        except InvalidParameter as refused:
+            assert refused.name == "state_file"  # noqa: PT017
+
+
+def test_the_state_of_another_study_is_refused(tmp_path):
+    path = tmp_path / "state"
+    Coordinator(PLAN, direct(), Roster.without_wire(), state_file=path).meet()
+    with pytest.raises(InvalidParameter, match="belongs to the study"):
+        Coordinator(study(rounds=21), direct(), Roster.without_wire(), state_file=path)
+
+
+def test_pickle_is_never_read(tmp_path):
+    path = tmp_path / "state"
+    np.savez(path.with_suffix(".npz"), about=np.array([{"a": 1}], dtype=object))
+    path.write_bytes(path.with_suffix(".npz").read_bytes())
+    with pytest.raises(InvalidParameter, match="state_file"):
+        Coordinator(PLAN, direct(), Roster.without_wire(), state_file=path)
+
+
+@pytest.mark.parametrize("start", [np.zeros(3), np.full(DIMENSION, np.nan), np.zeros((1, DIMENSION))])
+def test_the_first_model_is_checked(start):
+    with pytest.raises(InvalidParameter, match="start"):
+        Coordinator(PLAN, direct(), Roster.without_wire(), start=start)
+
+
+# ---- steps ----
+
+
+def test_steps_of_the_notes():
+    """On the gradient of the mean they are n times those on the sum, and shrink as the notes say."""
+    plan = study(steps="notes-convex", radius=3.0)
+    size = step_size(plan)
+    std = plan.noise_multiplier
+    square = 100**2 + 3 * DIMENSION * std**2
+    assert np.isclose(update_square(plan), square)
+    assert np.isclose(size(1), 100 * 6 / np.sqrt(square))
+    assert np.isclose(size(9), size(1) / 3)
+    strong = {"steps": "notes-strongly-convex", "strong_convexity": 0.1, "radius": 3.0}
+    assert np.isclose(step_size(study(**strong))(4), 2 / (0.1 * 5))
+    assert np.isclose(step_size(study("sgd1", **strong))(4), 1 / (0.1 * 4))
+    one = study("sgd1", steps="notes-convex", radius=3.0)
+    assert np.isclose(update_square(one), 100**2 * (1 + DIMENSION * one.noise_multiplier**2))
+
+
+def test_averages_are_those_of_the_theory():
+    strong = study(steps="notes-strongly-convex", strong_convexity=0.1, radius=3.0)
+    for plan, weights in ((PLAN, np.ones(6)), (strong, np.arange(1.0, 7.0))):
+        descent, now = Descent(plan, lambda t: 0.3), Iterate.start(np.ones(DIMENSION))
+        path = [now.theta]
+        for t in range(5):
+            now = descent.updated(now, np.full(DIMENSION, float(t)))
+            path.append(now.theta)
+        assert np.allclose(now.average, np.average(path, axis=0, weights=weights))
+
+
+def test_projection():
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        theta = rng.normal(size=5) * 3
+        near = projected(theta, 2.0)
+        assert np.linalg.norm(near) <= 2.0 * (1 + 1e-15)
+        others = rng.normal(size=(50, 5))
+        others *= 2.0 * rng.random((50, 1)) / np.linalg.norm(others, axis=1, keepdims=True)
+        assert (np.linalg.norm(others - theta, axis=1) >= np.linalg.norm(near - theta) - 1e-12).all()
+
+
+def test_a_late_network_is_waited_for_as_long_as_the_study_says():
+    asked = []
+
+    class Slow(DirectTransport):
+        def ask(self, party, message, timeout):
+            asked.append(timeout)
+
+    plan = replace(PLAN, network=Network(timeout=7.0))
+    with pytest.raises(StudyStopped):
+        Coordinator(plan, Slow({}), ROSTER).run()
+    assert set(asked) == {7.0}

@@ -1,0 +1,210 @@
+"""The commands of a study: what each refuses, what consent means, and that nothing leaves before it."""
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from discreet.cli import main
+from discreet.cli.joint_model import JointModel, dimension
+from discreet.cli.models import FittedModel
+from discreet.ledger import Ledger
+from discreet.linear.schema import Schema
+from discreet.parties import Study, Terms
+from discreet.parties.kits import revoked
+from parties.test_kits import free_port
+
+SCHEMA = """
+target = "again"
+[columns]
+"age of patient" = { bounds = [0, 100] }
+ward = { categories = ["surgery", "medicine"] }
+stay = { bounds = [0, 10], missing = "flag" }
+again = { flag = "yes" }
+"""
+ROWS = """age of patient,ward,stay,again
+50,surgery,2,yes
+10,medicine,,no
+old,pilot,3,yes
+200,,1,maybe
+"""
+NEW = ("study", "new", "demo", "--party", "a=4", "--party", "b=6", "--schema", "schema.toml", "--rounds", "5")
+NEW += ("--epsilon", "3", "--delta", "1e-4", "--coordinator", f"localhost:{free_port()}")
+JOIN = ("join", "study.toml", "--data", "a.csv", "--kit")
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A study and its kits, as the commands make them; copied for every test."""
+    place, before = tmp_path_factory.mktemp("original"), os.getcwd()
+    (place / "schema.toml").write_text(SCHEMA)
+    (place / "a.csv").write_text(ROWS)
+    os.chdir(place)
+    try:
+        assert run(*NEW).exit_code == 0
+        assert run("study", "kits", "study.toml").exit_code == 0
+    finally:
+        os.chdir(before)
+    return place
+
+
+@pytest.fixture
+def folder(original, tmp_path, monkeypatch):
+    copied = tmp_path / "copy"
+    shutil.copytree(original, copied)
+    monkeypatch.chdir(copied)
+    return copied
+
+
+def run(*words, **settings):
+    return CliRunner().invoke(main, [str(word) for word in words], **settings)
+
+
+def refused(*words, status=1, **settings):
+    """The one sentence with which a command refuses."""
+    result = run(*words, **settings)
+    assert result.exit_code == status, result.stderr
+    assert "Traceback" not in result.stderr
+    return next(line for line in result.stderr.splitlines() if line.startswith("error["))
+
+
+def agreed():
+    return Study.load("study.toml")
+
+
+def test_a_new_study_reads_back_and_counts_its_columns(folder):
+    made = agreed()
+    assert (
+        made.dimension == dimension(Schema.from_toml(SCHEMA)) == 6
+    )  # intercept, age, stay, two wards, missing
+    assert JointModel.of(made).schema == Schema.from_toml(SCHEMA)
+    shown = run("study", "check", "study.toml")
+    assert made.digest() in shown.output
+    assert "coordinator" in shown.output
+    assert "owner" in shown.output
+    data = json.loads(run("study", "check", "study.toml", "--json").output)
+    assert set(data["spends"]) == {"a", "b"}
+    assert data["spends"]["a"] <= 3.0
+    assert len(data["observers"]) > 5
+
+
+def test_study_files_are_not_overwritten_and_parties_need_numbers(folder):
+    assert "--out=study.toml" in refused(*NEW, status=2)
+    assert "--out=kits" in refused("study", "kits", "study.toml", status=2)
+    bad = [word if word != "a=4" else "a=four" for word in NEW]
+    assert "NAME=RECORDS" in refused(*bad, "--out", "other.toml", status=2)
+
+
+def test_keys_and_revocations(folder):
+    printed = run("study", "key", "own.key").output.split()[0]
+    assert run("study", "kits", "study.toml", "--out", "more", "--public-key", f"a={printed}").exit_code == 0
+    assert "--key" in refused(*JOIN, "more/a.zip", "--yes")
+    assert run("study", "key", "other.key").exit_code == 0
+    assert "roster lists for a" in refused(*JOIN, "more/a.zip", "--yes", "--key", "other.key")
+    assert run("study", "revoke", "kits", "b").exit_code == 0
+    assert revoked("kits") == {"b"}
+    assert "PARTY=z" in refused("study", "revoke", "kits", "z", status=2)
+
+
+def test_without_consent_nothing_is_written_or_sent(folder):
+    message = refused(*JOIN, "kits/a.zip", input="n\n")
+    assert message.startswith("error[not-consented]")
+    assert "nothing was sent and nothing was spent" in message
+    assert not list(folder.rglob("*.ledger*"))
+
+
+def test_consent_is_asked_once_for_one_study(folder):
+    made = agreed()
+    words = [*JOIN, "kits/a.zip", "--ledger", "a.ledger", "--wait", 0.1]
+    first = run(*words, input="y\n")
+    assert "error[nobody-there]: nothing listens" in first.stderr
+    assert "everybody else" in first.stderr  # the table of observers
+    assert made.digest() in first.stderr
+    assert json.loads((folder / "a.ledger.consent.json").read_text()) == [made.digest()]
+    again = run(*words)  # nobody answers a question now
+    assert "nothing listens" in again.stderr
+    assert "consented" in again.stderr
+    with Ledger.open(folder / "a.ledger") as ledger:
+        assert ledger.spent() is None
+        assert ledger.rule == Terms(made, "a").rule
+
+
+def test_a_table_with_another_number_of_records_is_refused_on_the_partys_own_screen(folder):
+    with (folder / "a.csv").open("a") as file:
+        file.write("1,surgery,1,no\n")
+    assert "must be 4, as declared" in refused(*JOIN, "kits/a.zip", "--yes", status=2)
+
+
+def test_kits_are_for_one_study_and_one_role(folder):
+    other = (folder / "study.toml").read_text().replace("rounds = 5", "rounds = 6")
+    (folder / "other.toml").write_text(other)
+    message = refused("join", "other.toml", "--data", "a.csv", "--kit", "kits/a.zip")
+    assert message.startswith("error[cannot-connect]: a.zip belongs to another study")
+    assert "another study" in refused("coordinate", "other.toml", "--kit", "kits/coordinator.zip")
+    assert "use coordinator.zip" in refused("coordinate", "study.toml", "--kit", "kits/a.zip")
+    assert "of the coordinator" in refused(*JOIN, "kits/coordinator.zip", "--yes")
+
+
+def test_cells_that_are_not_as_declared_count_as_missing_without_a_word(folder):
+    made = agreed()
+    holder = JointModel.of(made).holder(folder / "a.csv")
+    assert (holder.records, holder.dimension) == (4, 6)
+    # By hand: clipped logistic gradients of (1, age, stay, surgery, medicine, stay missing) at zero.
+    rows = np.array(
+        [[1, 0.5, 0.2, 1, 0, 0], [1, 0.1, 0.5, 0, 1, 1], [1, 0.5, 0.3, 0, 0, 0], [1, 1.0, 0.1, 0, 0, 0]],
+        np.float64,
+    )
+    gradients = (0.5 - np.array([1, 0, 1, 0]))[:, None] * rows
+    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+    expected = (gradients / np.maximum(norms, 1.0)).sum(axis=0)
+    assert np.allclose(holder.clipped_sum(np.zeros(6), None).value, expected, atol=1e-6)
+
+
+def test_the_models_folder_is_one_that_predict_reads(folder):
+    made = JointModel.of(agreed())
+    theta = np.array([0.5, -1.0, 2.0, 0.25, -0.25, 3.0])
+    made.fitted(theta).save(folder, {})
+    model = FittedModel.load(folder)
+    assert model.classes == (False, True)
+    assert np.allclose(model.model.coefficients, theta[1:])
+    assert float(model.model.intercept) == 0.5
+
+
+def test_a_regression_comes_back_in_the_units_of_its_target(folder):
+    text = SCHEMA.replace('again = { flag = "yes" }', "again = { bounds = [10, 30] }")
+    (folder / "schema.toml").write_text(text)
+    assert run(*NEW, "--overwrite").exit_code == 0
+    made = JointModel.of(agreed())
+    fitted = made.fitted(np.array([0.5, 0.1, 0.0, 0.0, 0.0, 0.0]))
+    assert float(fitted.model.intercept) == 20.0
+    assert np.isclose(fitted.model.coefficients[0], 2.0)
+    assert fitted.target_bounds == (10.0, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "word"),
+    [
+        ('kind = "logistic"', 'kind = "linear"', "bounds"),
+        ('kind = "logistic"', 'kind = "forest"', "one of"),
+        ("dimension = 6", "dimension = 7", "follows from columns"),
+        ('target = "again"', 'target = "age"', "declared column"),
+        ('target = "again"', 'target = "again"\nlabel = 1', "unknown words"),
+    ],
+)
+def test_a_model_section_that_does_not_fit_together_is_refused(folder, before, after, word):
+    text = (folder / "study.toml").read_text()
+    assert before in text
+    (folder / "study.toml").write_text(text.replace(before, after))
+    assert word in refused("coordinate", "study.toml", "--kit", "kits/coordinator.zip", status=2)
+
+
+@pytest.mark.parametrize("missing", ["study.toml", "a.csv", "kits/a.zip"])
+def test_a_missing_file_is_one_sentence(folder, missing):
+    (folder / missing).unlink()
+    message = run(*JOIN, "kits/a.zip", "--yes").stderr
+    assert missing.rpartition("/")[2] in message
+    assert "error[" in message
+    assert not list(folder.rglob("*.ledger"))

@@ -1,0 +1,212 @@
+"""SGD1: the schedule, what it costs, and that without noise it is SGD on one machine."""
+
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from discreet.events import FixedSizeSampled, Gaussian
+from discreet.parties import Coordinator, DirectTransport, Terms, sgd1
+from discreet.parties.messages import Refusal, Roster
+from discreet.parties.sgd1 import Calls, derived_key, order
+from discreet.parties.study import Privacy
+from discreet.randomness import RandomStream
+from parties_bank import (
+    DIMENSION,
+    SIZES,
+    Silent,
+    clipped_gradients,
+    hello,
+    ledger_of,
+    read,
+    single_machine,
+    study,
+    tables,
+    unsigned_party,
+    zero_holders,
+)
+
+KEY = bytes(range(32))
+PRIVATE = study("sgd1", schedule="private", tokens=400, privacy=Privacy(1.0, 1e-3, against="everybody else"))
+
+
+@pytest.mark.parametrize("schedule", ["uniform", "balanced"])
+@pytest.mark.parametrize("records", [1, 7, 50])
+def test_calls_count_the_most_used_record(schedule, records):
+    """Against a plain counter."""
+    calls, counter = Calls(schedule, records, KEY), Counter()
+    for call in range(1, 10_000):
+        record, most = calls.take(call)
+        counter[record] += 1
+        assert 0 <= record < records
+        assert most == max(counter.values())
+        if schedule == "balanced":
+            assert most == (call - 1) // records + 1
+
+
+@pytest.mark.parametrize("schedule", ["uniform", "balanced"])
+def test_calls_can_be_left_out_and_found_again(schedule):
+    first, second = Calls(schedule, 7, KEY), Calls(schedule, 7, KEY)
+    every = [first.take(call) for call in range(1, 9001)]
+    assert [second.take(call) for call in (3, 4, 900, 8999)] == [every[2], every[3], every[899], every[8998]]
+    for uses in (1, 2, 50, 1000):
+        call = Calls(schedule, 7, KEY).first_call_with(uses)
+        assert every[call - 1][1] == uses
+        assert call == 1 or every[call - 2][1] == uses - 1
+
+
+def test_balanced_passes_are_permutations_in_another_order_each():
+    calls = Calls("balanced", 50, KEY)
+    passes = [[calls.take(50 * p + k)[0] for k in range(1, 51)] for p in range(4)]
+    assert all(sorted(one) == list(range(50)) for one in passes)
+    assert len({tuple(one) for one in passes}) == 4
+
+
+def test_uniform_calls_are_uniform():
+    """False-alarm rate 1e-6 each, seeded."""
+    calls = Calls("uniform", 20, KEY)
+    counts = np.bincount([calls.take(call)[0] for call in range(1, 20_001)])
+    assert stats.chisquare(counts).pvalue > 1e-6
+
+
+def test_the_order_follows_the_numbers_of_records():
+    drawn = Counter(islice(order(study("sgd1", schedule="uniform"), KEY), 20_000))
+    expected = [200 * count for count in SIZES.values()]
+    assert stats.chisquare([drawn[name] for name in SIZES], expected).pvalue > 1e-6
+    balanced = list(islice(order(study("sgd1"), KEY), 300))
+    assert all(Counter(balanced[start : start + 100]) == SIZES for start in (0, 100, 200))
+    assert balanced[:100] != balanced[100:200]
+
+
+def test_keys_of_parties_differ_and_repeat():
+    keys = {derived_key(KEY, f"party {name}") for name in SIZES} | {derived_key(KEY, "order"), KEY}
+    assert len(keys) == 5
+    assert list(islice(order(study("sgd1"), KEY), 50)) == list(islice(order(study("sgd1"), KEY), 50))
+
+
+@pytest.mark.parametrize("schedule", ["uniform", "balanced"])
+def test_without_noise_it_is_sgd_on_one_machine(schedule):
+    plan, rows = study("sgd1", schedule=schedule, radius=0.8, learning_rate=0.05), tables()
+    parties = {name: unsigned_party(plan, name, stream=Silent()) for name in SIZES}
+    transport = DirectTransport({name: party.answer for name, party in parties.items()})
+    coordinator = Coordinator(plan, transport, Roster.without_wire(), stream=RandomStream(unsafe_seed=1))
+    key = coordinator._state.key
+    turns = list(islice(order(plan, key), 200))
+    calls = {name: Calls(schedule, SIZES[name], derived_key(key, f"party {name}")) for name in SIZES}
+    taken = Counter()
+
+    def gradient(theta, t):
+        name = turns[t - 1]
+        taken[name] += 1
+        record = calls[name].take(taken[name])[0]
+        X, y = rows[name]
+        return clipped_gradients(theta, X[record : record + 1], y[record : record + 1])[0]
+
+    result = coordinator.run()
+    theta, average = single_machine(plan, gradient, 200)
+    assert np.abs(result.theta - theta).max() < 1e-10
+    assert np.abs(result.average - average).max() < 1e-10
+    assert np.linalg.norm(theta) > 0.3
+
+
+def test_the_ledger_pays_for_the_most_used_record():
+    """The run is charged for exactly as many uses as the schedule has made of its most used record."""
+    plan = study("sgd1", schedule="uniform", tokens=150)
+    ledgers = {name: ledger_of(plan, name) for name in SIZES}
+    parties = {name: unsigned_party(plan, name, ledger=ledgers[name]) for name in SIZES}
+    transport = DirectTransport({name: party.answer for name, party in parties.items()})
+    coordinator = Coordinator(plan, transport, Roster.without_wire())
+    coordinator.run()
+    for name in SIZES:
+        calls = Calls("uniform", SIZES[name], derived_key(coordinator._state.key, f"party {name}"))
+        made = coordinator._state.calls[name]
+        (record,) = ledgers[name].runs().values()
+        assert record.reserved == calls.take(made)[1]
+        assert record.event == Gaussian(plan.noise_multiplier) * plan.arrangement.cap
+
+
+def asked(party, plan, call, theta=None):
+    frame = sgd1.request(plan, party.name, call, np.zeros(DIMENSION) if theta is None else theta).encode()
+    reply = read(party.answer(frame))
+    return Refusal(int(reply.array[0])) if reply.kind == "refused" else reply
+
+
+def test_a_record_is_not_used_beyond_the_cap():
+    plan = study("sgd1", schedule="balanced", tokens=200)
+    party = unsigned_party(plan, "bob")
+    party.answer(hello(plan, "bob", KEY))
+    assert [asked(party, plan, call).kind for call in range(1, 41)] == [
+        "noisy"
+    ] * 40  # two passes over 20 records
+    assert asked(party, plan, 41) is Refusal.BEYOND_PLAN
+    assert asked(party, plan, 10**9) is Refusal.BEYOND_PLAN
+
+
+def test_after_a_crash_every_use_that_was_paid_for_is_over():
+    plan = study("sgd1", schedule="uniform", tokens=150)
+    ledger, answered = ledger_of(plan, "bob"), {}
+    for _ in range(8):
+        party = unsigned_party(plan, "bob", ledger=ledger)
+        following = int(read(party.answer(hello(plan, "bob", KEY))).array[0])
+        if answered:
+            assert following > max(answered)
+            assert asked(party, plan, following - 1) is Refusal.PAST_ROUND
+        for call in range(following, following + 3):
+            reply = asked(party, plan, call)
+            if isinstance(reply, Refusal):
+                break
+            answered[call] = reply.array.tobytes()
+    counter = Counter(Calls("uniform", 20, KEY).take(call)[0] for call in sorted(answered))
+    assert max(counter.values()) <= next(iter(ledger.runs().values())).reserved
+    assert len(set(answered.values())) == len(answered) > 5
+
+
+def test_another_key_is_refused():
+    plan = study("sgd1")
+    ledger = ledger_of(plan, "bob")
+    party = unsigned_party(plan, "bob", ledger=ledger)
+    assert read(party.answer(hello(plan, "bob", KEY))).kind == "ready"
+    for other in (bytes(32), b"", bytes(31)):
+        assert Refusal(int(read(party.answer(hello(plan, "bob", other))).array[0])) is Refusal.OTHER_PLAN
+    reborn = unsigned_party(plan, "bob", ledger=ledger)
+    assert Refusal(int(read(reborn.answer(hello(plan, "bob", bytes(32)))).array[0])) is Refusal.OTHER_PLAN
+    assert read(reborn.answer(hello(plan, "bob", KEY))).kind == "ready"
+
+
+def test_private_schedules_pay_by_the_call():
+    plan = PRIVATE
+    ledger = ledger_of(plan, "cem")
+    party = unsigned_party(plan, "cem", ledger=ledger)
+    party.answer(hello(plan, "cem"))
+    for call in range(1, 31):
+        assert asked(party, plan, call).kind == "noisy"
+    (record,) = ledger.runs().values()
+    assert record.reserved >= 30
+    assert record.event == FixedSizeSampled(1, 50, Gaussian(plan.noise_multiplier)) * Terms(plan, "cem").steps
+    assert asked(party, plan, Terms(plan, "cem").steps + 1) is Refusal.BEYOND_PLAN
+
+
+@pytest.mark.parametrize("schedule", ["uniform", "balanced", "private"])
+def test_the_noise_of_a_token_is_exactly_the_planned_one(schedule):
+    """Chi-square, false-alarm rate 1e-6, seeded; a seventh less noise is caught."""
+    plan = PRIVATE if schedule == "private" else study("sgd1", schedule=schedule, tokens=400)
+    size = 400 * DIMENSION
+    square = _squares(plan)
+    for factor, fine in ((1.0, True), ((6 / 7) ** 2, False)):
+        tail = stats.chi2.cdf(factor * square, size)
+        assert (min(tail, 1 - tail) > 5e-7) == fine
+
+
+def _squares(plan):
+    parties = {
+        name: unsigned_party(plan, name, holder=zero_holders()[name], stream=RandomStream(unsafe_seed=place))
+        for place, name in enumerate(SIZES)
+    }
+    transport = DirectTransport({name: party.answer for name, party in parties.items()})
+    coordinator, total = Coordinator(plan, transport, Roster.without_wire()), []
+    updated = coordinator._descent.updated
+    coordinator._descent.updated = lambda now, g: (total.append(g @ g), updated(now, g))[1]
+    coordinator.run()
+    return sum(total) / plan.noise_multiplier**2

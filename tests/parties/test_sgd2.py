@@ -1,0 +1,179 @@
+"""SGD2: without noise it is training on one machine; with noise, the noise is exactly the planned one."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from discreet.events import Gaussian, PoissonSampled
+from discreet.noise import BoundedSum
+from discreet.parties import Coordinator, DirectTransport, Party, Terms, sgd2
+from discreet.parties.messages import Roster
+from discreet.parties.study import Aggregation, Privacy
+from discreet.randomness import RandomStream
+from parties_bank import (
+    DIMENSION,
+    KEYS,
+    ROSTER,
+    SIZES,
+    Silent,
+    clipped_gradients,
+    holders,
+    ledger_of,
+    single_machine,
+    study,
+    tables,
+    zero_holders,
+)
+
+FALSE_ALARM = 1e-6
+"""Of each statistical test here. The streams are seeded, so it is the chance of an unlucky seed."""
+
+
+def coordinator_of(plan, rows, streams):
+    roster = Roster(ROSTER) if plan.aggregation.kind == "secure" else Roster.without_wire()
+    parties = {
+        n: Party(n, plan, rows[n], ledger_of(plan, n), KEYS[n], roster, stream=streams[n]) for n in SIZES
+    }
+    return Coordinator(plan, DirectTransport({n: party.answer for n, party in parties.items()}), roster)
+
+
+def run(plan, rows, streams):
+    return coordinator_of(plan, rows, streams).run()
+
+
+def silent():
+    return {name: Silent() for name in SIZES}
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {},
+        {"optimizer": "momentum", "learning_rate": 0.1},
+        {"optimizer": "adam", "learning_rate": 0.05},
+        {"radius": 0.4},
+        {"weights": "equal"},
+        {"weights": "equal", "optimizer": "adam", "radius": 0.3},
+    ],
+)
+def test_without_noise_it_is_training_on_one_machine(training):
+    plan, rows = study(**training), tables()
+    parts = {name: (lambda theta, rows=rows[name]: clipped_gradients(theta, *rows)) for name in SIZES}
+
+    def gradient(theta, t):
+        if plan.training.weights == "equal":
+            return np.mean([part(theta).mean(0) for part in parts.values()], 0)
+        return np.concatenate([part(theta) for part in parts.values()]).mean(0)
+
+    result = run(plan, holders(), silent())
+    theta, average = single_machine(plan, gradient, 20)
+    assert np.linalg.norm(theta) > 0.1
+    assert np.abs(result.theta - theta).max() < 1e-10
+    assert np.abs(result.average - average).max() < 1e-10
+    assert (result.updates, result.missed) == (20, {})
+
+
+def test_the_split_into_parties_changes_nothing():
+    together = {"ann": 98, "bob": 1, "cem": 1}
+    rows = tables()
+    X, y = (np.concatenate([rows[name][side] for name in SIZES]) for side in (0, 1))
+    cuts = {"ann": slice(0, 98), "bob": slice(98, 99), "cem": slice(99, 100)}
+    from discreet.linear.holding import LinearHolder
+    from discreet.linear.losses import Logistic
+
+    regrouped = {name: LinearHolder(Logistic(), X[cut], y[cut], clip_norm=1.0) for name, cut in cuts.items()}
+    first = run(study(), holders(), silent()).theta
+    second = run(study(sizes=together), regrouped, silent()).theta
+    assert np.abs(first - second).max() < 1e-10
+
+
+def test_secure_sums_without_noise_are_training_on_one_machine_up_to_the_grid():
+    plan, rows = study(aggregation=Aggregation("secure", dropouts=1)), tables()
+    everything = [np.concatenate(side) for side in zip(*rows.values(), strict=True)]
+    theta, _ = single_machine(plan, lambda theta, t: clipped_gradients(theta, *everything).mean(0), 20)
+    assert np.abs(run(plan, holders(), silent()).theta - theta).max() < 1e-8
+
+
+def noise_of_a_study(plan, streams):
+    """The gradients that the coordinator sees when all records are zero: noise alone, in planned deviations."""
+    seen, coordinator = [], coordinator_of(plan, zero_holders(), streams)
+    updated = coordinator._descent.updated
+    coordinator._descent.updated = lambda now, g: (seen.append(g), updated(now, g))[1]
+    coordinator.run()
+    secure = plan.aggregation.kind == "secure"
+    shares = len(SIZES) / Terms(plan, "ann").shares if secure else len(SIZES)
+    planned = plan.noise_multiplier * np.sqrt(shares) / (plan.records * plan.training.rate)
+    return np.concatenate(seen) / planned
+
+
+def suspicious(noise):
+    """Two-sided chi-square test of variance 1, and the mean, at half the false-alarm rate each."""
+    square = stats.chi2.cdf(np.sum(noise**2), noise.size)
+    mean = stats.norm.cdf(noise.mean() * np.sqrt(noise.size))
+    return min(square, 1 - square, mean, 1 - mean) < FALSE_ALARM / 4
+
+
+def seeded(seed):
+    return {name: RandomStream(unsafe_seed=seed + place) for place, name in enumerate(SIZES)}
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        study(rounds=400),
+        study(rounds=200, rate=0.3, privacy=Privacy(1.0, 1e-3, "add-remove")),
+        study(rounds=150, aggregation=Aggregation("secure", dropouts=1)),
+        study(rounds=150, aggregation=Aggregation("secure")),
+    ],
+    ids=["plain", "sampled", "secure, one may drop out", "secure"],
+)
+def test_the_noise_of_the_aggregate_is_exactly_the_planned_one(plan):
+    noise = noise_of_a_study(plan, seeded(10))
+    assert noise.size >= 600
+    assert not suspicious(noise)
+
+
+def test_noise_in_common_would_be_caught():
+    """The notes write the noise without a party's index; taken literally its variance is m times too large."""
+    same = {name: RandomStream(unsafe_seed=3) for name in SIZES}
+    assert suspicious(noise_of_a_study(study(rounds=200), same))
+
+
+def test_a_seventh_less_noise_would_be_caught():
+    assert suspicious(6 / 7 * noise_of_a_study(study(rounds=400), seeded(10)))
+
+
+def test_secure_sums_need_less_noise_by_the_root_of_the_parties():
+    plain, secure = study(rounds=150), study(rounds=150, aggregation=Aggregation("secure"))
+    ratio = plain.noise_multiplier * np.sqrt(3) / secure.noise_multiplier
+    assert abs(ratio - np.sqrt(3)) < 1e-3
+
+
+def test_sampling_is_drawn_by_the_party_and_accounted_for():
+    plan = study(rate=0.25, privacy=Privacy(1.0, 1e-3, "add-remove"))
+    event = Terms(plan, "cem").event
+    assert event == PoissonSampled(0.25, Gaussian(plan.noise_multiplier)) * 20
+    sizes = [len(sgd2.drawn(plan, "cem", 50, RandomStream(unsafe_seed=s))) for s in range(400)]
+    assert abs(np.mean(sizes) - 12.5) < 5 * np.sqrt(50 * 0.25 * 0.75 / 400)
+    assert len(set(sizes)) > 8
+
+
+def test_a_sum_that_is_clipped_otherwise_is_refused():
+    plan = study()
+    for total in (
+        BoundedSum(np.zeros(DIMENSION), 2.0),
+        BoundedSum(np.zeros(DIMENSION + 1), 1.0),
+        BoundedSum(np.zeros(DIMENSION), 1.0, "l1"),
+        np.zeros(DIMENSION),
+    ):
+        with pytest.raises(ValueError, match="clipped"):
+            sgd2.checked(total, plan)
+
+
+def test_missing_parties_count_as_zero_under_the_same_divisor():
+    plan, value = study(), np.ones(DIMENSION)
+    assert np.allclose(sgd2.gradient(plan, {"ann": value}), value / 100)
+    assert np.allclose(sgd2.gradient(plan, {"ann": value, "cem": value}), 2 * value / 100)
+    equal = study(weights="equal")
+    assert np.allclose(sgd2.gradient(equal, {"ann": value}), value / (3 * 30))
+    assert np.array_equal(sgd2.gradient(plan, {}), np.zeros(DIMENSION))

@@ -1,0 +1,144 @@
+"""The study file: one meaning, one digest, and no word that is ignored."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from discreet.errors import InvalidParameter
+from discreet.events import Gaussian
+from discreet.parties import Study, Terms, observers
+from discreet.parties.study import Aggregation, Privacy
+from parties_bank import SIZES, study
+
+TEXT = """
+[study]
+name = "readmission-2026"
+algorithm = "sgd2"
+[parties]
+hospital-a = 1200
+hospital-b = 800
+[privacy]
+epsilon = 1.0
+delta = 1e-6
+[training]
+rounds = 200
+clip_norm = 1.0
+[model]
+kind = "logistic"
+dimension = 20
+columns = ["age", "sex"]
+"""
+
+
+def test_the_digest_is_the_same_everywhere():
+    plan = Study.from_toml(TEXT)
+    assert plan.digest() == "a73701e15a987ef9e3a68b28dc8f1f2bc30efb8dcaead96e5f55c9c60f687c88"
+    swapped = TEXT.replace("hospital-a = 1200\nhospital-b = 800", "hospital-b = 800\nhospital-a = 1200")
+    assert Study.from_toml(swapped + "\n# a comment").digest() == plan.digest()
+    assert Study.from_dict(plan.to_dict()) == plan
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("epsilon = 1.0", "epsilon = 1.1"),
+        ("rounds = 200", "rounds = 201"),
+        ("clip_norm = 1.0", "clip_norm = 1.5"),
+        ("= 1200", "= 1201"),
+        ('"age"', '"Age"'),
+        ("delta = 1e-6", 'delta = 1e-6\nnoise = "notes"'),
+    ],
+)
+def test_every_word_counts(before, after):
+    assert Study.from_toml(TEXT.replace(before, after)).digest() != Study.from_toml(TEXT).digest()
+
+
+def test_load(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(TEXT)
+    assert Study.load(path) == Study.from_toml(TEXT)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ("epsilon = 1.0", "epsilon = nan", "epsilon"),
+        ("epsilon = 1.0", "epsilon = -1", "epsilon"),
+        ("epsilon = 1.0", "epsilom = 1.0", "epsilom"),
+        ("delta = 1e-6", "delta = 0", "delta"),
+        ("delta = 1e-6", "delta = 0.01", "delta"),
+        ("delta = 1e-6", 'delta = 1e-6\nagainst = "nobody"', "against"),
+        ("clip_norm = 1.0", "clip_norm = inf", "clip_norm"),
+        ("clip_norm = 1.0", "clip_norm = true", "clip_norm"),
+        ("clip_norm = 1.0", "", "clip_norm"),
+        ("rounds = 200", "rounds = 2.5", "rounds"),
+        ("rounds = 200", "", "rounds"),
+        ("rounds = 200", "rounds = 200\ntokens = 7", "tokens"),
+        ("rounds = 200", "rounds = 200\nrate = 0.5", "neighbours"),
+        ("rounds = 200", "rounds = 200\noptimizer = 'lion'", "optimizer"),
+        ("rounds = 200", "rounds = 200\nradius = nan", "radius"),
+        ("rounds = 200", "rounds = 200\nsteps = 'notes-convex'", "radius"),
+        ("rounds = 200", "rounds = 200\nsteps = 'notes-strongly-convex'", "strong_convexity"),
+        ("hospital-a = 1200", "hospital-a = 0", "hospital-a"),
+        ("hospital-a = 1200", "coordinator = 1200", "coordinator"),
+        ("hospital-a = 1200", '"a b" = 1200', "a b"),
+        ('algorithm = "sgd2"', 'algorithm = "sgd3"', "algorithm"),
+        ('algorithm = "sgd2"', 'algorithm = "sgd2"\nmood = "good"', "mood"),
+        ("dimension = 20", "", "dimension"),
+        ('kind = "logistic"', "", "kind"),
+        ("[model]", "[extra]\nx = 1\n[model]", "extra"),
+        ("[privacy]", "[privicy]", "privacy"),
+        ("[model]", "[network]\ncoordinator = 'here'\n[model]", "coordinator"),
+        ("[study]", "[study", "TOML"),
+    ],
+)
+def test_what_has_no_meaning_is_refused_by_name(before, after, named):
+    assert before in TEXT
+    with pytest.raises(InvalidParameter, match=named):
+        Study.from_toml(TEXT.replace(before, after))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"algorithm": "sgd1", "rate": 0.5}, "rate"),
+        ({"algorithm": "sgd1", "rounds": 3}, "rounds"),
+        ({"algorithm": "sgd1", "privacy": Privacy(1.0, 1e-3, "add-remove")}, "neighbours"),
+        ({"algorithm": "sgd1", "aggregation": Aggregation("secure")}, "aggregation"),
+        ({"aggregation": Aggregation("secure", dropouts=2)}, "dropouts"),
+        ({"aggregation": Aggregation("secure"), "weights": "equal"}, "weights"),
+    ],
+)
+def test_combinations_without_a_theorem_are_refused(changes, named):
+    with pytest.raises(InvalidParameter, match=named):
+        study(**changes)
+
+
+@pytest.mark.parametrize("against", ["coordinator", "another party", "broadcasts"])
+def test_the_noise_keeps_the_budget_of_the_observer_that_is_named(against):
+    plan = study(privacy=Privacy(1.0, 1e-3, against=against))
+    assert observers(plan)[against].guarantee.within(plan.budget)
+    tenth_less = plan.arrangement.with_noise(0.9 * plan.noise_multiplier)
+    assert not observers(tenth_less, 1e-3)[against].guarantee.within(plan.budget)
+
+
+def test_the_terms_of_a_party_are_for_its_strongest_observer():
+    weak = study(privacy=Privacy(1.0, 1e-3, against="broadcasts"))
+    assert Terms(weak, "ann").budget.epsilon > 1.5
+    plan = study()
+    assert Terms(plan, "ann").event == Gaussian(plan.noise_multiplier) * 20
+    assert math.isclose(Terms(plan, "ann").budget.epsilon, 1.0, rel_tol=1e-4)
+    with pytest.raises(InvalidParameter, match="party"):
+        Terms(plan, "dan")
+
+
+def test_the_noise_of_the_notes_is_available():
+    plan = study(privacy=Privacy(0.9, 1e-7, noise="notes"))
+    assert plan.noise_multiplier > study(privacy=(0.9, 1e-7)).noise_multiplier
+
+
+def test_updates_default_to_the_square_of_the_records():
+    plan = study("sgd1", tokens=None)
+    assert plan.updates == sum(SIZES.values()) ** 2
+    assert replace(plan, algorithm="sgd1").records == 100
