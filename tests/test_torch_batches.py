@@ -1,7 +1,5 @@
 """From a data set to batches: any kind of data set, drawn as planned."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -97,8 +95,7 @@ def drawn(sampling, steps, **options):
     run = PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=0.1), lambda m, b: m(b[0])[:, 0])
     found = []
     for batch in run.batches((X, Y), **options):
-        run._payments = SimpleNamespace(taken=batch.step - 1)  # as if the steps before were paid for
-        examples = run._examples_of(batch)
+        examples = run._turns.examples_of(batch, batch.step)
         found.append([] if examples is None else examples[1].tolist())
         if len(found) == steps:
             break

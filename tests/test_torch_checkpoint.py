@@ -70,6 +70,86 @@ def test_model_and_optimizer_come_back(tmp_path, kind):
     assert later._ledger.runs()["descent"].attempt == 2
 
 
+SCHEDULERS = {
+    "cosine": lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 8),
+    "milestones": lambda optimizer: torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 5]),
+    "one after the other": lambda optimizer: torch.optim.lr_scheduler.SequentialLR(
+        optimizer,
+        [
+            torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=2),
+            torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5),
+        ],
+        milestones=[2],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEDULERS)
+def test_the_scheduler_goes_on_where_it_was(tmp_path, kind):
+    """Against one that was never interrupted; without its state it would begin anew."""
+    _, optimizer, run = begun(tmp_path)
+    scheduler, rates = SCHEDULERS[kind](optimizer), []
+    for batch in run.batches(X):
+        run.step(batch)
+        scheduler.step()
+        if batch.step == 3:
+            run.save(tmp_path / "checkpoint", scheduler=scheduler)
+        rates.append(optimizer.param_groups[0]["lr"])
+    _, optimizer, later = begun(tmp_path, ledger=Ledger.in_memory(run._ledger.rule))
+    fresh = SCHEDULERS[kind](optimizer)
+    with pytest.raises(LedgerCorrupted):
+        later.resume(tmp_path / "checkpoint", scheduler=fresh)  # of the other ledger, after all is put back
+    for rate in rates[3:]:
+        optimizer.step()
+        fresh.step()
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(rate, rel=1e-12)
+    assert len(set(rates[3:])) > 1
+
+
+@pytest.mark.parametrize("saved", [True, False])
+def test_a_scheduler_that_is_missing_or_new_is_refused(tmp_path, saved):
+    _, optimizer, run = begun(tmp_path)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    run.save(tmp_path / "checkpoint", scheduler=scheduler if saved else None)
+    run._ledger.close()
+    _, optimizer, later = begun(tmp_path)
+    other = None if saved else torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    with pytest.raises(InvalidParameter, match=r"scheduler=.*must be the one of the checkpoint"):
+        later.resume(tmp_path / "checkpoint", scheduler=other)
+
+
+def test_a_scheduler_with_code_in_its_state_is_refused(tmp_path):
+    _, optimizer, run = begun(tmp_path)
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    scheduler.rule = lambda step: 0.5**step
+    with pytest.raises(InvalidParameter, match=r"scheduler='state': keeps a function in 'scheduler.rule'"):
+        run.save(tmp_path / "checkpoint", scheduler=scheduler)
+
+
+def test_a_run_resumes_for_data_of_the_same_name_only(tmp_path):
+    _, _, run = begun(tmp_path, data="census 2021 v3")
+    trained(run, 2)
+    run.save(tmp_path / "checkpoint")
+    assert "census" not in "".join(run._ledger.entries())  # hashed with the key of the ledger
+    run._ledger.close()
+    for other in ("census 2022", None):
+        _, _, later = begun(tmp_path, data=other)
+        with pytest.raises(PlanViolation, match="data of another name"):
+            later.resume(tmp_path / "checkpoint")
+        later._ledger.close()
+    _, _, later = begun(tmp_path, data="census 2021 v3")
+    later.resume(tmp_path / "checkpoint")
+    trained(later, 8)
+
+
+@pytest.mark.parametrize("data", ["", "two\nlines", 3])
+def test_a_name_of_data_that_is_none_is_refused(tmp_path, data):
+    _, _, run = begun(tmp_path, data=data)
+    with pytest.raises(InvalidParameter, match="names the data set"):
+        trained(run, 1)
+    assert run.steps_taken == 0
+
+
 def flat(state):
     if isinstance(state, torch.Tensor):
         return (str(state.dtype), state.tolist())

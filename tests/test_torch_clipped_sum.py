@@ -299,6 +299,15 @@ def test_batches_may_be_nested():
     close(nested({"in": {"x": x}, "y": [y], "task": "a"}), wanted)
 
 
+def test_refusals_do_not_tell_how_many_examples_there_are():
+    model, _ = problem("mlp, in-place")
+    engine = ClippedSum(model, lambda model, batch: model(batch[0]), Flat(1.0))
+    for batch in ((torch.zeros(4321, WIDTH),), (torch.zeros(4321, WIDTH), torch.zeros(4320))):
+        with pytest.raises(InvalidParameter) as refusal:
+            engine(batch)
+        assert "432" not in f"{refusal.value} {refusal.value.value!r}"
+
+
 @pytest.mark.parametrize("reduce", [torch.mean, torch.sum, lambda v: v[:, None], lambda v: v[1:]])
 def test_losses_that_are_not_one_per_example_are_refused(reduce):
     model, batch = problem("mlp, in-place")

@@ -1,6 +1,7 @@
-"""Two processes, one guarantee: shares of noise that add up, parts of data that cover it once."""
+"""Two processes started by torchrun, one guarantee: shares of noise that add up, parts of data that cover it once."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,9 +22,10 @@ from discreet.pytorch import PrivateRun
 from discreet.clipping import AdaptiveClip, Normalised
 
 torch.set_num_threads(1)
-place, rank = sys.argv[1], int(sys.argv[2])
-dist.init_process_group("gloo", init_method=f"file://{place}/meeting", rank=rank, world_size=2)
-found = {}
+place = sys.argv[1]
+dist.init_process_group("gloo")  # torchrun has told who meets whom
+rank = dist.get_rank()
+found = {"size": dist.get_world_size()}
 
 def run_of(plan, width, losses, **options):
     torch.manual_seed(rank)  # different on purpose: the run starts them alike
@@ -39,7 +41,7 @@ model, run = run_of(plan, 40_000, lambda model, batch: model(batch)[:, 0], ledge
 found["start"] = model.weight[0, :3].tolist()
 sizes = []
 for batch in run.batches(data):
-    examples = run._examples_of(batch)
+    examples = run._turns.examples_of(batch, batch.step)
     sizes.append(0 if examples is None else len(examples))
     run.step(batch)
 total = model.weight.grad[0] * plan.divisor
@@ -97,18 +99,24 @@ os._exit(0)  # gloo's threads may abort the interpreter on its way out
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     place = tmp_path_factory.mktemp("together")
-    program = [sys.executable, "-W", "error::UserWarning", "-c", TOGETHER, str(place)]
-    processes = [
-        subprocess.Popen([*program, str(rank)], stderr=subprocess.PIPE, text=True) for rank in range(2)
-    ]
-    for process in processes:
-        _, errors = process.communicate(timeout=200)
-        assert process.returncode == 0, errors
+    Path(place, "train.py").write_text(TOGETHER)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=0"]
+    meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+    done = subprocess.run(
+        [*torchrun, *meeting, str(place / "train.py"), str(place)],
+        env=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ""},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
     return [json.loads(Path(place, f"{rank}.json").read_text()) for rank in range(2)]
 
 
 def test_all_processes_hold_the_same_model(both):
     one, other = both
+    assert one["size"] == other["size"] == 2
     for name in ("start", "weights", "poisson", "adapted", "certificate"):
         assert one[name] == other[name]
     assert one["weights"] != one["start"]

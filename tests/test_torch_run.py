@@ -241,7 +241,8 @@ def moved_by_one_record(loss, record, checked=True):
     for dataset in ((x, y), more):
         model = network()
         run = PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=1), loss, unsafe_seed=6)
-        run._check = run._check if checked else lambda data: None
+        if not checked:
+            run._watch.before_step = lambda examples, count: None
         for batch in run.batches(dataset):
             run.step(batch)
         totals.append(torch.cat([p.grad.flatten() for p in model.parameters()]).double() * plan.divisor)
@@ -367,7 +368,7 @@ def test_a_step_beyond_the_plan_is_refused():
         run.step(batch)
     assert list(run.batches(data())) == []
     more = Batch(3)
-    run._drawn[more] = (3, data())
+    run._turns._drawn[more] = (3, data())
     with pytest.raises(PlanViolation, match="all of them are taken"):
         run.step(more)
 
@@ -431,10 +432,10 @@ def test_examples_go_when_their_batch_goes():
     _, _, run = begun(planned("full-batch"))
     batches = run.batches(data())
     batch = next(batches)
-    assert len(run._drawn) == 1
+    assert len(run._turns._drawn) == 1
     run.step(batch)
     del batch
-    assert len(run._drawn) == 0
+    assert len(run._turns._drawn) == 0
 
 
 def test_optimizers_that_evaluate_the_loss_themselves_are_refused():
@@ -611,7 +612,7 @@ def test_batch_norm_is_refused_whenever_it_appears():
 
 def test_the_check_is_made_once_while_nothing_is_new(monkeypatch):
     made = []
-    monkeypatch.setattr("discreet.pytorch.run.check", lambda *arguments: made.append(arguments))
+    monkeypatch.setattr("discreet.pytorch.watch.check", lambda *arguments: made.append(arguments))
     model = network()
     run, batches = started(model)
     for batch in batches:

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
-from discreet.errors import InvalidParameter, whole
+from discreet.errors import InvalidParameter, PlanViolation, whole
 from discreet.pytorch.examples import number_of_examples, rebuilt, select
 from discreet.sampling import Indices
 
@@ -47,6 +48,33 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"Batch(step={self._step})"
+
+
+class Turns:
+    """Keeps the examples of each batch as long as the batch itself, and hands them out in the order drawn."""
+
+    def __init__(self) -> None:
+        self._drawn: WeakKeyDictionary[Batch, Any] = WeakKeyDictionary()
+
+    def batch_of(self, drawn: tuple[int, Any]) -> Batch:
+        """A batch that carries the number of its step, and nothing else of what was drawn."""
+        batch = Batch(drawn[0])
+        self._drawn[batch] = drawn
+        return batch
+
+    def examples_of(self, batch: object, due: int) -> Any:
+        """What was drawn for a batch, if it is the one that is due."""
+        if not isinstance(batch, Batch) or batch not in self._drawn:
+            raise PlanViolation(
+                "The batch does not come from this run's latest batches(dataset), so nothing is known of how it "
+                "was drawn. Pass what batches() yields, as it is; augment examples inside losses."
+            )
+        step, examples = self._drawn[batch]
+        if step != due:
+            raise PlanViolation(
+                f"Step {due} is due and the batch is for step {step}: every batch is used once, in the order drawn."
+            )
+        return examples
 
 
 class Reader:

@@ -21,7 +21,6 @@ it passes is all that it tells, and no message holds a value.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,20 +28,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from discreet.clipping import Flat
 from discreet.errors import InvalidParameter
-from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.compatibility import CheckFailed, refuse_layers
 from discreet.pytorch.constancy import Constancy
-from discreet.pytorch.examples import number_of_examples, select
-from discreet.pytorch.mixing import close, mixing_layer, random_state, same_losses, seeded
-from discreet.pytorch.per_example import Losses, per_example_gradients, trainable
-from discreet.pytorch.trial_examples import made_up, with_half_changed, with_others_changed
+from discreet.pytorch.exactness import refuse_inexact
+from discreet.pytorch.examples import number_of_examples
+from discreet.pytorch.independence import (
+    losses_of,
+    refuse_mixing,
+    refuse_mixing_of_halves,
+    refuse_other_losses_alone,
+)
+from discreet.pytorch.mixing import close, random_state, seeded
+from discreet.pytorch.per_example import Losses, trainable
+from discreet.pytorch.trial_examples import EXAMPLES, made_up
 
-EXAMPLES = 4
 SEEDS = 48  # so that of losses that mix one batch in ten, one in a hundred passes
 MOST_KEPT = 1 << 24  # numbers of a tensor that is put back as it was; larger ones are watched only
-PAIR = 2  # examples whose whole gradients are held at once
 
 
 def check(model: nn.Module, losses: Losses, batch: Any) -> None:
@@ -59,18 +61,18 @@ def check(model: nn.Module, losses: Losses, batch: Any) -> None:
         many = made_up(batch, max(EXAMPLES, number_of_examples(batch)))
         watch = Constancy(model, trained_too=True)
         _one_loss_each(model, losses, few)
-        refuse_change(model, watch)
+        watch.refuse_change()
         _no_outsiders(model, losses, few)
         _same_twice(model, losses, few)
-        _no_mixing(model, losses, few)
-        _no_mixing_of_halves(model, losses, many, seeds=1)
+        refuse_mixing(model, losses, few)
+        refuse_mixing_of_halves(model, losses, many, seeds=1)
         if _draws(model, losses, few):
-            _no_mixing_of_halves(model, losses, few, seeds=SEEDS)
+            refuse_mixing_of_halves(model, losses, few, seeds=SEEDS)
             model.eval()  # dropout draws anew for each batch, so its losses cannot be compared
         if not _draws(model, losses, few):
-            _alone_as_together(model, losses, many)
-            _gradients_exact(model, losses, few)
-        refuse_change(model, watch)
+            refuse_other_losses_alone(model, losses, many)
+            refuse_inexact(model, losses, few)
+        watch.refuse_change()
 
 
 # ---- what cannot be private ----
@@ -97,20 +99,6 @@ def _one_loss_each(model: nn.Module, losses: Losses, examples: Any) -> None:
     raise CheckFailed(
         f"The losses have shape {tuple(values.shape)} for {EXAMPLES} examples; return one loss per example, for "
         "instance the mean over each example's own tokens or outputs: values.flatten(1).mean(1)."
-    )
-
-
-def refuse_change(model: nn.Module, watch: Constancy) -> None:
-    """Raise if a tensor of the model is not what it was when ``watch`` last looked."""
-    changed = watch.changed()
-    if changed is None:
-        return
-    owner = changed.rpartition(".")[0]
-    layer = type(model.get_submodule(owner)).__name__
-    what = "parameter" if changed in dict(model.named_parameters()) else "buffer"
-    raise CheckFailed(
-        f"The {what} {changed!r} of {owner!r} ({layer}) changes in the forward pass, so it would carry what it "
-        "saw of the records out of the run without noise. Keep it fixed, or turn off its running statistics."
     )
 
 
@@ -144,143 +132,13 @@ def _ends(values: Tensor) -> list[Tensor]:
     return found
 
 
-# ---- examples must not see each other ----
-
-
 def _same_twice(model: nn.Module, losses: Losses, examples: Any) -> None:
     """What is drawn must follow the seeds, or nothing can be compared."""
-    if not close(_losses(model, losses, examples), _losses(model, losses, examples), 1e-4):
+    if not close(losses_of(model, losses, examples), losses_of(model, losses, examples), 1e-4):
         raise CheckFailed(
             "The losses of the same examples differ with the same seeds, so it cannot be seen whether examples "
             "mix. Draw from the global generators of torch, numpy or random, without a generator of your own."
         )
-
-
-def _no_mixing(model: nn.Module, losses: Losses, examples: Any) -> None:
-    """Change other examples: the loss of the first one must stay."""
-    first = torch.tensor([0])
-    one = _losses(model, losses, examples)
-    for changed in with_others_changed(examples):
-        try:
-            other = _losses(model, losses, changed)
-        except Exception:  # a whole number that has no meaning here, such as a class that does not exist
-            continue
-        if not close(one[:1], other[:1], 1e-4):
-            raise CheckFailed(_mixed(mixing_layer(model, losses, examples, changed, first)))
-
-
-def _no_mixing_of_halves(model: nn.Module, losses: Losses, examples: Any, seeds: int) -> None:
-    """Change one half of the examples, then the other: what stays must keep its losses, whatever is drawn."""
-    for seed in range(seeds):
-        one = _losses(model, losses, examples, seed)
-        for kept, changed in with_half_changed(examples):
-            try:
-                other = _losses(model, losses, changed, seed)
-            except Exception:  # values that do not go together, such as lengths in another order
-                continue
-            if not same_losses(one[kept], other[kept], 1e-4):
-                raise CheckFailed(_mixed(mixing_layer(model, losses, examples, changed, kept, seed)))
-
-
-def _mixed(layer: str | None) -> str:
-    if layer is None:
-        return (
-            "The loss of one example depends on the other examples of its batch: the loss function mixes them. "
-            "Contrast or normalise within each example; do not divide by sums over the batch."
-        )
-    return (
-        f"The loss of one example depends on the other examples of its batch: {layer} mixes them. Let it work "
-        "on each example alone, for instance with LayerNorm or with constants known beforehand."
-    )
-
-
-def _alone_as_together(model: nn.Module, losses: Losses, examples: Any) -> None:
-    """The loss of an example in a batch of its own, or in half a batch, must be its loss in the batch."""
-    together = _losses(model, losses, examples)
-    tolerance = 0.03 if _rounds_coarsely(model, losses, select(examples, slice(0, EXAMPLES))) else 1e-4
-    singles = [slice(index, index + 1) for index in range(EXAMPLES)]
-    for part in (*singles, slice(0, len(together) // 2)):
-        values = _losses_alone(model, losses, select(examples, part))
-        if not same_losses(values, together[part], tolerance):
-            raise CheckFailed(
-                "The loss of an example is another one in a smaller batch, or in a batch of its own: the losses "
-                "depend on the size of the batch, are divided by something of the whole batch, as in a mean or a "
-                'weighted mean, or padded by it. Return each example\'s own loss (reduction="none"), with its own '
-                "weight."
-            )
-
-
-def _losses_alone(model: nn.Module, losses: Losses, examples: Any) -> Tensor:
-    count = number_of_examples(examples)
-    try:
-        values = _losses(model, losses, examples)
-    except Exception as error:
-        raise CheckFailed(
-            "The losses cannot be computed for a batch of one example, and sampled batches may hold one. "
-            "A squeeze() without a dimension is the usual reason."
-        ) from error
-    if values.shape != (count,):
-        raise CheckFailed("The losses of a batch of one example must have shape (1,); avoid squeeze().")
-    return values
-
-
-def _losses(model: nn.Module, losses: Losses, batch: Any, seed: int = 0) -> Tensor:
-    with seeded(seed):
-        return losses(model, batch).detach()
-
-
-# ---- fast gradients must be exact ----
-
-
-def _gradients_exact(model: nn.Module, losses: Losses, examples: Any) -> None:
-    """Norms, sums and the effect of one example, against gradients of single examples."""
-    examples = select(examples, slice(0, PAIR))
-    rows = per_example_gradients(model, losses, examples)
-    norms = torch.stack([value.flatten(1).double().square().sum(1) for value in rows.values()]).sum(0).sqrt()
-    if not bool(norms.isfinite().all()):
-        return  # such gradients count as zero
-    tolerance = 0.05 if _rounds_coarsely(model, losses, examples) else 1e-4
-    fast = ClippedSum(model, losses, Flat(max(float(norms.mean()) / 2, 1e-6)))
-    factors = torch.from_numpy(fast.rule.factors(norms.cpu().numpy(), 1e-6))
-    sums, limit = fast(examples), tolerance * fast.rule.clip_norm
-    for name, value in rows.items():
-        expected = torch.tensordot(factors.to(value.device), value.double(), 1)
-        if not float((sums[name].double() - expected).norm()) <= PAIR * limit:
-            raise CheckFailed(
-                f"The gradients of {name.rpartition('.')[0] or 'the model'!r} ({name}) in a batch are not those of "
-                "its examples one by one: the layer mixes examples, or has a backward pass of its own that does."
-            )
-    if not close(fast.norms(examples).cpu(), norms.cpu(), tolerance):
-        raise CheckFailed("The norms of the gradients are not exact for this model; please report this.")
-    without = fast(select(examples, slice(0, PAIR - 1)))
-    moved = math.sqrt(sum(float((sums[name] - without[name]).double().square().sum()) for name in sums))
-    if not moved <= fast.rule.clip_norm * (1 + PAIR * tolerance):
-        raise CheckFailed(
-            "One example changes the clipped sum by more than the clip norm; please report this."
-        )
-
-
-def _rounds_coarsely(model: nn.Module, losses: Losses, examples: Any) -> bool:
-    """Whether anything is computed in 16 bits, by the types of what is kept for the backward pass."""
-    kept: set[torch.dtype] = {parameter.dtype for parameter in model.parameters()}
-
-    def note(tensor: Tensor) -> Tensor:
-        kept.add(tensor.dtype)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        losses(model, examples)
-    return any(dtype.is_floating_point and dtype.itemsize < 4 for dtype in kept)
-
-
-# ---- when to check again ----
-
-
-def signature(model: nn.Module) -> tuple[object, ...]:
-    """Modules, modes and parameters: while they stay the same, so does the verdict of :func:`check`."""
-    modules = ((name, id(module), module.training) for name, module in model.named_modules())
-    parameters = ((name, id(value), value.requires_grad) for name, value in model.named_parameters())
-    return (*modules, *parameters)
 
 
 # ---- leaving no trace ----

@@ -1,7 +1,7 @@
 """Checkpoints: tensors in a safetensors file, everything else in JSON, and nothing that could run.
 
 A checkpoint is two files in a directory. ``run.json`` names the plan, the head of the ledger, and the digest of
-the other file, which holds the tensors of the model and of the optimizer. The tensors are written first, under a
+the other file, which holds the tensors of model, optimizer and scheduler. The tensors are written first, under a
 new name, and ``run.json`` is replaced all at once, so a crash leaves the old checkpoint or the new one.
 
 Randomness is not part of it: a resumed run draws fresh batches and fresh noise.
@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import secrets
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from discreet.clipping import AdaptiveClip
 from discreet.documents import digest, parsed, read_text
 from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
 from discreet.ledger import Anchor
 
-FORMAT = "discreet checkpoint 1"
+FORMAT = "discreet checkpoint 2"
 _TEXT = "run.json"
 
 
@@ -41,12 +43,21 @@ class Checkpoint:
     adaptive: AdaptiveClip | None = None
 
 
-def write(directory: str | Path, checkpoint: Checkpoint, model: nn.Module, optimizer: Optimizer) -> None:
+def write(
+    directory: str | Path,
+    checkpoint: Checkpoint,
+    model: nn.Module,
+    optimizer: Optimizer,
+    scheduler: LRScheduler | None,
+) -> None:
     """Write a checkpoint; an older one in the same directory is replaced."""
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
     tensors = {f"model.{name}": value for name, value in _state(model).items()}
-    optimizer_state = _without_tensors(optimizer.state_dict(), "optimizer", tensors)
+    stepping = {
+        "optimizer": _described(optimizer, "optimizer", tensors),
+        "scheduler": None if scheduler is None else _described(scheduler, "scheduler", tensors),
+    }
     content = _safetensors().save(
         {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     )
@@ -61,7 +72,7 @@ def write(directory: str | Path, checkpoint: Checkpoint, model: nn.Module, optim
         "trusted": checkpoint.trusted,
         "adaptive": None if checkpoint.adaptive is None else asdict(checkpoint.adaptive),
         "tensors": tensors_digest,
-        "optimizer": {"kind": type(optimizer).__name__, "state": optimizer_state},
+        **stepping,
     }
     _write_whole(place / _TEXT, json.dumps(text | {"digest": digest(text)}, allow_nan=False).encode())
     for old in place.glob("tensors-*.safetensors"):
@@ -69,8 +80,14 @@ def write(directory: str | Path, checkpoint: Checkpoint, model: nn.Module, optim
             old.unlink(missing_ok=True)
 
 
-def read(directory: str | Path, plan: str, model: nn.Module, optimizer: Optimizer) -> Checkpoint:
-    """Bring model and optimizer back to a checkpoint of the plan with this digest; any other is refused."""
+def read(
+    directory: str | Path,
+    plan: str,
+    model: nn.Module,
+    optimizer: Optimizer,
+    scheduler: LRScheduler | None,
+) -> Checkpoint:
+    """Bring model, optimizer and scheduler back to a checkpoint of this plan; any other is refused."""
     place = Path(directory)
     if not (place / _TEXT).is_file():
         raise InvalidParameter(
@@ -88,17 +105,27 @@ def read(directory: str | Path, plan: str, model: nn.Module, optimizer: Optimize
         raise PlanViolation(
             f"The checkpoint belongs to plan {found.plan[:12]}, not {plan[:12]}. Resume with the plan it began with."
         )
-    kind, state = text["optimizer"]["kind"], text["optimizer"]["state"]
-    if kind != type(optimizer).__name__:
-        raise InvalidParameter(
-            "optimizer", type(optimizer).__name__, f"must be the one of the checkpoint, {kind}."
-        )
+    _refuse_other_kind("optimizer", text["optimizer"], optimizer)
+    _refuse_other_kind("scheduler", text["scheduler"], scheduler)
     tensors = _read_tensors(place, text["tensors"])
     _restore(
         model, {name.removeprefix("model."): v for name, v in tensors.items() if name.startswith("model.")}
     )
-    optimizer.load_state_dict(_with_tensors(state, tensors))
+    optimizer.load_state_dict(_with_tensors(text["optimizer"]["state"], tensors))
+    if scheduler is not None:
+        scheduler.load_state_dict(_with_tensors(text["scheduler"]["state"], tensors))
     return found
+
+
+def _described(owner: Optimizer | LRScheduler, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    return {"kind": type(owner).__name__, "state": _without_tensors(owner.state_dict(), name, tensors)}
+
+
+def _refuse_other_kind(name: str, saved: dict[str, Any] | None, given: object) -> None:
+    kind = None if given is None else type(given).__name__
+    expected = None if saved is None else saved["kind"]
+    if kind != expected:
+        raise InvalidParameter(name, kind, f"must be the one of the checkpoint, {expected}.")
 
 
 def _safetensors() -> Any:
@@ -147,14 +174,15 @@ def _without_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         tensors[name] = value
         return {"tensor": name}
     if isinstance(value, dict):
-        return {"items": [[key, _without_tensors(v, f"{name}.{key}", tensors)] for key, v in value.items()]}
+        kind = "counts" if isinstance(value, Counter) else "items"
+        return {kind: [[key, _without_tensors(v, f"{name}.{key}", tensors)] for key, v in value.items()]}
     if isinstance(value, list | tuple):
         parts = [_without_tensors(part, f"{name}.{index}", tensors) for index, part in enumerate(value)]
         return {type(value).__name__: parts}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     remedy = f"keeps a {type(value).__name__} in {name!r}; checkpoints hold tensors, numbers and words only."
-    raise InvalidParameter("optimizer", "state", remedy)
+    raise InvalidParameter(name.partition(".")[0], "state", remedy)
 
 
 def _with_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
@@ -164,8 +192,9 @@ def _with_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
     ((kind, content),) = value.items()
     if kind == "tensor":
         return tensors[content]
-    if kind == "items":
-        return {key: _with_tensors(part, tensors) for key, part in content}
+    if kind in ("items", "counts"):
+        found = {key: _with_tensors(part, tensors) for key, part in content}
+        return found if kind == "items" else Counter(found)
     return {"list": list, "tuple": tuple}[kind](_with_tensors(part, tensors) for part in content)
 
 

@@ -22,6 +22,7 @@ from discreet.errors import InvalidParameter, whole
 from discreet.pytorch.examples import number_of_examples, select
 from discreet.pytorch.gradients import Gradients
 from discreet.pytorch.layer_rules.use import Scratch
+from discreet.pytorch.members import tensors_in
 from discreet.pytorch.per_example import (
     Losses,
     checked_losses,
@@ -62,7 +63,7 @@ class ClippedSum:
         self.losses = losses
         self.rule = rule
         self.parameters = trainable(model)
-        self._identities = [(name, id(value)) for name, value in self.parameters.items()]
+        self._identities = _identities(model)
         if not self.parameters:
             raise InvalidParameter("model", type(model).__name__, "must have a parameter to train.")
         self.physical_batch_size = (
@@ -115,8 +116,7 @@ class ClippedSum:
 
     def _check_parameters(self) -> None:
         """A layer that was replaced or unfrozen meanwhile would stay as it is, without a word."""
-        now = trainable(self.model)
-        if [(name, id(value)) for name, value in now.items()] != self._identities:
+        if _identities(self.model) != self._identities:
             needed = "must keep its trainable parameters; make a new ClippedSum after changing them."
             raise InvalidParameter("model", type(self.model).__name__, needed)
 
@@ -168,11 +168,15 @@ class ClippedSum:
                 values = checked_losses(self.losses, self.model, batch, count)
             if recording.unexpected or not values.requires_grad:
                 return recording
-            recording.distrusted |= recording.escaped(values)
-            ends = [recording.anchor, *(self.parameters[name] for name in sorted(recording.distrusted))]
             recording.again = True
             with recording if self._repeats else nullcontext():
-                gradients(values, ends, torch.ones_like(values))
+                found = gradients(
+                    values, [recording.anchor, *self.parameters.values()], torch.ones_like(values)
+                )
+            # What the backward pass reaches by itself went into the losses by a way that has no rule.
+            recording.distrusted |= {
+                name for name, grad in zip(self.parameters, found[1:], strict=True) if grad is not None
+            }
         return recording
 
     def _rows(self, batch: Any, names: list[str]) -> dict[str, Tensor]:
@@ -185,3 +189,8 @@ class ClippedSum:
             except Exception:  # whatever a model does that cannot be mapped, a loop can do
                 self._unmapped = True
         return per_example_gradients(self.model, self.losses, batch, names)
+
+
+def _identities(model: nn.Module) -> list[int]:
+    """Who is trained; all of them are kept by the sum, so no other object gets their identity."""
+    return [id(value) for _, _, value in tensors_in(model) if value.requires_grad]

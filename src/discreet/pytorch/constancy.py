@@ -17,12 +17,15 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from torch import Tensor, nn
 
+from discreet.pytorch.compatibility import CheckFailed
+from discreet.pytorch.members import full_name, tensors_in
+
 ROW = 8 * 4096  # bytes
+
+Place = tuple[nn.Module, str, Tensor]
 
 
 class Constancy:
@@ -35,39 +38,68 @@ class Constancy:
 
     def refresh(self) -> None:
         """Take the present state as the one to be kept."""
-        self._counts = self._counted()
-        self._contents = {device: torch.cat(parts) for device, (_, parts) in self._parts().items()}
+        self._places = tensors_in(
+            self._model
+        )  # which keeps the tensors, so that no other gets their identity
+        self._counts = _counted(self._places)
+        self._contents = {
+            device: torch.cat(parts) for device, (_, parts) in self._parts(self._places).items()
+        }
 
     def changed(self) -> str | None:
         """The name of a tensor that was written to, or exchanged, or None."""
-        counts = self._counted()
-        for name in (*counts, *self._counts):
-            if counts.get(name) != self._counts.get(name):
-                return name
-        for device, (names, parts) in self._parts().items():
+        places = tensors_in(self._model)
+        if _counted(places) != self._counts:
+            return self._first_different(places)
+        for device, (watched, parts) in self._parts(places).items():
             before = self._contents[device]
             if not torch.equal(torch.cat(parts), before):
-                pairs = zip(names, parts, torch.split(before, [len(part) for part in parts]), strict=True)
-                return next(name for name, now, then in pairs if not torch.equal(now, then))
+                pairs = zip(watched, parts, torch.split(before, [len(part) for part in parts]), strict=True)
+                return next(self._name(place) for place, now, then in pairs if not torch.equal(now, then))
         return None
 
-    def _counted(self) -> dict[str, tuple[int, int]]:
-        return {name: (id(value), value._version) for name, value in _tensors(self._model)}
+    def refuse_change(self) -> None:
+        """Raise if a tensor of the model is not what it was."""
+        changed = self.changed()
+        if changed is None:
+            return
+        owner = changed.rpartition(".")[0]
+        layer = type(self._model.get_submodule(owner)).__name__
+        what = "parameter" if changed in dict(self._model.named_parameters()) else "buffer"
+        raise CheckFailed(
+            f"The {what} {changed!r} of {owner!r} ({layer}) changes in the forward pass, so it would carry what it "
+            "saw of the records out of the run without noise. Keep it fixed, or turn off its running statistics."
+        )
 
-    def _parts(self) -> dict[torch.device, tuple[list[str], list[Tensor]]]:
-        """Names and bits of what is watched, by device, because one comparison for all is the fastest."""
-        found: dict[torch.device, tuple[list[str], list[Tensor]]] = {}
-        for name, value in _tensors(self._model):
-            if self._trained_too or not value.requires_grad:
-                names, parts = found.setdefault(value.device, ([], []))
-                names.append(name)
+    def _first_different(self, places: list[Place]) -> str:
+        then = dict(zip(map(_spot, self._places), self._counts, strict=True))
+        now = dict(zip(map(_spot, places), _counted(places), strict=True))
+        different = next(spot for spot in (*now, *then) if now.get(spot) != then.get(spot))
+        return next(self._name(place) for place in (*places, *self._places) if _spot(place) == different)
+
+    def _name(self, place: Place) -> str:
+        return full_name(self._model, *place[:2])
+
+    def _parts(self, places: list[Place]) -> dict[torch.device, tuple[list[Place], list[Tensor]]]:
+        """What is watched, and its bits, by device, because one comparison for all is the fastest."""
+        found: dict[torch.device, tuple[list[Place], list[Tensor]]] = {}
+        known: set[int] = set()  # a shared tensor is compared once
+        for place in places:
+            value = place[2]
+            if (self._trained_too or not value.requires_grad) and id(value) not in known:
+                known.add(id(value))
+                watched, parts = found.setdefault(value.device, ([], []))
+                watched.append(place)
                 parts.append(_bits(value.detach()))
         return found
 
 
-def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from model.named_parameters()
-    yield from model.named_buffers()
+def _counted(places: list[Place]) -> list[tuple[int, int, bool]]:
+    return [(id(value), value._version, value.requires_grad) for _, _, value in places]
+
+
+def _spot(place: Place) -> tuple[int, str]:
+    return id(place[0]), place[1]
 
 
 def _bits(value: Tensor) -> Tensor:

@@ -8,14 +8,14 @@ looks. Plain training takes the same way without the noise, so the two differ by
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from discreet.errors import InvalidParameter, PlanViolation
-from discreet.pytorch.sums import Sums, laid_out
+from discreet.pytorch.sums import Sums
 
 
 class Descent:
@@ -27,7 +27,7 @@ class Descent:
         self._divisor = divisor
         self._groups = _grouped(optimizer)
 
-    def step(self, sums: Mapping[str, Tensor], finish: Callable[[Tensor], None]) -> None:
+    def step(self, sums: Sums, finish: Callable[[Tensor], None]) -> None:
         """Let ``finish`` add the noise to all sums in place, then take the step.
 
         Guarantee: the optimizer sees nothing of ``sums`` but what ``finish`` has made of them.
@@ -36,11 +36,10 @@ class Descent:
             raise PlanViolation(
                 "The optimizer trains other parameters than when the run began; make a new run."
             )
-        total = laid_out(sums, self._parameters)
-        finish(total.vector)
-        total.vector /= self._divisor
+        finish(sums.vector)
+        sums.vector /= self._divisor
         for name, parameter in self._parameters.items():
-            parameter.grad = total[name].to(parameter.device, parameter.dtype)
+            parameter.grad = sums[name].to(parameter.device, parameter.dtype)
         self._optimizer.step()
 
 
@@ -48,17 +47,13 @@ def _grouped(optimizer: Optimizer) -> list[int]:
     return [len(group["params"]) for group in optimizer.param_groups]
 
 
-def zeros(parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
-    """The sums of an empty batch."""
-    return Sums(parameters)
-
-
-def plain_sums(losses: Tensor, parameters: dict[str, nn.Parameter]) -> dict[str, Tensor]:
-    """The sums of gradients that are not clipped, for training without privacy."""
+def add_plain_sums(sums: Sums, losses: Tensor, parameters: dict[str, nn.Parameter]) -> None:
+    """Add the gradients as they are, for training without privacy."""
     found = torch.autograd.grad(
         losses.sum(), list(parameters.values()), allow_unused=True, materialize_grads=True
     )
-    return dict(zip(parameters, found, strict=True))
+    for total, value in zip(sums.values(), found, strict=True):
+        total += value
 
 
 def checked_optimizer(optimizer: Optimizer, parameters: dict[str, nn.Parameter]) -> Optimizer:

@@ -21,18 +21,21 @@ from discreet.errors import InvalidParameter
 
 def tensors_of(batch: Any) -> Iterator[Tensor]:
     """The tensors of a batch, in the order in which :func:`rebuilt` visits them."""
-    if isinstance(batch, Tensor):
+    if isinstance(batch, (tuple, list)):
+        for value in batch:
+            yield from tensors_of(value)
+    elif isinstance(batch, Tensor):
         yield batch
     elif isinstance(batch, Mapping):
         for value in batch.values():
-            yield from tensors_of(value)
-    elif isinstance(batch, (tuple, list)):
-        for value in batch:
             yield from tensors_of(value)
 
 
 def rebuilt(batch: Any, change: Callable[[Tensor], Any]) -> Any:
     """The same nesting with ``change`` applied to every tensor; whatever is no tensor stays."""
+    if isinstance(batch, (tuple, list)):
+        parts = [rebuilt(value, change) for value in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     if isinstance(batch, Tensor):
         return change(batch)
     if isinstance(batch, Mapping):
@@ -43,19 +46,22 @@ def rebuilt(batch: Any, change: Callable[[Tensor], Any]) -> Any:
         for key, value in values.items():
             changed[key] = value
         return changed
-    if isinstance(batch, (tuple, list)):
-        parts = [rebuilt(value, change) for value in batch]
-        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     return batch
 
 
 def number_of_examples(batch: Any) -> int:
-    """The common first dimension of all tensors, or a refusal that shows shapes only."""
-    shapes = [tuple(tensor.shape) for tensor in tensors_of(batch)]
-    if not shapes or not all(shapes) or len({shape[0] for shape in shapes}) != 1:
+    """The common first dimension of all tensors, or a refusal that does not tell it."""
+    sizes = {len(tensor) if tensor.ndim else -1 for tensor in tensors_of(batch)}
+    if len(sizes) != 1 or -1 in sizes:
+        shown = ", ".join(shape_without_examples(tensor) for tensor in tensors_of(batch)) or "no tensor"
         needed = "must hold tensors that have the examples as their common first dimension."
-        raise InvalidParameter("batch", shapes, needed)
-    return shapes[0][0]
+        raise InvalidParameter("batch", shown, needed)
+    return sizes.pop()
+
+
+def shape_without_examples(tensor: Tensor) -> str:
+    """The shape with a dot for the number of examples, which is private."""
+    return "(" + ", ".join(["."] * (tensor.ndim > 0) + [str(size) for size in tensor.shape[1:]]) + ")"
 
 
 def select(batch: Any, index: slice | Tensor) -> Any:

@@ -25,10 +25,12 @@ from discreet.errors import InvalidParameter, whole
 from discreet.guarantee import Budget, Neighbours
 from discreet.ledger import Ledger
 from discreet.pytorch.batches import Collate, reader
-from discreet.pytorch.descent import Descent, plain_sums, zeros
+from discreet.pytorch.descent import Descent, add_plain_sums
 from discreet.pytorch.examples import number_of_examples, rebuilt, select
 from discreet.pytorch.per_example import Losses, trainable
-from discreet.pytorch.run import PrivateRun, checked_clipping
+from discreet.pytorch.planned_clipping import checked_clipping
+from discreet.pytorch.run import PrivateRun
+from discreet.pytorch.sums import Sums
 from discreet.randomness import RandomStream
 from discreet.recipe import Recipe
 from discreet.stage import Sampling, Stage
@@ -66,6 +68,7 @@ def fit(
     collate: Collate | None = None,
     physical_batch_size: int | None = 1024,
     ledger: Ledger | str | Path | None = None,
+    data: str | None = None,
     progress: bool = False,
     unsafe_seed: int | None = None,
 ) -> Fitted:
@@ -99,6 +102,7 @@ def fit(
         clipping=Normalised(recipe.clip_norm) if clipping is None else clipping,
         physical_batch_size=physical_batch_size,
         ledger=ledger,
+        data=data,
         progress=progress,
         unsafe_seed=unsafe_seed,
     )
@@ -122,10 +126,10 @@ def _train_plainly(
     descent = Descent(parameters, optimizer, stage.divisor)
     device = next(iter(parameters.values())).device
     for data in records.each(stage.batches(stream, rows=records.rows)):
-        sums = zeros(parameters)
+        sums = Sums(parameters)
         for part in _parts(data, physical_batch_size):
-            found = plain_sums(losses(model, rebuilt(part, lambda tensor: tensor.to(device))), parameters)
-            sums = {name: sums[name] + value for name, value in found.items()}
+            values = losses(model, rebuilt(part, lambda tensor: tensor.to(device)))
+            add_plain_sums(sums, values, parameters)
         descent.step(sums, finish=lambda total: None)
 
 

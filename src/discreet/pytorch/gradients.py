@@ -34,7 +34,7 @@ class Gradients:
             for name in use.source.roots:
                 if name not in rows:
                     self.uses.setdefault(name, []).append(use)
-        self.uses = {name: joined(group) for name, group in self.uses.items()}
+        self.uses = {name: joined(group) if len(group) > 1 else group for name, group in self.uses.items()}
 
     def squared_norms(self, blocks: dict[str, int]) -> Tensor:
         """Squared norms in float64, one row per example and one column per block."""

@@ -15,7 +15,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from discreet.errors import InvalidParameter
-from discreet.pytorch.examples import number_of_examples, rebuilt, select, tensors_of
+from discreet.pytorch.examples import (
+    number_of_examples,
+    rebuilt,
+    select,
+    shape_without_examples,
+    tensors_of,
+)
 
 Losses = Callable[[Any, Any], Tensor]
 """``losses(model, batch)`` returns a vector with one loss per example."""
@@ -29,10 +35,10 @@ def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
 def checked_losses(losses: Losses, model: Any, batch: Any, count: int) -> Tensor:
     """The losses of a batch, refused unless there is one per example."""
     values = losses(model, batch)
-    shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-    if shape != (count,):
-        needed = f'must be one loss per example, here a tensor of shape ({count},): use reduction="none".'
-        raise InvalidParameter("losses(model, batch)", shape, needed)
+    if not isinstance(values, Tensor) or values.shape != (count,):
+        shown = shape_without_examples(values) if isinstance(values, Tensor) else type(values).__name__
+        needed = 'must be a vector with one loss per example of the batch: use reduction="none".'
+        raise InvalidParameter("losses(model, batch)", shown, needed)
     return values
 
 
@@ -52,7 +58,7 @@ def per_example_gradients(
         for (name, parameter), value in zip(chosen.items(), found, strict=True):
             rows[name].append(torch.zeros_like(parameter) if value is None else value.detach())
     empty = {name: parameter.detach().new_zeros(0, *parameter.shape) for name, parameter in chosen.items()}
-    return {name: torch.stack(values) if values else empty[name] for name, values in rows.items()}
+    return {name: torch.stack(rows.pop(name)) if rows[name] else empty[name] for name in chosen}
 
 
 def mapped_gradients(

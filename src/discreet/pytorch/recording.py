@@ -3,7 +3,7 @@
 PyTorch shows each call of the forward pass to a function mode. Calls that have a rule run with the values of
 their parameters cut off from the graph, so that the backward pass never forms a summed weight gradient, and
 a hook on their output hands its gradient to the uses. All other calls run unchanged: if a parameter goes
-through one of them into the losses, the graph of the losses still leads to it, and :meth:`escaped` says so.
+through one of them into the losses, the backward pass still leads to it, and then it gets no rule.
 
 A call whose result depends on parameters only (a transposed or normalised weight, a table of positions) is a
 *constant* call: its result has no examples in it and stands for its parameters from then on.
@@ -15,6 +15,7 @@ import types
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -68,9 +69,7 @@ class Recorder(TorchFunctionMode, ABC):
         if func == torch.embedding_renorm_:
             needed = "must be None: it changes the weights by what a batch contains, outside of the noise."
             raise InvalidParameter("Embedding.max_norm", "set", needed)
-        if not sources:
-            return func(*args, **kwargs)
-        if not torch.is_grad_enabled():
+        if not sources or not torch.is_grad_enabled():
             return func(*args, **kwargs)
         if func in UNROLLED:
             with self:
@@ -80,14 +79,14 @@ class Recorder(TorchFunctionMode, ABC):
             with self:
                 return _body(func)(*args, **kwargs)
         rule = RULES.get(func)
-        if rule is None and not _is_call(func):
+        if rule is None and _called_name(func) in _NO_CALLS:
             return func(*args, **kwargs)
         return self.called(rule, func, args, kwargs, sources)
 
     def called(
         self, rule: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sources: list[Source]
     ) -> Any:
-        place = (str(getattr(func, "__name__", func)), ",".join([source.name for source in sources]))
+        place = (_called_name(func), ",".join([source.name for source in sources]))
         key = (*place, self.seen.get(place, 0))
         self.seen[place] = key[2] + 1
         if _in_place(func):
@@ -158,21 +157,6 @@ class Recorder(TorchFunctionMode, ABC):
                 self.kept.append(tensor)
         return result
 
-    def escaped(self, losses: Tensor) -> set[str]:
-        """The parameters that the losses depend on by a way without a rule."""
-        names = {id(value): name for name, value in self.parameters.items()}
-        found, visited, waiting = set(), set(), [losses.grad_fn]
-        while waiting:
-            node: Any = waiting.pop()
-            if node is None or node in visited:
-                continue
-            visited.add(node)
-            leaf = getattr(node, "variable", None)
-            if leaf is not None and id(leaf) in names:
-                found.add(names[id(leaf)])
-            waiting.extend(following for following, _ in node.next_functions)
-        return found
-
 
 class Recording(Recorder):
     """The recorder of a training step: layouts are known, gradients go to the uses as they arrive."""
@@ -200,7 +184,8 @@ class Recording(Recorder):
         if layout is None or self.unexpected:
             self.distrusted.update(names)
             return
-        self.times_used.update(names)
+        for name in names:
+            self.times_used[name] += 1
         key, uses, place = site.key, site.uses, site.output.output_nr
 
         def arrived(grads: tuple[Tensor | None, ...]) -> None:
@@ -248,13 +233,17 @@ def _leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
             yield value
 
 
-def _is_call(func: Any) -> bool:
-    """Whether a result of ``func`` may carry a gradient; most attributes do not."""
-    return getattr(func, "__name__", "") not in ("size", "dim", "numel", "__len__", "is_floating_point")
+_NO_CALLS = {"size", "dim", "numel", "__len__", "is_floating_point"}  # their results carry no gradient
 
 
+@lru_cache
+def _called_name(func: Any) -> str:
+    return str(getattr(func, "__name__", func))
+
+
+@lru_cache
 def _in_place(func: Any) -> bool:
-    name = getattr(func, "__name__", "")
+    name = _called_name(func)
     return name in _ASSIGNING or (name.endswith("_") and not name.endswith("__"))
 
 

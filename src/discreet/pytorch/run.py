@@ -15,34 +15,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from discreet.certificate import Certificate
-from discreet.certificate.procedure import rule_of
-from discreet.clipping import AdaptiveClip, ClipRule, Flat, Normalised, PerBlock
+from discreet.clipping import AdaptiveClip, ClipRule
 from discreet.errors import InvalidParameter, PlanViolation, whole
 from discreet.ledger import Ledger
 from discreet.noise import BoundedSum, add_noise
 from discreet.plan import Plan
 from discreet.pytorch import checkpoint
 from discreet.pytorch.adaptive import Watched, moved
-from discreet.pytorch.batches import Batch, Collate, reader
-from discreet.pytorch.check import check, refuse_change, signature
+from discreet.pytorch.batches import Batch, Collate, Turns, reader
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.compatibility import refuse_layers
-from discreet.pytorch.constancy import Constancy
-from discreet.pytorch.descent import Descent, zeros
+from discreet.pytorch.descent import Descent
 from discreet.pytorch.distributed import Processes
-from discreet.pytorch.examples import number_of_examples, rebuilt, select
-from discreet.pytorch.payments import Payments, check_anchor
-from discreet.pytorch.per_example import Losses, trainable
+from discreet.pytorch.examples import number_of_examples, rebuilt
+from discreet.pytorch.payments import Payments, check_anchor, ledger_of
+from discreet.pytorch.per_example import Losses
+from discreet.pytorch.planned_clipping import noise_of_sum, planned_clipping, rule_of_step
 from discreet.pytorch.progress import shown
+from discreet.pytorch.sums import Sums
+from discreet.pytorch.watch import Watch
 from discreet.randomness import RandomStream
-
-Drawn = WeakKeyDictionary[Batch, tuple[int, Any]]
 
 
 class PrivateRun:
@@ -52,8 +49,9 @@ class PrivateRun:
     :class:`~discreet.clipping.Normalised`, :class:`~discreet.clipping.PerBlock` or
     :class:`~discreet.clipping.AdaptiveClip`. ``physical_batch_size`` limits memory: larger batches are worked
     off in parts, which changes nothing else. ``ledger`` is a :class:`~discreet.ledger.Ledger` or a file name;
-    without it the ledger lives in memory and the run cannot be resumed. ``unsafe_seed`` is for tests and makes
-    the certificate worthless.
+    without it the ledger lives in memory and the run cannot be resumed. ``data`` is a name that you give to the data
+    set; a ledger resumes a run for data of the same name only. ``unsafe_seed`` is for tests and makes the
+    certificate worthless.
 
     Guarantee: what the optimizer sees, and so every parameter after every step, costs what
     ``plan.guarantee`` says at most, whatever the loop does: a step that the plan does not hold is refused.
@@ -69,6 +67,7 @@ class PrivateRun:
         clipping: ClipRule | AdaptiveClip | None = None,
         physical_batch_size: int | None = None,
         ledger: Ledger | str | Path | None = None,
+        data: str | None = None,
         progress: bool = False,
         unsafe_seed: int | None = None,
     ) -> None:
@@ -76,24 +75,22 @@ class PrivateRun:
             raise InvalidParameter("plan", type(plan).__name__, "must be a Plan; Recipe.calibrate makes one.")
         self.plan = plan
         self._stage = plan.stage()
-        self._model, self._optimizer, self._losses = _bare(model), optimizer, losses
-        refuse_layers(self._model)
-        self._clipping = _planned_clipping(clipping, self._stage.clip_norm)
+        self._model, self._optimizer, self._data = _bare(model), optimizer, data
+        self._clipping = planned_clipping(clipping, self._stage.clip_norm)
         self._processes = Processes.current()
         self._stream = _stream(unsafe_seed, self._processes)
-        self._sum = ClippedSum(model, losses, _rule(self._clipping), physical_batch_size=physical_batch_size)
+        rule = rule_of_step(self._clipping)
+        self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
         self._parameters = dict(self._sum.parameters)
+        self._watch = Watch(model, losses, self._parameters, self._sum.physical_batch_size)
         self._descent = Descent(self._parameters, optimizer, self._stage.divisor)
-        self._noise = self._processes.share(_noise_of_sum(self._clipping, self._stage.noise))
-        self._constancy = Constancy(model)
+        self._noise = self._processes.share(noise_of_sum(self._clipping, self._stage.noise))
         self._trusted = self._stream.trusted
         self._progress = progress and self._processes.first
         self._processes.refuse_difference(self._settings())
-        self._ledger = _ledger(ledger, plan) if self._processes.first else None
+        self._ledger = ledger_of(ledger, plan) if self._processes.first else None
         self._payments: Payments | None = None
-        self._drawn: Drawn = WeakKeyDictionary()
-        self._signature = signature(model)
-        self._checked: set[object] = set()
+        self._turns = Turns()
         self._processes.start_alike(model)
 
     # ---- training ----
@@ -125,10 +122,8 @@ class PrivateRun:
             self._processes.refuse_difference({"the number of rows of the data set": str(records.rows)})
             records = records.part(self._processes.rows(records.rows))
         drawn = self._stage.batches(self._stream, rows=records.rows, start=start)
-        read = records.each(drawn, workers)
-        kept: Drawn = WeakKeyDictionary()
-        self._drawn = kept
-        numbered = (_numbered(step, data, kept) for step, data in enumerate(read, start + 1))
+        self._turns = Turns()
+        numbered = map(self._turns.batch_of, enumerate(records.each(drawn, workers), start + 1))
         return shown(numbered, self.plan, start) if self._progress else numbered
 
     def step(self, batch: Batch) -> None:
@@ -139,13 +134,16 @@ class PrivateRun:
         Guarantee: nothing of the batch is released but its clipped sum with the plan's noise, after the ledger
         was charged. A batch of other origin and a step beyond the plan are refused.
         """
-        data = self._on_device(self._examples_of(batch))
-        self._check(data)
+        examples = self._turns.examples_of(batch, self._taken + 1)
+        count = 0 if examples is None else number_of_examples(examples)
+        if count:
+            examples = self._on_device(examples)
+        self._watch.before_step(examples, count)
         self._paying().pay()
-        rule = self._rule_of_step()
-        self._constancy.refresh()
-        sums = zeros(self._parameters) if data is None else self._sum(data)
-        refuse_change(self._model, self._constancy)
+        rule = self._sum.rule = rule_of_step(self._clipping)
+        self._watch.before_forward()
+        sums = self._sum(examples) if count else Sums(self._parameters)
+        self._watch.after_forward()
         self._descent.step(sums, self._add_noise)
         if isinstance(self._clipping, AdaptiveClip) and isinstance(rule, Watched):
             self._clipping = moved(self._clipping, rule.norms(), self._processes, self._stream)
@@ -162,24 +160,27 @@ class PrivateRun:
 
     # ---- stopping and going on ----
 
-    def save(self, directory: str | Path) -> None:
-        """Write a checkpoint: weights, optimizer, plan, and the head of the ledger. No pickle, no randomness."""
+    def save(self, directory: str | Path, *, scheduler: LRScheduler | None = None) -> None:
+        """Write a checkpoint: weights, optimizer, scheduler, plan, and the head of the ledger.
+
+        It holds no pickle and no randomness.
+        """
         self._paying().commit()
         if self._ledger is not None:
             adaptive = self._clipping if isinstance(self._clipping, AdaptiveClip) else None
             state = checkpoint.Checkpoint(
                 self.plan.digest(), self.steps_taken, self._ledger.anchor(), self._trusted, adaptive
             )
-            checkpoint.write(directory, state, self._model, self._optimizer)
+            checkpoint.write(directory, state, self._model, self._optimizer, scheduler)
 
-    def resume(self, directory: str | Path) -> None:
+    def resume(self, directory: str | Path, *, scheduler: LRScheduler | None = None) -> None:
         """Go on from a checkpoint, one step after the last one that the ledger has ever granted.
 
         Guarantee: another plan and a ledger older than the checkpoint are refused; batches and noise are fresh.
         """
         if self._payments is not None:
             raise PlanViolation("Resume before the first step, with a new PrivateRun.")
-        found = checkpoint.read(directory, self.plan.digest(), self._model, self._optimizer)
+        found = checkpoint.read(directory, self.plan.digest(), self._model, self._optimizer, scheduler)
         if (found.adaptive is None) == isinstance(self._clipping, AdaptiveClip):
             raise PlanViolation(
                 "The checkpoint was made with another kind of clipping; resume with the same."
@@ -189,13 +190,15 @@ class PrivateRun:
         self._trusted = self._trusted and found.trusted  # a seed in the first part spoils the whole
         if self._ledger is not None:
             check_anchor(self._ledger, found.anchor)
-        self._payments = Payments(self._ledger, self.plan, self._processes, resumed=True)
+        self._payments = self._paying(resumed=True)
 
     # ---- the parts of a step ----
 
-    def _paying(self) -> Payments:
+    def _paying(self, *, resumed: bool = False) -> Payments:
         if self._payments is None:
-            self._payments = Payments(self._ledger, self.plan, self._processes)
+            self._payments = Payments(
+                self._ledger, self.plan, self._processes, data=self._data, resumed=resumed
+            )
         return self._payments
 
     def _settings(self) -> dict[str, str]:
@@ -204,72 +207,19 @@ class PrivateRun:
         return {
             "their plan": self.plan.digest(),
             "their clipping": repr(self._clipping),
+            "the name of the data set": repr(self._data),
             "the parameters of the model": repr(shapes),
             "whether they have an unsafe_seed": str(self._trusted),
         }
 
-    def _check(self, data: Any) -> None:
-        """Check model and losses before the first step, and again when modes, modules or sizes are new."""
-        self._refuse_other_parameters()
-        now = signature(self._model)
-        if now != self._signature:
-            refuse_layers(self._model)
-            self._signature = now
-        if data is None:
-            return
-        part = select(data, slice(0, self._sum.physical_batch_size))
-        situation = (now, number_of_examples(part).bit_length())
-        if situation not in self._checked:
-            check(self._model, self._losses, part)
-            self._checked.add(situation)
-
-    def _refuse_other_parameters(self) -> None:
-        now = trainable(self._model)
-        names = sorted(now.keys() | self._parameters.keys())
-        changed = next((name for name in names if now.get(name) is not self._parameters.get(name)), None)
-        if changed is not None:
-            raise PlanViolation(
-                f"The parameter {changed!r} was frozen, unfrozen or exchanged after the run began. To train others, "
-                "make an optimizer and a PrivateRun with a plan of its own; one Budget can pay for both."
-            )
-
-    def _examples_of(self, batch: Batch) -> Any:
-        """What was drawn for a batch, if it is due."""
-        if not isinstance(batch, Batch) or batch not in self._drawn:
-            raise PlanViolation(
-                "The batch does not come from this run's latest batches(dataset), so nothing is known of how it "
-                "was drawn. Pass what batches() yields, as it is; augment examples inside losses."
-            )
-        step, data = self._drawn[batch]
-        if step != self._taken + 1:
-            raise PlanViolation(
-                f"Step {self._taken + 1} is due and the batch is for step {step}: "
-                "every batch is used once, in the order drawn."
-            )
-        return data
-
-    def _on_device(self, data: Any) -> Any:
+    def _on_device(self, examples: Any) -> Any:
         device = next(iter(self._parameters.values())).device
-        if data is None or number_of_examples(data) == 0:
-            return None
-        return rebuilt(data, lambda tensor: tensor.to(device, non_blocking=True))
-
-    def _rule_of_step(self) -> ClipRule:
-        if isinstance(self._clipping, AdaptiveClip):
-            self._sum.rule = Watched(self._clipping.clip_norm)
-        return self._sum.rule
+        return rebuilt(examples, lambda tensor: tensor.to(device, non_blocking=True))
 
     def _add_noise(self, total: Tensor) -> None:
         """Noise for the sums of this process, which then meet those of the others."""
         add_noise(BoundedSum(total, self._sum.rule.clip_norm), self._noise, self._stream, out=total)
         self._processes.add_up(total)
-
-
-def _numbered(step: int, data: Any, kept: Drawn) -> Batch:
-    """A batch that carries its number only; the examples are kept as long as it is."""
-    batch = Batch(step)
-    kept[batch] = (step, data)
-    return batch
 
 
 def _bare(model: nn.Module) -> nn.Module:
@@ -282,45 +232,8 @@ def _bare(model: nn.Module) -> nn.Module:
     return model
 
 
-def checked_clipping(clipping: object) -> ClipRule | AdaptiveClip:
-    """``clipping`` if it is a rule for clipping, or raise."""
-    if isinstance(clipping, Flat | Normalised | PerBlock | AdaptiveClip):
-        return clipping
-    raise InvalidParameter("clipping", clipping, "must be Flat, Normalised, PerBlock or AdaptiveClip.")
-
-
-def _planned_clipping(clipping: object, clip_norm: float) -> ClipRule | AdaptiveClip:
-    if clipping is None:
-        return Flat(clip_norm)
-    rule = checked_clipping(clipping)
-    if not abs(rule.clip_norm - clip_norm) <= 1e-9 * clip_norm:
-        remedy = f"must have the clip norm of the plan, {clip_norm:g}; an adaptive one begins there."
-        raise InvalidParameter("clipping", clipping, remedy)
-    return rule
-
-
-def _rule(clipping: ClipRule | AdaptiveClip) -> ClipRule:
-    return clipping.rule if isinstance(clipping, AdaptiveClip) else clipping
-
-
-def _noise_of_sum(clipping: ClipRule | AdaptiveClip, planned: Any) -> Any:
-    """What is planned, or more where the count of an adaptive clip norm takes its part of a step's cost."""
-    return clipping.of_sum(planned) if isinstance(clipping, AdaptiveClip) else planned
-
-
 def _stream(unsafe_seed: int | None, processes: Processes) -> RandomStream:
     if unsafe_seed is None:
         return RandomStream()
     seed = whole("unsafe_seed", unsafe_seed, at_least=0)
     return RandomStream(unsafe_seed=seed * 2**16 + processes.rank)
-
-
-def _ledger(ledger: Ledger | str | Path | None, plan: Plan) -> Ledger:
-    if isinstance(ledger, Ledger):
-        return ledger
-    rule = rule_of(plan)
-    if ledger is None:
-        return Ledger.in_memory(rule)
-    if not isinstance(ledger, str | Path):
-        raise InvalidParameter("ledger", type(ledger).__name__, "must be a Ledger or the name of its file.")
-    return Ledger.open(ledger, rule) if Path(ledger).exists() else Ledger.create(ledger, rule)

@@ -33,13 +33,3 @@ class Sums(dict[str, Tensor]):
 def _views(vector: Tensor, values: list[Tensor]) -> list[Tensor]:
     """The vector in parts that have the shapes of ``values``, by one call however many they are."""
     return list(torch._C._nn.unflatten_dense_tensors(vector, values))
-
-
-def laid_out(sums: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> Sums:
-    """Sums by parameter as one vector: a copy, unless they are one already."""
-    if isinstance(sums, Sums):
-        return sums
-    found = Sums(parameters)
-    for name, view in found.items():
-        view.copy_(sums[name])
-    return found

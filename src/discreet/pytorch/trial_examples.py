@@ -19,6 +19,9 @@ from torch import Tensor
 
 from discreet.pytorch.examples import number_of_examples, rebuilt, tensors_of
 
+EXAMPLES = 4
+"""So few are enough where gradients or single losses are compared."""
+
 
 def made_up(batch: Any, count: int) -> Any:
     """Examples whose columns come from different records at random, scaled so that no two are alike."""

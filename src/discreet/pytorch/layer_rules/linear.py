@@ -111,8 +111,9 @@ class LinearWeight(Use):
             a = a * by_example
         else:
             g = g * by_example
-        left, right = (a, g) if self.transposed else (g, a)
-        return left.flatten(0, -2).mT, right.flatten(0, -2)
+        if a.ndim > 2:
+            a, g = a.flatten(0, -2), g.flatten(0, -2)
+        return (a.mT, g) if self.transposed else (g.mT, a)
 
     def joined(self, other: LinearWeight) -> LinearWeight:
         """Two uses of one weight are one use with the positions of both."""

@@ -154,7 +154,8 @@ class KeptRows(Use):
 
     def add_to(self, total: Tensor, weights: Tensor) -> None:
         if (total.dtype, total.device) == (self.held.dtype, self.held.device):
-            total.view(-1).addmv_(self.held.reshape(len(self.held), -1).mT, weights)
+            rows = self.held if self.held.ndim == 2 else self.held.reshape(len(self.held), -1)
+            total.view(-1).addmv_(rows.mT, weights)
         else:
             super().add_to(total, weights)
 
@@ -171,7 +172,7 @@ def without(rows: Tensor, bad: Tensor) -> Tensor:
 
 def sums_of_squares(rows: Tensor) -> Tensor:
     """The squared norm of each row in float64, whatever the rows are."""
-    rows = rows.reshape(len(rows), -1)
+    rows = rows if rows.ndim == 2 else rows.reshape(len(rows), -1)
     if rows.dtype == torch.float32 and rows.device.type == "cpu":
         return squared_norms(rows)
     return squared_norms_by_torch(rows)

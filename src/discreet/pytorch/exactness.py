@@ -1,0 +1,62 @@
+"""Fast gradients must be exact: norms, sums and the effect of one example, against gradients of single examples."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from discreet.clipping import Flat
+from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.compatibility import CheckFailed
+from discreet.pytorch.examples import select
+from discreet.pytorch.kernels.norms import squared_norms_by_torch
+from discreet.pytorch.layer_rules.use import wide
+from discreet.pytorch.mixing import close
+from discreet.pytorch.per_example import Losses, per_example_gradients
+
+PAIR = 2  # examples whose whole gradients are held at once
+
+
+def refuse_inexact(model: nn.Module, losses: Losses, examples: Any) -> None:
+    """Norms, sums and the effect of one example, against gradients of single examples."""
+    examples = select(examples, slice(0, PAIR))
+    rows = per_example_gradients(model, losses, examples)
+    squares = [squared_norms_by_torch(wide(value).flatten(1)) for value in rows.values()]
+    norms = torch.stack(squares).sum(0).sqrt()
+    if not bool(norms.isfinite().all()):
+        return  # such gradients count as zero
+    tolerance = 0.05 if rounds_coarsely(model, losses, examples) else 1e-4
+    fast = ClippedSum(model, losses, Flat(max(float(norms.mean()) / 2, 1e-6)))
+    factors = torch.from_numpy(fast.rule.factors(norms.cpu().numpy(), 1e-6))
+    sums, limit = fast(examples), tolerance * fast.rule.clip_norm
+    for name, value in rows.items():
+        expected = torch.tensordot(factors.to(value.device, sums[name].dtype), value.to(sums[name].dtype), 1)
+        if not float((sums[name] - expected).double().norm()) <= PAIR * limit:
+            raise CheckFailed(
+                f"The gradients of {name.rpartition('.')[0] or 'the model'!r} ({name}) in a batch are not those of "
+                "its examples one by one: the layer mixes examples, or has a backward pass of its own that does."
+            )
+    if not close(fast.norms(examples).cpu(), norms.cpu(), tolerance):
+        raise CheckFailed("The norms of the gradients are not exact for this model; please report this.")
+    without = fast(select(examples, slice(0, PAIR - 1)))
+    moved = math.sqrt(sum(float((sums[name] - without[name]).double().square().sum()) for name in sums))
+    if not moved <= fast.rule.clip_norm * (1 + PAIR * tolerance):
+        raise CheckFailed(
+            "One example changes the clipped sum by more than the clip norm; please report this."
+        )
+
+
+def rounds_coarsely(model: nn.Module, losses: Losses, examples: Any) -> bool:
+    """Whether anything is computed in 16 bits, by the types of what is kept for the backward pass."""
+    kept: set[torch.dtype] = {parameter.dtype for parameter in model.parameters()}
+
+    def note(tensor: Tensor) -> Tensor:
+        kept.add(tensor.dtype)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        losses(model, examples)
+    return any(dtype.is_floating_point and dtype.itemsize < 4 for dtype in kept)
