@@ -1,13 +1,12 @@
 """Three hospitals train one model, and no record leaves its hospital: four processes, real TLS, on this machine.
 
-    python examples/three_hospitals.py [folder]
-
 Each hospital holds a part of scikit-learn's breast-cancer records in a table of its own, joins with its kit, adds its
-noise itself, and keeps a ledger and a certificate. A quarter of the records is set aside to try the model.
+noise itself, and keeps a ledger and a certificate. A quarter is set aside to try the model. Takes a folder, or none.
 """
 
+import contextlib
 import csv
-import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -19,115 +18,82 @@ from sklearn.datasets import load_breast_cancer
 
 from discreet.parties import Study, observers
 
-FEATURES = {
-    "mean radius": (5, 30),
-    "mean texture": (5, 40),
-    "mean concavity": (0, 0.5),
-    "worst area": (100, 4500),
-}
+FEATURES = ("mean radius", "mean texture", "mean concavity", "worst area")
+SCHEMA = """
+target = "benign"
+[columns]
+"mean radius" = { bounds = [8, 22] }
+"mean texture" = { bounds = [10, 30] }
+"mean concavity" = { bounds = [0, 0.3] }
+"worst area" = { bounds = [200, 2000] }
+benign = { flag = "yes" }
+"""
 HOSPITALS = ("hospital-a", "hospital-b", "hospital-c")
-DISCREET = [sys.executable, "-c", "from discreet.cli import main; main()"]
 
 
-def discreet(*words, **settings):
-    """Run one command as a user would."""
-    return subprocess.run([*DISCREET, *map(str, words)], check=True, text=True, **settings)
+def start(line, **settings):
+    """Start a command of the command line, as a user would."""
+    code = "from discreet.cli import main; main()"
+    return subprocess.Popen([sys.executable, "-c", code, *shlex.split(line)], **settings)
 
 
-def write_tables(folder):
-    """One table for each hospital and one to try the model on; the number of records of each hospital."""
-    cancer = load_breast_cancer()
+def run(line):
+    assert start(line).wait() == 0, line
+
+
+def write_tables():
+    """One table for each hospital and one to try the model on; the words that declare the numbers of records."""
+    cancer, order = load_breast_cancer(), np.random.default_rng(7).permutation(569)
     places = [list(cancer.feature_names).index(name) for name in FEATURES]
-    order = np.random.default_rng(7).permutation(len(cancer.target))
-    trial, *parts = np.split(order, [140, 290, 430])
-    for name, rows in zip(("trial", *HOSPITALS), (trial, *parts), strict=True):
-        with (folder / f"{name}.csv").open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow([*FEATURES, "benign"])
-            writer.writerows(
-                [*cancer.data[row, places], "yes" if cancer.target[row] else "no"] for row in rows
-            )
-    return {name: len(rows) for name, rows in zip(HOSPITALS, parts, strict=True)}
+    parts = dict(zip(("trial", *HOSPITALS), np.split(order, [140, 290, 430]), strict=True))
+    for name, rows in parts.items():
+        with open(f"{name}.csv", "w", newline="") as file:
+            table = [[*cancer.data[row, places], "yes" if cancer.target[row] else "no"] for row in rows]
+            csv.writer(file).writerows([[*FEATURES, "benign"], *table])
+    return " ".join(f"--party {name}={len(parts[name])}" for name in HOSPITALS)
 
 
-def write_study(folder, sizes):
+def agree(parties):
     """What is public: columns and their bounds, the budget, and where the coordinator is found."""
-    columns = [f"{name!r} = {{ bounds = [{low}, {high}] }}" for name, (low, high) in FEATURES.items()]
-    schema = ['target = "benign"', "[columns]", *columns, 'benign = { flag = "yes" }']
-    (folder / "schema.toml").write_text("\n".join(schema))
+    Path("schema.toml").write_text(SCHEMA)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    parties = [word for name, size in sizes.items() for word in ("--party", f"{name}={size}")]
-    budget = ["--epsilon", 2, "--delta", 1e-5, "--rounds", 40, "--learning-rate", 4]
-    place = [
-        "--coordinator",
-        f"localhost:{port}",
-        "--schema",
-        folder / "schema.toml",
-        "--out",
-        folder / "study.toml",
-    ]
-    discreet("study", "new", "hospitals", *parties, *budget, *place)
-    discreet("study", "kits", folder / "study.toml", "--out", folder / "kits")
+        place = f"--coordinator localhost:{probe.getsockname()[1]}"
+    budget = "--epsilon 2 --delta 1e-5 --rounds 60 --learning-rate 3"
+    run(f"study new hospitals {parties} --schema schema.toml {budget} {place}")
+    run("study kits study.toml")
 
 
-def train(folder):
+def train():
     """The coordinator and the hospitals, each in a process of its own."""
-    study, kits = folder / "study.toml", folder / "kits"
-    orders = {
-        "coordinator": ["coordinate", study, "--kit", kits / "coordinator.zip", "--out", folder / "model"]
-    }
+    lines = {"coordinator": "coordinate study.toml --kit kits/coordinator.zip --out model"}
     for name in HOSPITALS:
-        orders[name] = [
-            "join",
-            study,
-            "--data",
-            folder / f"{name}.csv",
-            "--kit",
-            kits / f"{name}.zip",
-            "--yes",
-        ]
-        orders[name] += ["--out", folder / name]
-    sites = {}
-    for name, words in orders.items():
-        with (folder / f"{name}.log").open("w") as log:
-            there = {} if name == "coordinator" else {"stdout": log, "stderr": log}
-            sites[name] = subprocess.Popen([*DISCREET, *map(str, words)], **there)
+        lines[name] = f"join study.toml --data {name}.csv --kit kits/{name}.zip --yes --out {name}"
+    sites = []
     try:
-        assert not any(site.wait(300) for site in sites.values()), "a site failed"
+        for name, line in lines.items():
+            with open(f"{name}.log", "w") as log:
+                sites.append(start(line, stderr=None if name == "coordinator" else log))
+        assert [site.wait(300) for site in sites] == [0, 0, 0, 0], "a site failed; see the logs"
     finally:
-        for site in sites.values():
+        for site in sites:
             site.kill()
             site.wait()
 
 
-def main(folder):
-    os.environ.setdefault("NUMBA_NUM_THREADS", "1")
-    write_study(folder, write_tables(folder))
-    train(folder)
-    print("\nWhat every observer could learn:")
-    print(observers(Study.load(folder / "study.toml")))
-    print("\nEvery hospital has a certificate, which anybody can recompute:", flush=True)
+def main():
+    agree(write_tables())
+    train()
+    print(f"\nWhat every observer could learn:\n{observers(Study.load('study.toml'))}\n", flush=True)
     for name in HOSPITALS:
-        discreet("verify", folder / name / "certificate.json")
-    discreet(
-        "predict",
-        folder / "model",
-        folder / "trial.csv",
-        "--out",
-        folder / "predicted.csv",
-        capture_output=True,
-    )
-    with (folder / "trial.csv").open() as truth, (folder / "predicted.csv").open() as guess:
-        pairs = list(zip(csv.DictReader(truth), csv.DictReader(guess), strict=True))
-    hits = sum((record["benign"] == "yes") == (answer["prediction"] == "true") for record, answer in pairs)
-    print(f"\nThe joint model is right for {hits} of {len(pairs)} women of no hospital. See {folder}")
+        run(f"verify {name}/certificate.json")
+    run("predict model trial.csv --out predicted.csv")
+    with open("trial.csv") as truth, open("predicted.csv") as guesses:
+        pairs = zip(csv.DictReader(truth), csv.DictReader(guesses), strict=True)
+        hits = sum((row["benign"] == "yes") == (guess["prediction"] == "true") for row, guess in pairs)
+    print(f"\nThe joint model is right for {hits} of 140 women of no hospital.")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        main(Path(sys.argv[1]).resolve())
-    else:
-        with tempfile.TemporaryDirectory() as temporary:
-            main(Path(temporary))
+    with tempfile.TemporaryDirectory() as temporary, contextlib.chdir((*sys.argv, temporary)[1]):
+        main()

@@ -22,7 +22,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from discreet.calibrate import calibrate
+from discreet.calibration import calibrate
 from discreet.errors import InvalidParameter, real, whole
 from discreet.guarantee import Budget, Neighbours
 from discreet.plan import Plan, as_tuple, checked_budget, composed, consistent

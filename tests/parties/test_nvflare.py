@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from discreet.parties.kits import make_kits, open_kit, read_kit, revoke
+from discreet.parties.terminal import quiet
 from discreet.parties.workspace import write_workspace
 from parties.test_kits import free_port, study
 
@@ -169,3 +170,13 @@ def test_no_site_accepts_jobs_orders_code_or_log_readers(tmp_path):
         assert '"tcp"' in startup
         outside = [text for text in (json.dumps(resources), startup) if "/tmp/nvflare" in text]
         assert outside == []
+
+
+def test_what_the_engine_prints_goes_to_its_log_and_what_we_print_to_the_terminal(tmp_path, capsys):
+    engine = {"__name__": "engine.inner"}
+    exec("import sys\ndef loud():\n    print('theirs')\n    print('theirs too', file=sys.stderr)", engine)
+    with quiet("engine", tmp_path / "log"):
+        print("ours")
+        engine["loud"]()
+    assert capsys.readouterr() == ("ours\n", "")
+    assert (tmp_path / "log").read_text() == "theirs\ntheirs too\n"
