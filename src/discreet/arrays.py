@@ -6,6 +6,7 @@ Whoever holds a tensor has imported torch, so it is taken from there.
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,12 @@ def is_tensor(value: object) -> bool:
 
 def type_name(value: AnyArray) -> str:
     """The element type as text: ``"float32"``, ``"bfloat16"``, ``"int64"``."""
-    return str(value.dtype).removeprefix("torch.")
+    return _name_of(value.dtype)
+
+
+@lru_cache(maxsize=64)  # numpy writes the name anew each time, which takes longer than a small sum
+def _name_of(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def is_floating(value: AnyArray) -> bool:

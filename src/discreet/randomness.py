@@ -250,7 +250,8 @@ class RandomStream:
         def run(first: int, last: int) -> None:
             keystream = _Keystream(key)
             for block in range(first, last):
-                keystream.seek(block)
+                if block:  # a new keystream is at the first block already
+                    keystream.seek(block)
                 work(slice(block * per_block, min(size, (block + 1) * per_block)), keystream)
 
         threads = max(1, min(self._threads, blocks // _BLOCKS_WORTH_A_THREAD))
