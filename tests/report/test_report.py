@@ -90,6 +90,27 @@ def test_an_invalid_certificate_is_called_so(certificate):
     assert "Not valid" not in Report(certificate).to_html()
 
 
+def test_the_promise_is_the_definition_and_weak_ones_are_called_so(certificate):
+    facts = Report(certificate).facts
+    assert "at most 7.39 times what it is in the other case, plus 1e-06" in facts.promise
+    assert facts.cautions == ()
+    for budget, word in ((Budget(50.0, 1e-6), "weak"), (Budget(1.0, 1e-3), "Delta is large")):
+        weak = Report(filtered(GaussianFilter(budget)))
+        assert word in " ".join(weak.facts.cautions)
+        assert word in weak.to_html()
+        assert word in weak.to_markdown()
+
+
+def test_a_shared_ledger_is_told():
+    rule, own = GaussianFilter(Budget(3.0, 1e-6)), GaussianFilter(Budget(1.0, 1e-6))
+    procedure = Procedure("one of several", {"columns": ["age"]}, own)
+    with Ledger.in_memory(rule) as ledger:
+        ledger.run(Gaussian(40.0) * 2, procedure.digest()).reserve(2)
+        facts = Report(Certificate.of(ledger, procedure)).facts
+    assert "promised epsilon 3" in facts.cautions[0]
+    assert ("setting: columns", '["age"]') in facts.details
+
+
 def test_the_three_forms_agree(report, tmp_path):
     for name in ("a.html", "a.md", "a.json"):
         report.save(tmp_path / name)

@@ -14,7 +14,7 @@ accepted
   second accountant (Renyi): at most 1.1...; no accountant can go below 0.99...
   noise from the operating system's entropy, as it says
   proved for real numbers, computed as floats
-  not covered: 7 things, listed in the certificate
+  not covered: 8 things, listed in the certificate
   ledger not at hand: its head should be 2, ...
 
 Who has the ledger, or a copy of its entries, passes it to ``verify``. Who wants to know who issued the certificate

@@ -25,6 +25,7 @@ from discreet.ledger import Ledger, Statement
 from discreet.plan import Plan
 
 FORMAT = "discreet certificate 1"
+IN_MEMORY = "other runs on these records: this one was accounted for in memory, without a ledger on disk"
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Certificate:
             *promises(procedure, statement, arithmetic),
             arithmetic,
             trusted,
-            (*NOT_COVERED, *_texts("not_covered", not_covered)),
+            (*NOT_COVERED, *(() if ledger.durable else (IN_MEMORY,)), *_texts("not_covered", not_covered)),
             current_versions(),
         )
 

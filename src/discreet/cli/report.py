@@ -10,10 +10,10 @@ from typing import Any
 import click
 
 from discreet.certificate import Certificate
-from discreet.cli.files import refuse_existing, whole_file
+from discreet.cli.files import CERTIFICATE, refuse_existing, whole_file
 from discreet.cli.shell import FILE, Answer, command
 from discreet.documents import parsed, read_text
-from discreet.errors import InvalidParameter
+from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.report import Report
 
 
@@ -39,13 +39,14 @@ def report(
     \b
     discreet report certificate.json --html report.html
 
-    Every number is computed anew; a certificate that does not hold is reported as such. Without a file to write
-    to, the report is printed in Markdown.
+    CERTIFICATE is a file, or the folder of a model. Every number is computed anew; a certificate whose claims do not
+    follow is reported as such, and one that was altered is refused. Without a file to write to, the report is
+    printed in Markdown.
     """
     wanted = {option: path for option, path in forms.items() if path is not None}
     for option, path in wanted.items():
         refuse_existing(option, path, overwrite)
-    page = Report(Certificate.load(certificate), title, _read("audit", audit), _read("observers", observers))
+    page = Report(_loaded(certificate), title, _read("audit", audit), _read("observers", observers))
     texts: dict[str, Callable[[], str]] = {
         "html": page.to_html,
         "markdown": page.to_markdown,
@@ -57,6 +58,16 @@ def report(
     written = [str(path) for path in wanted.values()]
     data: dict[str, Any] = json.loads(page.to_json()) | {"written": written}
     return Answer(data, f"written to {', '.join(written)}" if written else page.to_markdown())
+
+
+def _loaded(path: Path) -> Certificate:
+    """The certificate in a file, or in the folder of a model."""
+    try:
+        return Certificate.load(path / CERTIFICATE if path.is_dir() else path)
+    except InvalidParameter as error:
+        if error.name != "digest":
+            raise
+        raise CertificateRejected(f"The certificate is rejected: its digest {error.requirement}") from None
 
 
 def _read(option: str, path: Path | None) -> dict[str, Any] | None:

@@ -31,8 +31,9 @@ class Ledger:
     anchor refuses.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, *, durable: bool = True) -> None:
         self._journal = journal
+        self.durable = durable
 
     # ---- making and opening ----
 
@@ -73,7 +74,7 @@ class Ledger:
         """A ledger for one process: the same rules, but nothing survives it."""
         _check_promise(rule)
         secret = os.urandom(32)
-        return cls(Journal(in_memory(*_beginning(rule, secret)), secret))
+        return cls(Journal(in_memory(*_beginning(rule, secret)), secret), durable=False)
 
     def close(self) -> None:
         """Let go of the database. What is reserved stays reserved."""

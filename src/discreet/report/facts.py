@@ -6,6 +6,7 @@ a report of a certificate that does not hold says so at the top.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from discreet.accounting.account import account
 from discreet.accounting.curve import PrivacyCurve
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.accounting.tradeoff import power_bound
-from discreet.certificate import Certificate
+from discreet.certificate import Certificate, Procedure
 from discreet.certificate.procedure import rule_of
 from discreet.errors import CertificateRejected, DiscreetError
 from discreet.events import Event, Gaussian
@@ -42,6 +43,7 @@ class Facts:
     protected: str
     against: str
     attack: str
+    cautions: tuple[str, ...]
     happened: tuple[str, ...]
     not_covered: tuple[str, ...]
     spending: Points  # steps taken, epsilon proved for them
@@ -63,6 +65,7 @@ class Facts:
             f"Anybody who {guarantee.observer}, the final model included, knows all other records, and has any "
             "amount of time and computing power.",
             _attack(roc, guarantee),
+            tuple(_cautions(roc, certificate)),
             tuple(_happened(certificate)),
             certificate.not_covered,
             _spending(certificate),
@@ -90,17 +93,29 @@ def _unit(guarantee: Guarantee) -> str:
 
 
 def _promise(guarantee: Guarantee) -> str:
-    change = (
-        "with or without any one"
-        if guarantee.neighbours == "add-remove"
-        else "whatever stands in place of any"
-    )
+    change = "with or without" if guarantee.neighbours == "add-remove" else "whatever stands in place of"
     upper, delta = guarantee.epsilon.upper, rounded_up(guarantee.delta)
     factor = rounded_up(math.exp(upper), 3) if upper < 100 else "an astronomical number of"
     return (
-        f"What was released would have been nearly the same {change} {_unit(guarantee)}: no result is more than "
-        f"{factor} times as likely in one case as in the other, except with a probability of {delta}."
+        f"The chance of any result, {change} any one {_unit(guarantee)}, is at most {factor} times what it is in the "
+        f"other case, plus {delta}."
     )
+
+
+def _cautions(roc: Points, certificate: Certificate) -> Iterator[str]:
+    """What a reader should know before taking comfort."""
+    guarantee = certificate.guarantee
+    if dict(roc)[ALARMS] > 0.1 or guarantee.epsilon.upper > 10:
+        yield "This promise is weak: an attack that succeeds often is not excluded."
+    if guarantee.delta > 1e-4:
+        delta = rounded_up(guarantee.delta)
+        yield f"Delta is large: it does not exclude that with a chance of {delta} a whole record is shown."
+    if certificate.together.epsilon.upper > guarantee.epsilon.upper:
+        together = rounded_up(certificate.together.epsilon.upper)
+        yield (
+            "Other runs may use the same records under the same ledger: all of them together, those to come "
+            f"included, are promised epsilon {together}."
+        )
 
 
 def _protected(guarantee: Guarantee) -> str:
@@ -138,7 +153,7 @@ def _happened(certificate: Certificate) -> Iterator[str]:
         yield f"{procedure.name}: releases were chosen along the way, under a rule that keeps the budget."
         for event, count in certificate.ledger.spent(procedure.digest()).items():
             yield f"{count:,} × {_release(event)}."
-    yield f"The ledger charged {taken:,} releases, each before it happened."
+    yield f"{taken:,} releases were charged, each before it happened."
 
 
 def _release(event: Event) -> str:
@@ -165,7 +180,15 @@ def _details(certificate: Certificate) -> Iterator[tuple[str, str]]:
     yield "ledger head", f"entry {certificate.ledger.anchor.sequence}, {certificate.ledger.anchor.hash}"
     for signature in certificate.signatures:
         yield "signed by", signature.public_key
+    if isinstance(procedure, Procedure):
+        for name, value in procedure.settings.items():
+            yield f"setting: {name}", _short(value)
     yield "computed with", ", ".join(f"{name} {number}" for name, number in certificate.versions)
+
+
+def _short(value: object) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 300 else text[:297] + "..."
 
 
 # ---- as curves ----
