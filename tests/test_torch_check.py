@@ -1,7 +1,9 @@
 """The privacy type-check: models and losses that would break the guarantee are refused by name."""
 
+import gc
 import random
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -539,3 +541,23 @@ def test_instance_norm_loses_its_statistics():
 def test_a_model_without_parameters_is_refused():
     with pytest.raises(InvalidParameter, match="parameter"):
         check(nn.Flatten(), losses, batch())
+
+
+def test_the_check_frees_what_it_made():
+    """Also where a node saves its own output, which a careless hook on saved tensors keeps for ever."""
+    made = []
+
+    class Softly(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(3, 2)
+
+        def forward(self, x):
+            out = self.inner(x).sigmoid()
+            made.append(weakref.ref(out))
+            return out
+
+    check(Softly(), lambda model, batch: model(*batch).sum(1), (torch.randn(6, 3),))
+    gc.collect()
+    assert len(made) > 5
+    assert all(reference() is None for reference in made)

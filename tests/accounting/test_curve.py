@@ -368,3 +368,21 @@ def test_power_where_there_is_no_privacy(event):
         lower, upper = curve.power_bounds(alarms)
         assert alarms <= lower <= upper <= 1
     assert curve.power(0.1) > 0.99
+
+
+@pytest.mark.parametrize("name", ["poisson", "replace-one", "gaussian", "laplaces"])
+def test_many_deltas_are_upper_bounds_and_close(name):
+    event, options = EVENTS[name]
+    curve, epsilons = account(event, **options), [0.0, 0.3, 1.0]
+    for found, epsilon in zip(curve.deltas(epsilons), epsilons, strict=True):
+        exact = curve.delta_bounds(epsilon)
+        assert exact.lower <= found <= 1.01 * exact.upper + 1e-9
+
+
+def test_an_attack_on_very_much_noise_is_nearly_a_guess():
+    """Where the untilted lattice shows nothing, delta(0) still bounds the attacker."""
+    curve = account(PoissonSampled(0.1, Gaussian(4000.0)) * 100)
+    for alarms in (0.001, 0.1, 0.9):
+        found = curve.power_bounds(alarms)
+        assert alarms <= found.lower <= found.upper <= alarms + 1.1e-4
+    assert curve.deltas([0.0, 1.0])[0] == curve.advantage()

@@ -25,7 +25,7 @@ from discreet.plan import Plan
 from discreet.randomness import RandomStream
 from discreet.stage import Stage
 
-CLIP, NOISE, RECORDS, STEPS, WIDTH = 1.0, 2.0, 40, 120, 40
+CLIP, NOISE, RECORDS, STEPS, WIDTH = 1.0, 2.0, 40, 120, 200
 FULL = Plan((Stage("descent", "full-batch", RECORDS, RECORDS, 1, CLIP, NOISE),), delta=1e-5)
 POISSON = Plan((Stage("descent", "poisson", 400, RECORDS, STEPS, CLIP, NOISE),), delta=1e-5)
 """One step on all of a few records, to be replayed; and a run of many steps. They divide by the same number."""
@@ -52,6 +52,10 @@ class Engine:
     release: Callable  # records -> the noisy mean
     run: Callable  # () -> the noise of a whole run, (steps, coordinates)
     patches: dict[str, Callable]  # fault -> () -> patches of the engine's own parts
+    watched: Callable | None = None  # list -> a patch that writes the batches down; None: those of Stage
+    divisor: float = RECORDS
+    noise: float = NOISE
+    width: int = WIDTH
 
 
 # ---- the faults of the noise: they replace add_noise wherever an engine has it ----
@@ -96,6 +100,9 @@ NOISE_FAULTS = {
 def shuffled(stage: Stage, stream=None, *, rows=None, start=0) -> Iterator[np.ndarray]:
     rng, count = np.random.default_rng(), stage.records if rows is None else rows
     made = 0
+    if count == 0:
+        yield from [np.zeros(0, np.int64)] * stage.steps
+        return
     while made < stage.steps:
         order = rng.permutation(count)
         for first in range(0, count, stage.batch_size):
@@ -252,10 +259,113 @@ def torch_engine() -> Engine:
     )
 
 
+def parties_engine() -> Engine:
+    """What the coordinator of an SGD2 study sees of one party, divided as it divides."""
+    from discreet.linear.holding import LinearHolder
+    from discreet.parties import rehearse, sgd2
+    from discreet.parties.study import Privacy, Study, Training
+
+    width = 600  # a rehearsal is slow, and a wide one shows as much noise as many narrow ones
+
+    def study(records, other, **training):
+        return Study(
+            "audited",
+            "sgd2",
+            {"a": records, "b": other},
+            Privacy(4.0, 1e-5, "add-remove"),
+            Training(CLIP, learning_rate=0.01, **training),
+            {"kind": "logistic", "dimension": width + 1},
+        )
+
+    one = study(RECORDS, 1, rounds=1)
+    many = study(POISSON.records, 10, rounds=STEPS, rate=POISSON.rate)  # divides by the same 41
+    gradient, drawn, summed = sgd2.gradient, sgd2.drawn, LinearHolder.clipped_sum
+
+    def holder(features, labels):
+        return LinearHolder(Logistic(), features, labels, clip_norm=CLIP, constant=0.0)
+
+    def seen(agreed, features, labels):
+        found, divided = [], sgd2.gradient  # with the fault in it
+
+        def seeing(study, sums):
+            found.append(divided(study, {"a": sums["a"]}))
+            return divided(study, sums)
+
+        with mock.patch.object(sgd2, "gradient", seeing):
+            rehearse(agreed, {"a": holder(features, labels), "b": holder(np.zeros((1, width)), [0])})
+        return np.array(found)
+
+    def release(records):
+        return seen(one, *records)[0]
+
+    def run():
+        noise = seen(many, np.zeros((many.parties["a"], width)), np.zeros(many.parties["a"]))
+        return noise * one.noise_multiplier / many.noise_multiplier
+
+    def after_mean(holder, theta, records):
+        with mock.patch.object(holder, "_clip_norm", 1e90):
+            total = summed(holder, theta, records).value
+        count = holder.records if records is None else len(records)
+        return BoundedSum(clipped_after_mean(total, count), CLIP)
+
+    def realised():
+        counted = [1]
+
+        def counting(study, party, rows, stream):
+            batch = drawn(study, party, rows, stream)
+            if party == "a":
+                counted[0] = rows if batch is None else len(batch)
+            return batch
+
+        def dividing(study, sums):
+            return gradient(study, sums) * (RECORDS / max(1, counted[0]))
+
+        return [mock.patch.object(sgd2, "drawn", counting), mock.patch.object(sgd2, "gradient", dividing)]
+
+    def shuffling():
+        loaders = {}
+
+        def next_of(study, party, rows, stream):
+            if study.training.rate == 1:
+                return None
+            stage = replace(POISSON.stage(), records=rows, batch_size=round(rows * study.training.rate))
+            return next(loaders.setdefault(party, shuffled(stage)))
+
+        return [mock.patch.object(sgd2, "drawn", next_of)]
+
+    def watched(found):
+        drawing = sgd2.drawn  # with the fault in it
+
+        def watching(study, party, rows, stream):
+            batch = drawing(study, party, rows, stream)
+            if party == "a":
+                found.append(np.array(batch))
+            return batch
+
+        return mock.patch.object(sgd2, "drawn", watching)
+
+    return Engine(
+        "SGD2 parties",
+        ("discreet.parties.sgd2",),
+        release,
+        run,
+        {
+            "clip after mean": lambda: [mock.patch.object(LinearHolder, "clipped_sum", after_mean)],
+            "realised batch size as divisor": realised,
+            "shuffled batches sold as Poisson": shuffling,
+        },
+        watched,
+        divisor=one.records,
+        noise=one.noise_multiplier,
+        width=width,
+    )
+
+
 ENGINES = {
     "core loop": lambda: CoreLoop().engine(),
     "linear private descent": linear_engine,
     "PrivateRun on torch": torch_engine,
+    "SGD2 parties": parties_engine,
 }
 
 
@@ -268,14 +378,26 @@ def seeded(engine: Engine, fault: str):
     patches = []
     if fault in NOISE_FAULTS:
         patches = [mock.patch(f"{module}.add_noise", NOISE_FAULTS[fault]) for module in engine.noise_in]
-    elif fault == "shuffled batches sold as Poisson":
-        patches = [mock.patch.object(Stage, "batches", shuffled)]
     elif fault in engine.patches:
         patches = engine.patches[fault]()
+    elif fault == "shuffled batches sold as Poisson":
+        patches = [mock.patch.object(Stage, "batches", shuffled)]
     with ExitStack() as stack:
         for patch in patches:
             stack.enter_context(patch)
         yield
+
+
+def watched_stages(found: list):
+    """A patch that writes down the batches of every stage."""
+    batches = Stage.batches
+
+    def watching(*arguments, **options):
+        for batch in batches(*arguments, **options):
+            found.append(np.array(batch))
+            yield batch
+
+    return mock.patch.object(Stage, "batches", watching)
 
 
 def subject(engine: Engine, fault: str) -> tuple[Subject, Specification]:
@@ -295,27 +417,20 @@ def subject(engine: Engine, fault: str) -> tuple[Subject, Specification]:
     def run():
         """The noise and the batches of a whole run."""
         drawn = []
-        with seeded(engine, fault):
-            batches = Stage.batches
+        with seeded(engine, fault), (engine.watched or watched_stages)(drawn):
+            return engine.run(), drawn
 
-            def watched(*arguments, **options):
-                for batch in batches(*arguments, **options):
-                    drawn.append(np.array(batch))
-                    yield batch
-
-            with mock.patch.object(Stage, "batches", watched):
-                return engine.run(), drawn
-
-    claim = Specification(CLIP / RECORDS, NOISE * CLIP / RECORDS, rate=POISSON.rate, records=POISSON.records)
+    unit = CLIP / engine.divisor
+    claim = Specification(unit, engine.noise * unit, rate=POISSON.rate, records=POISSON.records)
     if fault == "replace-one sold with sensitivity C":
         claim = replace(claim, neighbours="replace-one")
     return Subject(
-        examples(engine.name), sums, noisy, lambda: run()[0], lambda: run()[1], f"{engine.name}, {fault}"
+        examples(engine), sums, noisy, lambda: run()[0], lambda: run()[1], f"{engine.name}, {fault}"
     ), claim
 
 
-def examples(engine: str):
+def examples(engine: Engine):
     """Made-up records: rows for the loop, features and labels for the others."""
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(RECORDS, WIDTH))
-    return rows if engine == "core loop" else (rows, rng.integers(0, 2, RECORDS))
+    rows = rng.normal(size=(RECORDS, engine.width))
+    return rows if engine.name == "core loop" else (rows, rng.integers(0, 2, RECORDS))

@@ -163,6 +163,22 @@ def test_a_score_of_the_users_own():
     )
 
 
+def test_a_group_of_records_is_seen_better_and_the_bound_is_for_one():
+    """Noise 10 hides one record in 2000 draws, and ten hardly; half of it is found."""
+    rng, claim = np.random.default_rng(23), Gaussian(10.0)
+
+    def release(noise, group):
+        return lambda world, draws: world * group + noise * rng.normal(size=draws)
+
+    one, ten = (audit(release(10.0, k), claim, OneStep(4000, group=k), delta=DELTA) for k in (1, 10))
+    assert one.tightness < 0.8 < ten.tightness < 1
+    assert ten.claimed == one.claimed == pytest.approx(Claim.of(claim, delta=DELTA).epsilon)
+    assert 0 < ten.classic < ten.lower
+    assert audit(release(5.0, 10), claim, OneStep(4000, group=10), delta=DELTA).tightness > 1.5
+    twice = audit(release(10.0, 20), claim, OneStep(4000, group=10), delta=DELTA, neighbours="replace-one")
+    assert 0.8 < twice.tightness < 1  # ten records that are exchanged move the sum by twenty
+
+
 def test_private_descent_by_its_final_model():
     """The lecture's descent, from the last coefficients alone; canaries are the only records."""
     stream = RandomStream(unsafe_seed=7)
@@ -391,6 +407,7 @@ def test_progress_is_shown_on_standard_error(capsys):
         (lambda: GradientCanaries(guesses=0), "guesses"),
         (lambda: OneStep(draws=10), "draws"),
         (lambda: OneStep(at_once=0), "at_once"),
+        (lambda: OneStep(group=math.nan), "group"),
         (lambda: audit(None, Gaussian(1.0), OneStep(), delta=DELTA), "train"),
         (lambda: audit(print, Gaussian(1.0), "fast", delta=DELTA), "method"),
         (lambda: audit(print, Gaussian(1.0), OneStep(), math.nan, delta=DELTA), "confidence"),

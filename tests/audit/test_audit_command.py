@@ -2,13 +2,23 @@
 
 import json
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from discreet.certificate import Certificate
+from discreet.certificate import Certificate, Procedure
 from discreet.certificate.procedure import rule_of
 from discreet.cli import main
-from discreet.ledger import Ledger
+from discreet.cli.audit_estimators import Estimator, _worlds, attack
+from discreet.events import Gaussian
+from discreet.guarantee import Budget
+from discreet.ledger import GaussianFilter, Ledger
+from discreet.linear import (
+    PrivateLinearRegression,
+    PrivateLogisticRegression,
+    PrivatePoissonRegressor,
+    PrivateSVC,
+)
 from discreet.plan import Plan
 from discreet.stage import Stage
 
@@ -109,6 +119,92 @@ def test_an_engine_with_too_little_noise_is_contradicted(plan, tmp_path, monkeyp
     assert result.exit_code == 1
     assert "THE CLAIM IS CONTRADICTED" in result.stdout
     assert "release less its sum: CONTRADICTED" in result.stdout
+
+
+def certificate_of(model, path, targets):
+    """A fit to some records, which only its certificate remembers."""
+    rows = np.random.default_rng(0).uniform(0, 1, (60, 3))
+    model.fit(rows, np.resize(targets, 60))
+    model.certificate_.save(path / "certificate.json")
+    return path / "certificate.json"
+
+
+def test_a_fit_is_audited_by_fitting_it_again(tmp_path):
+    model = PrivatePoissonRegressor(epsilon=2.0, bounds=(0, 1), target_bounds=(0, 9))
+    result = run(certificate_of(model, tmp_path, [0, 3]), "--json", *FEW, "--fits", 60)
+    assert result.exit_code == 0, result.output
+    data = json.loads(result.stdout)
+    assert data["summary"].startswith("PrivatePoissonRegressor: 5 detectors, nothing contradicts the claim.")
+    assert {finding["name"] for finding in data["findings"]} == {
+        "noise of a run",
+        "release less its sum",
+        "sensitivity",
+        "noise, with one record more",
+    }
+    assert data["attack"]["claimed"] == pytest.approx(2.0)
+    assert data["attack"]["lower"] < 2.0
+    assert not any("batch" in text for text in data["not_covered"])
+
+
+SCHEMA = {"columns": {"a": {"learn": True}, "b": {"categories": ["x", "y"]}, "c": {"flag": "yes"}}}
+
+
+@pytest.mark.parametrize(
+    ("model", "targets"),
+    [
+        (
+            PrivateLogisticRegression(schema=SCHEMA, classes=("u", "v", "w"), class_weight={"u": 0.5}),
+            ["u", "w"],
+        ),
+        (PrivateLogisticRegression(classes="from-data", row_norm=2.0, neighbours="replace-one"), [0, 1]),
+        (PrivateSVC(bounds=([0, 0, 0], 1), arithmetic="hardened"), [0, 1]),
+        (PrivateLinearRegression(loss="huber"), [0.0, 1.0]),
+    ],
+    ids=["schema", "row norm, replace-one", "hardened", "nothing declared"],
+)
+def test_fits_of_every_kind_have_tables_and_detectors(model, targets, tmp_path):
+    certificate = certificate_of(model, tmp_path, targets)
+    result = run(certificate, *FEW, "--fits", 0)
+    assert result.exit_code == 0, result.output
+    estimator = Estimator.of(Certificate.load(certificate))
+    for table, labels in _worlds(estimator)[0]:
+        assert estimator.make().fit(table, labels).certificate_.guarantee.epsilon.upper <= 1.0
+
+
+def test_a_fit_with_too_little_noise_is_contradicted_by_the_detectors(tmp_path, monkeypatch):
+    from audit.faults import weaker
+
+    monkeypatch.setattr("discreet.linear.recipe.spending.add_noise", weaker(0.3))
+    model = PrivateLinearRegression(epsilon=1.0, bounds=(0, 1), target_bounds=(0, 9))
+    result = run(certificate_of(model, tmp_path, [0, 3]), *FEW, "--fits", 0)
+    assert result.exit_code == 1
+    assert "noise of a run: CONTRADICTED" in result.stdout
+    assert "release less its sum: CONTRADICTED" in result.stdout
+
+
+def test_a_fit_with_too_little_noise_is_contradicted_by_its_models_alone(tmp_path, monkeypatch):
+    """A tenth of the noise, so that hardly a model in a thousand is mistaken; with three tenths, one in a hundred."""
+    from audit.faults import weaker
+
+    monkeypatch.setattr("discreet.linear.recipe.spending.add_noise", weaker(0.1))
+    model = PrivateLogisticRegression(epsilon=1.0, bounds=(0, 1))
+    certificate = Certificate.load(certificate_of(model, tmp_path, [0, 1]))
+    result = attack(Estimator.of(certificate), 80, 0.99, lambda done, total: None)
+    assert result.contradicts(certificate.guarantee)
+
+
+def test_what_cannot_be_fitted_again_is_refused(tmp_path):
+    lecture = PrivateLogisticRegression(bounds=(0, 1), method="output-perturbation", records=60)
+    result = run(certificate_of(lecture, tmp_path, [0, 1]))
+    assert result.exit_code == 2
+    assert "only fits by the recipe are audited" in result.stderr
+    rule = GaussianFilter(Budget(1.0, 1e-6))
+    procedure, ledger = Procedure("something else", {}, rule), Ledger.in_memory(rule)
+    ledger.run(Gaussian(30.0), procedure.digest()).reserve(1)
+    Certificate.of(ledger, procedure).save(tmp_path / "other.json")
+    result = run(tmp_path / "other.json")
+    assert result.exit_code == 2
+    assert "--subject" in result.stderr
 
 
 def test_foreign_code(foreign):

@@ -227,3 +227,17 @@ def test_the_bound_comes_back_to_the_claim():
         found.append(lower_epsilon(Trials(hits, size, alarms, size), claim, 0.95) / 4.0)
     assert found == sorted(found)
     assert 0.995 < found[-1] < 1
+
+
+def test_the_lines_of_a_group_are_those_of_as_many_records():
+    """(epsilon, delta) three times over, record by record; and a Gaussian whose records add up."""
+    epsilon, delta = 0.4, 1e-3
+    lines = Lines.of(account(ApproximateDP(epsilon, delta), group_size=3))
+    step = 0.0
+    for _ in range(3):  # delta of k + 1 records: e^epsilon times that of k, plus delta
+        step = math.exp(epsilon) * step + delta
+    assert lines.slopes[0] == pytest.approx(math.exp(3 * epsilon), rel=1e-12)
+    assert lines.intercepts[0] == pytest.approx(step, rel=1e-11)
+    alarms = np.array([0.01, 0.2])
+    ours = Lines.of(account(Gaussian(6.0), "replace-one", group_size=3)).most_hits(alarms)
+    assert ours == pytest.approx(Lines.gaussian(mu=1.0).most_hits(alarms), rel=1e-9)

@@ -180,6 +180,14 @@ def test_neighbouring_tables_look_alike(place, tmp_path):
         (["--epsilon", "nan"], "--epsilon=nan: must be"),
         (["--delta", "0"], "--delta=0"),
         (["--delta", "nan"], "--delta=nan: must be"),
+        (
+            ["--delta", "0.001"],
+            "--delta=0.001: must be a finite number at least 1e-300 and below 0.001. It is a chance",
+        ),
+        (["--delta", "0.5"], "and below 0.001."),
+        (["--delta", "1"], "--delta=1: must be"),
+        (["--epsilon", "1e-7"], "--epsilon=1e-07: must be a finite number at least 1e-06 and at most 1e+06"),
+        (["--epsilon", "1e7"], "--epsilon=10000000.0: must be"),
         (["--target", "size"], "--target=size: must be a column of the schema"),
         (
             ["--target", "spend", "--task", "classification"],
@@ -188,7 +196,6 @@ def test_neighbouring_tables_look_alike(place, tmp_path):
         (["--task", "counts"], "--task=counts: does not go"),
         (["--name", "a b"], "--name=a b: must be 1 to 40"),
         (["--neighbours", "both"], "'--neighbours'"),
-        (["--ledger", "none.sqlite"], "begin one: discreet ledger new none.sqlite"),
     ],
 )
 def test_fit_refuses_parameters(place, tmp_path, words, says):
@@ -196,6 +203,32 @@ def test_fit_refuses_parameters(place, tmp_path, words, says):
     assert result.exit_code == 2
     assert says in result.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_ledger_is_a_missing_file(place, tmp_path):
+    """The same status and code everywhere; a new one is a remedy only for what could use it."""
+    none = tmp_path / "none.sqlite"
+    begun = run(*fit(place, "--out", tmp_path / "m"), "--ledger", none)
+    others = [
+        run("verify", place / "model", "--ledger", none),
+        run("ledger", "show", none),
+        run("ledger", "anchor", none),
+        run("studio", "--no-browser", "--ledger", none),
+    ]
+    assert begun.stderr == (
+        f"error[file]: {none}: there is no such ledger; begin one: discreet ledger new {none} --epsilon 3 "
+        "--delta 1e-6.\n"
+    )
+    assert {other.stderr for other in others} == {f"error[file]: {none}: there is no such ledger.\n"}
+    assert {other.exit_code for other in (begun, *others)} == {1}
+    assert list(tmp_path.iterdir()) == []
+    for no_ledger in (place / "table.csv", place):
+        result = run("ledger", "show", no_ledger)
+        assert (result.exit_code, "is not a ledger" in result.stderr, "key" in result.stderr) == (
+            1,
+            True,
+            False,
+        )
 
 
 def test_fit_refuses_files(place, tmp_path):
@@ -223,27 +256,6 @@ def test_fit_refuses_files(place, tmp_path):
 
 
 # ---- predict ----
-
-
-def test_predictions_by_hand(place, frame):
-    """scores from model.json alone: coefficients in the table's units, for rows in the middle of all ranges."""
-    text = json.loads((place / "model" / "model.json").read_text())
-    row = pd.DataFrame(
-        {"age": [50.0], "hours": [30.0], "job": ["farmer"], "smoker": ["no"], "spend": [50.0], "visits": [1]}
-    )
-    table = row.to_csv(index=False)
-    result = run("predict", place / "model", "-", "--probabilities", input=table)
-    assert result.exit_code == 0, result.stderr
-    header, values = result.stdout.splitlines()
-    assert header == "prediction,probability of high,probability of low,probability of middle"
-    numbers = {"age": 50.0, "hours": 30.0, "spend": 50.0, "visits": 1.0, "job=farmer": 1.0}
-    scores = np.array(text["intercept"])
-    for name, value in numbers.items():
-        scores = scores + value * np.array(text["coefficients"][name])
-    chances = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
-    found = [float(value) for value in values.split(",")[1:]]
-    assert found == pytest.approx(chances, abs=1e-4)
-    assert values.split(",")[0] == text["classes"][int(np.argmax(chances))]
 
 
 def test_chunks_lines_and_kept_columns(place, tmp_path, monkeypatch):
@@ -276,7 +288,7 @@ def test_predict_refuses(place, tmp_path):
     shutil.copytree(place / "model", model)
     content = (model / "weights.safetensors").read_bytes()
     (model / "weights.safetensors").write_bytes(content[:-8] + bytes(8))
-    assert "was altered; fit it again" in run("predict", model, table).stderr
+    assert "is not the file that model.json names" in run("predict", model, table).stderr
     (model / "weights.safetensors").write_bytes(content)
     text = json.loads((model / "model.json").read_text())
     for change in ({"task": "magic"}, {"schema": {}}, {"classes": ["a", "b"]}, {"format": 2}, {"classes": 3}):
@@ -294,9 +306,13 @@ def test_verify_recomputes_or_rejects(place, tmp_path):
     file = place / "model" / "certificate.json"
     answer = done("verify", file)
     verification = Certificate.load(file).verify()
-    assert answer["findings"] == list(verification.findings)
+    *findings, weights = answer["findings"]
+    assert findings == list(verification.findings)
+    assert "says nothing about which weights" in weights
     assert answer["epsilon"] == verification.guarantee.epsilon._asdict()
-    assert run("verify", place / "model").stdout == f"{file}: {verification}\n"
+    *_, whole = done("verify", place / "model")["findings"]
+    assert run("verify", place / "model").stdout == f"{file}: {verification}\n  {whole}\n"
+    assert whole == "weights, coefficients and certificate are those that model.json names"
     key = new_signing_key(tmp_path / "key")
     signed = done(*fit(place, "--out", tmp_path / "m", "--sign-with", tmp_path / "key"))
     assert signed["signed_by"] == [public_key_of(key)]
@@ -328,7 +344,8 @@ def test_two_fits_share_a_ledger_and_a_third_is_refused(place, tmp_path):
     assert (made["key"], (tmp_path / "l.sqlite.key").stat().st_mode & 0o777) == (f"{ledger}.key", 0o600)
     empty = done("ledger", "show", ledger)
     assert (empty["spent"], empty["runs"], empty["remaining"]["delta"]) == (0, [], 1e-6)
-    assert empty["remaining"]["epsilon"] == pytest.approx(1.5, rel=1e-6)
+    assert empty["remaining"]["epsilon"] == 1.5
+    assert "one more fit of epsilon 1.5 at delta 1e-06 fits" in run("ledger", "show", ledger).stdout
     done(*fit(place, "--out", tmp_path / "m1", "--ledger", ledger, "--name", "first"))
     anchor.write_text(run("ledger", "anchor", ledger).stdout)
     shown = done("ledger", "show", ledger, "--anchor", anchor)
@@ -384,6 +401,7 @@ def test_a_ledger_that_was_rolled_back_altered_or_lost_its_key(tmp_path):
         (["--epsilon", "1"], "--delta: is needed"),
         (["--epsilon", "nan", "--delta", "1e-6"], "--epsilon=nan"),
         (["--epsilon", "1", "--delta", "0"], "--delta=0"),
+        (["--epsilon", "1", "--delta", "0.01"], "and below 0.001."),
         (
             ["--epsilon", "1", "--delta", "1e-6", "--rule", "fixed-plan"],
             "--plan: is needed for --rule fixed-plan",
@@ -405,10 +423,48 @@ def test_a_ledger_where_none_can_be(tmp_path):
     (tmp_path / "file.key").chmod(0o600)
     result = run("ledger", "show", file)
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
-    assert "discreet ledger new" in run("ledger", "show", tmp_path / "none").stderr
+    words = ["--epsilon", "1", "--delta", "1e-6", "--key", tmp_path]
+    for result in (run("ledger", "new", tmp_path / "l", *words), run("ledger", "show", file, *words[4:])):
+        assert "Errno" not in result.stderr
+    assert "is a folder; name the key file" in run("ledger", "new", tmp_path / "l", *words).stderr
 
 
 # ---- interruptions ----
+
+AFTERWARDS = """
+import atexit, os, signal
+import discreet.cli.fitting as fitting
+whole = fitting.write_model
+def write_model(*parts):
+    files = whole(*parts)
+    os.kill(os.getpid(), signal.SIGINT)
+    return files
+fitting.write_model = write_model
+atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
+from discreet.cli import main
+main()
+"""
+
+
+def test_ctrl_c_after_the_model_is_written_changes_nothing(place, tmp_path):
+    words = list(map(str, fit(place, "--out", tmp_path / "m", "--json")))
+    result = subprocess.run(
+        [sys.executable, "-c", AFTERWARDS, *words], capture_output=True, text=True, timeout=300
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads(result.stdout)["out"] == str(tmp_path / "m")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["m"]
+
+
+def test_ctrl_c_while_the_command_line_is_imported():
+    code = "import sys, types\nsys.modules['click'] = Stop = types.ModuleType('click')\n"
+    code += "def stop(name): raise KeyboardInterrupt\nStop.__getattr__ = stop\nimport discreet.cli"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert (result.returncode, result.stderr) == (
+        130,
+        "error[interrupted]: Stopped by Ctrl-C before anything began.\n",
+    )
+
 
 STOPPED = """
 import os, signal

@@ -300,3 +300,59 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     folder = CliRunner().invoke(main, [*PLAN, "--epsilon", "2", "--out", str(tmp_path), "--overwrite"])
     assert (folder.exit_code, folder.stderr) == (1, f"error[file]: {tmp_path}: Is a directory.\n")
     assert list(tmp_path.iterdir()) == [file]
+
+
+# ---- in words ----
+
+
+def test_account_shows_exact_costs_and_infinite_ones_as_such():
+    shown = CliRunner().invoke(main, ["account", "--laplace-scale", "1", "--delta", "0"]).stdout
+    assert shown.split("\n\n")[1].splitlines()[1].split() == ["0", "1", "1"]
+    assert "At 1% false alarms the best attacker finds at most 2.719% of the records." in shown
+    words = ["account", "--noise-multiplier", "1", "--delta", "0"]
+    assert CliRunner().invoke(main, words).stdout.count("infinite") == 2
+    found = answer(*words)["epsilon"][0]
+    assert (found["lower"], found["upper"]) == ("infinite", "infinite")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ["--epsilon", "1000"],
+            "The search ends at --noise-multiplier 0.05; the budget would allow less noise.",
+        ),
+        (["--epsilon", "10", "--noise-multiplier", "9", "--find", "rate"], "all records in every batch"),
+        (["--epsilon", "1"], None),
+        (["--epsilon", "1", "--noise-multiplier", "5", "--find", "steps"], None),
+    ],
+)
+def test_calibrate_says_where_its_search_ended(words, says):
+    result = CliRunner().invoke(main, ["calibrate", "--delta", "1e-6", *words])
+    assert ("The search ends" in result.stdout) == (says is not None)
+    assert (says or "") in result.stdout
+    assert answer("calibrate", "--delta", "1e-6", *words)["end_of_search"] == (says is not None)
+
+
+def test_plan_notes_a_delta_near_one_over_records(tmp_path):
+    words = ["plan", "--records", "1000", "--batch-size", "100", "--steps", "5", "--noise-multiplier", "2"]
+    loud = CliRunner().invoke(main, [*words, "--delta", "2e-4", "--out", str(tmp_path / "a.json")])
+    assert loud.stderr.startswith("note: delta 0.0002 is more than a tenth of 1 / records (1,000)")
+    quiet = CliRunner().invoke(main, [*words, "--delta", "1e-4", "--out", str(tmp_path / "b.json")])
+    assert (quiet.exit_code, quiet.stderr) == (0, "")
+
+
+def test_a_declared_number_of_records_decides_about_delta():
+    from discreet.cli.budgets import gaussian_budget
+
+    assert gaussian_budget(1.0, 2e-3, records=40).delta == 2e-3
+    for delta, records in (
+        (2e-3, 60),
+        (2e-3, None),
+        (1e-3, None),
+        (1e-4, 10_000),
+        (0.0, None),
+        (float("nan"), 5),
+    ):
+        with pytest.raises(dp.InvalidParameter, match="delta"):
+            gaussian_budget(1.0, delta, records=records)

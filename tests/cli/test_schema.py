@@ -59,11 +59,24 @@ def test_what_is_asked_makes_a_schema(table, tmp_path):
     assert result.stdout == f"written to {out}: 3 columns, 0 of them to be filled in\n"
 
 
-def test_wrong_answers_write_nothing(table, tmp_path):
+def test_wrong_answers_are_asked_again(table, tmp_path):
+    """Bounds that are reversed, infinite or no numbers, values that occur twice or are empty, open quotes."""
     out = tmp_path / "schema.toml"
-    result = run(table, "--out", out, "--ask", input="number\n90\n17\nlearn\nlearn\nflag\nyes\n")
-    assert (result.exit_code, out.exists()) == (2, False)
-    assert "columns.age.upper=17: must be" in result.stderr
+    bounds = ["number", "90", "17", "inf", "many", "0", "nan", "17", "90"]
+    values = ["category", "a,,b", "a, a", 'a, "b', '"east, coast", "the ""wild"" west", Zürich']
+    said = "\n".join([*bounds, *values, "nonsense", "learn", "flag", "yes"]) + "\n"
+    result = run(table, "--out", out, "--ask", input=said)
+    assert result.exit_code == 0, result.stderr
+    columns = tomllib.loads(out.read_text())["columns"]
+    assert columns["age"] == {"bounds": [17, 90]}
+    assert columns["job"] == {"categories": ["east, coast", 'the "wild" west', "Zürich"]}
+    assert result.stderr.count("  age: ") == 4
+    assert result.stderr.count("  job: ") == 3
+    assert "  age: must be a finite number above 90" in result.stderr
+
+
+def test_half_an_interview_writes_nothing(table, tmp_path):
+    out = tmp_path / "schema.toml"
     result = run(table, "--out", out, "--ask", input="number\n")  # and then the terminal is closed
     assert (result.exit_code, out.exists()) == (130, False)
 
@@ -108,3 +121,11 @@ def test_refusals(table, tmp_path):
     assert (missing.exit_code, "No such file or directory" in missing.stderr) == (1, True)
     nowhere = run(table, "--out", table / "s.toml")
     assert (nowhere.exit_code, "Not a directory" in nowhere.stderr) == (1, True)
+
+
+def test_utf_16_is_named(tmp_path):
+    file = tmp_path / "t.csv"
+    for encoding in ("utf-16", "utf-16-be"):
+        file.write_bytes(b"\xfe\xff" * (encoding == "utf-16-be") + "age,job\n39,Jane\n".encode(encoding))
+        result = run(file, "--out", tmp_path / "s.toml")
+        assert (result.exit_code, "is written in UTF-16; save it as UTF-8" in result.stderr) == (2, True)

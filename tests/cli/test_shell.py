@@ -42,6 +42,9 @@ PROBLEMS = {
     "elsewhere": errors.InvalidParameter("records", 3, "set file= to another."),
     "unsupported": errors.UnsupportedEvent("no theorem; use laplace_scale=2."),
     "budget": errors.BudgetExceeded("too much."),
+    "call": errors.BudgetExceeded(
+        "see file= and Budget(file=1, laplace_scale=f(2)), [Errno 2] No such thing: 'x'."
+    ),
     "rejected": errors.CertificateRejected("rejected: it lies."),
     "missing": errors.MissingDependency("needs x: pip install 'discreet[x]'"),
     "os": PermissionError(13, "Permission denied", "/some/where"),
@@ -59,6 +62,11 @@ PROBLEMS = {
         ("elsewhere", 2, "error[invalid-parameter]: records=3: set --file= to another."),
         ("unsupported", 2, "error[unsupported-event]: no theorem; use --laplace-scale=2."),
         ("budget", 1, "error[budget-exceeded]: too much."),
+        (
+            "call",
+            1,
+            "error[budget-exceeded]: see --file= and Budget(file=1, laplace_scale=f(2)), No such thing.",
+        ),
         ("rejected", 1, "error[certificate-rejected]: rejected: it lies."),
         ("missing", 1, "error[missing-dependency]: needs x: pip install 'discreet[x]'"),
         ("os", 1, "error[file]: /some/where: Permission denied."),
@@ -103,7 +111,7 @@ def test_words_that_mean_nothing_are_refused(family, words, code):
 
 def test_numbers_and_json(family):
     result = CliRunner().invoke(family, ["list", "--numbers", "1e3,7,nan", "--json"])
-    assert json.loads(result.stdout) == {"numbers": [1000.0, 7, None], "far": None}
+    assert json.loads(result.stdout) == {"numbers": [1000.0, 7, None], "far": "infinite"}
     assert CliRunner().invoke(family, ["list", "--numbers", "1,2"]).stdout == "[1, 2]\n"
     assert as_text({"a": (1, 2)}) == '{\n  "a": [\n    1,\n    2\n  ]\n}'
     assert table(("a", "bb"), [("long", "1")]) == "a     bb\nlong   1"

@@ -134,3 +134,24 @@ def test_the_page_explains_every_figure():
     text = PAGE.read_text()
     for name in FIGURES:
         assert f"figures/{name}.svg" in text
+
+
+def test_bob_is_found_without_noise_and_hidden_within_the_certified_region_with_it(figures):
+    figure = figures["membership"]
+    assert min(list(line(figure, "without noise").values())[1:]) == 1.0
+    limit = line(figure, "certified: no attack is above")
+    # 4000 models in each world, seeded: hits and alarms are off by two standard errors or so
+    assert all(hits <= limit[alarms] + 0.03 for alarms, hits in line(figure, "with noise").items())
+    assert (
+        max(hits - alarms for alarms, hits in line(figure, "with noise").items()) > 0.1
+    )  # more than guessing
+
+
+def test_the_audit_is_below_the_certificate_and_follows_it(figures):
+    figure = figures["audit-over-training"]
+    lines = [line(figure, name) for name in ("audited, by (epsilon, delta) alone", "audited: at least")]
+    certified = line(figure, "certified: at most")
+    for steps, limit in certified.items():
+        alone, through_the_curve = (found[steps] for found in lines)
+        assert alone < through_the_curve < limit
+        assert through_the_curve > 0.6 * limit

@@ -6,13 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from discreet.accounting.account import account
 from discreet.errors import InvalidParameter
-from discreet.parties import Coordinator, DirectTransport, StudyStopped
+from discreet.events import Gaussian
+from discreet.parties import Coordinator, DirectTransport, StudyStopped, observers, sgd2
 from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.optimizers import Descent, Iterate, projected, step_size, update_square
 from discreet.parties.state import State, StateFile
-from discreet.parties.study import Aggregation, Network
-from parties_bank import DIMENSION, ROSTER, SIZES, Silent, study, unsigned_party
+from discreet.parties.study import Aggregation, Network, Privacy
+from parties_bank import DIMENSION, ROSTER, SIZES, Silent, hello, read, study, unsigned_party
 from parties_wire import Wire
 
 PLAN = study()
@@ -224,3 +226,93 @@ def test_a_late_network_is_waited_for_as_long_as_the_study_says():
     with pytest.raises(StudyStopped):
         Coordinator(plan, Slow({}), ROSTER).run()
     assert set(asked) == {7.0}
+
+
+# ---- too many missing ----
+
+
+def silent(plan, *names):
+    """A transport on which these parties say hello and nothing else."""
+    parties = {name: unsigned_party(plan, name) for name in SIZES}
+
+    def mute(party):
+        return lambda frame: party.answer(frame) if Message.decode(frame).kind == "hello" else b""
+
+    answers = {name: mute(party) if name in names else party.answer for name, party in parties.items()}
+    return DirectTransport(answers)
+
+
+@pytest.mark.parametrize("names", [(), ("bob",), ("bob", "cem")])
+def test_the_table_of_a_result_shows_what_happened(names):
+    """Against the noise that was in the sums: that of the parties present."""
+    plan = study(privacy=Privacy(1.0, 1e-3, against="final model"))
+    result = Coordinator(plan, silent(plan, *names), Roster.without_wire()).run()
+    assert result.missed == dict.fromkeys(names, 20)
+    present = 3 - len(names)
+    curve = account(Gaussian(plan.noise_multiplier * present**0.5) * 20, "replace-one")
+    true = curve.epsilon_bounds(1e-3).lower
+    for row in ("final model", "broadcasts"):
+        assert true <= result.observers[row].guarantee.epsilon.upper <= true * (1 + 1e-6)
+        assert observers(plan)[row].guarantee.epsilon.upper >= true
+    alone = account(Gaussian(plan.noise_multiplier * max(1, present - 1) ** 0.5) * 20, "replace-one")
+    assert result.observers["another party"].guarantee.epsilon.upper >= alone.epsilon_bounds(1e-3).lower
+
+
+def test_a_round_with_too_few_parties_changes_nothing(tmp_path):
+    """One may be missing, two are: three rounds are lost, then the run ends; with all parties it goes on."""
+    plan, path = study(aggregation=Aggregation(dropouts=1)), tmp_path / "state"
+    seen = []
+    with pytest.raises(StudyStopped, match=r"Too few parties .* needs 2 of 3.*same state file"):
+        Coordinator(plan, silent(plan, "bob", "cem"), Roster.without_wire(), path, seen.append).run()
+    state = StateFile(path).load(plan.digest())
+    assert [(p.update, p.missing) for p in seen] == [(k, ("bob", "cem")) for k in (1, 2, 3)]
+    assert (state.round, state.iterate.updates, state.most_missing) == (3, 0, 0)
+    assert not state.iterate.theta.any()
+    result = Coordinator(plan, silent(plan, "bob"), Roster.without_wire(), path).run()
+    assert result.updates == 17
+    assert result.observers.arrangement.dropouts == 1
+
+
+def test_rounds_that_nobody_remembers_count_as_the_worst_that_was_allowed(tmp_path):
+    """A coordinator whose memory of some rounds is lost cannot know who was missing from them."""
+    plan = study(aggregation=Aggregation(dropouts=1))
+    wire = direct(plan)
+
+    class Enough(BaseException):
+        pass
+
+    def stop(progress):
+        if progress.update == 5:
+            raise Enough
+
+    with pytest.raises(Enough):
+        Coordinator(plan, wire, Roster.without_wire(), progress=stop).run()
+    result = Coordinator(plan, wire, Roster.without_wire(), state_file=tmp_path / "new").run()
+    assert result.updates == 15
+    assert result.observers.arrangement.dropouts == 1
+
+
+def test_who_is_absent_may_remember_rounds_that_nobody_else_does(tmp_path):
+    """Ann and cem had a round without bob; a coordinator that forgot it meets bob alone."""
+    plan, path = study(aggregation=Aggregation(dropouts=1)), tmp_path / "state"
+    parties = {name: unsigned_party(plan, name, stream=Silent()) for name in SIZES}
+    StateFile(path).save(State(plan.digest(), Iterate.start(np.zeros(DIMENSION)), 1), now=True)
+    for name in ("ann", "cem"):
+        parties[name].answer(hello(plan, name))
+        frame = sgd2.request(plan, 2, np.zeros(DIMENSION)).encode()
+        assert read(parties[name].answer(frame)).kind == "noisy"
+
+    def late(name):
+        """Does not hear the first question, nor its repetition."""
+        heard = []
+
+        def answer(frame):
+            heard.append(frame)
+            return parties[name].answer(frame) if name == "bob" or len(heard) > 2 else b""
+
+        return answer
+
+    transport = DirectTransport({name: late(name) for name in SIZES})
+    result = Coordinator(plan, transport, Roster.without_wire(), state_file=path).run()
+    assert result.updates > 10
+    assert result.observers.arrangement.dropouts == 1

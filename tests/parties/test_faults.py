@@ -12,12 +12,16 @@ from parties_wire import FAULTS, GARBAGE, Killed, Wire, sometimes
 
 SGD2 = study(rounds=40, radius=2.0)
 SGD1 = study("sgd1", schedule="uniform", tokens=150, radius=2.0)
+LONG = study(
+    "sgd1", schedule="uniform", tokens=450, radius=2.0
+)  # a restarted party passes over some of its turns
 KILLS = ("party killed before it answers", "party killed after it answered")
 
 
 @pytest.mark.parametrize("plan", [SGD2, SGD1], ids=["sgd2", "sgd1"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults(plan, fault, tmp_path):
+    plan = LONG if plan is SGD1 and fault in KILLS else plan
     wire = Wire(plan, sometimes(FAULTS[fault], every=5), tmp_path if fault in KILLS else None)
     coordinator = Coordinator(plan, wire, ROSTER)
     result = coordinator.run()
@@ -61,7 +65,7 @@ def test_garbage_in_sgd1_counts_as_zero(garbage):
     wire.check(coordinator._state.key)
 
 
-@pytest.mark.parametrize("plan", [study(rounds=100, radius=2.0), SGD1], ids=["sgd2", "sgd1"])
+@pytest.mark.parametrize("plan", [study(rounds=70, radius=2.0), LONG], ids=["sgd2", "sgd1"])
 def test_coordinator_killed_and_restarted(plan, tmp_path):
     """Killed at random moments, also between question and answer; the parties live on, or are killed as well."""
     rng, state, kills = np.random.default_rng(0), tmp_path / "state", 0
@@ -137,7 +141,7 @@ def test_secure_sums_under_faults(fault, tmp_path):
             break
         except StudyStopped as stopped:
             stops.append(str(stopped))
-    assert all("No party gave a valid answer" in text for text in stops)
+    assert all("Too few parties gave a valid answer" in text for text in stops)
     assert result.updates > 10
     assert wire.injected >= 20
     masked = {where: answers for where, answers in wire.released().items() if where[1] == "mask"}

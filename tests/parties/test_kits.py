@@ -1,6 +1,7 @@
 """Kits: what is in them, what opening one refuses, and what the knock at the coordinator's door explains."""
 
 import json
+import shutil
 import socket
 import ssl
 import stat
@@ -90,6 +91,7 @@ def test_a_party_may_keep_its_private_key(tmp_path):
     own = new_signing_key(tmp_path / "own.key")
     paths = make_kits(study(), tmp_path / "kits", keys={"hospital-a": public_key_of(own)})
     assert "signing.key" not in read_kit(paths["hospital-a"])
+    assert "the key that you made yourself" in read_kit(paths["hospital-a"])["README.txt"].decode()
     kit = open_kit(paths["hospital-a"])
     with pytest.raises(CannotConnect, match="keeps its own signing key"):
         kit.signing_key()
@@ -98,6 +100,41 @@ def test_a_party_may_keep_its_private_key(tmp_path):
     with pytest.raises(CannotConnect, match="not the one that the study's roster lists"):
         kit.signing_key(tmp_path / "other.key")
     assert read_signing_key(tmp_path / "own.key")
+
+
+SECURE = """
+[aggregation]
+kind = "secure"
+"""
+
+
+def test_with_secure_sums_every_party_makes_its_own_key(tmp_path):
+    """Who knows the keys of all parties but one could play them, and read the sums of that one."""
+    secure = Study.from_toml(TOML.format(port=8443, rounds=5) + SECURE)
+    own = {name: new_signing_key(tmp_path / f"{name}.key") for name in secure.names}
+    public = {name: public_key_of(key) for name, key in own.items()}
+    with pytest.raises(InvalidParameter, match=r"discreet study key`; missing are hospital-a, hospital-b"):
+        make_kits(secure, tmp_path / "none")
+    with pytest.raises(InvalidParameter, match="missing are hospital-b"):
+        make_kits(secure, tmp_path / "one", keys={"hospital-a": public["hospital-a"]})
+    assert not (tmp_path / "one").exists()
+    paths = make_kits(secure, tmp_path / "kits", keys=public)
+    kit = open_kit(paths["hospital-a"])
+    kit.check(secure)
+    open_kit(paths["coordinator"]).check(secure)
+    assert public_key_of(kit.signing_key(tmp_path / "hospital-a.key")) == public["hospital-a"]
+    kit.path("signing.key").write_bytes((tmp_path / "hospital-a.key").read_bytes())
+    with pytest.raises(CannotConnect, match="brings a signing key"):
+        kit.check(secure)
+
+
+def test_a_kit_says_what_its_maker_could_do(made):
+    here, paths = made
+    text = read_kit(paths["hospital-a"])["README.txt"].decode()
+    assert "could answer in your name" in text
+    assert "nothing of your records" in text
+    assert here.digest() in text
+    assert "in your name" not in read_kit(paths["coordinator"])["README.txt"].decode()
 
 
 @pytest.mark.parametrize("days", [0, -1, float("nan"), True, "30", 4000])
@@ -163,9 +200,8 @@ def test_another_study_and_an_expired_kit_are_explained(made, tmp_path):
         kit.check(here, now=kit.expires)
 
 
-def test_revoking_is_noted_beside_the_coordinators_kit(tmp_path):
-    folder = tmp_path / "kits"
-    make_kits(study(), folder)
+def test_revoking_is_noted_beside_the_coordinators_kit(made, tmp_path):
+    folder = shutil.copytree(made[1]["coordinator"].parent, tmp_path / "kits")
     assert revoked(folder) == frozenset()
     revoke(folder, "hospital-b")
     revoke(folder, "hospital-a")
@@ -224,10 +260,9 @@ def test_every_way_in_which_the_door_stays_shut_has_its_sentence(tmp_path):
         reach(knows_ours)
 
 
-def test_a_server_that_does_not_speak_tls_and_an_unknown_host_are_explained(tmp_path, monkeypatch):
-    port = free_port()
-    party = open_kit(make_kits(study(port), tmp_path / "kits")["hospital-a"])
-    with socket.create_server(("127.0.0.1", port)) as server:
+def test_a_server_that_does_not_speak_tls_and_an_unknown_host_are_explained(made, tmp_path, monkeypatch):
+    party = open_kit(made[1]["hospital-a"], tmp_path / "open")
+    with socket.create_server(("127.0.0.1", party.port)) as server:
 
         def greet():
             plain, _ = server.accept()

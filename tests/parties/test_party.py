@@ -145,7 +145,7 @@ def test_restart_refuses_all_that_was_reserved(tmp_path):
     party.answer(hello(plan, "ann"))
     sent = [ask(party, round, plan=plan) for round in (1, 2, 3)]
     reborn = party_of(plan, "ann", ledger=ledger_of(plan, "ann", path))
-    assert read(reborn.answer(hello(plan, "ann"))).array.tolist() == [11]
+    assert read(reborn.answer(hello(plan, "ann"))).array.tolist() == [11, 1]
     assert {outcome(ask(reborn, round, plan=plan)) for round in range(1, 11)} == {Refusal.PAST_ROUND}
     again = ask(reborn, 11, plan=plan)
     assert len({read(frame).array.tobytes() for frame in (*sent, again)}) == 4
@@ -159,6 +159,17 @@ def test_rounds_that_are_skipped_are_spent():
     party = ready(ledger=ledger)
     ask(party, 15)
     assert next(iter(ledger.runs().values())).reserved == 15
+
+
+def test_a_round_that_is_far_away_is_paid_for_at_once():
+    """Of a plan with a million million rounds the last one: one charge, not as many."""
+    plan = study(rounds=10**12)
+    ledger = ledger_of(plan, "ann")
+    party = ready(plan, ledger=ledger)
+    for round in (1, 2, 7, 5 * 10**11, 5 * 10**11 + 1, 10**12):
+        assert outcome(ask(party, round, plan=plan)) == "noisy"
+        assert next(iter(ledger.runs().values())).reserved >= round
+    assert next(iter(ledger.runs().values())).reserved == 10**12
 
 
 class Moody:

@@ -1,20 +1,25 @@
 """SGD1: the schedule, what it costs, and that without noise it is SGD on one machine."""
 
 from collections import Counter
+from contextlib import suppress
 from itertools import islice
 
 import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.errors import PlanViolation
 from discreet.events import FixedSizeSampled, Gaussian
-from discreet.parties import Coordinator, DirectTransport, Terms, sgd1
-from discreet.parties.messages import Refusal, Roster
+from discreet.noise import BoundedSum
+from discreet.parties import Coordinator, DirectTransport, StudyStopped, Terms, observers, sgd1
+from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.sgd1 import Calls, derived_key, order
-from discreet.parties.study import Privacy
+from discreet.parties.study import Aggregation, Privacy
+from discreet.parties.views import views
 from discreet.randomness import RandomStream
 from parties_bank import (
     DIMENSION,
+    ROSTER,
     SIZES,
     Silent,
     clipped_gradients,
@@ -27,6 +32,7 @@ from parties_bank import (
     unsigned_party,
     zero_holders,
 )
+from parties_wire import Wire
 
 KEY = bytes(range(32))
 PRIVATE = study("sgd1", schedule="private", tokens=400, privacy=Privacy(1.0, 1e-3, against="everybody else"))
@@ -52,7 +58,7 @@ def test_calls_can_be_left_out_and_found_again(schedule):
     every = [first.take(call) for call in range(1, 9001)]
     assert [second.take(call) for call in (3, 4, 900, 8999)] == [every[2], every[3], every[899], every[8998]]
     for uses in (1, 2, 50, 1000):
-        call = Calls(schedule, 7, KEY).first_call_with(uses)
+        call = Calls(schedule, 7, KEY).begin_at(uses)
         assert every[call - 1][1] == uses
         assert call == 1 or every[call - 2][1] == uses - 1
 
@@ -179,7 +185,7 @@ def test_private_schedules_pay_by_the_call():
     plan = PRIVATE
     ledger = ledger_of(plan, "cem")
     party = unsigned_party(plan, "cem", ledger=ledger)
-    party.answer(hello(plan, "cem"))
+    party.answer(hello(plan, "cem", KEY))
     for call in range(1, 31):
         assert asked(party, plan, call).kind == "noisy"
     (record,) = ledger.runs().values()
@@ -210,3 +216,198 @@ def _squares(plan):
     coordinator._descent.updated = lambda now, g: (total.append(g @ g), updated(now, g))[1]
     coordinator.run()
     return sum(total) / plan.noise_multiplier**2
+
+
+# ---- whatever is asked, in whatever order ----
+
+
+class Counting:
+    """A holder without data that counts how often each record is used."""
+
+    dimension = DIMENSION
+
+    def __init__(self, records):
+        self.records, self.used, self.sums = records, Counter(), -1  # the party looks once when it is made
+
+    def clipped_sum(self, theta, records):
+        self.used.update([] if records is None else records.tolist())
+        self.sums += 1
+        return BoundedSum(np.zeros(DIMENSION), 1.0)
+
+    def hardened_sum(self, theta, records, grid):
+        raise NotImplementedError
+
+
+def two_parties(schedule, records, tokens):
+    privacy = Privacy(1.0, 1e-3, against="everybody else")  # whose row is quickly computed
+    sizes = {"ann": records, "bob": records}
+    return study("sgd1", sizes=sizes, schedule=schedule, tokens=tokens, privacy=privacy)
+
+
+def test_a_call_that_is_refused_leaves_everything_as_it_was():
+    """A call beyond the plan, in a later block of the schedule; calls before it still concern their own records."""
+    plan = study(
+        "sgd1", sizes={"ann": 1500, "bob": 7500}, schedule="uniform", tokens=9000, privacy=(5.0, 1e-6)
+    )
+    cap = plan.arrangement.cap
+    keys = (bytes([place]) * 32 for place in range(256))
+    key, far = next(
+        (key, far) for key in keys if 4096 < (far := Calls("uniform", 1500, key).begin_at(cap + 1)) < 9000
+    )
+    holder = Counting(1500)
+    party = unsigned_party(plan, "ann", holder=holder)
+    party.answer(hello(plan, "ann", key))
+    assert asked(party, plan, far) is Refusal.BEYOND_PLAN
+    schedule = Calls("uniform", 1500, key)
+    for call in (*range(1, 40), *range(4000, 4200), far - 1):
+        assert asked(party, plan, call).kind == "noisy"
+        assert holder.used.pop(schedule.take(call)[0]) == 1
+        assert not holder.used
+    assert asked(party, plan, far) is Refusal.BEYOND_PLAN
+    assert asked(party, plan, 4000) is Refusal.PAST_ROUND
+
+
+def test_calls_cannot_be_taken_again():
+    for schedule in ("uniform", "balanced"):
+        calls = Calls(schedule, 7, KEY)
+        found = calls.find(5000)
+        calls.take(4500)
+        for call in (4500, 1, 0, -3):
+            with pytest.raises(PlanViolation, match="over"):
+                calls.take(call)
+        calls.move_to(found)
+        with pytest.raises(PlanViolation, match="over"):
+            calls.move_to(found)
+
+
+def test_a_call_that_is_far_away_costs_little(monkeypatch):
+    counted, work = sgd1._running_counts, []
+    monkeypatch.setattr(
+        sgd1, "_running_counts", lambda block, counts: (work.append(1), counted(block, counts))[1]
+    )
+    plan = study("sgd1", schedule="uniform", tokens=10**12)
+    party = unsigned_party(plan, "ann", holder=Counting(30))
+    party.answer(hello(plan, "ann", KEY))
+    for call in (10**12, 10**9, sgd1.MOST_AHEAD + 1):
+        assert asked(party, plan, call) is Refusal.BEYOND_PLAN
+    assert not work
+    assert asked(party, plan, sgd1.MOST_AHEAD // 4).kind == "noisy"
+    assert len(work) <= sgd1.MOST_AHEAD // 4096
+    balanced = study("sgd1", tokens=10**12)
+    party = unsigned_party(balanced, "ann", holder=Counting(30))
+    party.answer(hello(balanced, "ann", KEY))
+    assert asked(party, balanced, 3 * 10**11).kind == "noisy"
+    assert asked(party, balanced, 3 * 10**11 + 1) is Refusal.BEYOND_PLAN
+
+
+@pytest.mark.parametrize("schedule", ["uniform", "balanced", "private"])
+def test_any_order_of_calls_and_restarts_stays_within_the_plan(schedule):
+    """Several processes on one ledger, asked at random; what was used is counted at the records."""
+    rng = np.random.default_rng(5)
+    plan = two_parties(schedule, 5, 60)
+    for _ in range(3):
+        ledger, holder, key = ledger_of(plan, "ann"), Counting(5), rng.bytes(32)
+        parties = []
+        for step in range(150):
+            if not parties or (rng.random() < 0.03 and len(parties) < 5):
+                parties.append(unsigned_party(plan, "ann", holder=holder, ledger=ledger))
+                parties[-1].answer(hello(plan, "ann", key))
+                holder.sums -= 1
+            call = int(rng.integers(0, 70)) if rng.random() < 0.03 else step // 3 + int(rng.integers(-3, 4))
+            asked(parties[rng.integers(len(parties))], plan, call, rng.normal(size=DIMENSION))
+        (record,) = ledger.runs().values()
+        used = holder.sums + 1 if schedule == "private" else max(holder.used.values())
+        assert 1 < used <= record.reserved <= Terms(plan, "ann").steps
+
+
+# ---- what a coordinator that lost something may still ask ----
+
+
+class Killed(BaseException):
+    pass
+
+
+def counted_world(plan):
+    rows = {name: Counting(records) for name, records in plan.parties.items()}
+    parties = {name: unsigned_party(plan, name, holder=rows[name]) for name in plan.names}
+    return rows, DirectTransport({name: party.answer for name, party in parties.items()})
+
+
+@pytest.mark.parametrize("schedule", ["private", "uniform", "balanced"])
+def test_a_coordinator_without_its_state_is_refused(schedule):
+    plan = two_parties(schedule, 20, 60)
+    rows, transport = counted_world(plan)
+    Coordinator(plan, transport, Roster.without_wire()).run()
+    with pytest.raises(StudyStopped, match="another schedule"):
+        Coordinator(plan, transport, Roster.without_wire()).run()
+    assert sum(row.sums for row in rows.values()) == 60
+
+
+@pytest.mark.parametrize("schedule", ["private", "uniform", "balanced"])
+def test_a_coordinator_that_lost_progress_asks_for_no_turn_twice(schedule, tmp_path):
+    """Killed again and again, and back at its first state each time: never more than the schedule holds."""
+    plan = two_parties(schedule, 20, 120)
+    rows, transport = counted_world(plan)
+    state = tmp_path / "state"
+
+    def stop(progress):
+        if progress.update >= 60:
+            raise Killed
+
+    for _ in range(4):
+        coordinator = Coordinator(plan, transport, Roster.without_wire(), state, stop)
+        save = coordinator._file.save
+        coordinator._file.save = lambda s, now=False, save=save: save(s, now=now) if s.round == 0 else None
+        with pytest.raises(Killed):
+            coordinator.run()
+    result = Coordinator(plan, transport, Roster.without_wire(), state).run()
+    key, turns = coordinator._state.key, Counter(islice(order(plan, coordinator._state.key), 120))
+    assert result.updates == 120
+    assert {name: row.sums for name, row in rows.items()} == turns
+    if schedule != "private":
+        for name, row in rows.items():
+            calls = Calls(schedule, 20, derived_key(key, f"party {name}"))
+            assert row.used == Counter(calls.take(call)[0] for call in range(1, turns[name] + 1))
+
+
+def test_restarted_parties_are_never_asked_beyond_their_turns(tmp_path):
+    """So the chance that a refusal shows something of the schedule stays what it was; what did show is printed."""
+    privacy = Privacy(1.0, 1e-3, against="final model")
+    plan = study("sgd1", schedule="uniform", tokens=150, privacy=privacy, aggregation=Aggregation(dropouts=0))
+
+    def fault(wire, party, message, deliver):
+        if wire.asked % 9 == 8:
+            wire.restart(party)
+        return deliver()
+
+    wire, result = Wire(plan, fault), None
+    while result is None:
+        coordinator = Coordinator(plan, wire, ROSTER, state_file=tmp_path / "state")
+        with suppress(StudyStopped):
+            result = coordinator.run()
+    turns = Counter(islice(order(plan, coordinator._state.key), 150))
+    calls = [Message.decode(request) for _, request, _ in wire.tap]
+    for name in SIZES:
+        assert max(m.round for m in calls if m.party == name and m.kind == "token") <= turns[name]
+    planned, table = {view.observer: view.note for view in views(plan.arrangement)}, result.observers
+    worst = table["everybody else"].guarantee.epsilon.upper
+    for name in ("final model", "broadcasts", "messages", "traffic", "another party", "colluding parties"):
+        assert "restarted" in table[name].note
+        assert "unless a party restarts" in planned[name]
+        assert table[name].guarantee.epsilon.upper >= worst
+    assert observers(plan)["final model"].guarantee.epsilon.upper <= 1 < worst
+
+
+def test_more_missing_parties_than_planned_stop_sgd1(tmp_path):
+    plan = study("sgd1", tokens=100, aggregation=Aggregation(dropouts=0))
+    silent = [True]
+    wire = Wire(plan, lambda w, p, m, d: None if p == "bob" and silent[0] and w.asked > 3 else d())
+    with pytest.raises(StudyStopped, match="needs 3 of 3"):
+        Coordinator(plan, wire, ROSTER, state_file=tmp_path / "state").run()
+    released = sum(len(answers) for answers in wire.released().values())
+    assert released < 30  # the first turn of bob, and then nobody is asked any more
+    silent[0] = False
+    result = Coordinator(plan, wire, ROSTER, state_file=tmp_path / "state").run()
+    assert result.updates == 100
+    assert set(result.missed) == {"bob"}
+    assert result.missed["bob"] <= 3  # turns that follow one another

@@ -7,9 +7,10 @@ import pytest
 
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
-from discreet.parties import Study, Terms, observers
+from discreet.guarantee import rounded_up
+from discreet.parties import Study, Terms, observers, rehearse
 from discreet.parties.study import Aggregation, Privacy
-from parties_bank import SIZES, study
+from parties_bank import SIZES, holders, study
 
 TEXT = """
 [study]
@@ -33,7 +34,7 @@ columns = ["age", "sex"]
 
 def test_the_digest_is_the_same_everywhere():
     plan = Study.from_toml(TEXT)
-    assert plan.digest() == "a73701e15a987ef9e3a68b28dc8f1f2bc30efb8dcaead96e5f55c9c60f687c88"
+    assert plan.digest() == "5fa5286349f83ae71e864861ffdb1f821a5e899f7d1c3283225e2040d12742e5"
     swapped = TEXT.replace("hospital-a = 1200\nhospital-b = 800", "hospital-b = 800\nhospital-a = 1200")
     assert Study.from_toml(swapped + "\n# a comment").digest() == plan.digest()
     assert Study.from_dict(plan.to_dict()) == plan
@@ -107,6 +108,12 @@ def test_what_has_no_meaning_is_refused_by_name(before, after, named):
         ({"algorithm": "sgd1", "privacy": Privacy(1.0, 1e-3, "add-remove")}, "neighbours"),
         ({"algorithm": "sgd1", "aggregation": Aggregation("secure")}, "aggregation"),
         ({"aggregation": Aggregation("secure", dropouts=2)}, "dropouts"),
+        ({"aggregation": Aggregation("plain", dropouts=3)}, "dropouts"),
+        ({"sizes": SIZES | {"ann": 10**12 + 1}, "privacy": (1.0, 1e-15)}, "ann"),
+        (
+            {"algorithm": "sgd1", "tokens": None, "sizes": {"ann": 2 * 10**6}, "privacy": (1.0, 1e-9)},
+            "rounds",
+        ),
         ({"aggregation": Aggregation("secure"), "weights": "equal"}, "weights"),
     ],
 )
@@ -124,7 +131,7 @@ def test_the_noise_keeps_the_budget_of_the_observer_that_is_named(against):
 
 
 def test_the_terms_of_a_party_are_for_its_strongest_observer():
-    weak = study(privacy=Privacy(1.0, 1e-3, against="broadcasts"))
+    weak = study(privacy=Privacy(1.0, 1e-3, against="broadcasts"), aggregation=Aggregation(dropouts=0))
     assert Terms(weak, "ann").budget.epsilon > 1.5
     plan = study()
     assert Terms(plan, "ann").event == Gaussian(plan.noise_multiplier) * 20
@@ -142,3 +149,36 @@ def test_updates_default_to_the_square_of_the_records():
     plan = study("sgd1", tokens=None)
     assert plan.updates == sum(SIZES.values()) ** 2
     assert replace(plan, algorithm="sgd1").records == 100
+
+
+def test_secure_sums_that_a_lying_coordinator_could_open_are_refused():
+    """With four parties and two dropouts it asks each pair of them for other shares, and opens one party's sum."""
+    four, seven = ({f"party-{k}": 20 for k in range(count)} for count in (4, 7))
+    with pytest.raises(
+        InvalidParameter, match=r"lying coordinator.*fewer dropouts.*more parties, at least 7"
+    ):
+        study(sizes=four, aggregation=Aggregation("secure", dropouts=2))
+    with pytest.raises(InvalidParameter, match="at least 8"):
+        study(sizes=seven, aggregation=Aggregation("secure", dropouts=2, colluders=1))
+    for sizes, dropouts in ((four, 1), (seven, 2)):
+        made = study(sizes=sizes, aggregation=Aggregation("secure", dropouts=dropouts))
+        assert made.arrangement.withstands_lies
+        assert "follows the protocol" not in str(observers(made))
+    weak = replace(made.arrangement, dropouts=5)  # an arrangement that no study may have says so
+    assert "only if it follows the protocol" in str(observers(weak, 1e-3))
+
+
+def test_unless_given_anybody_may_be_missing_from_plain_sums_and_nobody_from_secure_ones():
+    assert (study().dropouts, study("sgd1").dropouts) == (2, 2)
+    assert study(aggregation=Aggregation("secure")).dropouts == 0
+    assert study(aggregation=Aggregation(dropouts=0)).dropouts == 0
+    assert study().to_dict()["aggregation"] == {"kind": "plain", "dropouts": 2, "colluders": 0}
+    assert str(observers(study())).endswith("while at most 2 of 3 parties are missing")
+
+
+def test_the_certified_delta_of_a_secure_study_is_the_one_of_its_budget():
+    plan = study(privacy=(1.0, 1e-6), aggregation=Aggregation("secure", dropouts=1))
+    certificate = rehearse(plan, holders()).certificates["ann"]
+    assert certificate.guarantee.within(plan.budget)
+    assert rounded_up(certificate.guarantee.delta) == "1e-06"
+    assert any("more than 0 of the other parties" in text for text in certificate.not_covered)

@@ -449,6 +449,8 @@ def test_nonsense_is_refused(bad):
         ({"algorithm": "sgd1", "schedule": "private", "most_uses": 5}, "leave it out"),
         ({"most_uses": 5}, "leave it out"),
         ({"aggregation": "secure", "dropouts": 1, "colluders": 1}, "no honest party"),
+        ({"restarts": True}, "SGD1 only"),
+        ({"algorithm": "sgd1", "restarts": 1}, "True or False"),
         ({"contraction": 0.9, "rate": 0.5}, "rate=1"),
         ({"weights": {"a": 1.0}}, "every party"),
         ({"rounds": None}, "rounds"),

@@ -22,7 +22,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rich.console import Console
@@ -114,13 +114,13 @@ def audit(
     delta: float | None = None,
     neighbours: Neighbours | None = None,
     stream: RandomStream | None = None,
-    progress: bool = False,
+    progress: bool | Told = False,
 ) -> AuditResult:
     """Attack ``train`` by ``method``, and bound its epsilon from below.
 
     ``claim`` is a plan, certificate, guarantee, privacy curve or event; a curve or event needs a ``delta``.
     ``train`` is called as the method says; it may be anything. ``stream`` flips the coins that decide which
-    canaries are used.
+    canaries are used. ``progress`` draws a bar, or is a function that is told how many of how many calls are done.
 
     Guarantee: if the subject obeys the claim, the bound exceeds the claimed epsilon with probability at most
     1 - ``confidence``, under the assumptions that the result names.
@@ -131,7 +131,7 @@ def audit(
     if not callable(train):
         raise InvalidParameter("train", train, f"must be a function; see {type(method).__name__}.")
     confidence = probability("confidence", confidence)
-    claimed = Claim.of(claim, delta=delta, neighbours=neighbours)
+    claimed = replace(Claim.of(claim, delta=delta, neighbours=neighbours), group=method.group)
     start = time.perf_counter()
     with shown(progress) as told:
         evidence = method.play(train, claimed, confidence, stream or system_stream(), told)
@@ -156,10 +156,10 @@ def audit(
 
 
 @contextmanager
-def shown(progress: bool) -> Iterator[Told]:
+def shown(progress: bool | Told) -> Iterator[Told]:
     """A function to be told of every call of the subject; with ``progress`` it draws a bar on standard error."""
-    if not progress:
-        yield lambda done, total: None
+    if not progress or callable(progress):
+        yield progress or (lambda done, total: None)
         return
     columns = (TextColumn("audit"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:

@@ -13,7 +13,7 @@ which is why the bound comes close to the claim: a bound through (epsilon, delta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -40,11 +40,16 @@ STEPS_PER_DOUBLING = 512
 
 @dataclass(frozen=True)
 class Claim:
-    """An event, the neighbours it is accounted for, and the delta at which epsilon is read off."""
+    """An event, the neighbours it is accounted for, and the delta at which epsilon is read off.
+
+    ``group`` is by how many records the data sets of the attack differ. The curve that is held against what was seen
+    is that of so many records; epsilon is that of one. For a small epsilon a group is seen far better than a record.
+    """
 
     event: Event
     neighbours: Neighbours
     delta: float
+    group: int = 1
 
     @classmethod
     def of(cls, claim: Any, *, delta: float | None = None, neighbours: Neighbours | None = None) -> Claim:
@@ -97,12 +102,12 @@ class Claim:
         return _curve(self.event, self.neighbours, step)
 
     def lines(self, step: int) -> Lines:
-        """The same curve as lines."""
-        return _lines(self.event, self.neighbours, step)
+        """The lines of its curve for ``group`` records: what the attack may show if this member is true."""
+        return _lines(self.event, self.neighbours, step, self.group)
 
     def plain(self) -> Claim:
         """The same claim reduced to its (epsilon, delta)."""
-        return Claim(ApproximateDP(self.epsilon, self.delta), self.neighbours, self.delta)
+        return replace(self, event=ApproximateDP(self.epsilon, self.delta))
 
 
 def scaled(event: Event, factor: float) -> Event:
@@ -136,13 +141,13 @@ def _scaled_noise(noise: Gaussian | Laplace, factor: float) -> Gaussian | Laplac
 
 
 @lru_cache(maxsize=4096)
-def _curve(event: Event, neighbours: Neighbours, step: int) -> PrivacyCurve:
-    return account(scaled(event, 2.0 ** (step / STEPS_PER_DOUBLING)) if step else event, neighbours)
+def _curve(event: Event, neighbours: Neighbours, step: int, group: int = 1) -> PrivacyCurve:
+    return account(scaled(event, 2.0 ** (step / STEPS_PER_DOUBLING)) if step else event, neighbours, group)
 
 
 @lru_cache(maxsize=4096)
-def _lines(event: Event, neighbours: Neighbours, step: int) -> Lines:
-    return Lines.of(_curve(event, neighbours, step))
+def _lines(event: Event, neighbours: Neighbours, step: int, group: int) -> Lines:
+    return Lines.of(_curve(event, neighbours, step, group))
 
 
 def _event(claim: Any) -> Event:

@@ -47,9 +47,9 @@ class Lines:
     @classmethod
     def of(cls, curve: PrivacyCurve) -> Lines:
         """The lines of a certified curve."""
-        event = curve.event
-        if isinstance(event, ApproximateDP):
-            return cls.at(np.array([event.epsilon]), np.array([event.delta]))
+        if isinstance(curve.event, ApproximateDP):
+            epsilon, delta = _of_group(curve.event, curve.group_size)
+            return cls.at(np.array([epsilon]), np.array([delta]))
         mu = _mu(curve)
         return cls.certified(curve) if mu is None else cls.gaussian(mu)
 
@@ -57,7 +57,7 @@ class Lines:
     def certified(cls, curve: PrivacyCurve, count: int = 128) -> Lines:
         """The lines of any curve, at so many epsilons, through its certified deltas."""
         epsilons = np.linspace(0.0, _reach(curve), count)
-        return cls.at(epsilons, _deltas(curve, epsilons)).lowest()
+        return cls.at(epsilons, curve.deltas(epsilons)).lowest()
 
     @classmethod
     def gaussian(cls, mu: float, count: int | None = None) -> Lines:
@@ -100,20 +100,19 @@ def _mu(curve: PrivacyCurve) -> float | None:
         if not isinstance(event, Gaussian):
             return None
         squares += count / event.noise_multiplier**2
-    return math.sqrt(squares) * (2 if curve.neighbours == "replace-one" else 1) * (1 + 1e-14)
+    reach = curve.group_size * (2 if curve.neighbours == "replace-one" else 1)
+    return math.sqrt(squares) * reach * (1 + 1e-14)
+
+
+def _of_group(event: ApproximateDP, size: int) -> tuple[float, float]:
+    """What (epsilon, delta) for one record promises for ``size`` of them, rounded up."""
+    epsilon, delta = event.epsilon, event.delta
+    factor = math.fsum(math.exp(min(k * epsilon, 600.0)) for k in range(size))
+    return size * epsilon * (1 + 1e-15), min(1.0, delta * factor * (1 + 1e-12))
 
 
 def _reach(curve: PrivacyCurve) -> float:
     """About where delta becomes too small to matter; any number would be sound."""
-    epsilon = curve.estimate_epsilon(_LEAST_DELTA + 2 * curve._parts.exposure.upper)
+    exposed = float(curve.deltas(_MOST_EPSILON)[0])  # of what no epsilon hides
+    epsilon = curve.estimate_epsilon(min(_LEAST_DELTA + 2 * exposed, 0.5))
     return min(epsilon, _MOST_EPSILON) if epsilon > 0 else _MOST_EPSILON
-
-
-def _deltas(curve: PrivacyCurve, epsilons: Floats) -> Floats:
-    """Certified deltas, all from one lattice: rough where delta is tiny, and upper bounds everywhere."""
-    if not curve._parts.laws:
-        return np.array([curve.delta(float(epsilon)) for epsilon in epsilons])
-    exposed = curve._parts.exposure.upper
-    lattices = [curve._bulk(direction) for direction in curve._parts.directions()]
-    hidden = [max(bulk.delta_upper(float(epsilon))[0] for bulk in lattices) for epsilon in epsilons]
-    return np.minimum(1.0, (exposed + (1 - exposed) * np.array(hidden)) * (1 + 1e-14))

@@ -21,6 +21,8 @@ class Method(ABC):
     """A way to attack a subject."""
 
     name: ClassVar[str]
+    group: int = 1
+    """By how many records the data sets that are told apart differ."""
 
     @property
     @abstractmethod

@@ -29,18 +29,21 @@ class OneStep(Method):
     it (or with the second one); it returns ``draws`` independent releases, shape (draws,) or (draws, d).
     ``direction`` is how the record moves a release before noise, up to a factor; without it, it is learned.
     ``score`` replaces the projection on it by any function of the releases, one number for each. One draw in a
-    hundred is for the pilot, which finds the direction and the threshold; the others are counted.
+    hundred is for the pilot, which finds the direction and the threshold; the others are counted. ``group`` is by how
+    many records the two data sets differ; the bound is for one record all the same.
     """
 
     draws: int = 100_000
     direction: ArrayLike | None = None
     score: Score | None = None
     at_once: int = 10_000
+    group: int = 1
     name: ClassVar[str] = "one step"
 
     def __post_init__(self) -> None:
-        whole("draws", self.draws, at_least=200)
+        whole("draws", self.draws, at_least=2 * self._fewest)
         whole("at_once", self.at_once, at_least=1)
+        whole("group", self.group, at_least=1, at_most=10_000)
 
     @property
     def calls(self) -> int:
@@ -73,7 +76,12 @@ class OneStep(Method):
 
     @property
     def _pilot(self) -> int:
-        return max(100, self.draws // 100)
+        return max(self._fewest, self.draws // 100)
+
+    @property
+    def _fewest(self) -> int:
+        """Draws of the pilot: a threshold is found sooner than a direction."""
+        return 100 if self.direction is None and self.score is None else 25
 
     def _sizes(self, draws: int) -> list[int]:
         return [min(self.at_once, draws - start) for start in range(0, draws, self.at_once)]

@@ -6,6 +6,7 @@ import json
 import platform
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
 from pathlib import Path
@@ -169,6 +170,7 @@ class Certificate:
         return certificate
 
 
+@cache  # asking takes longer than a small fit
 def current_versions() -> tuple[tuple[str, str], ...]:
     """The versions of what computed the guarantee."""
     found = {"python": platform.python_version()}

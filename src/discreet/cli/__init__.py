@@ -9,12 +9,17 @@ Completion: ``eval "$(_DISCREET_COMPLETE=bash_source discreet)"`` in ``~/.bashrc
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
-import click
-from click.shell_completion import CompletionItem
+try:
+    import click
+    from click.shell_completion import CompletionItem
 
-from discreet.cli.shell import Group
+    from discreet.cli.shell import Group
+except KeyboardInterrupt:  # Ctrl-C before there is anything that could catch it
+    sys.stderr.write("error[interrupted]: Stopped by Ctrl-C before anything began.\n")
+    raise SystemExit(130) from None
 
 COMMANDS = {  # name: (module:command, what it does), in the order of --help
     "account": (

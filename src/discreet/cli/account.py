@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,9 @@ from discreet.events import Event
 from discreet.explanation import ALARMS
 from discreet.guarantee import Bounds, Neighbours, rounded_down, rounded_up
 from discreet.plan import Plan
+
+ROUNDING = 1e-12
+"""Relative: of sums of floats. It is shown with --json, and is left out of four digits."""
 
 
 @command("account", renamed=RENAMED)
@@ -84,10 +88,19 @@ def _text(
     if deltas:
         blocks.append(table(("epsilon", "delta at most", "and at least"), _rows(deltas)))
     blocks.append(
-        f"At {ALARMS:.0%} false alarms the best attacker is right about at most {rounded_up(100 * power)}%."
+        f"At {ALARMS:.0%} false alarms the best attacker finds at most {_above(100 * power)}% of the records."
     )
     return "\n\n".join(blocks)
 
 
 def _rows(found: list[tuple[float, Bounds]]) -> list[tuple[str, str, str]]:
-    return [(f"{at:g}", rounded_up(b.upper), rounded_down(b.lower)) for at, b in found]
+    return [(f"{at:g}", _above(b.upper), _below(b.lower)) for at, b in found]
+
+
+def _above(value: float) -> str:
+    """Rounded up to four digits; what exceeds them by the rounding of floats only (1.00000000000001) stays: 1."""
+    return "infinite" if math.isinf(value) else rounded_up(value * (1 - ROUNDING))
+
+
+def _below(value: float) -> str:
+    return "infinite" if math.isinf(value) else rounded_down(value * (1 + ROUNDING))

@@ -17,6 +17,7 @@ from discreet.errors import InvalidParameter, UnsupportedEvent
 if TYPE_CHECKING:
     from discreet.audit import AuditResult
     from discreet.audit.examine import Examination
+    from discreet.certificate import Certificate
     from discreet.cli.audit_subjects import Attacked
     from discreet.plan import Plan
 
@@ -48,6 +49,13 @@ class Audit(Command):
     "--canaries", type=NUMBER, default=500, show_default=True, help="Canaries in each run; 0 for none."
 )
 @click.option("--runs", type=NUMBER, default=4, show_default=True, help="Runs with canaries.")
+@click.option(
+    "--fits",
+    type=NUMBER,
+    default=200,
+    show_default=True,
+    help="Fits with, and as many without, extreme records.",
+)
 @click.option("--confidence", type=NUMBER, default=0.99, show_default=True, help="Of the bound on epsilon.")
 def audit(
     document: Path | None,
@@ -59,17 +67,22 @@ def audit(
     draws: int,
     canaries: int,
     runs: int,
+    fits: int,
     confidence: float,
 ) -> Answer:
     """Audit DOCUMENT, a plan or certificate, as this library carries it out; or a function of yours.
 
     \b
     discreet audit plan.json
+    discreet audit model/certificate.json
     discreet audit --subject my_training:subject
 
-    Only made-up records are used. The exit status is 1 if something contradicts the claim. No contradiction is not
-    a proof: the guarantee comes from the accountant, and the audit looks for mistakes in the code.
+    For a certificate of `discreet fit` the same estimator is fitted again and again. Only made-up records are
+    used. The exit status is 1 if something contradicts the claim. No contradiction is not a proof: the guarantee
+    comes from the accountant, and the audit looks for mistakes in the code.
     """
+    from discreet.plan import Plan
+
     if (document is None) == (subject is None):
         raise InvalidParameter("subject", subject, "give exactly one of DOCUMENT and --subject.")
     settings = {"alpha": alpha, "pairs": pairs, "draws": draws}
@@ -79,16 +92,22 @@ def audit(
         def told(name: str) -> None:
             bar.update(task, description=name)
 
+        def counted(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
         if subject is not None:
-            return _answer(_of_user(subject, settings, told), None, 0)
+            return _answer(_of_user(subject, settings, told), None, "")
         assert document is not None
-        plan = _plan(document, stage)
+        found = _read(document)
+        if not isinstance(found, Plan):
+            return _of_fit(found, fits, confidence, settings, told, counted)
+        plan = Plan((found.stage(stage),), found.delta, found.neighbours)
         examination, attacked = _of_plan(plan, engine, canaries, runs, settings, told)
         result = None
         if attacked is not None:
             told("canaries")
-            result, attacked = _attack(plan, attacked, confidence)
-    return _answer(examination, result, 0 if attacked is None else attacked.steps)
+            result, attacked = _attack(plan, attacked, confidence, counted)
+    return _answer(examination, result, "" if attacked is None else f"canaries in {attacked.steps} steps")
 
 
 def _of_user(name: str, settings: dict[str, Any], told: Callable[[str], None]) -> Examination:
@@ -115,7 +134,28 @@ def _of_plan(
     return examine(subject, Specification.of(plan), progress=told, **settings), attack
 
 
-def _attack(plan: Plan, attacked: Attacked, confidence: float) -> tuple[AuditResult | None, Attacked | None]:
+def _of_fit(
+    certificate: Certificate,
+    fits: int,
+    confidence: float,
+    settings: dict[str, Any],
+    told: Callable[[str], None],
+    counted: Callable[[int, int], None],
+) -> Answer:
+    from discreet.cli.audit_estimators import Estimator, attack, examination
+
+    estimator = Estimator.of(certificate)
+    found = examination(estimator, told, **settings)
+    if not fits:
+        return _answer(found, None, "")
+    told("fitted models")
+    result = attack(estimator, fits, confidence, counted)
+    return _answer(found, result, f"attack on {2 * fits} models of made-up records")
+
+
+def _attack(
+    plan: Plan, attacked: Attacked, confidence: float, counted: Callable[[int, int], None]
+) -> tuple[AuditResult | None, Attacked | None]:
     from discreet.audit import audit as attack
 
     try:
@@ -126,57 +166,53 @@ def _attack(plan: Plan, attacked: Attacked, confidence: float) -> tuple[AuditRes
             confidence,
             delta=plan.delta,
             neighbours=plan.neighbours,
+            progress=counted,
         )
     except UnsupportedEvent:  # no canaries for this sampling
         return None, None
     return result, attacked
 
 
-def _plan(document: Path, stage: str | None) -> Plan:
-    """The plan in a file, or that of a certificate, with only the stage in question."""
+def _read(document: Path) -> Plan | Certificate:
+    """The plan in a file, or that of a certificate; or a certificate of something else."""
     from discreet.certificate import Certificate
     from discreet.plan import Plan
 
     text = read_text(document)
     found = parsed(text, "document")
-    if str(found.get("format", "")).startswith("discreet certificate"):
-        procedure = Certificate.from_json(text).procedure
-        if not isinstance(procedure, Plan):
-            remedy = "certifies a procedure that is not a plan; hand it in with --subject."
-            raise InvalidParameter("document", str(document), remedy)
-        plan = procedure
-    else:
-        plan = Plan.from_json(text)
-    return Plan((plan.stage(stage),), plan.delta, plan.neighbours)
+    if not str(found.get("format", "")).startswith("discreet certificate"):
+        return Plan.from_json(text)
+    certificate = Certificate.from_json(text)
+    return certificate.procedure if isinstance(certificate.procedure, Plan) else certificate
 
 
-def _answer(examination: Examination, result: AuditResult | None, steps: int) -> Answer:
+def _answer(examination: Examination, result: AuditResult | None, attack: str) -> Answer:
     contradicted = result is not None and result.lower > result.claimed
     passed = examination.passed and not contradicted
-    summary = _summary(examination, result, steps, passed)
+    summary = _summary(examination, result, attack, passed)
     data = {
         "passed": passed,
         "summary": summary,
-        "attack": None if result is None else {**result.to_dict(), "steps": steps},
+        "attack": None if result is None else {**result.to_dict(), "name": attack},
         **{key: value for key, value in examination.to_dict().items() if key != "passed"},
     }
     lines = [summary, ""]
     lines += [_row(finding.name, finding.passed, finding.explanation) for finding in examination.findings]
     if result is not None:
-        lines.append(_row(f"canaries, {steps} steps", not contradicted, str(result)))
+        lines.append(_row(attack, not contradicted, str(result)))
     lines += ["", "Not covered", *(_wrapped(f"- {item}") for item in examination.not_covered)]
     return Answer(data, "\n".join(lines))
 
 
-def _summary(examination: Examination, result: AuditResult | None, steps: int, passed: bool) -> str:
+def _summary(examination: Examination, result: AuditResult | None, attack: str, passed: bool) -> str:
     """One or two sentences, which the report repeats."""
     tried = len(examination.findings) + (result is not None)
     verdict = "nothing contradicts the claim" if passed else "THE CLAIM IS CONTRADICTED"
     text = f"{examination.subject}: {tried} detectors, {verdict}."
     if result is not None:
         bound = "no bound" if result.lower <= 0 else f"epsilon is at least {result.lower:.3g}"
-        void = " (too few canaries to contradict it)" if result.void else ""
-        text += f" Canaries in {steps} steps: {bound}, claimed {result.claimed:.3g}{void}."
+        void = ", which so few tries could not contradict" if result.void else ""
+        text += f" {attack.capitalize()}: {bound}, claimed {result.claimed:.3g}{void}."
     return text
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from discreet.accounting.account import account
-from discreet.calibration import Parameter
+from discreet.calibration import SEARCHES, Parameter
 from discreet.calibration import calibrate as cheapest
 from discreet.cli.events import RENAMED, described, neighbour_options, release, release_options
 from discreet.cli.shell import NUMBER, Answer, command
@@ -21,6 +21,12 @@ SEARCHED: dict[str, Parameter] = {
     "steps": "steps",
     "rate": "rate",
 }
+MORE = {
+    "noise-multiplier": "less noise",
+    "laplace-scale": "less noise",
+    "steps": "more steps",
+    "rate": "even more than all records in every batch",
+}
 
 
 @command("calibrate", renamed=RENAMED)
@@ -33,6 +39,8 @@ def calibrate(
     epsilon: float, delta: float, find: str, neighbours: Neighbours, group_size: int, **options: Any
 ) -> Answer:
     """The least noise, or the most steps or largest rate, that is proved to stay within a budget.
+
+    The search has ends, such as noise multipliers from 0.05 to 1e8; where it stops at one, the answer says so.
 
     \b
     discreet calibrate --epsilon 1 --delta 1e-5 --rate 0.01 --steps 10000
@@ -58,8 +66,18 @@ def calibrate(
         "delta": guarantee.delta,
         "neighbours": neighbours,
         "group_size": budget.group_size,
+        "end_of_search": _stopped(find, value, guarantee.epsilon.upper / budget.epsilon),
     }
-    return Answer(data, f"--{find} {shown}\n\n{described(event)}\nis {guarantee}.")
+    text = f"--{find} {shown}\n\n{described(event)}\nis {guarantee}."
+    if data["end_of_search"]:
+        text += f"\nThe search ends at --{find} {value:g}; the budget would allow {MORE[find]}."
+    return Answer(data, text)
+
+
+def _stopped(find: str, value: float, share: float) -> bool:
+    """True if the end of what is searched was reached, and not that of the budget."""
+    search = SEARCHES[SEARCHED[find]]
+    return share < 0.999 and value == (search.most if search.slope > 0 else search.least)
 
 
 def _safe(find: str, value: float) -> str:

@@ -54,8 +54,7 @@ def coordinate(
         raise CannotConnect(f"{kit_file.name} is the kit of a party ({kit.party}); use coordinator.zip.")
     folder = (out or Path(study.name)).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    table = study_table(study)
-    click.echo(f"{table}\n", err=True)
+    click.echo(f"{study_table(study)}\n", err=True)
     note(
         f"roster {kit.fingerprint}; waiting for {', '.join(study.names)} on {address or study.network.coordinator}."
     )
@@ -73,8 +72,8 @@ def coordinate(
         **result.observers.to_dict(),
     }
     missed = ", ".join(f"{name} missed {count}" for name, count in result.missed.items() if count)
-    text = f"{result.updates} updates{'; ' + missed if missed else ''}. The model is in {folder}.\n\n{table}"
-    return Answer(data, text)
+    text = f"{result.updates} updates{'; ' + missed if missed else ''}. The model is in {folder}."
+    return Answer(data, f"{text}\n\n{result.observers}")
 
 
 def study_table(study: Any) -> str:
@@ -95,7 +94,8 @@ class _Conductor:
         """To the end of the plan. A study that nobody answers any more is taken up again when parties are back."""
         from discreet.parties import Coordinator, StudyStopped
 
-        needed = len(self._study.names) if not self._state.exists() else 1
+        missing = self._study.dropouts if self._state.exists() else 0  # a study begins with everybody
+        needed = len(self._study.names) - missing
         with self._shown() as told:
             while True:
                 self._await(needed)

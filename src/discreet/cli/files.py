@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,19 +57,6 @@ def whole_folder(path: Path) -> Iterator[Path]:
         part.replace(path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ctrl-C does nothing while this lasts: for the moment in which what was paid for is written down."""
-    if threading.current_thread() is not threading.main_thread():  # signals are not its business
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _gone(path: Path) -> None:

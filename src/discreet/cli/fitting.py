@@ -8,19 +8,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from discreet.certificate import Certificate, read_signing_key
+from discreet.cli.budgets import delta_note, gaussian_budget
 from discreet.cli.files import (
     CERTIFICATE,
     MODEL,
     REPORT,
     WEIGHTS,
     refuse_existing,
-    uninterrupted,
     whole_folder,
 )
 from discreet.cli.fit import TASKS
+from discreet.cli.interrupts import ignore_interrupts
 from discreet.cli.ledger import RUN_NAME, opened
 from discreet.cli.models import FittedModel
 from discreet.cli.progress import Spent
@@ -61,7 +60,7 @@ def fit_table(
     is within the budget, also when the process is stopped at any moment.
     """
     refuse_existing("out", out, False, "a model was paid for and is never replaced: choose another name.")
-    budget = Budget(settings["epsilon"], settings["delta"], settings["neighbours"])
+    budget = gaussian_budget(settings["epsilon"], settings["delta"], settings["neighbours"])
     signer = None if sign_with is None else read_signing_key(sign_with)
     schema = declared(schema_file, target)
     task = task_of(schema, task)
@@ -75,9 +74,9 @@ def fit_table(
         notes = fitted(model, rows, schema)
         if signer is not None:
             model.certificate_ = model.certificate_.signed(signer)
-        with uninterrupted():
-            files = write_model(folder, task, model)
-            stack.close()
+        ignore_interrupts()  # all is paid for: it is written, and told, whatever is pressed now
+        files = write_model(folder, task, model)
+    notes += _of_delta(budget, model)
     for text in notes:
         note(text)
     return _answer(out, task, model, files, notes)
@@ -123,6 +122,9 @@ def estimator_for(task: str, schema: Schema, **settings: Any) -> Any:
     target = _target(schema)
     if one_of("task", task, TASKS) == "classification":
         classes = target.values if isinstance(target, Category) else _FLAG_CLASSES
+        if len(classes) < 2:
+            requirement = f"{schema.target!r} must have two or more categories in the schema, or be a flag."
+            raise InvalidParameter("target", schema.target, requirement)
         return PrivateLogisticRegression(schema=schema, classes=classes, **settings)
     assert isinstance(target, Numeric)
     bounds = (target.lower, target.upper) if target.declared else None
@@ -147,7 +149,16 @@ def _ledger(place: str | None, key: Path | None, budget: Budget, name: str) -> L
         raise InvalidParameter("name", name, "must be 1 to 40 letters, digits and . _ -, such as 'fit-1'.")
     if place is None:
         return Ledger.in_memory(GaussianFilter(budget))
-    return opened(place, key, label=f"{name}:")
+    return opened(place, key, label=f"{name}:", begin=True)
+
+
+def _of_delta(budget: Budget, model: Any) -> list[str]:
+    """What to say of a large delta; the count was released with noise, and is paid for."""
+    counts = model._model.counts
+    if counts is None or counts.records < 3 * counts.noise * math.sqrt(len(counts.classes)):
+        return []  # nothing that could be told from noise
+    said = delta_note(budget.delta, counts.records, "number of records, a noisy count")
+    return [] if said is None else [said]
 
 
 # ---- what is written ----
@@ -156,11 +167,8 @@ def _ledger(place: str | None, key: Path | None, budget: Budget, name: str) -> L
 def write_model(folder: Path, task: str, model: Any) -> list[str]:
     """Write all that belongs to a fitted model into ``folder``; the names of the files."""
     certificate: Certificate = model.certificate_
-    names, values = model.coef_names_.tolist(), model.coef_.reshape(-1, model.coef_.shape[-1])
     more = {
         "estimator": type(model).__name__,
-        "coefficients": {name: values[:, place].tolist() for place, name in enumerate(names)},
-        "intercept": np.atleast_1d(model.intercept_).tolist(),
         "spending": spending(certificate),
         "certificate": certificate.digest(),
     }
@@ -207,8 +215,14 @@ def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]
         (s["stage"], str(s["releases"]), f"{s['noise_multiplier']:.4g}", f"{s['share']:.1%}") for s in spent
     ]
     text = (
-        f"{type(model).__name__} of {model.schema.target!r} on {len(model.coef_names_)} columns\n"
+        f"{type(model).__name__} of {model.schema.target!r} on {_columns(model)}\n"
         f"{certificate.guarantee}\n\n{table(('spent on', 'releases', 'noise multiplier', 'share'), rows)}\n\n"
         f"written to {out}: {', '.join(files)}\ncheck it: discreet verify {out}"
     )
     return Answer(data, text)
+
+
+def _columns(model: Any) -> str:
+    features, encoded = len(model.schema.features), len(model.coef_names_)
+    plain = "1 feature" if features == 1 else f"{features} features"
+    return plain if encoded == features else f"{plain}, encoded as {encoded} columns"

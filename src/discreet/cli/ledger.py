@@ -1,13 +1,14 @@
 """``discreet ledger``: begin a ledger, see what was spent and what is left, and take its anchor.
 
-A ledger is sealed with a key, by default in a file beside it. Whoever has both can alter it unnoticed: keep the
-key where those who can write the ledger cannot read it, and a copy of it elsewhere, for without the key nobody can
-tell whether the ledger was altered. An older copy put in its place is noticed by an anchor, taken earlier and kept
-outside.
+A ledger is sealed with a key, by default in a file beside it, which whoever runs a fit must be able to read. Without
+it nobody can tell whether the ledger was altered, so there must be a copy elsewhere; whoever has both can alter the
+ledger unnoticed, so what binds them too is an anchor, taken after each run and kept with somebody else. It also gives
+away an older copy of the ledger put in its place.
 """
 
 from __future__ import annotations
 
+import errno
 import math
 import re
 from collections.abc import Mapping
@@ -18,10 +19,11 @@ from typing import Any
 import click
 
 from discreet.accounting.gaussian import gaussian_epsilon_bounds
+from discreet.cli.budgets import gaussian_budget
 from discreet.cli.events import neighbour_options
 from discreet.cli.shell import FILE, NUMBER, Answer, group, table
 from discreet.documents import read_text
-from discreet.errors import InvalidParameter
+from discreet.errors import InvalidParameter, LedgerUnavailable
 from discreet.events import Composition, Event
 from discreet.guarantee import Budget, Neighbours, rounded_down
 from discreet.ledger import (
@@ -40,6 +42,12 @@ from discreet.plan import Plan
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 RULES = ("gaussian", "truncated-renyi", "fixed-plan")
+KEY_ADVICE = (
+    "Whoever runs a fit needs it, and nobody else should be able to read it (chmod 600). Keep a copy apart from the "
+    "ledger's backups: without the key nobody can tell whether the ledger was altered, with both it can be altered."
+)
+_SQLITE = b"SQLite format 3\0"
+_LEAST = 1e-6  # the smallest epsilon that a fit takes
 
 
 class NamedLedger(Ledger):
@@ -52,16 +60,39 @@ class NamedLedger(Ledger):
         return super().run(event, plan_hash, name=self.label + name, data=data)
 
 
-def opened(place: str, key: Path | None, *, anchor: Path | None = None, label: str = "") -> Ledger:
-    """The ledger at a path or a ``postgresql://`` address; all of it is verified."""
-    if not place.startswith("postgresql") and not Path(place).exists():
-        remedy = f"does not exist; begin one: discreet ledger new {place} --epsilon 3 --delta 1e-6."
-        raise InvalidParameter("ledger", place, remedy)
+def opened(
+    place: str, key: Path | None, *, anchor: Path | None = None, label: str = "", begin: bool = False
+) -> Ledger:
+    """The ledger at a path or a ``postgresql://`` address; all of it is verified.
+
+    ``begin`` is true where a new one would do as well as an old one, and false where something is to be looked up.
+    """
+    if not place.startswith("postgresql"):
+        _insist_on_ledger(Path(place), begin)
+        _refuse_folder(key)
     earlier = None if anchor is None else Anchor.from_json(read_text(anchor))
     ledger = NamedLedger.open(place, key=key, anchor=earlier)
     assert isinstance(ledger, NamedLedger)
     ledger.label = label
     return ledger
+
+
+def _insist_on_ledger(place: Path, begin: bool) -> None:
+    """Raise, before any key is looked for, if there is no ledger here."""
+    if not place.exists():
+        remedy = f"; begin one: discreet ledger new {place} --epsilon 3 --delta 1e-6" if begin else ""
+        raise FileNotFoundError(errno.ENOENT, f"there is no such ledger{remedy}", str(place))
+    if place.is_file():
+        with place.open("rb") as file:
+            begins = file.read(len(_SQLITE))
+        if begins == _SQLITE:
+            return
+    raise LedgerUnavailable(f"{place} is not a ledger: discreet ledger new makes one.")
+
+
+def _refuse_folder(key: Path | None) -> None:
+    if key is not None and key.is_dir():
+        raise InvalidParameter("key", str(key), "is a folder; name the key file itself.")
 
 
 place_argument = click.argument("ledger", metavar="LEDGER")
@@ -74,8 +105,9 @@ key_option = click.option(
 def ledger() -> None:
     """What was spent, and what is left: a file that is written before anything is released.
 
-    The key file beside a ledger seals it. Keep it where those who can write the ledger cannot read it, with a copy
-    elsewhere; and keep an anchor outside, so that an older copy of the ledger is noticed.
+    The key file beside a ledger seals it. Whoever runs a fit needs it, and nobody else should be able to read it;
+    keep a copy apart from the ledger's backups. Keep an anchor with somebody else: it shows if the ledger was
+    rewritten, even by who has the key, or replaced by an older copy.
     """
 
 
@@ -116,15 +148,21 @@ def new(
             raise InvalidParameter(name, None, "is needed: a ledger has a budget from its beginning.")
     assert epsilon is not None
     assert delta is not None
-    spends = _rule(rule, Budget(epsilon, delta, neighbours, group_size), planned)
+    _refuse_folder(key)
+    if planned is None or rule != "fixed-plan":
+        records = None if planned is None else planned.stages[0].records
+        budget = gaussian_budget(epsilon, delta, neighbours, group_size, records)
+    else:
+        budget = Budget(epsilon, delta, neighbours, group_size)
+    spends = _rule(rule, budget, planned)
     with Ledger.create(ledger, spends, key=key) as made:
         anchor = made.anchor()
     kept = str(key or f"{ledger}.key")
     data = {"ledger": ledger, "key": kept, "rule": spends.to_dict(), "anchor": asdict(anchor)}
     text = (
-        f"{ledger}: {_words(spends)}\n\nThe key is in {kept}. Keep it where those who can write the ledger cannot "
-        "read it, with a copy elsewhere: without it nobody can tell whether the ledger was altered.\n"
-        f"An older copy of the ledger is noticed by an anchor kept outside: discreet ledger anchor {ledger}"
+        f"{ledger}: {_words(spends)}\n\nThe key is in {kept}. {KEY_ADVICE}\n"
+        f"What was rewritten, or is an older copy, is noticed by an anchor that somebody else keeps: discreet ledger "
+        f"anchor {ledger}"
     )
     return Answer(data, text)
 
@@ -218,6 +256,8 @@ def _remaining(statement: Statement) -> dict[str, Any]:
     if isinstance(rule, FixedPlan):
         return {"releases": sum(count - spent.get(part, 0) for part, count in rule.event.parts())}
     if isinstance(rule, GaussianFilter):
+        if not spent:
+            return {"epsilon": rule.budget.epsilon, "delta": rule.budget.delta}
         left = float(rule.limits()[0] - rule.totals(spent)[0]) * (1 - 1e-9)
         epsilon = gaussian_epsilon_bounds(rule.budget.delta, math.sqrt(left)).lower if left > 1e-12 else 0.0
         return {"epsilon": epsilon, "delta": rule.budget.delta}
@@ -226,9 +266,15 @@ def _remaining(statement: Statement) -> dict[str, Any]:
 
 def _left(remaining: dict[str, Any]) -> str:
     if "releases" in remaining:
-        return f"{remaining['releases']:,} releases of the plan remain"
+        return (
+            f"{remaining['releases']:,} releases of the plan remain"
+            if remaining["releases"]
+            else "nothing more fits"
+        )
     if "share" in remaining:
         return f"{remaining['share']:.1%} remains"
+    if remaining["epsilon"] < _LEAST:
+        return "nothing more fits"
     return (
         f"one more fit of epsilon {rounded_down(remaining['epsilon'])} at delta {remaining['delta']:g} fits"
     )

@@ -1,8 +1,12 @@
 """A fitted model in a folder: weights, what they mean, and the certificate. Nothing in it could run.
 
 * ``weights.safetensors``: coefficients and intercept of the encoded columns, and the range of each.
-* ``model.json``: the task, the schema with all bounds, the classes, the coefficients by name in the table's units.
-* ``certificate.json``: what was spent, and what follows.
+* ``model.json``: the task, the schema with all bounds, the classes; for each encoded column, by name and in the
+  table's units, its coefficients and the range that it is ``clamped_to``; the hash of the weights.
+* ``certificate.json``: what was spent, and what follows. :mod:`discreet.cli.belonging` tells whether it is of this
+  model.
+
+A prediction is intercept + sum of coefficient * clamped value, through the link of its task: ``model.json`` suffices.
 """
 
 from __future__ import annotations
@@ -14,13 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
 from discreet.cli.files import MODEL, WEIGHTS
 from discreet.cli.fit import TASKS
 from discreet.documents import parsed, read_text
-from discreet.errors import InvalidParameter, one_of
+from discreet.errors import CertificateRejected, InvalidParameter, one_of
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.fitting import Model
 from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared
@@ -65,6 +70,21 @@ class FittedModel:
         places = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
         return np.asarray(np.array(self.classes, object)[places])
 
+    def in_units_of_table(self) -> dict[str, Any]:
+        """The linear model by names of encoded columns: what ``model.json`` shows of the weights."""
+        encoding, (lower, upper) = SchemaEncoding(self.schema), self.model.limits
+        coefficients, intercept = encoding.in_units_of_table(self.model.coefficients, self.model.intercept)
+        indicators = len(lower) - len(encoding.lower)  # of flags and categories: from 0 to 1, as they are
+        least = np.append(encoding.lower, np.zeros(indicators))
+        most = np.append(encoding.upper, np.ones(indicators))
+        ends = [least + (most - least) * np.clip(limit, 0.0, 1.0) for limit in (lower, upper)]
+        names, rows = encoding.names or (), coefficients.reshape(len(lower), -1)
+        return {
+            "coefficients": dict(zip(names, rows.tolist(), strict=True)),
+            "intercept": np.atleast_1d(intercept).tolist(),
+            "clamped_to": dict(zip(names, np.column_stack(ends).tolist(), strict=True)),
+        }
+
     def probabilities(self, table: Any) -> NDArray[np.float64]:
         """The probability of each class, for each row."""
         chances = self._loss().mean(self.scores(table))
@@ -94,6 +114,7 @@ class FittedModel:
             "target_bounds": self.target_bounds,
             "schema": self.schema.to_dict(),
             "weights": hashlib.sha256(content).hexdigest(),
+            **self.in_units_of_table(),
         }
         (folder / MODEL).write_text(
             json.dumps(text | more, indent=2, allow_nan=False) + "\n", encoding="utf-8"
@@ -102,16 +123,20 @@ class FittedModel:
     @classmethod
     def load(cls, folder: Path) -> FittedModel:
         """Read a folder written by :meth:`save`; anything that does not fit together is refused."""
-        text = parsed(read_text(folder / MODEL), "model")
-        content = (folder / WEIGHTS).read_bytes()
-        if text.get("format") != FORMAT or text.get("weights") != hashlib.sha256(content).hexdigest():
-            raise InvalidParameter(
-                "model", str(folder), f"is not a {FORMAT!r}, or was altered; fit it again."
-            )
+        text, content = model_text(folder), (folder / WEIGHTS).read_bytes()
+        if text.get("weights") != hashlib.sha256(content).hexdigest():
+            raise CertificateRejected(f"{folder} is rejected: {WEIGHTS} is not the file that {MODEL} names.")
         try:
-            return cls._assembled(text, safetensors.numpy.load(content))
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            loaded = cls._assembled(text, safetensors.numpy.load(content))
+            shown = loaded.in_units_of_table()
+            altered = [part for part in shown if part in text and not _same(text[part], shown[part])]
+        except (LookupError, TypeError, ValueError, AttributeError, safetensors.SafetensorError) as error:
             raise InvalidParameter("model", str(folder), f"is not a model ({error}).") from None
+        if altered:
+            raise CertificateRejected(
+                f"{folder} is rejected: {altered[0]} in {MODEL} and in {WEIGHTS} differ."
+            )
+        return loaded
 
     @classmethod
     def _assembled(cls, text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> FittedModel:
@@ -131,3 +156,20 @@ class FittedModel:
         limits = (tensors["lower"], tensors["upper"])
         model = Model(tensors["coefficients"], tensors["intercept"], 1.0, limits)
         return cls(task, schema, model, classes, bounds)
+
+
+def model_text(folder: Path) -> dict[str, Any]:
+    """What the ``model.json`` in a folder says."""
+    text = parsed(read_text(folder / MODEL), "model")
+    if text.get("format") != FORMAT:
+        raise InvalidParameter("model", str(folder), f"is not a {FORMAT!r}; fit it again.")
+    return text
+
+
+def _same(told: Any, held: Any) -> bool:
+    """True if both are the same numbers by the same names, but for the last digits."""
+    if isinstance(held, dict):
+        same_names = isinstance(told, dict) and list(told) == list(held)
+        return same_names and _same(list(told.values()), list(held.values()))
+    theirs, ours = np.asarray(told, np.float64), np.asarray(held, np.float64)
+    return theirs.shape == ours.shape and bool(np.allclose(theirs, ours, rtol=1e-9, atol=1e-300))

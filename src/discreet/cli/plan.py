@@ -7,9 +7,10 @@ from typing import Any, get_args
 
 import click
 
+from discreet.cli.budgets import delta_note
 from discreet.cli.events import neighbour_options
 from discreet.cli.files import refuse_existing, whole_file
-from discreet.cli.shell import FILE, NUMBER, Answer, command
+from discreet.cli.shell import FILE, NUMBER, Answer, command, note
 from discreet.errors import InvalidParameter
 from discreet.guarantee import Budget, Neighbours
 from discreet.plan import Plan
@@ -60,11 +61,15 @@ def plan(
         made = procedure.with_noise(noise_multiplier, delta, neighbours, group_size)
     with whole_file(out) as file:
         file.write(made.to_json() + "\n")
+    said = delta_note(made.delta, made.stages[0].records, "records")
+    if said is not None:
+        note(said)
     data = {
         "plan": made.to_dict(),
         "digest": made.digest(),
         "epsilon": made.guarantee.epsilon._asdict(),
         "explanation": made.explain() if explain else None,
+        "notes": [] if said is None else [said],
         "out": out,
     }
     return Answer(data, _text(made, out, explain))

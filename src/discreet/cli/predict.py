@@ -10,8 +10,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from discreet.cli.files import refuse_existing, whole_file
-from discreet.cli.shell import FILE, Answer, command
+from discreet.cli.files import CERTIFICATE, refuse_existing, whole_file
+from discreet.cli.shell import FILE, Answer, command, note, wants_json
 from discreet.cli.tables import Source, table_in
 from discreet.errors import InvalidParameter
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from discreet.cli.models import FittedModel
 
 Columns = Mapping[str, Any]
+PARQUET = (".parquet", ".pq")
 
 
 @command("predict")
@@ -36,22 +37,27 @@ def predict(
     \b
     discreet predict model/ new.csv --out predictions.csv
 
-    There is one prediction for every line; cells that are missing count as the middle of their bounds.
+    There is one prediction for every line that is not blank; cells that are missing count as the middle of their
+    bounds. With --json and without --out the predictions are printed as JSON.
     """
     if out is not None:
+        if out.suffix.lower() not in (".csv", *PARQUET):
+            raise InvalidParameter(
+                "out", str(out), "must end in .csv or .parquet, which says what is written."
+            )
         refuse_existing("out", out, overwrite)
-    from discreet.cli.models import FittedModel  # what it needs takes seconds to import, --help must not
-
-    fitted = FittedModel.load(model)
+    fitted = _checked(model)
     if probabilities and not fitted.classes:
         requirement = f"are of classes; this is a model for {fitted.task}."
         raise InvalidParameter("probabilities", None, requirement)
     kept = keep.split(",") if keep else []
     chunks = predictions(fitted, table_in(table), kept, probabilities)
+    if out is None and wants_json():
+        return Answer(as_data(chunks) | {"task": fitted.task, "target": fitted.schema.target}, "")
     if out is None:
         write_csv(sys.stdout, chunks)
         return None
-    if out.suffix.lower() in (".parquet", ".pq"):
+    if out.suffix.lower() in PARQUET:
         from discreet.cli import parquet
 
         with whole_file(out, "wb") as file:
@@ -60,6 +66,21 @@ def predict(
         with whole_file(out) as file:
             write_csv(file, chunks)
     return Answer({"out": out, "task": fitted.task, "target": fitted.schema.target}, f"written to {out}")
+
+
+def _checked(folder: Path) -> FittedModel:
+    """The model in a folder, which must be the one that its certificate is for, if there is one."""
+    # What these need takes seconds to import, and --help must not.
+    from discreet.cli.belonging import insist_belonging
+    from discreet.cli.certificates import read_certificate
+    from discreet.cli.models import FittedModel, model_text
+
+    fitted = FittedModel.load(folder)
+    if (folder / CERTIFICATE).exists():
+        insist_belonging(folder, model_text(folder), fitted, read_certificate(folder / CERTIFICATE))
+    else:
+        note(f"there is no {CERTIFICATE} in {folder}: nobody can check what this model gave away.")
+    return fitted
 
 
 def predictions(
@@ -73,6 +94,15 @@ def predictions(
             chances = model.probabilities(chunk)
             columns |= {f"probability of {label}": chances[:, k] for k, label in enumerate(model.classes)}
         yield columns
+
+
+def as_data(chunks: Iterator[Columns]) -> dict[str, Any]:
+    """All columns as lists: the predictions, and the others by name."""
+    columns: dict[str, list[Any]] = {}
+    for chunk in chunks:
+        for name, values in chunk.items():
+            columns.setdefault(name, []).extend(values.tolist())
+    return {"predictions": columns.pop("prediction"), "columns": columns}
 
 
 def write_csv(file: IO[str], chunks: Iterator[Columns]) -> None:

@@ -14,6 +14,9 @@ import click
 
 from discreet.errors import DiscreetError, InvalidParameter, UnsupportedEvent
 
+_ERRNO = re.compile(r"\[Errno \d+\] ([^:()]+)(: '[^']*')?")  # what Python adds to the system's words
+_ASSIGNED = re.compile(r"\w+\((?:[^()]|\([^()]*\))*\)|(?<![\w-])(?P<name>\w+)=")  # calls stay as they are
+
 REFUSED, WRONG, INTERRUPTED = 1, 2, 130
 """The exit statuses: the library refused, the parameters make no sense, Ctrl-C."""
 
@@ -79,10 +82,14 @@ def _as_typed(error: InvalidParameter, ctx: click.Context) -> str:
 
 def _with_options(sentence: str, ctx: click.Context) -> str:
     """A remedy in the words of the command line: ``neighbours='replace-one'`` becomes ``--neighbours=...``."""
-    for parameter in ctx.command.params:
-        if isinstance(parameter, click.Option):
-            sentence = re.sub(rf"(?<![\w-]){parameter.name}=", f"{typed_name(parameter)}=", sentence)
-    return sentence
+    sentence = _ERRNO.sub(r"\1", sentence)
+    options = {str(p.name): typed_name(p) for p in ctx.command.params if isinstance(p, click.Option)}
+    return _ASSIGNED.sub(lambda found: _as_option(found, options), sentence)
+
+
+def _as_option(found: re.Match[str], options: dict[str, str]) -> str:
+    option = options.get(found.group("name") or "")
+    return f"{option}=" if option else found.group()
 
 
 def _cut(value: object) -> str:

@@ -6,19 +6,22 @@ categories) is asked, or left blank for the data's owner to fill in from knowled
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
 
 from discreet.cli.files import refuse_existing, whole_file
+from discreet.cli.refusals import Refusal
 from discreet.cli.shell import FILE, NUMBER, Answer, command
 from discreet.cli.tables import table_in
-from discreet.errors import InvalidParameter
-from discreet.linear.schema import Schema
+from discreet.errors import InvalidParameter, real
+from discreet.linear.schema import Category, Numeric, Schema
 
 KINDS = ("number", "category", "flag", "learn", "skip", "later")
 BLANK = "# FILL IN: bounds = [lower, upper], categories = [...], flag = value, or learn = true"
@@ -104,14 +107,42 @@ def _asked(name: str) -> dict[str, Any] | None:
     """What the owner says of a column: a declaration, {} for later, None to leave it out."""
     kind = click.prompt(f"{name}: what is it?", type=click.Choice(KINDS), default="number", err=True)
     if kind == "number":
-        lower = click.prompt("  lowest value", type=NUMBER, err=True)
-        return {"bounds": [lower, click.prompt("  highest value", type=NUMBER, err=True)]}
+        return _until_right(name, _bounds)
     if kind == "category":
-        values = click.prompt("  its values, with commas between them", err=True)
-        return {"categories": [value.strip() for value in values.split(",")]}
+        return _until_right(name, _categories)
     if kind == "flag":
         return {"flag": click.prompt("  the value that counts as yes", err=True)}
     return {"learn": True} if kind == "learn" else None if kind == "skip" else {}
+
+
+def _until_right(name: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Ask again for what cannot be."""
+    while True:
+        try:
+            return ask()
+        except (InvalidParameter, Refusal) as error:
+            reason = error.requirement if isinstance(error, InvalidParameter) else error.message
+            click.echo(f"  {name}: {reason} Once more:", err=True)
+
+
+def _bounds() -> dict[str, Any]:
+    lower = NUMBER.convert(click.prompt("  lowest value", err=True), None, None)
+    real("lowest value", lower)
+    upper = NUMBER.convert(click.prompt("  highest value", err=True), None, None)
+    Numeric(lower, upper)
+    return {"bounds": [lower, upper]}
+
+
+def _categories() -> dict[str, Any]:
+    """A line of CSV: a value with commas or quotes in it is quoted as there."""
+    line = click.prompt('  its values, with commas between them ("a, b" in quotes is one value)', err=True)
+    try:
+        values = [value.strip() for value in next(csv.reader([line], skipinitialspace=True, strict=True))]
+    except csv.Error:
+        raise InvalidParameter("categories", None, "a quote is not closed, or is within a value.") from None
+    if not all(values):
+        raise InvalidParameter("categories", None, "a value is empty.")
+    return Category(tuple(values)).to_dict()
 
 
 def _is_number(text: str) -> bool:

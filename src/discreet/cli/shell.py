@@ -27,10 +27,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from discreet.cli.interrupts import interrupts_as_before
 from discreet.cli.refusals import INTERRUPTED, WRONG, Refusal, of_usage, refusal, typed_name
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+
+
+_AS_JSON = "discreet.cli.as_json"
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command and print its answer."""
-        as_json = ctx.params.pop("as_json", False)
+        as_json = ctx.meta[_AS_JSON] = ctx.params.pop("as_json", False)
         try:
             answer = super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
@@ -84,7 +88,8 @@ class Group(click.Group):
         """Run, print what went wrong in one sentence, and leave with the right status."""
         words = list(sys.argv[1:] if args is None else args)
         try:
-            status = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
+            with interrupts_as_before(alone=args is None):
+                status = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
         except click.Abort:
             problem = Refusal("interrupted", "Stopped before the end. Nothing was written.", INTERRUPTED)
         except Refusal as error:
@@ -110,6 +115,11 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., Answer | None
 def group(name: str, **settings: Any) -> Callable[[Callable[..., None]], Group]:
     """The decorator of a family; its ``.command`` makes a :class:`Command`."""
     return click.group(name, cls=Group, **settings)
+
+
+def wants_json() -> bool:
+    """True in a command that was called with ``--json``."""
+    return bool(click.get_current_context().meta.get(_AS_JSON))
 
 
 def told(problem: Refusal, as_json: bool) -> None:
@@ -167,7 +177,7 @@ FILE = click.Path(path_type=Path)
 
 
 def as_text(data: Mapping[str, Any]) -> str:
-    """JSON for programs. What is infinite, hence no number of JSON, is null."""
+    """JSON for programs. It has no word for what is infinite, which is the text "infinite"; NaN is null."""
     return json.dumps(_plain(data), indent=2, allow_nan=False)
 
 
@@ -177,7 +187,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return None
+        return None if math.isnan(value) else "infinite" if value > 0 else "-infinite"
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 

@@ -8,16 +8,17 @@ from pathlib import Path
 
 import click
 
+from discreet.cli.ledger import opened
 from discreet.cli.shell import FILE, NUMBER, Answer, command, note
 from discreet.errors import MissingDependency
-from discreet.ledger import Ledger
 
 
 @command("studio", interrupted="The studio is closed.")
 @click.option("--port", type=NUMBER, default=0, help="Port on this machine; 0 takes a free one.")
-@click.option("--ledger", type=FILE, help="Show this ledger's budget and runs too.")
+@click.option("--ledger", help="Show this ledger's budget and runs too.")
+@click.option("--key", type=FILE, help="The ledger's key file, if it is not beside it.")
 @click.option("--browser/--no-browser", default=True, help="Open the page in a browser.")
-def studio(port: int, ledger: Path | None, browser: bool) -> Answer | None:
+def studio(port: int, ledger: str | None, key: Path | None, browser: bool) -> Answer | None:
     """A page to plan with, for this machine only: sliders, certified epsilon, frontiers, export.
 
     \b
@@ -29,9 +30,9 @@ def studio(port: int, ledger: Path | None, browser: bool) -> Answer | None:
         raise MissingDependency(
             "The studio needs starlette and uvicorn: pip install 'discreet[studio]'."
         ) from None
-    with ExitStack() as opened:
-        shown = opened.enter_context(Ledger.open(ledger)) if ledger is not None else None
-        listener = opened.enter_context(listener_on(port))
+    with ExitStack() as stack:
+        shown = stack.enter_context(opened(ledger, key)) if ledger is not None else None
+        listener = stack.enter_context(listener_on(port))
         address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
         note(f"the studio is open at {address} (Ctrl-C closes it)")
         if browser:

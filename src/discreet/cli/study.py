@@ -187,8 +187,9 @@ def described(loaded: Any, seen: str, spends: dict[str, float]) -> str:
 def kits(study_file: Path, out: Path, days: float, public_keys: tuple[str, ...]) -> Answer:
     """Make one kit for each party, and one for the coordinator. Send each by a way that only its owner can read.
 
-    A party that wants to trust nobody with its signing key runs `discreet study key` and sends the public key.
-    With secure sums all parties should, because whoever makes the kits could otherwise read along.
+    Whoever makes a party's signing key could answer in its name. With plain sums that can spoil the model, but shows
+    nobody's records; a party that wants to exclude it runs `discreet study key` and sends the public key. With secure
+    sums all parties must, because whoever makes the keys could read along.
     """
     from discreet.parties.kits import make_kits, open_kit
     from discreet.parties.study import Study
@@ -203,7 +204,17 @@ def kits(study_file: Path, out: Path, days: float, public_keys: tuple[str, ...])
     return Answer(
         data,
         f"{listed}\nValid until {kit.expires:%d %B %Y}. Roster {kit.fingerprint}: every site shows it on joining; "
-        "compare it by telephone.",
+        f"compare it by telephone.{_whose_keys([name for name in loaded.names if name not in keys])}",
+    )
+
+
+def _whose_keys(made_here: list[str]) -> str:
+    """What it means that signing keys were made with the kits."""
+    if not made_here:
+        return ""
+    return (
+        f"\nThe signing keys of {', '.join(made_here)} were made here: who holds these kits could answer in their "
+        "names and spoil the model, but not see anybody's records."
     )
 
 

@@ -2,8 +2,9 @@
 
 A CSV file holds one record per line, always: an open quote ends with its line. So one line more or less, or another
 one in its place, changes one row of the table, whatever is written in it, and the guarantee for a record is one for a
-line. Lines with too few or too many cells, and cells that are not what the schema says, count as missing. What is
-refused is refused by the names in the header line, which are public; the error names only what was declared.
+line. Blank lines are no records. Lines with too few or too many cells, and cells that are not what the schema says,
+count as missing. What is refused is refused by the names in the header line, which are public; the error names only
+what was declared.
 """
 
 from __future__ import annotations
@@ -118,6 +119,9 @@ class CsvSource(Source):
         else:
             with _text(path.open("rb")) as file:
                 header = file.readline()
+        if header.startswith("\ufffd\ufffd") and "\0" in header:
+            requirement = "is written in UTF-16; save it as UTF-8, as spreadsheets call 'CSV UTF-8'."
+            raise InvalidParameter("table", str(path), requirement)
         self._delimiter = max(DELIMITERS, key=header.count)
         self.names = tuple(name.strip() for name in self._cells(header))
 

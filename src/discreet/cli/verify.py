@@ -8,11 +8,12 @@ from pathlib import Path
 import click
 
 from discreet.certificate import Certificate
+from discreet.certificate.verification import Verification
+from discreet.cli.certificates import read_certificate
 from discreet.cli.files import CERTIFICATE
 from discreet.cli.ledger import opened
 from discreet.cli.shell import FILE, Answer, command
 from discreet.documents import read_text
-from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.ledger import Ledger
 
 
@@ -30,10 +31,14 @@ def verify(
     """Recompute CERTIFICATE, a file or the folder of a model. The exit status is 1 if it is rejected.
 
     \b
-    discreet verify model/certificate.json --ledger ledger.sqlite
+    discreet verify model --ledger ledger.sqlite
+
+    In a folder, weights and coefficients must be those that model.json names, and the certificate too. A
+    certificate alone says nothing about which weights it is for.
     """
-    path = certificate / CERTIFICATE if certificate.is_dir() else certificate
-    found = _read(path)
+    folder = certificate if certificate.is_dir() else None
+    path = certificate if folder is None else folder / CERTIFICATE
+    found = read_certificate(path)
     with ExitStack() as stack:
         book: Ledger | list[str] | None = None
         if ledger is not None:
@@ -41,6 +46,7 @@ def verify(
         elif entries is not None:
             book = read_text(entries).splitlines()
         result = found.verify(book, signed_by=signed_by)
+    findings = (*result.findings, _weights(folder, found))
     guarantee = result.guarantee
     data = {
         "accepted": True,
@@ -50,21 +56,18 @@ def verify(
         "neighbours": guarantee.neighbours,
         "group_size": guarantee.group_size,
         "observer": guarantee.observer,
-        "findings": list(result.findings),
+        "model": folder is not None,
+        "findings": list(findings),
         "not_covered": list(found.not_covered),
     }
-    return Answer(data, f"{path}: {result}")
+    return Answer(data, f"{path}: {Verification(guarantee, findings)}")
 
 
-def _read(path: Path) -> Certificate:
-    """The certificate in a file; a text that is none, or was altered, is rejected without being quoted."""
-    try:
-        return Certificate.from_json(read_text(path))
-    except InvalidParameter as error:
-        name = "its digest " if error.name == "digest" else "it "
-        raise CertificateRejected(f"{path} is rejected: {name}{_plainly(error)}") from None
+def _weights(folder: Path | None, certificate: Certificate) -> str:
+    """Whether the model in the folder is the certificate's, or that nobody can tell without a folder."""
+    from discreet.cli.belonging import BARE, WHOLE, verified_model  # what it needs takes seconds to import
 
-
-def _plainly(error: InvalidParameter) -> str:
-    known = error.name in ("digest", "certificate")
-    return error.requirement if known else f"holds a wrong {error.name}; {error.requirement}"
+    if folder is None:
+        return BARE
+    verified_model(folder, certificate)
+    return WHOLE

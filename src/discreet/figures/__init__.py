@@ -1,7 +1,7 @@
 """The figures of the lecture notes, redrawn from the library: what was claimed, what is proved, what is measured.
 
->>> print(*FIGURES)
-noise-by-steps composition moments-accountant mean-clip attack descent rank parties-risk observers
+>>> len(FIGURES), *list(FIGURES)[:3]
+(11, 'noise-by-steps', 'composition', 'moments-accountant')
 >>> figure = FIGURES["moments-accountant"]()
 >>> figure.panels[0].lines[-1].label
 'certified'
@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from discreet.figures.accounting import composition, moments_accountant, noise_by_steps
 from discreet.figures.attacks import attack
+from discreet.figures.audits import audit_over_training, membership
 from discreet.figures.learning import descent, mean_clip, rank
 from discreet.figures.observers import observers, parties_risk
 from discreet.figures.panels import Figure, Line, Panel
@@ -24,6 +25,8 @@ FIGURES: dict[str, Callable[[], Figure]] = {
     "moments-accountant": moments_accountant,
     "mean-clip": mean_clip,
     "attack": attack,
+    "membership": membership,
+    "audit-over-training": audit_over_training,
     "descent": descent,
     "rank": rank,
     "parties-risk": parties_risk,

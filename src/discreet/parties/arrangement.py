@@ -43,7 +43,7 @@ class Arrangement:
       secure sums it is the noise that the sum needs; each party adds a share of it, see :attr:`noise_share`.
       None while it is still to be found by :func:`~discreet.parties.trust.noise_for`.
     * ``rounds``: rounds of SGD2, or tokens of SGD1; the notes' n^2 tokens unless given.
-    * ``dropouts``: so many parties may be missing in a round; their noise is missing then, too.
+    * ``dropouts``: so many parties may be missing at a time; their noise is missing then, too.
     * ``colluders``: so many parties may pool what they know.
     * ``schedule`` (SGD1; nothing in SGD2): ``"uniform"``, the coordinator draws every record afresh;
       ``"balanced"``, it goes through all records again and again, each time in another order; ``"private"``, it
@@ -53,6 +53,8 @@ class Arrangement:
     * ``most_uses`` (SGD1): a party refuses to use a record more often, whatever the coordinator asks.
     * ``contraction`` (SGD2): a promise about the loss, see :func:`~discreet.parties.sgd2_views.contracted`.
     * ``party_bound`` (SGD2): each party cuts its whole sum to so many clip norms, which protects it as a whole.
+    * ``restarts`` (SGD1): a party lost its memory on the way. With a uniform schedule the calls that it then refuses
+      show something of the schedule, so that whoever saw them is taken to know it.
     """
 
     algorithm: str
@@ -69,6 +71,7 @@ class Arrangement:
     most_uses: int | None = None
     contraction: float | None = None
     party_bound: float | None = None
+    restarts: bool = False
 
     def __post_init__(self) -> None:
         def keep(name: str, value: object) -> None:
@@ -114,6 +117,8 @@ class Arrangement:
             for name, default in _OF_SGD2.items():
                 if getattr(self, name) != default:
                     raise InvalidParameter(name, getattr(self, name), "is a setting of SGD2 only.")
+        if self.restarts is not False and (self.algorithm == "sgd2" or self.restarts is not True):
+            raise InvalidParameter("restarts", self.restarts, "must be True or False, and is for SGD1 only.")
         if self.most_uses is not None and (self.algorithm == "sgd2" or self.schedule == "private"):
             remedy = "is for SGD1 where the coordinator names the records; leave it out."
             raise InvalidParameter("most_uses", self.most_uses, remedy)
@@ -149,6 +154,11 @@ class Arrangement:
         if self.aggregation == "plain":
             return 1.0
         return 1 / math.sqrt(len(self.parties) - self.dropouts - self.colluders)
+
+    @property
+    def withstands_lies(self) -> bool:
+        """Whether secure sums hide a party even from a coordinator that tells the parties different things."""
+        return withstands_lies(len(self.parties), self.dropouts, self.colluders)
 
     @property
     def cap(self) -> int:
@@ -195,6 +205,19 @@ class Arrangement:
     def to_dict(self) -> dict[str, Any]:
         """The arrangement as plain data for JSON."""
         return asdict(self)
+
+
+def withstands_lies(parties: int, dropouts: int, colluders: int) -> bool:
+    """Whether a secure sum of so many parties keeps its promise for any requests that a coordinator can invent.
+
+    The proof is in :mod:`discreet.parties.secure_sum`.
+    """
+    return parties - colluders > dropouts * (dropouts + 1)
+
+
+def least_parties(dropouts: int, colluders: int) -> int:
+    """So many parties withstand a lying coordinator."""
+    return dropouts * (dropouts + 1) + colluders + 1
 
 
 _OF_SGD2: dict[str, object] = {"rate": 1.0, "weights": None, "contraction": None, "party_bound": None}

@@ -7,6 +7,7 @@ that the question calls for, finite and no larger than an honest one can be. All
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -23,6 +24,13 @@ Reply = Message | Refusal
 _FAR = 40.0  # standard deviations: no honest noise is ever that large
 
 
+class Ready(NamedTuple):
+    """What a party says to a hello: its next round, and whether it has lost its memory since the study began."""
+
+    following: int
+    restarted: bool
+
+
 class Asking:
     """The coordinator's side of the wire."""
 
@@ -34,13 +42,13 @@ class Asking:
         self._bounds = {name: largest_coordinate(study, name) for name in study.names}
         self.silent: set[str] = set()  # who did not answer last time is not asked twice in one round
 
-    def hello(self, party: str, schedule: bytes) -> int | Refusal | None:
+    def hello(self, party: str, schedule: bytes) -> Ready | Refusal | None:
         """The next round that a party will answer, or why not, or None if it is not there."""
         body = np.frombuffer(schedule, np.uint8)
         reply = self.ask(party, Message(self._study.digest(), "hello", 0, party, body))
         if isinstance(reply, Message):
-            good = reply.kind == "ready" and reply.array.dtype == np.int64 and reply.array.shape == (1,)
-            return int(reply.array[0]) if good and reply.array[0] > 0 else None
+            good = reply.kind == "ready" and reply.array.dtype == np.int64 and reply.array.shape == (2,)
+            return Ready(int(reply.array[0]), bool(reply.array[1])) if good and reply.array[0] > 0 else None
         return reply
 
     def ask(self, party: str, request: Message) -> Reply | None:

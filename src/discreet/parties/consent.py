@@ -66,9 +66,17 @@ class Terms:
     @cached_property
     def budget(self) -> Budget:
         """What the event costs. Above the study's budget if the noise is calibrated against a weaker observer."""
-        privacy = self.study.privacy
-        epsilon = account(self.event, privacy.neighbours).epsilon(privacy.delta)
-        return Budget(max(epsilon, math.ulp(0.0)), privacy.delta, privacy.neighbours)
+        delta, neighbours = self.study.accounted_delta, self.study.privacy.neighbours
+        epsilon = account(self.event, neighbours).epsilon(delta)
+        return Budget(max(epsilon, math.ulp(0.0)), delta, neighbours)
+
+    @property
+    def not_covered(self) -> tuple[str, ...]:
+        """What a certificate of this party does not speak of."""
+        if self.study.aggregation.kind == "plain":
+            return NOT_COVERED
+        colluders = self.study.aggregation.colluders
+        return (*NOT_COVERED, f"a coordinator with whom more than {colluders} of the other parties collude")
 
     @property
     def rule(self) -> FixedPlan:
@@ -87,7 +95,7 @@ class Terms:
     @property
     def shares(self) -> int:
         """So many honest parties are in every secure sum, and as many shares make the noise."""
-        return len(self.study.parties) - self.study.aggregation.dropouts - self.study.aggregation.colluders
+        return len(self.study.parties) - self.study.dropouts - self.study.aggregation.colluders
 
     @cached_property
     def grid(self) -> float:
@@ -97,8 +105,7 @@ class Terms:
     def group(self, roster: Roster) -> Group:
         """The terms of the secure sum."""
         keys = {name: roster.key_of(name) for name in self.study.names}
-        aggregation = self.study.aggregation
-        return Group(self.study.digest(), keys, aggregation.dropouts, aggregation.colluders)
+        return Group(self.study.digest(), keys, self.study.dropouts, self.study.aggregation.colluders)
 
     @property
     def arithmetic(self) -> Arithmetic:
@@ -108,10 +115,3 @@ class Terms:
         clip_norm, dimension = self.study.training.clip_norm, self.study.dimension
         distance = distance_to_continuous(self.noise, clip_norm, self.grid, dimension, self.shares)
         return Arithmetic("hardened", math.nextafter(distance * self.steps, 1.0))
-
-    # ---- SGD1 ----
-
-    @property
-    def needs_key(self) -> bool:
-        """True if the coordinator chooses the records, by a key that it has to tell."""
-        return self.study.algorithm == "sgd1" and self.study.training.schedule != "private"

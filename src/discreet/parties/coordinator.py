@@ -2,16 +2,18 @@
 
 Whatever is not a signed answer to the question asked, of the right study, round, type and size, and no larger than an
 honest one can be, counts as zero; the divisor is public and stays. A party that is missing counts as zero, too, and
-is asked again in later rounds.
+is asked again in later rounds. If more are missing than the study's ``dropouts``, the noise of the others hides less
+than was promised: a round of SGD2 then changes nothing, and too many such rounds in a row end the run; SGD1 stops.
 
 A coordinator that was killed goes on from its state file: it asks every party for its next round and takes the
-latest of them. Parties never repeat a round, so what was under way is lost, not released twice.
+latest of them. Parties never repeat a round, so what was under way is lost, not released twice. In SGD1 every turn of
+a party has its number; a turn that the party has passed, because either side was killed, counts as zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -22,7 +24,8 @@ from numpy.typing import NDArray
 from discreet.certificate import Certificate
 from discreet.errors import DiscreetError, InvalidParameter
 from discreet.parties import sgd1
-from discreet.parties.asking import Asking
+from discreet.parties.arrangement import Arrangement
+from discreet.parties.asking import Asking, Ready
 from discreet.parties.messages import Refusal, Roster
 from discreet.parties.optimizers import Descent, Iterate, averages, predicted_excess_risk, step_size
 from discreet.parties.state import State, StateFile
@@ -35,7 +38,7 @@ from discreet.randomness import RandomStream, system_stream
 Floats = NDArray[np.float64]
 
 MOST_EMPTY_ROUNDS = 3
-"""So many rounds without a single valid answer end the run."""
+"""So many rounds in a row with too few valid answers end the run."""
 
 
 class StudyStopped(DiscreetError):
@@ -55,6 +58,7 @@ class Progress:
 class StudyResult:
     """The outcome: the last model, the average of all, and who missed how many rounds.
 
+    ``arrangement`` is the study's with what happened: how many were missing at once, and whether a party restarted.
     ``certificates`` holds those of the parties that ran in this process; others issue theirs at home. The measured
     excess risk of the :attr:`recommended` model is known only where the records are public.
     """
@@ -64,6 +68,7 @@ class StudyResult:
     average: Floats
     updates: int
     missed: Mapping[str, int]
+    arrangement: Arrangement
     certificates: Mapping[str, Certificate] = field(default_factory=dict)
     measured_excess_risk: float | None = None
 
@@ -79,8 +84,8 @@ class StudyResult:
 
     @property
     def observers(self) -> ObserverTable:
-        """What every observer could learn."""
-        return observers(self.study)
+        """What every observer could learn, given what happened; the plan is ``observers(result.study)``."""
+        return observers(self.arrangement, self.study.privacy.delta)
 
 
 class Coordinator:
@@ -112,6 +117,7 @@ class Coordinator:
         found = None if self._file is None else self._file.load(study.digest())
         self._resumed = found is not None
         self._state = found or self._fresh(start, stream or system_stream())
+        self._following: dict[str, int] = {}  # SGD1: the first turn that each party will still answer
 
     def _fresh(self, start: Floats | None, stream: RandomStream) -> State:
         theta = np.zeros(self.study.dimension) if start is None else np.array(start, np.float64)
@@ -145,13 +151,16 @@ class Coordinator:
         return None if isinstance(following, Refusal) else following
 
     def _greeted(self, party: str) -> int | Refusal | None:
-        following = self._asking.hello(party, self._schedule_of(party))
-        if isinstance(following, int) and self.study.algorithm == "sgd1":
-            self._state.calls[party] = following - 1
-        return following
+        reply = self._asking.hello(party, self._schedule_of(party))
+        if not isinstance(reply, Ready):
+            return reply
+        self._following[party] = reply.following
+        self._state.restarted |= reply.restarted
+        return reply.following
 
     def _schedule_of(self, party: str) -> bytes:
-        if self.study.algorithm != "sgd1" or self.study.training.schedule == "private":
+        """The party's own key: it says which records its turns concern, or only which schedule this is."""
+        if self.study.algorithm != "sgd1":
             return b""
         return sgd1.derived_key(self._state.key, f"party {party}")
 
@@ -170,13 +179,31 @@ class Coordinator:
             if self.study.algorithm == "sgd1":
                 self._run_tokens()
             else:
-                self._run_rounds(max(rounds.values()))
+                following = max(rounds.values())
+                if (
+                    absent or following > self._state.round + 1
+                ):  # there may be rounds that are not remembered here
+                    self._state.most_missing = self.study.dropouts
+                self._run_rounds(following)
         finally:
             self._save(now=True)
-        iterate = self._state.iterate
+        iterate, missed = self._state.iterate, dict(self._state.missed)
         return StudyResult(
-            self.study, iterate.theta, iterate.average, iterate.updates, dict(self._state.missed)
+            self.study, iterate.theta, iterate.average, iterate.updates, missed, self._happened()
         )
+
+    def _happened(self) -> Arrangement:
+        """The arrangement with what happened, which decides what observers could learn.
+
+        Noise was shared for the planned dropouts in secure sums. Who is missing from SGD1 is only known of those
+        who were asked, so it has the planned ones, too.
+        """
+        arrangement, state = self.study.arrangement, self._state
+        if self.study.algorithm == "sgd1":
+            return replace(arrangement, restarts=state.restarted)
+        if self.study.aggregation.kind == "secure":
+            return arrangement
+        return replace(arrangement, dropouts=min(state.most_missing, arrangement.dropouts))
 
     def _run_rounds(self, following: int) -> None:
         """SGD2: one update for each round. Rounds that were lost at a party are lost for all."""
@@ -191,48 +218,63 @@ class Coordinator:
             state.round, empty = round, empty + 1 if gradient is None else 0
             if gradient is not None:
                 state.iterate = self._descent.updated(state.iterate, gradient)
+                state.most_missing = max(state.most_missing, len(missing))
             self._tell(round, missing)
-            self._stop_if(empty >= MOST_EMPTY_ROUNDS)
+            if empty >= MOST_EMPTY_ROUNDS:
+                raise self._too_few(f"{MOST_EMPTY_ROUNDS} rounds in a row, the last of them round {round}")
             round = round + 1 if gradient is not None else max([round + 1, *self.meet().values()])
 
     def _run_tokens(self) -> None:
         """SGD1: one update for each token. Who is missing is left alone for a while, longer each time."""
         state, nothing = self._state, np.zeros(self.study.dimension)
         order = islice(sgd1.order(self.study, state.key), state.round, self.study.updates)
-        rest: dict[str, int] = {}  # a missing party, and the token from which on it is asked again
-        pause, empty = dict.fromkeys(self.study.names, 1), 0
+        away: dict[str, tuple[int, int]] = {}  # who is missing: when to ask again, and how long to wait then
+        empty = 0
         for token, party in enumerate(order, state.round + 1):
-            gradient = self._gradient(party) if rest.get(party, 0) <= token else None
+            turn, gradient = state.calls.get(party, 0) + 1, None
+            due, pause = away.pop(party, (0, 1))
+            if len(away) > self.study.dropouts or empty >= MOST_EMPTY_ROUNDS * len(self.study.names):
+                raise self._too_few(f"token {token}")
+            if due <= token and not self._is_lost(party, turn, away):
+                gradient = self._gradient(party, turn)
+                empty, due, pause = empty + 1, token + pause, 2 * pause
             if gradient is not None:
-                pause[party], empty = 1, 0
-            elif rest.get(party, 0) <= token:
-                rest[party], pause[party] = token + pause[party], 2 * pause[party]
-                empty += 1
-                self._stop_if(empty >= MOST_EMPTY_ROUNDS * len(self.study.names))
+                empty = 0
+            elif due and not self._has_passed(party, turn + 1):  # else it lost its memory, and is there again
+                away[party] = due, pause
             state.iterate = self._descent.updated(state.iterate, nothing if gradient is None else gradient)
-            state.round = token
+            state.round, state.calls[party] = token, turn
             self._tell(token, [] if gradient is not None else [party])
 
-    def _gradient(self, party: str) -> Floats | None:
-        """The noisy gradient of the party's next call."""
+    def _is_lost(self, party: str, turn: int, away: Collection[str]) -> bool:
+        """Whether nobody is asked: the party has passed this turn, or too many others have passed theirs."""
+        if self._has_passed(party, turn):
+            return True
+        others = [name for name in self.study.names if name != party]
+        behind = {name for name in others if self._has_passed(name, self._state.calls.get(name, 0) + 1)}
+        return len(behind.union(away)) > self.study.dropouts
+
+    def _has_passed(self, party: str, turn: int) -> bool:
+        return turn < self._following.get(party, 1)
+
+    def _gradient(self, party: str, turn: int) -> Floats | None:
+        """The noisy gradient of a party's turn; None if it is missing, or has passed this turn."""
         for _ in range(2):
-            call = self._state.calls[party] = self._state.calls.get(party, 0) + 1
-            reply = self._asking.ask(party, sgd1.request(self.study, party, call, self._state.iterate.theta))
-            if reply not in (Refusal.NOT_BEGUN, Refusal.PAST_ROUND, Refusal.OTHER_REQUEST):
-                break
-            if self._hello(party) is None:  # it was restarted, or this coordinator was: find the place again
-                break
-        return self._asking.noisy(party, reply)
+            reply = self._asking.ask(party, sgd1.request(self.study, party, turn, self._state.iterate.theta))
+            if reply not in (None, Refusal.NOT_BEGUN, Refusal.PAST_ROUND, Refusal.OTHER_REQUEST):
+                return self._asking.noisy(party, reply)
+            if self._hello(party) is None or self._has_passed(party, turn):
+                return None  # else it was restarted, or is back: ask again
+        return None
 
     # ---- small matters ----
 
-    def _stop_if(self, over: bool) -> None:
-        if over:
-            raise StudyStopped(
-                f"No party gave a valid answer in {MOST_EMPTY_ROUNDS} rounds, the last of them round "
-                f"{self._state.round}. Check that the parties run, and start the coordinator again with the same "
-                "state file to go on."
-            )
+    def _too_few(self, when: str) -> StudyStopped:
+        least = len(self.study.parties) - self.study.dropouts
+        return StudyStopped(
+            f"Too few parties gave a valid answer in {when}: the study needs {least} of {len(self.study.parties)}. "
+            "Check that the parties run, and start the coordinator again with the same state file to go on."
+        )
 
     def _tell(self, update: int, missing: list[str]) -> None:
         for name in missing:

@@ -8,7 +8,10 @@ from the installed library, so a kit cannot loosen it.
     kit = open_kit("hospital-a.zip")     # unpacked beside the zip, keys readable by their owner only
     kit.check(study)                     # the right study, not expired
 
-A party that makes its signing key itself (``discreet study key``) gives the coordinator the public key only.
+A party that makes its signing key itself (``discreet study key``) gives the coordinator the public key only. Whoever
+makes a kit with a signing key could answer in the party's name. In a plain study that can spoil the model, but shows
+nobody's records. In a secure sum it could play all parties but one and read that one's sum, so there every party must
+make its own key, and compare the roster's fingerprint with the others.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ from discreet.errors import DiscreetError, InvalidParameter, MissingDependency, 
 from discreet.parties.study import COORDINATOR, Study
 
 _FORMAT = "discreet kit 1"
-_MEMBERS = ("kit.json", "roster.json", "authority.pem", "site.crt", "site.key", "signing.key")
+_MEMBERS = ("kit.json", "roster.json", "authority.pem", "site.crt", "site.key", "signing.key", "README.txt")
+_OPTIONAL = ("signing.key", "README.txt")
 _SECRET = ("site.key", "signing.key")
 _LARGEST = 1 << 20  # bytes of one member
 _TAKEN = ("server", "revoked", "authority")
@@ -52,6 +56,7 @@ def make_kits(
     """Write one kit per party and one for the coordinator into the new ``folder``; returns their paths by name.
 
     ``keys`` gives the public signing keys (in hexadecimal) of parties that keep their private keys to themselves.
+    With secure sums these must be all.
     """
     days = whole("valid_days", valid_days, at_least=1, at_most=3650)
     names = _site_names(study)
@@ -59,6 +64,13 @@ def make_kits(
     given = dict(keys or {})
     if unknown := sorted(set(given) - set(study.names)):
         raise InvalidParameter("keys", unknown, "are no parties of this study.")
+    without = [name for name in study.names if name not in given]
+    if study.aggregation.kind == "secure" and without:
+        needed = (
+            "are not enough: in a secure study whoever makes a party's signing key could read its sums. Each party "
+            f"makes its own with `discreet study key`; missing are {', '.join(without)}."
+        )
+        raise InvalidParameter("keys", sorted(given), needed)
     target = Path(folder)
     if target.exists() and any(target.iterdir()):
         raise InvalidParameter("folder", str(folder), "is not empty; kits are never overwritten.")
@@ -75,6 +87,7 @@ def make_kits(
         content = authority.issue(host if name == COORDINATOR else name, server=name == COORDINATOR)
         content["kit.json"] = canonical(about | {"party": name}).encode()
         content["roster.json"] = canonical({"study": study.digest(), "keys": roster}).encode()
+        content["README.txt"] = _readme(name, study, own_key=name in given).encode()
         if name in signing:
             content["signing.key"] = signing[name].private_bytes(
                 Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
@@ -82,6 +95,23 @@ def make_kits(
         paths[name] = target / f"{name}.zip"
         _write_zip(paths[name], content)
     return paths
+
+
+def _readme(name: str, study: Study, own_key: bool) -> str:
+    """What whoever opens the zip should know."""
+    text = f"Kit of {name} for the study {study.name}, {study.digest()}.\nFor {name} alone: it holds secret keys.\n"
+    if name == COORDINATOR:
+        return f"{text}Use it with: discreet coordinate study.toml --kit {name}.zip\n"
+    if own_key:
+        text += "Messages are signed with the key that you made yourself: discreet join ... --key FILE\n"
+    else:
+        text += (
+            "signing.key was made together with this kit, so whoever made the kit could answer in your name. In this "
+            "study, with\nplain sums, that could spoil the model; it shows nothing of your records, nor of the "
+            "others'. To exclude it, make your\nown key with `discreet study key` and send its public key before "
+            "the kits are made.\n"
+        )
+    return f"{text}Use it with: discreet join study.toml --data YOUR_TABLE --kit {name}.zip\n"
 
 
 class _Authority:
@@ -241,6 +271,15 @@ class Kit:
                 f"{self.source.name} belongs to another study ({self.study[:12]}) than this study file "
                 f"({study.digest()[:12]}); all sites must hold the same study.toml, byte for byte in its settings."
             )
+        if (
+            study.aggregation.kind == "secure"
+            and not self.is_coordinator
+            and self.path("signing.key").exists()
+        ):
+            raise CannotConnect(
+                f"{self.source.name} brings a signing key, so whoever made it could read this party's secure sums. "
+                "Make a key with `discreet study key`, and ask the coordinator for kits with its public key."
+            )
         if self.expires <= (now or datetime.now(UTC)):
             raise CannotConnect(
                 f"{self.source.name} expired on {self.expires:%d %B %Y}; ask the coordinator for new kits "
@@ -272,7 +311,7 @@ def read_kit(path: str | Path) -> dict[str, bytes]:
             content = {name: archive.read(name) for name in found}
     except (OSError, zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         raise InvalidParameter("kit", str(path), f"cannot be read as a kit ({error}).") from None
-    if missing := [name for name in _MEMBERS if name not in content and name != "signing.key"]:
+    if missing := [name for name in _MEMBERS if name not in content and name not in _OPTIONAL]:
         raise InvalidParameter("kit", str(path), f"is no kit: {missing[0]} is missing.")
     return content
 
@@ -289,6 +328,8 @@ def open_kit(path: str | Path, folder: str | Path | None = None) -> Kit:
         )
     target = Path(folder).resolve() if folder is not None else source.with_suffix("")
     target.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for name in _MEMBERS:
+        (target / name).unlink(missing_ok=True)
     for name, data in content.items():
         _write_member(target / name, data, secret=name in _SECRET)
     certificate = x509.load_pem_x509_certificate(content["site.crt"])
@@ -306,7 +347,6 @@ def open_kit(path: str | Path, folder: str | Path | None = None) -> Kit:
 
 
 def _write_member(path: Path, data: bytes, secret: bool) -> None:
-    path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)

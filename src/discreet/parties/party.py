@@ -35,7 +35,7 @@ from discreet.errors import (
 )
 from discreet.ledger import Ledger
 from discreet.parties import sgd1, sgd2
-from discreet.parties.consent import NOT_COVERED, Terms
+from discreet.parties.consent import Terms
 from discreet.parties.holding import Holder
 from discreet.parties.messages import EVERYBODY, MalformedMessage, Message, Refusal, Roster
 from discreet.parties.sessions import CallSession, Refused, RoundSession, SecureSession, Session
@@ -122,16 +122,19 @@ class Party:
         return reply
 
     def _hello(self, request: Message) -> Message:
-        """Begin, or go on after either side was restarted: tells the next round that will be answered."""
+        """Begin, or go on after either side was restarted: the next round that will be answered, and if this one was.
+
+        SGD1 brings a key that belongs to the schedule: a coordinator that lost it cannot begin a second schedule.
+        """
         key = request.array.tobytes()
-        expected = sgd1.KEY_BYTES if self.terms.needs_key else 0
+        expected = sgd1.KEY_BYTES if self.study.algorithm == "sgd1" else 0
         if request.round != 0 or request.array.dtype != np.uint8 or len(key) != expected:
             raise Refused(Refusal.OTHER_PLAN)
         if self._session is None:
             self._session = self._begun(key or None)
         elif self._session.key != (key or None):
             raise Refused(Refusal.OTHER_PLAN)
-        following = np.array([self._session.next_round()], np.int64)
+        following = np.array([self._session.next_round(), self._session.restarted], np.int64)
         return Message(self.study.digest(), "ready", 0, self.name, following)
 
     def _begun(self, key: bytes | None) -> Session:
@@ -164,7 +167,7 @@ class Party:
             self.terms.procedure(self._session.key),
             arithmetic=self.terms.arithmetic,
             trusted=self._stream.trusted,
-            not_covered=NOT_COVERED,
+            not_covered=self.terms.not_covered,
         )
 
 

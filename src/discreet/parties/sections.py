@@ -95,17 +95,21 @@ class Training:
 class Aggregation:
     """``"plain"``: the coordinator sees every party's noisy sum. ``"secure"``: it sees only the sum of the sums.
 
-    A secure study still protects everybody when so many parties drop out or collude with the coordinator.
+    ``dropouts`` parties may be missing at a time; a round from which more are missing changes nothing. Unless given
+    it is all but one party with plain sums, and none with secure ones: the fewer may be missing, the more noise of
+    others hides a record from those who see only the model, and the less noise a secure sum needs.
+    ``colluders`` may collude with the coordinator in a secure study, and everybody else is still protected.
     """
 
     kind: Literal["plain", "secure"] = "plain"
-    dropouts: int = 0
+    dropouts: int | None = None
     colluders: int = 0
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, ("plain", "secure"))
-        for name in ("dropouts", "colluders"):
-            set_fields(self, **{name: whole(name, getattr(self, name), at_least=0)})
+        if self.dropouts is not None:
+            set_fields(self, dropouts=whole("dropouts", self.dropouts, at_least=0))
+        set_fields(self, colluders=whole("colluders", self.colluders, at_least=0))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter, PlanViolation, whole
+from discreet.parties.arrangement import withstands_lies
 from discreet.parties.masks import KEY
 from discreet.parties.shares import SEALED
 
@@ -71,8 +72,11 @@ class Group:
 
     @property
     def withstands_lies(self) -> bool:
-        """Whether the promise holds even for a coordinator that tells the parties different things."""
-        return len(self.keys) - self.colluders > self.dropouts * (self.dropouts + 1)
+        """Whether the promise holds even for a coordinator that tells the parties different things.
+
+        A study without it is refused when it is made.
+        """
+        return withstands_lies(len(self.keys), self.dropouts, self.colluders)
 
     def signed_text(self, name: str, public_key: bytes) -> bytes:
         """What a party signs when it advertises a key."""

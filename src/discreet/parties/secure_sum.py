@@ -67,8 +67,9 @@ not: those who reveal it take one of the two for lost, and that one's own seed i
 the masks within R stay, and only the sum over R can be learned. For that, a member of R must lose its masks with all
 h - k honest parties outside. Each takes h - D parties who believe the member survived and the other is lost, and
 each of the h parties believes so of at most D others: (h - k) (h - D) <= h D, from which h - k < D + 1 follows. If h
-is smaller, the coordinator has to be believed, as it has to be about the outcome in any case: it can leave out or
-alter any vector, and so can each party its own.
+is smaller a lying coordinator can unmask a single party, so a :class:`~discreet.parties.study.Study` with too many
+dropouts is refused. About the outcome the coordinator has to be believed in any case: it can leave out or alter any
+vector, and so can each party its own.
 
 **What the caller must keep.** Noise is in the vectors before they are masked: :func:`discreet.noise.add_noise_share`.
 The same vector is never masked twice, in whatever session: sums over two sets of survivors would differ by one

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from discreet.errors import PlanViolation
 from discreet.ledger import Run
+from discreet.ledger.run import LEASES
 from discreet.parties import sgd1, sgd2
 from discreet.parties.consent import Terms
 from discreet.parties.holding import Holder
@@ -20,6 +21,9 @@ from discreet.parties.secure_sum import SecureParty
 from discreet.randomness import RandomStream
 
 Floats = NDArray[np.float64]
+
+MOST_LEASED = 10_000
+"""So many steps are paid for at a time at most: what a crash may lose, and what it takes to skip a lease."""
 
 
 class Refused(Exception):
@@ -49,6 +53,7 @@ class Session:
         self._lost = self._paid = run.reserved  # what earlier attempts paid for may have been released
         self._round = 0  # the last one that is over
         self._answered = 0  # the last one answered by this session
+        self._lease = max(1, min(terms.steps // LEASES, MOST_LEASED))
 
     def next_round(self) -> int:
         """The first round that will be answered."""
@@ -79,12 +84,22 @@ class Session:
         if round < self.next_round():
             raise Refused(Refusal.PAST_ROUND)
 
+    @property
+    def restarted(self) -> bool:
+        """True if a session before this one may have released something."""
+        return self._lost > 0
+
     def _charge(self, step: int) -> None:
-        """Pay for all steps up to this one; steps that are left out are spent, too."""
+        """Pay for all steps up to this one; steps that are left out are spent, too, all at once."""
         if step > self._terms.steps:
             raise Refused(Refusal.BEYOND_PLAN)
+        if step > self._paid + 1:
+            missing = step - self._run.reserved
+            if missing > 0:
+                self._run.reserve(missing)
+            self._paid = step
         while self._paid < step:
-            self._paid = self._run.next_step()
+            self._paid = max(self._paid, self._run.next_step(lease=self._lease))
 
     def _released(self, round: int, theta: Floats) -> Floats:
         raise NotImplementedError
@@ -117,9 +132,12 @@ class CallSession(Session):
         super().__init__(terms, holder, run, stream, key)
         records, schedule = terms.study.records_of(terms.party), terms.study.training.schedule
         self._records = records
-        self._calls = None if key is None else sgd1.Calls(schedule, records, key)
-        if self._calls is not None and self._lost:
-            self._round = self._calls.first_call_with(self._lost + 1) - 1
+        self._calls = None
+        if schedule != "private":
+            assert key is not None  # the party asks for one
+            self._calls = sgd1.Calls(schedule, records, key)
+            if self._lost:
+                self._round = self._calls.begin_at(self._lost + 1) - 1
 
     def next_round(self) -> int:
         return self._round + 1 if self._calls is not None else super().next_round()
@@ -131,10 +149,19 @@ class CallSession(Session):
             self._charge(round)
             record = int(self._stream.integers(self._records))
         else:
-            record, uses = self._calls.take(round)
-            self._charge(uses)
+            call = self._found(round)
+            self._charge(call.uses)
+            self._calls.move_to(call)
+            record = call.record
         self._round = self._answered = round
         return sgd1.noisy_gradient(self._terms, self._holder, theta, record, self._stream)
+
+    def _found(self, round: int) -> sgd1.Call:
+        assert self._calls is not None
+        try:
+            return self._calls.find(round)
+        except PlanViolation:  # further ahead than can be counted through
+            raise Refused(Refusal.BEYOND_PLAN) from None
 
 
 class SecureSession(Session):

@@ -8,7 +8,9 @@ Whose record comes next is the coordinator's secret, drawn from a key before the
 
 The coordinator gives each party a key of its own at the start. From it the party knows, and can account for, which
 record its k-th call concerns and how often the most used of its records has been asked for by then. So what a call
-costs depends on its number alone: a party that lost its memory need not remember anything else.
+costs depends on its number alone: a party that lost its memory need not remember anything else. The number is that
+of the party's turn in the schedule, whatever became of earlier turns: what was lost is not made up for, so nobody
+releases more than the schedule holds.
 
 A call brings the model; the answer is the clipped gradient of one record with noise, an estimate of the gradient of
 the mean loss. (The notes scale it by n, to that of the sum.)
@@ -18,10 +20,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.errors import PlanViolation
 from discreet.noise import add_noise
 from discreet.parties.consent import Terms
 from discreet.parties.holding import Holder
@@ -34,6 +38,9 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
 KEY_BYTES = 32
+MOST_AHEAD = 2**20
+"""A party that missed more of its calls than this in a row, on a uniform schedule, takes no further part."""
+
 _BLOCK = 4096
 
 
@@ -67,16 +74,34 @@ def order(study: Study, key: bytes) -> Iterator[str]:
     stream, ends = _draws(derived_key(key, "order")), np.cumsum(sizes)
     while True:
         if study.training.schedule == "balanced":
-            tickets = _permutations(stream, int(ends[-1]))
+            tickets = _permutations(stream, int(ends[-1]), max(1, _BLOCK // int(ends[-1])))
         else:
             tickets = stream.integers(int(ends[-1]), _BLOCK)
         yield from (names[place] for place in np.searchsorted(ends, tickets, side="right").tolist())
 
 
-def _permutations(stream: RandomStream, size: int) -> Indices:
-    """Random orders, one or more after the other: those of random numbers, of which no two of 63 bits are equal."""
-    passes = max(1, _BLOCK // size)
+def _permutations(stream: RandomStream, size: int, passes: int) -> Indices:
+    """Random orders, one after the other: those of random numbers, of which no two of 63 bits are equal."""
     return np.argsort(stream.integers(2**63, (passes, size)), axis=1, kind="stable").reshape(-1)
+
+
+class _Block(NamedTuple):
+    """Some calls in a row: their records, and the uses of the most used record by each; the counts after them."""
+
+    number: int
+    records: list[int]
+    most: list[int]
+    highest: int
+    counts: Indices
+
+
+class Call(NamedTuple):
+    """One call of a party: the record that it concerns, and the uses of the most used record by then."""
+
+    number: int
+    record: int
+    uses: int
+    block: _Block
 
 
 class Calls:
@@ -86,40 +111,67 @@ class Calls:
     >>> [calls.take(call)[1] for call in (1, 2, 3, 4)]
     [1, 1, 1, 2]
 
-    Calls are taken in rising order; those left out count as used.
+    Calls are taken in rising order; those left out count as used. To :meth:`find` one moves nothing, so a call that
+    is found and then refused leaves everything as it was.
     """
 
     def __init__(self, schedule: str, records: int, key: bytes) -> None:
-        self._balanced, self._records = schedule == "balanced", records
-        self._stream = _draws(key)
-        self._block: list[int] = []
-        self._most: list[int] = []
-        self._before = 0  # calls before the block
-        self._counts = np.zeros(0 if self._balanced else records, np.int64)
+        self._balanced, self._records, self._key = schedule == "balanced", records, key
+        self._size = max(1, _BLOCK // records) * records if self._balanced else _BLOCK
+        self._last = 0  # the last call taken, or left out
+        self._block = _Block(-1, [], [], 0, np.zeros(0 if self._balanced else records, np.int64))
+
+    def find(self, call: int) -> Call:
+        """The ``call``-th call, counted from 1. What it costs to find is bounded, however far away it is.
+
+        Raises :class:`PlanViolation` if it is over, or too far ahead: a uniform schedule has to be counted through.
+        """
+        if not self._last < call or (not self._balanced and call > self._last + MOST_AHEAD):
+            raise PlanViolation("This call is over, or too far ahead.")
+        number, place = divmod(call - 1, self._size)
+        block = self._block_at(number)
+        return Call(call, block.records[place], block.most[place], block)
+
+    def move_to(self, found: Call) -> None:
+        """The call is made: it and all before it are over."""
+        if found.number <= self._last:
+            raise PlanViolation("This call is over.")
+        self._block, self._last = found.block, found.number
 
     def take(self, call: int) -> tuple[int, int]:
-        """The record of the ``call``-th call, counted from 1, and the uses of the most used record by then."""
-        while call > self._before + len(self._block):
-            self._next_block()
-        place = call - self._before - 1
-        return self._block[place], self._most[place]
+        """Find a call and make it: its record, and the uses of the most used record by then."""
+        found = self.find(call)
+        self.move_to(found)
+        return found.record, found.uses
 
-    def first_call_with(self, uses: int) -> int:
-        """The first call by which some record is asked for the ``uses``-th time."""
-        while not self._most or self._most[-1] < uses:
-            self._next_block()
-        return self._before + int(np.searchsorted(self._most, uses)) + 1
+    def begin_at(self, uses: int) -> int:
+        """Leave out all calls before the first by which some record is asked for the ``uses``-th time; its number."""
+        block = self._block_at((uses - 1) * self._records // self._size) if self._balanced else self._block
+        while block.highest < uses:
+            block = self._block_at(block.number + 1, block)
+        first = block.number * self._size + int(np.searchsorted(block.most, uses)) + 1
+        self._block, self._last = block, first - 1
+        return first
 
-    def _next_block(self) -> None:
-        self._before += len(self._block)
+    def _block_at(self, number: int, block: _Block | None = None) -> _Block:
+        """A block of calls; a later one than ``block``, which is the present one unless given."""
+        block = self._block if block is None else block
+        if block.number == number:
+            return block
         if self._balanced:
-            block = _permutations(self._stream, self._records)
-            most = (self._before + np.arange(len(block))) // self._records + 1
-        else:
-            block = self._stream.integers(self._records, _BLOCK)
-            before = self._most[-1] if self._most else 0
-            most = np.maximum.accumulate(np.maximum(_running_counts(block, self._counts), before))
-        self._block, self._most = block.tolist(), most.tolist()
+            passes = self._size // self._records
+            order = _permutations(self._draws(number), self._records, passes)
+            most = number * passes + 1 + np.arange(self._size) // self._records
+            return _Block(number, order.tolist(), most.tolist(), int(most[-1]), block.counts)
+        counts, highest = block.counts.copy(), block.highest
+        for at in range(block.number + 1, number + 1):
+            drawn = self._draws(at).integers(self._records, self._size)
+            most = np.maximum.accumulate(np.maximum(_running_counts(drawn, counts), highest))
+            highest = int(most[-1])
+        return _Block(number, drawn.tolist(), most.tolist(), highest, counts)
+
+    def _draws(self, number: int) -> RandomStream:
+        return _draws(derived_key(self._key, f"block {number}"))
 
 
 def _running_counts(block: Indices, counts: Indices) -> Indices:

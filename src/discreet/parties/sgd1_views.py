@@ -25,9 +25,10 @@ def sgd1_views(arrangement: Arrangement, coalition: int) -> Iterator[View]:
     outside = _hidden_among(arrangement, noise, 0)
     yield _hidden(arrangement, View("final model", "sees the final model only", (outside,)))
     yield _hidden(arrangement, View("broadcasts", "sees every update that is broadcast", (outside,)))
-    yield _hidden(arrangement, View("messages", "sees every message, without its sender", (outside,)))
+    sees = "sees every answer, but neither its sender and number nor the schedule's keys"
+    yield _hidden(arrangement, View("messages", sees, (outside,)))
     traffic = _seen_callers(arrangement, noise)
-    seen = View("traffic", "sees every message and who sent it", (traffic,))
+    seen = View("traffic", "sees every answer and who sent it, but not the schedule's keys", (traffic,))
     yield seen if arrangement.schedule == "private" else _hidden(arrangement, seen)
     if coalition:
         sees = "is another party: sees every update and knows its own calls"
@@ -48,9 +49,19 @@ def sgd1_views(arrangement: Arrangement, coalition: int) -> Iterator[View]:
 
 
 def _hidden(arrangement: Arrangement, view: View) -> View:
-    """A view without the schedule, of which an owner's refusal would show something."""
+    """A view without the schedule, of which an owner's refusal would show something.
+
+    A refusal beyond the cap hardly ever happens. A party that lost its memory refuses calls until a use that its
+    ledger has not seen: on a uniform schedule, when that is depends on which records the calls concern.
+    """
     if arrangement.schedule == "balanced":
         return view
+    if arrangement.schedule == "uniform":
+        if arrangement.restarts:
+            return replace(
+                view, faces=_ledgers(arrangement), note="a party restarted, which shows the schedule"
+            )
+        view = replace(view, note="unless a party restarts, then as everybody else")
     return replace(view, lost=arrangement.overrun, otherwise=_ledgers(arrangement))
 
 

@@ -39,10 +39,13 @@ def sgd2_views(arrangement: Arrangement, coalition: int) -> Iterator[View]:
     sees = "is the coordinator: sees " + (
         "every party's messages" if plain else "the sum of the parties present"
     )
-    yield View("coordinator", sees, (everything if plain else total,))
+    honest = (
+        "" if plain or arrangement.withstands_lies else "only if it follows the protocol: too many dropouts"
+    )
+    yield View("coordinator", sees, (everything if plain else total,), honest)
     if coalition:
         sees = f"is the coordinator with {other_parties(coalition)}"
-        yield View("coordinator and colluders", sees, (everything if plain else together,))
+        yield View("coordinator and colluders", sees, (everything if plain else together,), honest)
         own = _sum_seen_by(arrangement, len(arrangement.parties) - 1)
         sees = "is everybody but the owner of the record together"
         yield View("everybody else", sees, (everything if plain else own,))

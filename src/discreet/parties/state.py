@@ -26,7 +26,10 @@ _ARRAYS = ("theta", "average", "first", "second")
 
 @dataclass
 class State:
-    """Where a study stands: the round reached, the iterate, and for SGD1 the key and how often each was called."""
+    """Where a study stands: the round reached, the iterate, and for SGD1 the key and how many turns each had.
+
+    And what decides who could learn what: how many parties were missing at once, and whether one was restarted.
+    """
 
     study: str
     iterate: Iterate
@@ -34,6 +37,8 @@ class State:
     key: bytes = b""
     calls: dict[str, int] = field(default_factory=dict)
     missed: dict[str, int] = field(default_factory=dict)
+    most_missing: int = 0
+    restarted: bool = False
 
     def to_bytes(self) -> bytes:
         """The state as an npz file."""
@@ -45,6 +50,8 @@ class State:
             "key": self.key.hex(),
             "calls": self.calls,
             "missed": self.missed,
+            "most_missing": self.most_missing,
+            "restarted": self.restarted,
         }
         text = np.frombuffer(canonical(about).encode(), np.uint8)
         buffer = io.BytesIO()

@@ -31,7 +31,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from typing import Any, Literal
@@ -39,7 +39,7 @@ from typing import Any, Literal
 from discreet.documents import digest, read_text
 from discreet.errors import InvalidParameter, one_of, whole
 from discreet.guarantee import Budget
-from discreet.parties.arrangement import Arrangement
+from discreet.parties.arrangement import Arrangement, least_parties, withstands_lies
 from discreet.parties.notes import notes_noise
 from discreet.parties.sections import (
     Aggregation,
@@ -52,10 +52,13 @@ from discreet.parties.sections import (
     set_fields,
 )
 from discreet.parties.trust import noise_for
+from discreet.sampling import MAX_RECORDS
 
 FORMAT = "discreet study 1"
 COORDINATOR = "coordinator"
 """The coordinator's name in a roster; no party can have it."""
+
+HARDENED_SPARE = 1e-4  # of delta, for the distance between discrete and continuous noise
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
@@ -87,11 +90,15 @@ class Study:
             if not isinstance(getattr(self, name), kind):
                 raise InvalidParameter(name, type(getattr(self, name)), f"must be a {kind.__name__}.")
         set_fields(self, model=_checked_model(self.model))
+        if self.aggregation.dropouts is None:
+            spare = len(self.parties) - 1 if self.aggregation.kind == "plain" else 0
+            set_fields(self, aggregation=replace(self.aggregation, dropouts=spare))
         if self.privacy.delta * max(self.parties.values()) >= 1:
             raise InvalidParameter(
                 "delta", self.privacy.delta, "must be well below 1 / records of every party."
             )
         _check_algorithm(self)
+        _arranged(self)  # refuses all else that has no theorem
 
     # ---- what follows from it ----
 
@@ -116,6 +123,18 @@ class Study:
         if self.algorithm == "sgd2":
             return self.training.rounds or 0
         return self.training.tokens or self.records**2
+
+    @property
+    def dropouts(self) -> int:
+        """So many parties may be missing at a time."""
+        assert self.aggregation.dropouts is not None  # settled when the study was made
+        return self.aggregation.dropouts
+
+    @property
+    def accounted_delta(self) -> float:
+        """The delta for which events are accounted: a little is spared for the discrete noise of secure sums."""
+        spared = 0.0 if self.aggregation.kind == "plain" else HARDENED_SPARE
+        return self.privacy.delta * (1 - spared)
 
     def records_of(self, party: str) -> int:
         """The declared number of records of one party."""
@@ -212,7 +231,8 @@ def _checked_parties(parties: object) -> dict[str, int]:
             needed = "a party's name is 1 to 40 letters, digits, _ and -, and not 'coordinator'."
             raise InvalidParameter("parties", name, needed)
     return {
-        name: whole(f"parties.{name}", parties[name], at_least=1, at_most=2**40) for name in sorted(parties)
+        name: whole(f"parties.{name}", parties[name], at_least=1, at_most=MAX_RECORDS)
+        for name in sorted(parties)
     }
 
 
@@ -249,14 +269,25 @@ def _check_algorithm(study: Study) -> None:
     if training.rate < 1 and privacy.neighbours != "add-remove":
         needed = "must be 'add-remove' for rate < 1: records are drawn by independent coins."
         raise InvalidParameter("neighbours", privacy.neighbours, needed)
-    tolerated = study.aggregation.dropouts + study.aggregation.colluders
-    if secure and (len(study.parties) < 2 or tolerated > len(study.parties) - 2):
-        needed = f"must leave at least two honest parties of {len(study.parties)}."
-        raise InvalidParameter("dropouts + colluders", tolerated, needed)
+    if secure:
+        _check_secure(study)
     if secure and training.weights == "equal":
         raise InvalidParameter(
             "weights", "equal", "needs plain aggregation: a secure sum has one weight for all."
         )
+
+
+def _check_secure(study: Study) -> None:
+    parties, dropouts, colluders = len(study.parties), study.dropouts, study.aggregation.colluders
+    if parties < 2 or dropouts + colluders > parties - 2:
+        needed = f"must leave at least two honest parties of {parties}."
+        raise InvalidParameter("dropouts + colluders", dropouts + colluders, needed)
+    if not withstands_lies(parties, dropouts, colluders):
+        needed = (
+            f"is too many for {parties} parties and {colluders} colluders: a lying coordinator could unmask one "
+            f"party. Allow fewer dropouts, or bring in more parties, at least {least_parties(dropouts, colluders)}."
+        )
+        raise InvalidParameter("dropouts", dropouts, needed)
 
 
 def _arranged(study: Study) -> Arrangement:
@@ -276,7 +307,7 @@ def _arranged(study: Study) -> Arrangement:
         rounds=study.updates,
         neighbours=study.privacy.neighbours,
         aggregation=study.aggregation.kind,
-        dropouts=study.aggregation.dropouts,
+        dropouts=study.dropouts,
         colluders=study.aggregation.colluders,
         **only,
     )
@@ -285,6 +316,7 @@ def _arranged(study: Study) -> Arrangement:
 def _with_noise(study: Study) -> Arrangement:
     """The arrangement with the noise that the study's budget or the notes ask for."""
     arrangement, privacy = _arranged(study), study.privacy
+    budget = replace(privacy.budget, delta=study.accounted_delta)
     if privacy.noise == "notes":
-        return arrangement.with_noise(notes_noise(arrangement, privacy.budget))
-    return arrangement.with_noise(noise_for(arrangement, privacy.budget, against=privacy.against))
+        return arrangement.with_noise(notes_noise(arrangement, budget))
+    return arrangement.with_noise(noise_for(arrangement, budget, against=privacy.against))

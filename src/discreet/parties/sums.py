@@ -29,7 +29,7 @@ class Round(NamedTuple):
 
 
 class PlainSums:
-    """Everybody's noisy sum, one by one. Who is missing, or sends nonsense, counts as zero."""
+    """Everybody's noisy sum. Who is missing, or sends nonsense, counts as zero; if too many, the round is lost."""
 
     def __init__(self, study: Study, asking: Asking, hello: Hello) -> None:
         self._study, self._asking, self._hello = study, asking, hello
@@ -45,7 +45,9 @@ class PlainSums:
         found = {name: self._asking.noisy(name, reply) for name, reply in replies.items()}
         sums = {name: value for name, value in found.items() if value is not None}
         missing = [name for name in self._study.names if name not in sums]
-        return Round(sgd2.gradient(self._study, sums) if sums else None, missing)
+        if len(missing) > self._study.dropouts:
+            return Round(None, missing)  # there would be less noise in the sum than the study promises
+        return Round(sgd2.gradient(self._study, sums), missing)
 
 
 class SecureSums:

@@ -109,7 +109,11 @@ class ObserverTable:
         ]
         widths = [max(len(row[column]) for row in cells) for column in (0, 1)]
         lines = [f"{name:<{widths[0]}}  {epsilon:<{widths[1]}}  {who}" for name, epsilon, who in cells]
-        lines.append(f"at delta = {rounded_up(self.delta)}, {self.arrangement.neighbours} neighbours")
+        absent, parties = self.arrangement.dropouts, len(self.arrangement.parties)
+        missing = f", while at most {absent} of {parties} parties are missing" if absent else ""
+        lines.append(
+            f"at delta = {rounded_up(self.delta)}, {self.arrangement.neighbours} neighbours{missing}"
+        )
         return "\n".join(lines)
 
 
@@ -139,6 +143,8 @@ def observers(
 
     Guarantee: each epsilon is a certified upper bound for the record that is worst off. It assumes that parties
     add the noise they agreed on: one that does not hurts its own records only, but everybody's with secure sums.
+    Rows of those who do not see the messages assume, besides, a coordinator that makes no update while more parties
+    are missing than ``dropouts``, as :class:`~discreet.parties.coordinator.Coordinator` does.
     """
     if not isinstance(arrangement, Arrangement):
         delta = arrangement.privacy.delta if delta is None else delta

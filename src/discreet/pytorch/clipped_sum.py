@@ -36,6 +36,8 @@ from discreet.pytorch.sums import Sums, wide_type
 
 # Relative errors of a norm as computed here, and of the product of a gradient with its weight, together.
 ERRORS = {torch.float32: 4e-6, torch.float64: 1e-12}
+# Below these clip norms the smallest numbers of a type are no longer nothing beside a clipped gradient.
+LEAST_CLIP_NORM = {torch.float32: 1e-9, torch.float64: 1e-100}
 MOST_ROWS = 1 << 26  # numbers: per-example gradients that may exist at once where there is no rule
 
 
@@ -75,22 +77,25 @@ class ClippedSum:
         self._unmapped = False
         self._repeats = False
         self._scratch = Scratch()
-        self._error = max(ERRORS[wide_type(value)] for value in self.parameters.values())
+        kinds = {wide_type(value) for value in self.parameters.values()}
+        self._error = max(ERRORS[kind] for kind in kinds)
+        self._least = max(LEAST_CLIP_NORM[kind] for kind in kinds)
         self._ruled_out: set[str] = set()
 
     @torch.no_grad()
     def __call__(self, batch: Any) -> Sums:
         """The sum over the batch of each example's clipped gradient, by parameter, in float32 or wider."""
-        sums = Sums(self.parameters)
-        blocks = self._blocks()
+        self._check_clip_norm()
+        blocks, sums = self._blocks(), None
         for part in self._parts(batch):
             gradients = self._gradients(part)
             norms = gradients.squared_norms(blocks).sqrt().cpu().numpy()
             bad = ~np.isfinite(norms).all(1)
             if bad.any():
                 gradients.forget(torch.from_numpy(bad))
+            sums = sums or Sums(self.parameters)  # not before: here the memory for the activations is free
             gradients.add_to(sums, blocks, torch.from_numpy(self.rule.factors(norms, self._error)))
-        return sums
+        return sums or Sums(self.parameters)
 
     @torch.no_grad()
     def norms(self, batch: Any) -> Tensor:
@@ -98,6 +103,12 @@ class ClippedSum:
         blocks = dict.fromkeys(self.parameters, 0)
         found = [self._gradients(part).squared_norms(blocks)[:, 0] for part in self._parts(batch)]
         return torch.cat(found).sqrt() if found else torch.zeros(0, dtype=torch.float64)
+
+    def _check_clip_norm(self) -> None:
+        limits = self.rule.clip_norms if isinstance(self.rule, PerBlock) else (self.rule.clip_norm,)
+        if min(limits) < self._least:
+            needed = f"must be at least {self._least:g} for parameters of this type; scale the losses up."
+            raise InvalidParameter("clip_norm", min(limits), needed)
 
     def _blocks(self) -> dict[str, int]:
         """The number of the block to which each parameter belongs."""

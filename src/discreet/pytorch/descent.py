@@ -27,6 +27,11 @@ class Descent:
         self._divisor = divisor
         self._groups = _grouped(optimizer)
 
+    def forget(self) -> None:
+        """Drop the gradients of the last step, which would only take room beside those to come."""
+        for parameter in self._parameters.values():
+            parameter.grad = None
+
     def step(self, sums: Sums, finish: Callable[[Tensor], None]) -> None:
         """Let ``finish`` add the noise to all sums in place, then take the step.
 

@@ -55,7 +55,7 @@ def rounds_coarsely(model: nn.Module, losses: Losses, examples: Any) -> bool:
 
     def note(tensor: Tensor) -> Tensor:
         kept.add(tensor.dtype)
-        return tensor
+        return tensor.detach()  # an output as it is, held by the node that made it, would never be freed
 
     with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
         losses(model, examples)

@@ -11,6 +11,7 @@ from discreet.pytorch.layer_rules.embedding import EmbeddingWeight
 from discreet.pytorch.layer_rules.linear import LinearWeight
 from discreet.pytorch.layer_rules.use import (
     CANCELLED,
+    PRECISION,
     Use,
     chunks,
     not_cancelled,
@@ -19,6 +20,10 @@ from discreet.pytorch.layer_rules.use import (
     without,
 )
 from discreet.pytorch.sums import Sums, wide_type
+
+# Weights outside of these limits could make numbers that float32 (or float64) has no digits for.
+LEAST_WEIGHT = {torch.float32: 2.0**-100, torch.float64: 2.0**-900}
+MOST_WEIGHT = {torch.float32: 2.0**30, torch.float64: 2.0**400}
 
 
 class Gradients:
@@ -65,8 +70,10 @@ class Gradients:
 
     def _of_tied(self, looked_up: EmbeddingWeight, applied: LinearWeight) -> Tensor:
         apart = looked_up.squared_norms() + applied.squared_norms()
-        total = apart + tied(looked_up, applied)
-        for i in torch.nonzero(~(total >= CANCELLED * apart)).flatten().tolist():
+        inner, lost = tied(looked_up, applied)
+        total = apart + inner
+        sure = (total >= torch.maximum(CANCELLED * apart, lost / PRECISION)) & (total < torch.inf)
+        for i in torch.nonzero(~(sure | (apart == 0))).flatten().tolist():
             total[i] = self._of_sum(applied.source.name, [looked_up, applied], [slice(i, i + 1)])[0]
         return not_cancelled(total, apart)
 
@@ -76,6 +83,8 @@ class Gradients:
         for part in parts:
             rows = [use.source.pulled_back(use.rows(part))[name] for use in uses]
             apart = torch.stack([sums_of_squares(row) for row in rows]).sum(0)
+            for use in uses:  # what is out of reach stays so behind a function of the parameter
+                apart = apart + use.of_parts()[part] * float(use.source.isometric)
             found.append(not_cancelled(sums_of_squares(sum(rows[1:], rows[0])), apart))
         return torch.cat(found)
 
@@ -104,8 +113,14 @@ class Gradients:
         for name, parameter in self.parameters.items():
             key = (blocks[name], wide_type(parameter))
             if key not in columns:
-                columns[key] = weights[:, key[0]].to(parameter.device, key[1])
+                columns[key] = within_range(weights[:, key[0]], key[1]).to(parameter.device)
             yield columns[key]
+
+
+def within_range(weights: Tensor, kind: torch.dtype) -> Tensor:
+    """Weights in this type, not above what they were; too small ones, which would lose digits, are 0."""
+    least, most = LEAST_WEIGHT[kind], MOST_WEIGHT[kind]
+    return torch.where(weights >= least, weights, 0).clamp_(max=most).to(kind)
 
 
 def joined(uses: list[Use]) -> list[Use]:
@@ -121,8 +136,10 @@ def joined(uses: list[Use]) -> list[Use]:
     return [*first.values(), *others]
 
 
-def tied(looked_up: EmbeddingWeight, applied: LinearWeight) -> Tensor:
+def tied(looked_up: EmbeddingWeight, applied: LinearWeight) -> tuple[Tensor, Tensor]:
     """Twice the inner product of the two gradients of a weight that is embedding and output layer at once.
+
+    And how much of it may be lost in products that are too small for their type.
 
     Position t of the output layer adds g_t a_t' and position s of the embedding adds row e_s at index i_s;
     their inner product is (a_t . e_s) times the entry i_s of g_t.
@@ -130,4 +147,5 @@ def tied(looked_up: EmbeddingWeight, applied: LinearWeight) -> Tensor:
     a, g = applied.by_position
     index = looked_up.index[:, None, :].expand(-1, g.shape[1], -1)
     met = g.gather(2, index).double()
-    return 2 * torch.sum(met * torch.bmm(a, looked_up.g.mT), (1, 2))
+    lost = 2 * torch.finfo(a.dtype).tiny * a.shape[2] * met.abs().sum((1, 2))
+    return 2 * torch.sum(met * torch.bmm(a, looked_up.g.mT), (1, 2)), lost

@@ -142,6 +142,7 @@ class PrivateRun:
         self._paying().pay()
         rule = self._sum.rule = rule_of_step(self._clipping)
         self._watch.before_forward()
+        self._descent.forget()
         sums = self._sum(examples) if count else Sums(self._parameters)
         self._watch.after_forward()
         self._descent.step(sums, self._add_noise)

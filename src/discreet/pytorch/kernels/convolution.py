@@ -18,6 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from discreet.pytorch.kernels.norms import LEAST_SQUARES
 from discreet.pytorch.kernels.panels import panel_product
 
 _STEPS = 64  # positions whose output gradients stay in the first cache
@@ -127,7 +128,12 @@ def _part(
             short = np.float32(0)
             for c in range(columns):
                 short += out[target, k, c] * out[target, k, c]
-            total += np.float64(short)
+            wide = np.float64(short)
+            if not LEAST_SQUARES <= wide < np.inf:
+                wide = np.float64(0)
+                for c in range(columns):
+                    wide += np.float64(out[target, k, c]) * np.float64(out[target, k, c])
+            total += wide
         squares[example] = total
 
 

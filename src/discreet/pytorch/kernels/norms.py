@@ -1,4 +1,9 @@
-"""Squared norms of rows in one pass: short sums in float32, long ones in float64."""
+"""Squared norms of rows in one pass: short sums in float32, long ones in float64.
+
+The square of a float32 number below 1e-19 or above 1e19 may be too small or too large for float32. A short sum
+that could hold such squares is taken again in float64, in which no square of a float32 number is lost: an
+example with tiny inputs and huge gradients would otherwise seem to have no norm at all.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 _WORTH_A_THREAD = 1 << 20
+LEAST_SQUARES = 2.0**-80  # a float32 sum of squares below it may have lost some of them
 
 
 def squared_norms(rows: Tensor) -> Tensor:
@@ -43,7 +49,10 @@ def squared_norms_by_torch(rows: Tensor) -> Tensor:
         return rows.square().sum(1)
     whole = rows.shape[1] // 128 * 128
     pieces = rows[:, :whole].reshape(len(rows), whole // 128, 128)
-    total: Tensor = torch.linalg.vector_norm(pieces, dim=2).double().square_().sum(1)
+    norms = torch.linalg.vector_norm(pieces, dim=2).double()
+    again = ~((norms >= LEAST_SQUARES**0.5) & (norms < torch.inf))
+    norms[again] = torch.linalg.vector_norm(pieces[again], dim=1, dtype=torch.float64)
+    total: Tensor = norms.square_().sum(1)
     if whole < rows.shape[1]:
         total += rows[:, whole:].double().square_().sum(1)
     return total
@@ -57,5 +66,10 @@ def _squares(rows: NDArray[Any], out: NDArray[Any]) -> None:
             short = np.float32(0)
             for j in range(start, min(start + 256, rows.shape[1])):
                 short += rows[i, j] * rows[i, j]
-            total += np.float64(short)
+            wide = np.float64(short)
+            if not LEAST_SQUARES <= wide < np.inf:
+                wide = np.float64(0)
+                for j in range(start, min(start + 256, rows.shape[1])):
+                    wide += np.float64(rows[i, j]) * np.float64(rows[i, j])
+            total += wide
         out[i] = total

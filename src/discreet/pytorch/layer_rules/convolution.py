@@ -23,6 +23,7 @@ from discreet.pytorch.layer_rules.use import (
     chunks,
     ghost_norms,
     not_cancelled,
+    product_of_squares,
     sums_of_squares,
     wide,
     without,
@@ -76,10 +77,13 @@ class ConvolutionWeight(Use):
 
     def squared_norms(self) -> Tensor:
         squares = self.measured()
+        return squares if self.kept is not None else not_cancelled(squares, self.of_parts())
+
+    def of_parts(self) -> Tensor:
         if self.kept is not None:
-            return squares
+            return super().of_parts()
         of_input, of_grad = (sums_of_squares(part.reshape(self.examples, -1)) for part in (self.a, self.g))
-        return not_cancelled(squares, math.prod(self.kernel) * of_input * of_grad)
+        return math.prod(self.kernel) * product_of_squares(of_input, of_grad, self.a.dtype)
 
     def measured(self) -> Tensor:
         """Squared norms; the gradients are kept where they are small."""
@@ -112,7 +116,8 @@ class ConvolutionWeight(Use):
             g, x = self.g[part].flatten(2), padded(self.a[part], self.padding)
             windows = [x[window].flatten(2) for window in self.windows(g_shape=self.g.shape[2:])]
             patches = torch.cat(windows, 1)
-            total, doubtful = ghost_norms(patches.mT, g.mT)
+            of_input, of_grad = sums_of_squares(patches), sums_of_squares(g)
+            total, doubtful = ghost_norms(patches.mT, g.mT, of_input, of_grad)
             for i in doubtful.tolist():
                 total[i] = sums_of_squares(g[i : i + 1] @ patches[i : i + 1].mT)[0]
             found.append(total)

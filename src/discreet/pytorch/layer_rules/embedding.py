@@ -33,6 +33,10 @@ class EmbeddingWeight(Use):
         self.grads = self.g.new_zeros(len(self.where), self.g.shape[2])
         self.grads.index_add_(0, inverse.flatten(), self.g.flatten(0, 1))
 
+    def measure(self) -> None:
+        super().measure()
+        self.g = self.g[:, :0]  # only a tied output layer needs it
+
     @property
     def example(self) -> Tensor:
         return torch.div(self.where, self.vocabulary, rounding_mode="floor")
@@ -45,7 +49,7 @@ class EmbeddingWeight(Use):
         return squares.new_zeros(self.examples).index_add_(0, self.example, squares)
 
     def rows(self, part: slice) -> Tensor:
-        rows = self.g.new_zeros(part.stop - part.start, *self.source.tensor.shape)
+        rows = self.grads.new_zeros(part.stop - part.start, *self.source.tensor.shape)
         chosen = (self.example >= part.start) & (self.example < part.stop)
         where = self.where[chosen] - part.start * self.vocabulary
         rows.view(-1, rows.shape[2])[where] = self.grads[chosen]
@@ -53,8 +57,18 @@ class EmbeddingWeight(Use):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         total = self.grads.new_zeros(self.source.tensor.shape)
+        self._add(total, weights)
+        return total
+
+    def add_to(self, total: Tensor, weights: Tensor) -> None:
+        if (total.dtype, total.device) == (self.grads.dtype, self.grads.device):
+            self._add(total, weights)
+        else:
+            super().add_to(total, weights)
+
+    def _add(self, total: Tensor, weights: Tensor) -> None:
         scaled = self.grads * weights[self.example].unsqueeze(1)
-        return total.index_add_(0, self.where % self.vocabulary, scaled)
+        total.index_add_(0, self.where % self.vocabulary, scaled)
 
 
 def embedding(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

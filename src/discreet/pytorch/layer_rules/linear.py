@@ -22,6 +22,7 @@ from discreet.pytorch.layer_rules.use import (
     chunks,
     ghost_norms,
     not_cancelled,
+    product_of_squares,
     sums_of_squares,
     wide,
     without,
@@ -62,7 +63,7 @@ class LinearWeight(Use):
                 self.a = self.g = None
             return
         of_grad = sums_of_squares(self.g)
-        self.squares = sums_of_squares(self.a) * of_grad
+        self.squares = product_of_squares(sums_of_squares(self.a), of_grad, self.a.dtype)
         if self.bias is not None:
             self.bias.squares = of_grad
 
@@ -75,17 +76,25 @@ class LinearWeight(Use):
     def squared_norms(self) -> Tensor:
         positions, out, into = self.a[0].numel() // self.a.shape[-1], self.g.shape[-1], self.a.shape[-1]
         if positions == 1:
-            return sums_of_squares(self.a) * sums_of_squares(self.g)
-        if positions * (out + into) < out * into and positions < 2048:
-            total, doubtful = ghost_norms(self.a, self.g)
-            for i in doubtful.tolist():
-                total[i] = sums_of_squares(self.rows(slice(i, i + 1)))[0]
-            return not_cancelled(total, sums_of_squares(self.a) * sums_of_squares(self.g))
-        if self.examples * out * into <= KEEP:
+            return self.of_parts()
+        ghost = positions * (out + into) < out * into and positions < 2048
+        if not ghost and self.examples * out * into <= KEEP:
             self.kept = torch.bmm(self.g.mT, self.a)
             return sums_of_squares(self.kept)
-        total = torch.cat([sums_of_squares(self.rows(part)) for part in chunks(self.examples, out * into)])
-        return not_cancelled(total, sums_of_squares(self.a) * sums_of_squares(self.g))
+        of_input, of_grad = sums_of_squares(self.a), sums_of_squares(self.g)
+        if ghost:
+            total, doubtful = ghost_norms(self.a, self.g, of_input, of_grad)
+            for i in doubtful.tolist():
+                total[i] = sums_of_squares(self.rows(slice(i, i + 1)))[0]
+        else:
+            parts = chunks(self.examples, out * into)
+            total = torch.cat([sums_of_squares(self.rows(part)) for part in parts])
+        return not_cancelled(total, product_of_squares(of_input, of_grad, self.a.dtype))
+
+    def of_parts(self) -> Tensor:
+        if self.kept is not None:
+            return super().of_parts()
+        return product_of_squares(sums_of_squares(self.a), sums_of_squares(self.g), self.a.dtype)
 
     def rows(self, part: slice) -> Tensor:
         a, g = self.by_position

@@ -20,6 +20,10 @@ from discreet.pytorch.layouts import Layout
 
 CANCELLED = 0.1  # a ghost norm this far below that of unrelated positions is computed the long way
 LEAST_LEFT = 1e-4  # of its parts: a gradient that cancels further counts as this long
+PRECISION = 2.0**-20  # of squared norms
+# Squared: an input or output gradient longer than this counts as zero. With weights as large as clipping makes
+# them, its product with the other factor could fall among numbers that have lost their digits.
+REACH = {torch.float32: 2.0**128, torch.float64: 2.0**256}
 CHUNK = 1 << 21  # numbers: the largest scratch array of per-example gradients that is not kept
 
 
@@ -122,6 +126,11 @@ class Use(ABC):
     def squared_norms(self) -> Tensor:
         """Per example, in float64."""
 
+    def of_parts(self) -> Tensor:
+        """Squared norms that the gradients would have if nothing cancelled; 0 if what is measured is what is
+        added up, infinity if it is out of reach."""
+        return torch.zeros(self.examples, dtype=torch.float64, device=self.source.tensor.device)
+
     @abstractmethod
     def rows(self, part: slice) -> Tensor:
         """The gradients themselves of some examples: shape (examples, *source)."""
@@ -187,8 +196,18 @@ def not_cancelled(squares: Tensor, of_parts: Tensor) -> Tensor:
     return torch.maximum(squares, LEAST_LEFT**2 * of_parts)
 
 
-def ghost_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared norms of ``g[i].T @ a[i]`` by Gram matrices, and which of them cancellation made doubtful."""
+def product_of_squares(of_input: Tensor, of_grad: Tensor, kind: torch.dtype) -> Tensor:
+    """The product of two squared norms, infinite where one of them is out of reach."""
+    beyond = torch.maximum(of_input, of_grad) > REACH[kind]
+    return (of_input * of_grad).masked_fill_(beyond, torch.inf)
+
+
+def ghost_norms(a: Tensor, g: Tensor, of_input: Tensor, of_grad: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared norms of ``g[i].T @ a[i]`` by Gram matrices, and which of them are doubtful.
+
+    That is where large positions cancel, or where products could have been too small or too large for their
+    type. ``of_input`` and ``of_grad`` are the squared norms of ``a`` and ``g``, or more.
+    """
     total = a.new_empty(len(a), dtype=torch.float64)
     unrelated = torch.empty_like(total)
     half = a.shape[1] // 2
@@ -198,7 +217,10 @@ def ghost_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         total[part] = own.sum((1, 2)) + other.sum((1, 2)) + 2 * both.sum((1, 2))
         diagonals = (product.diagonal(dim1=1, dim2=2).sum(1) for product in (own, other))
         unrelated[part] = sum(diagonals, torch.zeros_like(unrelated[part]))
-    return total, torch.nonzero(~(total >= CANCELLED * unrelated)).flatten()
+    lost = a.shape[1] * (g.shape[2] * of_input + a.shape[2] * of_grad + a.shape[1])
+    least = torch.maximum(CANCELLED * unrelated, torch.finfo(a.dtype).tiny / PRECISION * lost)
+    sure = (total >= least) & (total < torch.inf) | (of_input == 0) | (of_grad == 0)
+    return total, torch.nonzero(~sure).flatten()
 
 
 def _grams(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:

@@ -1,0 +1,235 @@
+"""The folder of a model: whose certificate it is, and that its text alone says what it predicts."""
+
+import json
+import shutil
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from discreet import Budget, CertificateRejected
+from discreet.certificate import Procedure
+from discreet.cli import main
+from discreet.cli.belonging import insist_belonging
+from discreet.ledger import GaussianFilter
+
+SCHEMA = """
+[columns]
+age = { bounds = [0, 100] }
+hours = { learn = true, missing = "flag" }
+job = { categories = ["clerk", "farmer"] }
+smoker = { flag = "yes" }
+only = { categories = ["yes"] }
+income = { categories = ["low", "middle", "high"] }
+spend = { bounds = [0, 100] }
+"""
+ROWS = 3000
+FEATURES = ("age", "hours", "job", "smoker", "only")
+
+
+def run(*words, **extra):
+    return CliRunner().invoke(main, list(map(str, words)), **extra)
+
+
+def done(*words, **extra):
+    result = run(*words, "--json", **extra)
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def fit(place, target, out, *words):
+    text = SCHEMA.replace("[columns]", f'target = "{target}"\n[columns]')
+    other = {"income": "spend", "spend": "income"}[target]
+    (place / "schema.toml").write_text("\n".join(line for line in text.splitlines() if other not in line))
+    budget = ("--epsilon", "1", "--delta", "1e-6")
+    return [
+        "fit",
+        place / "table.csv",
+        "--schema",
+        place / "schema.toml",
+        *budget,
+        "--out",
+        place / out,
+        *words,
+    ]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("models"), np.random.default_rng(3)
+    age, hours = rng.uniform(30, 50, ROWS).round(1), rng.uniform(10, 60, ROWS).round()
+    job, smoker = rng.choice(["clerk", "farmer", "pilot"], ROWS), rng.choice(["yes", "no"], ROWS)
+    score = (age - 40) / 5 + (job == "farmer") - (smoker == "yes")
+    income = np.select([score < -1, score < 1], ["low", "middle"], "high")
+    columns = {"age": age, "hours": hours, "job": job, "smoker": smoker, "only": smoker, "income": income}
+    columns["spend"] = (50 + 8 * score).round(2)
+    lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+    (folder / "table.csv").write_text("\n".join(lines) + "\n")
+    done(*fit(folder, "income", "classes"))
+    done(*fit(folder, "spend", "numbers"))
+    return folder
+
+
+# ---- predictions from the text alone ----
+
+TABLE = """age,hours,job,smoker,only
+40,30,clerk,yes,yes
+0,30,farmer,no,no
+100,,pilot,,yes
+41.5,1e9,,yes,
+-5,-1e9,farmer,yes,yes
+old,nan,clerk,no,yes
+"""
+
+
+def by_hand(text):
+    """The scores of ``TABLE``: intercept + coefficient * clamped value, from what model.json says."""
+    columns, scores = text["schema"]["columns"], []
+    for line in TABLE.splitlines()[1:]:
+        cells, score = dict(zip(FEATURES, line.split(","), strict=True)), np.array(text["intercept"])
+        for name, coefficients in text["coefficients"].items():
+            column, _, value = name.partition("=")
+            known, cell = columns[column], cells[column]
+            number = _number(cell)
+            if value == "missing":
+                x = float(np.isnan(number))
+            elif value:
+                x = float(cell == value)
+            elif "flag" in known:
+                x = float(cell == known["flag"])
+            else:
+                x = np.mean(known["bounds"]) if np.isnan(number) else np.clip(number, *known["bounds"])
+            score = score + np.clip(x, *text["clamped_to"][name]) * np.array(coefficients)
+        scores.append(score)
+    return np.array(scores)
+
+
+def _number(cell):
+    try:
+        return float(cell)
+    except ValueError:
+        return np.nan
+
+
+def test_predictions_can_be_computed_from_model_json_alone(place):
+    text = json.loads((place / "classes" / "model.json").read_text())
+    lower, upper = text["clamped_to"]["age"]
+    assert 0 < lower < 35 < 45 < upper < 100  # learnt: narrower than what was declared
+    scores = by_hand(text)
+    chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+    chances /= chances.sum(axis=1, keepdims=True)
+    answer = done("predict", place / "classes", "-", "--probabilities", input=TABLE)
+    assert answer["predictions"] == [text["classes"][k] for k in chances.argmax(axis=1)]
+    found = np.array([answer["columns"][f"probability of {label}"] for label in text["classes"]]).T
+    assert found == pytest.approx(chances, abs=1e-5)
+
+    text = json.loads((place / "numbers" / "model.json").read_text())
+    expected = np.clip(by_hand(text)[:, 0], *text["target_bounds"])
+    answer = done("predict", place / "numbers", "-", "--keep", "job", input=TABLE)
+    assert answer["predictions"] == pytest.approx(expected, rel=1e-5)
+    assert (answer["task"], answer["target"]) == ("regression", "spend")
+    assert answer["columns"] == {"job": ["clerk", "farmer", "pilot", "", "farmer", "clerk"]}
+    without = {**text, "clamped_to": {name: [-np.inf, np.inf] for name in text["clamped_to"]}}
+    assert not np.allclose(by_hand(without), by_hand(text), atol=0.1)  # the clamps matter
+
+
+# ---- whose certificate ----
+
+
+def altered(place, tmp_path, change=None):
+    """A copy of the model of numbers whose text, as a dictionary, was changed."""
+    folder = tmp_path / "m"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(place / "numbers", folder)
+    text = json.loads((folder / "model.json").read_text())
+    if change:
+        change(text)
+    (folder / "model.json").write_text(json.dumps(text))
+    return folder
+
+
+def rejected(folder, reason):
+    for words in (["verify", folder], ["predict", folder, "-"]):
+        result = run(*words, input=TABLE)
+        assert (result.exit_code, result.stdout) == (1, ""), words
+        assert result.stderr.startswith(f"error[certificate-rejected]: {folder} is rejected: ")
+        assert reason in result.stderr, result.stderr
+        assert result.stderr.count("\n") == 1
+
+
+def test_the_certificate_of_another_model_is_rejected(place, tmp_path):
+    folder = altered(place, tmp_path)
+    assert done("verify", folder)["model"]
+    shutil.copy(place / "classes" / "certificate.json", folder)
+    rejected(folder, "certificate.json is not the certificate that model.json names")
+    digest = json.loads((folder / "certificate.json").read_text())["digest"]
+    folder = altered(place, tmp_path, lambda text: text.update(certificate=digest))
+    rejected(folder, "certificate.json is not the certificate")
+    shutil.copy(place / "classes" / "certificate.json", folder)  # model.json names it: the schema does not
+    rejected(folder, "certificate.json is of another schema or target")
+
+
+def test_weights_and_text_must_agree(place, tmp_path):
+    folder = altered(place, tmp_path)
+    shutil.copy(place / "classes" / "weights.safetensors", folder)
+    rejected(folder, "weights.safetensors is not the file that model.json names")
+    changes = {
+        "coefficients": lambda text: text["coefficients"]["age"].__setitem__(0, 7.0),
+        "intercept": lambda text: text["intercept"].__setitem__(0, text["intercept"][0] + 1e-3),
+        "clamped_to": lambda text: text["clamped_to"].pop("age"),
+    }
+    for part, change in changes.items():
+        rejected(altered(place, tmp_path, change), f"{part} in model.json and in weights.safetensors differ")
+
+
+def test_a_folder_without_a_certificate_or_with_a_broken_one(place, tmp_path):
+    folder = altered(place, tmp_path)
+    (folder / "certificate.json").unlink()
+    result = run("predict", folder, "-", input=TABLE)
+    assert (result.exit_code, len(result.stdout.splitlines())) == (0, 7)
+    assert result.stderr.startswith(f"note: there is no certificate.json in {folder}")
+    assert run("verify", folder).exit_code == 1
+    (folder / "certificate.json").write_text("{}")
+    result = run("predict", folder, "-", input=TABLE)
+    assert (result.exit_code, result.stderr.startswith("error[certificate-rejected]: ")) == (1, True)
+    folder = altered(place, tmp_path)
+    (folder / "model.json").unlink()
+    assert "is rejected: the model is incomplete" in run("verify", folder).stderr
+
+
+def test_a_model_of_several_parties_is_known_by_its_study():
+    procedure = Procedure("sgd party", {"digest": "a" * 64}, GaussianFilter(Budget(1.0, 1e-6)))
+    certificate = SimpleNamespace(procedure=procedure)
+    insist_belonging("m", {"study": {}, "digest": "a" * 64}, None, certificate)
+    with pytest.raises(CertificateRejected, match="another study"):
+        insist_belonging("m", {"study": {}, "digest": "b" * 64}, None, certificate)
+    with pytest.raises(CertificateRejected, match="another study"):
+        insist_belonging("m", {"study": {}}, None, certificate)
+
+
+# ---- what is said ----
+
+
+def test_what_fit_says_of_columns_delta_and_a_single_class(place):
+    result = run(*fit(place, "spend", "loud", "--delta", "9e-4"))
+    assert "on 5 features, encoded as 7 columns" in result.stdout
+    assert result.stderr.startswith(
+        "note: delta 0.0009 is more than a tenth of 1 / number of records, a noisy"
+    )
+    assert result.exit_code == 0
+    result = run(*fit(place, "spend", "one", "--target", "only"))
+    assert (result.exit_code, (place / "one").exists()) == (2, False)
+    assert "--target=only: 'only' must have two or more categories in the schema" in result.stderr
+
+
+def test_predictions_go_into_files_of_two_kinds(place):
+    result = run("predict", place / "numbers", place / "table.csv", "--out", place / "p.txt")
+    assert (result.exit_code, (place / "p.txt").exists()) == (2, False)
+    assert "must end in .csv or .parquet" in result.stderr
+
+
+def test_a_ledger_that_is_full_says_so(place):
+    done("ledger", "new", place / "l.sqlite", "--epsilon", "1", "--delta", "1e-6")
+    done(*fit(place, "spend", "charged", "--ledger", place / "l.sqlite"))
+    assert "; nothing more fits\n" in run("ledger", "show", place / "l.sqlite").stdout
