@@ -117,10 +117,24 @@ def test_every_draw_has_its_own_key():
     fresh = stream._fresh_key
     stream._fresh_key = lambda: seen.append(fresh()) or seen[-1]
     for _ in range(50):
-        stream.normal(3)
-        stream.discrete_gaussian(4, 2)
+        stream.normal(300)
+        stream.discrete_gaussian(4, 300)
     assert len(set(seen)) == len(seen) == 100
     assert {len(key) for key in seen} == {32}
+
+
+def test_few_draws_are_made_of_fresh_words_of_the_system(monkeypatch):
+    asked, urandom = [], os.urandom
+    monkeypatch.setattr(os, "urandom", lambda count: asked.append(urandom(count)) or asked[-1])
+    stream = RandomStream()
+    first, second = stream.normal(256), stream.normal(256)
+    stream.discrete_gaussian(4, 2)
+    assert len(asked) >= 3
+    assert min(map(len, asked)) > 32  # the words themselves, not keys
+    assert not np.intersect1d(first, second).size
+    monkeypatch.setattr(os, "urandom", lambda count: bytes(range(256)) * (count // 256 + 1))
+    monkeypatch.setattr(os, "urandom", lambda count, whole=os.urandom: whole(count)[:count])
+    assert np.array_equal(stream.normal(9), stream.normal(9))  # nothing but these words decides
 
 
 def test_seeds_repeat_and_are_not_trusted():

@@ -170,6 +170,8 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> str:
 
 
 def _as_float(value: object) -> float:
+    if type(value) is float:
+        return value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return math.nan
     try:

@@ -2,7 +2,7 @@
 
 Every draw takes a fresh 256-bit key from ``os.urandom`` and expands it with AES-256 in counter mode. Between
 draws a stream keeps nothing that decides the next one, so no fork, second thread, restored snapshot or seeded
-global generator can make it repeat itself.
+global generator can make it repeat itself. Few draws are made of the words of ``os.urandom`` as they are.
 
 >>> stream = RandomStream()
 >>> stream.normal((2, 3)).shape, stream.trusted
@@ -48,6 +48,7 @@ _BLOCK_BYTES = 2**18  # of random words: they and the draws made of them fit the
 _DISCRETE_BLOCK = 2**12  # draws; each costs about a hundred times a floating-point one
 _BLOCKS_WORTH_A_THREAD = 16  # a new thread and its buffers cost about 0.2 ms, 16 blocks at least 1.5 ms
 _ZEROS = memoryview(bytes(2**20))
+_FEW = 256  # draws that are made of the operating system's own words
 
 
 class _Keystream:
@@ -79,6 +80,24 @@ class _Keystream:
         return self._scratch[:size].view(dtype)
 
 
+class _SystemWords:
+    """The same from the operating system itself: for few words that is quicker than to set up a cipher."""
+
+    def seek(self, block: int) -> None:
+        """Nothing to seek: no word is ever given out twice."""
+
+    def words(self, count: int, dtype: DTypeLike) -> Array:
+        """Fresh words, which belong to the caller."""
+        return np.frombuffer(bytearray(os.urandom(count * np.dtype(dtype).itemsize)), dtype)
+
+    def scratch(self, count: int, dtype: DTypeLike) -> Array:
+        """Room for draws."""
+        return np.empty(count, dtype)
+
+
+_Words = _Keystream | _SystemWords
+
+
 class _Recipe(NamedTuple):
     """How draws of one law and type are made of words."""
 
@@ -86,7 +105,7 @@ class _Recipe(NamedTuple):
     word: np.dtype[Any]
     words_each: int
 
-    def fill(self, out: Array, scale: float, keystream: _Keystream) -> None:
+    def fill(self, out: Array, scale: float, keystream: _Words) -> None:
         odd = out.size % 2  # normal draws come in pairs
         even = keystream.scratch(out.size + 1, out.dtype) if odd else out
         split = even.size * self.words_each * self.word.itemsize
@@ -156,7 +175,7 @@ class RandomStream:
         """Uniform multiples of 2**-53 in [0, 1)."""
         out = np.empty(_size(shape))
 
-        def work(where: slice, keystream: _Keystream) -> None:
+        def work(where: slice, keystream: _Words) -> None:
             words = keystream.words(where.stop - where.start, np.uint64)
             np.multiply(words >> np.uint64(11), 2.0**-53, out=out[where])
 
@@ -187,7 +206,7 @@ class RandomStream:
         """
         scale, recipe = real("scale", scale, at_least=0), _recipe(law, dtype)
 
-        def work(where: slice, keystream: _Keystream) -> None:
+        def work(where: slice, keystream: _Words) -> None:
             out = keystream.scratch(where.stop - where.start, dtype)
             recipe.fill(out, scale, keystream)
             take(where, out)
@@ -205,7 +224,7 @@ class RandomStream:
         """Random bytes."""
         out = np.empty(_size(count), np.uint8)
 
-        def work(where: slice, keystream: _Keystream) -> None:
+        def work(where: slice, keystream: _Words) -> None:
             out[where] = keystream.words(where.stop - where.start, np.uint8)
 
         self._in_blocks(out.size, _BLOCK_BYTES, work)
@@ -230,7 +249,7 @@ class RandomStream:
         """Run a kernel that takes as many words as it comes to; a draw that runs out of them is repeated."""
         out = np.empty(_size(shape), np.int64)
 
-        def work(where: slice, keystream: _Keystream) -> None:
+        def work(where: slice, keystream: _Words) -> None:
             part, words = out[where], np.empty(0, np.uint64)
             while part.size:
                 fresh = keystream.words(int(part.size * words_each) + 64, np.uint64)
@@ -243,8 +262,12 @@ class RandomStream:
 
     # --- blocks and keys -------------------------------------------------------------------------------
 
-    def _in_blocks(self, size: int, per_block: int, work: Callable[[slice, _Keystream], None]) -> None:
+    def _in_blocks(self, size: int, per_block: int, work: Callable[[slice, _Words], None]) -> None:
         """Call ``work`` once for each block, with the keystream at the beginning of the block's own range."""
+        if self._seed is None and size <= _FEW:
+            if size:
+                work(slice(0, size), _SystemWords())
+            return
         key, blocks = self._fresh_key(), -(-size // per_block)
 
         def run(first: int, last: int) -> None:
