@@ -29,6 +29,8 @@ floating point comes last.
    :func:`grid_for`, unless the number of records asks for a coarser one, and never above
    4e-14 * sqrt(dimension) for a grid that :func:`~discreet.noise.add_noise` accepts.
 4. Laplace noise is the discrete Laplace law of scale at least scale * C/g: epsilon is 1/scale and delta is 0.
+
+In docs/engines.md: E2.
 """
 
 from __future__ import annotations

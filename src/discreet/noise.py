@@ -14,6 +14,8 @@ dtype('float32')
 The value may be a numpy array or a torch tensor on any device; the result is of the same kind. With a
 ``grid`` the value holds whole numbers, and so does the noise: see :mod:`discreet.hardened`. Such sums can be
 added up by several parties who trust nobody with the noise, each with a share of it.
+
+In docs/engines.md: E1.
 """
 
 from __future__ import annotations

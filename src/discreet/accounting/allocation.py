@@ -33,6 +33,8 @@ partial sum of m terms occur in steps / m places and contribute at most
     (1 / m) E[partial sum; D] + (steps / m) q(D)    to E (S - a)_+ <= E S,    and less to E (1 - a S)_+ <= 1.
 
 That is the price of a cut, and the sum of all prices is the mass at infinity.
+
+In docs/accountants.md: A13.
 """
 
 from __future__ import annotations

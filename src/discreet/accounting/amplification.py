@@ -19,6 +19,8 @@ Traceback (most recent call last):
     ...
 discreet.errors.UnsupportedEvent: Poisson sampling does not amplify a guarantee for replace-one neighbours. \
 Start from a guarantee for add-remove neighbours, or sample a fixed size.
+
+In docs/accountants.md: A8.
 """
 
 from __future__ import annotations

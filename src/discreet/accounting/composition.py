@@ -18,6 +18,8 @@ basic_composition 100.0
 strong_composition 26.6226
 advanced_composition 21.6184
 optimal_composition 19.3447
+
+In docs/accountants.md: A4 to A7.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ above. For Gaussian noise alone, ``gaussian_epsilon`` is exact.
 2.24596603
 >>> round(zcdp_epsilon(rho=0.1, delta=1e-5), 3)
 1.914
+
+In docs/accountants.md: A11.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ they widen what was computed by ``ALLOWANCE``, which exceeds its error wherever 
 4.3771780957
 >>> round(analytic_gaussian_noise(epsilon=1.0, delta=1e-5), 10)
 3.7306316348
+
+In docs/accountants.md: A1, A2.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ which one coordinate that moves by the whole sensitivity attains. The variance o
 0.2211992169
 >>> laplace_epsilon(delta=0.0, scale=2.0)
 0.5
+
+In docs/accountants.md: A3.
 """
 
 from __future__ import annotations

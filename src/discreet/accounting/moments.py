@@ -10,6 +10,8 @@ For the Poisson-sampled Gaussian the log moment has a closed form at whole order
 
 >>> round(moments_accountant(rate=0.01, noise_multiplier=4.0, steps=10_000, delta=1e-5), 10)
 1.2585747413
+
+In docs/accountants.md: A9.
 """
 
 from __future__ import annotations

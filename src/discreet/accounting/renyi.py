@@ -12,6 +12,8 @@ and reached by other means: closed forms and one integral instead of convolution
 >>> step = PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=4.0))
 >>> round(renyi_epsilon(step * 10_000, delta=1e-5), 6)
 1.035384
+
+In docs/accountants.md: A10.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ Gaussian release is less exposed than its (epsilon, delta) tells: see ``gaussian
 0.02719282
 >>> round(advantage_bound(epsilon=1.0, delta=1e-5), 8)
 0.46212254
+
+In docs/accountants.md: A15.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ Over all outcomes E_Q[1 + a (r - 1)] <= 1, and over the losses that are cut off,
 Hence the moment is at most 1 + E_Q[f(r); L <= cut]: a sum of terms that are not negative, so no digits are lost
 however close to 1 it is. f is convex; in a cell of losses it lies below the chord between the cell's ends, whose mean
 under Q follows from the cell's P- and Q-mass. The error is of second order in the width of the cells.
+
+In docs/accountants.md: A14.
 """
 
 from __future__ import annotations

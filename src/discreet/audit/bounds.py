@@ -14,6 +14,8 @@ two Clopper-Pearson intervals, one for each rate, need 3.92.
 
 >>> [round(rate, 4) for rate in clopper_pearson(40, 100, confidence=0.95)]
 [0.3175, 0.487]
+
+In docs/engines.md: E12.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ True
 0.69
 
 The events behind the rows are in :mod:`discreet.parties.views`, their theory in docs/observers.md.
+
+In docs/engines.md: E10, E11.
 """
 
 from __future__ import annotations

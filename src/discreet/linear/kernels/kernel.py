@@ -24,6 +24,8 @@ once. Work is divided into tasks by the shape of the matrix; results do not depe
 most ``clip_norm``. :func:`hardened_clipped_gradient` adds the contributions as whole numbers, so a record that
 comes or goes changes the sum by at most ``clip_norm``, exactly. :func:`clipped_gradient` adds them in floating
 point: each coordinate of its sum is off by at most :func:`summation_error` times the sum of the magnitudes.
+
+In docs/engines.md: E3.
 """
 
 from __future__ import annotations

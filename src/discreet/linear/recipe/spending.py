@@ -14,6 +14,8 @@ are chosen along the way (Smith and Thakurta 2022; :class:`~discreet.ledger.Gaus
 >>> steps = spending.stage("gradients", steps=40)  # all that is left, over 40 releases
 >>> round(steps.share, 12), spending.left
 (0.9, 0.0)
+
+In docs/engines.md: E4.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The clip norm is as large as the noise allows: its noise alone may cost ``TOLERANCE`` of excess loss. The ridge
 pulls toward the model without features, as strongly as the noise calls for.
+
+In docs/engines.md: E5.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@
 | 1                    | product of the two squared norms            | in + out          |
 | few                  | ghost: sum of the products of two T x T Gram matrices | T² (in + out) |
 | many                 | the gradient itself, kept if small          | T in out          |
+
+In docs/engines.md: E6 to E8.
 """
 
 from __future__ import annotations
