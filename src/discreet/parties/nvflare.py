@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 import threading
 import time
 from argparse import Namespace
@@ -46,6 +47,7 @@ _ASK, _HERE, _END = "ask", "here", "end"  # a question; "I am ready", every seco
 _OPTIONS = ["secure_train=true", "org=discreet", "config_folder=config"]
 _START_SECONDS = 120.0
 _HERE_SECONDS = 1.0
+_SWITCH_SECONDS = 5e-4  # a message passes through several threads; each would wait up to 5 ms for its turn
 
 
 class _Site:
@@ -54,6 +56,7 @@ class _Site:
     current: _Site | None = None
 
     def __init__(self, answer: Answer | None) -> None:
+        sys.setswitchinterval(_SWITCH_SECONDS)
         self.answer = answer
         self.cell: Any = None
         self.owner: Any = None  # NVFlare's client or server object

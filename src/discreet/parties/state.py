@@ -72,7 +72,7 @@ class State:
 
 
 class StateFile:
-    """Keeps a state on disk. Saving takes a tenth of the time at most: large models are saved less often."""
+    """Keeps a state on disk. Saving takes a fiftieth of the time at most: large models are saved less often."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
@@ -109,4 +109,4 @@ class StateFile:
         finally:
             temporary.unlink(missing_ok=True)
         ended = time.monotonic()
-        self._due = ended + 9 * (ended - begun)
+        self._due = ended + 49 * (ended - begun)
