@@ -307,10 +307,17 @@ def timed(name, makers, scale):
 
 
 def paired(plain_step, other_step, given):
-    """The times of both for each batch but the first, which warms up; they take turns in going first."""
+    """The times of both for each batch; they take turns in going first.
+
+    Before, a batch of every order of magnitude warms up: ours checks model and losses at the first of each, which
+    takes as long as a few steps, once or twice in a run.
+    """
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
+    for batch in {len(batch[0]).bit_length(): batch for batch in given}.values():
+        plain_step(batch)()
+        other_step(batch)()
     pairs = []
-    for turn, batch in enumerate(given):
+    for turn, batch in enumerate(given[1:]):
         seen = [0.0, 0.0]
         for place in (0, 1) if turn % 2 else (1, 0):
             step = (plain_step, other_step)[place](batch)
@@ -318,7 +325,7 @@ def paired(plain_step, other_step, given):
             step()
             seen[place] = clock() - start
         pairs.append(seen)
-    return pairs[1:]
+    return pairs
 
 
 def grown(name, label):
