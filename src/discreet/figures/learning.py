@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -55,35 +57,24 @@ def descent() -> Figure:
     clips, steps = [2.0**power for power in range(-5, 4)], (1, 3, 10, 30, 100, 300)
     by_clip = [_risk(X, y, 60, 2.0, Clip(clip), clip) for clip in clips]
     by_steps = [_risk(X, y, count, 2.0, Clip(0.5), 0.5) for count in steps]
-    chance = float(np.log(2))
     return Figure(
         "Clip norm and steps of private gradient descent",
         "Logistic regression, 1000 made-up records, 20 columns, epsilon 1. A short clip learns slowly, a long one "
         "drowns in noise; few steps stop early, many are noisier each.",
         (
-            Panel(
-                "60 steps",
-                "clip norm",
-                "mean loss",
-                (
-                    Line("private", clips, by_clip, "dots"),
-                    Line("no model", clips, [chance] * len(clips), "dashed"),
-                ),
-                log_x=True,
-                log_y=True,
-            ),
-            Panel(
-                "clip norm 0.5",
-                "steps",
-                "mean loss",
-                (
-                    Line("private", steps, by_steps, "dots"),
-                    Line("no model", steps, [chance] * len(steps), "dashed"),
-                ),
-                log_x=True,
-            ),
+            _against_no_model("60 steps", "clip norm", clips, by_clip, log_y=True),
+            _against_no_model("clip norm 0.5", "steps", steps, by_steps),
         ),
     )
+
+
+def _against_no_model(
+    title: str, x_label: str, x: Sequence[float], losses: Sequence[float], *, log_y: bool = False
+) -> Panel:
+    """Measured losses beside that of a model that knows nothing."""
+    guessing = Line("no model", x, [float(np.log(2))] * len(x), "dashed")
+    lines = (Line("private", x, losses, "dots"), guessing)
+    return Panel(title, x_label, "mean loss", lines, log_x=True, log_y=log_y)
 
 
 def rank() -> Figure:

@@ -50,7 +50,8 @@ class Party:
     ``roster`` holds the public keys of all parties (and of the coordinator, if it signs). ``stream`` is for tests.
 
     Guarantee: whatever is asked, by whomever, in whatever order and however often the party is restarted, all its
-    answers together cost what ``Terms(study, name).event`` costs at most.
+    answers together cost what ``Terms(study, name).event`` costs at most. With secure sums the noise is
+    shared, so this holds as long as no more parties collude than the study says.
     """
 
     def __init__(

@@ -6,6 +6,8 @@ outlives it: after a crash all that was paid for counts as released, and the ses
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
@@ -34,7 +36,7 @@ class Refused(Exception):
         self.reason = reason
 
 
-class Session:
+class Session(ABC):
     """What a party remembers while it runs. Only the ledger outlives it."""
 
     kind: str
@@ -59,12 +61,9 @@ class Session:
         """The first round that will be answered."""
         return max(self._round, self._lost) + 1
 
+    @abstractmethod
     def reply(self, request: Message) -> Message:
-        """The answer to the next round: charged, then computed, then noised."""
-        theta = self._model(request)
-        self._refuse_past(request.round)
-        released = self._released(request.round, theta)
-        return Message(self._study.digest(), "noisy", request.round, self._terms.party, released)
+        """The answer to a request, or :class:`Refused`."""
 
     def _model(self, request: Message) -> Floats:
         theta = request.array
@@ -101,11 +100,23 @@ class Session:
         while self._paid < step:
             self._paid = max(self._paid, self._run.next_step(lease=self._lease))
 
+
+class NoisySession(Session):
+    """Each party's noisy sum leaves as it is."""
+
+    def reply(self, request: Message) -> Message:
+        """The answer to the next round: charged, then computed, then noised."""
+        theta = self._model(request)
+        self._refuse_past(request.round)
+        released = self._released(request.round, theta)
+        return Message(self._study.digest(), "noisy", request.round, self._terms.party, released)
+
+    @abstractmethod
     def _released(self, round: int, theta: Floats) -> Floats:
-        raise NotImplementedError
+        """What leaves for this round, after its step is paid for."""
 
 
-class RoundSession(Session):
+class RoundSession(NoisySession):
     """SGD2: a step of the ledger is a round."""
 
     kind = "sum"
@@ -116,7 +127,7 @@ class RoundSession(Session):
         return sgd2.noisy_sum(self._terms, self._holder, theta, self._stream)
 
 
-class CallSession(Session):
+class CallSession(NoisySession):
     """SGD1: the coordinator's key says which record a call concerns, and a step is one more use of the most used."""
 
     kind = "token"
