@@ -2,8 +2,8 @@
 
     python benchmarks/audit_faults.py [--nulls 300] [--json]
 
-The faults are those of tests/audit/faults.py. The null runs are of the core loop at alpha = 0.05: the number of
-false alarms must be within the binomial limits of that rate.
+The faults are those of tests/support/audit_faults.py. The null runs are of the core loop at alpha = 0.05: the number
+of false alarms must be within the binomial limits of that rate.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from scipy import stats
 
 from discreet.audit import examine
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "audit"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
-from faults import ENGINES, FAULTS, subject
+from support.audit_faults import ENGINES, FAULTS, subject
 
 LIMIT, ALPHA = 10.0, 0.05
 

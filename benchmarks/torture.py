@@ -1,7 +1,7 @@
 """The full fault matrix of the ledger, and its speed. Run with ``make torture``; it takes some ten minutes.
 
-The faults themselves are in tests/ledger_faults.py, where the tests do a little of each. Every line must read 0
-where it says lost, over or believed; the broken twin must not.
+The faults themselves are in tests/support/ledger_faults.py, where the tests do a little of each. Every line must read
+0 where it says lost, over or believed; the broken twin must not.
 """
 
 import json
@@ -28,7 +28,7 @@ BAD = []
 def inflict(wish):
     """Faults in a process of its own, which forks the victims."""
     single = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, str(TESTS / "ledger_faults.py"), json.dumps(wish)]
+    command = [sys.executable, str(TESTS / "support" / "ledger_faults.py"), json.dumps(wish)]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, env=single).stdout)
 
 
@@ -73,7 +73,7 @@ def schemas(count):
     """Addresses of empty ledgers in a PostgreSQL server of our own."""
     import psycopg
 
-    from postgres_server import postgres_server
+    from support.postgres_server import postgres_server
 
     with postgres_server() as server:
         with psycopg.connect(server, autocommit=True) as connection:

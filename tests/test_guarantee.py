@@ -7,8 +7,8 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
-from accounting.refusals import NONSENSE
 from discreet import Bounds, Budget, Guarantee, InvalidParameter
+from support.refusals import NONSENSE
 
 POINT = Guarantee(Bounds(0.946, 0.947), delta=1e-5)
 

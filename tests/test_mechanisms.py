@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from conformance import THRESHOLD, suspicion
 from discreet import mechanisms
 from discreet.accounting.account import account
 from discreet.errors import BudgetExceeded, InvalidParameter
@@ -22,6 +21,7 @@ from discreet.mechanisms import (
 )
 from discreet.noise import add_noise
 from discreet.randomness import RandomStream
+from support.conformance import THRESHOLD, suspicion
 
 SIZE = 100_000
 

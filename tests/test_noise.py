@@ -10,13 +10,13 @@ import pytest
 import torch
 from scipy import stats
 
-from conformance import THRESHOLD, suspicion
 from discreet import noise
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.events import Gaussian, Laplace, PoissonSampled
 from discreet.hardened import grid_for
 from discreet.noise import BoundedSum, add_noise, add_noise_share, noise_steps
 from discreet.randomness import RandomStream
+from support.conformance import THRESHOLD, suspicion
 
 SIZE = 100_000
 WIDE = [np.float32, np.float64, np.longdouble, torch.float32, torch.float64]

@@ -14,9 +14,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
-from conformance import THRESHOLD, suspicion
 from discreet.errors import InvalidParameter
 from discreet.randomness import RandomStream, system_stream
+from support.conformance import THRESHOLD, suspicion
 
 # Laws. The streams are seeded: trusted randomness would make a good test fail now and then.
 

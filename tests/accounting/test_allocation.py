@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.special import ndtr
 
-from accounting.refusals import accepted_nonsense
 from discreet.accounting import allocation
 from discreet.accounting.allocation import AllocationLaw, DiscreteLaw, Enclosure, allocation_law
 from discreet.errors import UnsupportedEvent
+from support.refusals import accepted_nonsense
 
 
 def delta(law: DiscreteLaw, ratio: float) -> float:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy.stats import binom, norm
 
-from accounting.refusals import accepted_nonsense
 from discreet.accounting.amplification import (
     fixed_size_amplification,
     poisson_amplification,
@@ -15,6 +14,7 @@ from discreet.accounting.amplification import (
 )
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.errors import InvalidParameter, UnsupportedEvent
+from support.refusals import accepted_nonsense
 
 TABLE = [  # rate, epsilon, delta; epsilon of the closed formula in 40 digits
     (0.01, 1.0, 1e-5, 0.0170368632362),

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from accounting import reference as ref
 from discreet.accounting.certify import Composed, Law, OneStep, proved_epsilon, refuted_epsilon
 from discreet.accounting.composition import optimal_composition, optimal_composition_delta
 from discreet.accounting.gaussian import gaussian_delta, gaussian_epsilon_bounds
@@ -16,6 +15,7 @@ from discreet.accounting.pairs import (
     Reversed,
     Sampled,
 )
+from support import accounting_reference as ref
 
 DIRECTIONS = ("remove", "add")
 

@@ -7,7 +7,6 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from accounting.refusals import accepted_nonsense
 from discreet.accounting.amplification import poisson_amplification
 from discreet.accounting.composition import (
     advanced_composition,
@@ -21,6 +20,7 @@ from discreet.accounting.composition import (
 )
 from discreet.accounting.gaussian import gaussian_epsilon
 from discreet.errors import InvalidParameter
+from support.refusals import accepted_nonsense
 
 # steps, epsilon, extra delta; advanced without min, the k epsilon^2 variant, optimal. From the closed formulas and
 # the binomial sum of Kairouz, Oh, Viswanath (2015), in 40 digits.

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from accounting.refusals import accepted_nonsense
 from discreet.accounting.concentrated import simple_zcdp_epsilon, simple_zcdp_rho, zcdp_epsilon, zcdp_rho
 from discreet.accounting.gaussian import gaussian_epsilon
+from support.refusals import accepted_nonsense
 
 
 @pytest.mark.parametrize(

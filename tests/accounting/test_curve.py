@@ -6,7 +6,6 @@ import mpmath
 import numpy as np
 import pytest
 
-from accounting import reference as ref
 from discreet import (
     AccuracyNotReached,
     ApproximateDP,
@@ -22,6 +21,7 @@ from discreet import (
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.accounting.laplace import laplace_delta, laplace_power
 from discreet.accounting.tradeoff import power_bound
+from support import accounting_reference as ref
 
 
 def poisson(noise=1.0, rate=0.01, steps=1000):

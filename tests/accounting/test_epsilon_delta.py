@@ -5,9 +5,9 @@ from fractions import Fraction
 
 import pytest
 
-from accounting.refusals import accepted_nonsense
 from discreet.accounting.epsilon_delta import EpsilonDelta, group_privacy, round_up
 from discreet.accounting.gaussian import gaussian_delta
+from support.refusals import accepted_nonsense
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 10])

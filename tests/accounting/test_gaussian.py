@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from accounting.refusals import accepted_nonsense, lenient
 from discreet.accounting.gaussian import (
     ALLOWANCE,
     analytic_gaussian_noise,
@@ -20,6 +19,7 @@ from discreet.accounting.gaussian import (
     gaussian_power,
 )
 from discreet.errors import InvalidParameter
+from support.refusals import accepted_nonsense, lenient
 
 # epsilon, delta, analytic and classic noise multiplier (Balle and Wang 2018; Dwork and Roth 2014), computed
 # by bisection in 40 digits and equal to the analytic routine of dp-accounting 0.6.0 to ten digits.

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from accounting import reference as ref
-from accounting.worlds import worlds
 from discreet.accounting import lattice as lattices
 from discreet.accounting.lattice import (
     OPTIMISTIC,
@@ -18,6 +16,8 @@ from discreet.accounting.lattice import (
     mass_outside,
 )
 from discreet.accounting.pairs import GaussianPair, LaplacePair, Sampled
+from support import accounting_reference as ref
+from support.worlds import worlds
 
 WORLDS = {world.name: world for world in worlds()}
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)

@@ -4,9 +4,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from accounting.refusals import accepted_nonsense
 from discreet.accounting.composition import strong_composition_of_noisy_sgd
 from discreet.accounting.moments import log_moment, moments_accountant, moments_accountant_delta
+from support.refusals import accepted_nonsense
 
 # epochs of 100 steps at rate .01, noise 4, delta 1e-5; epsilon with orders up to 32 and up to 255. Equal to the
 # Renyi values of dp-accounting 0.6.0 and Opacus 1.6.0 with the classical conversion, to ten digits.

@@ -4,8 +4,6 @@ import mpmath
 import numpy as np
 import pytest
 
-from accounting import reference as ref
-from accounting.worlds import worlds
 from discreet.accounting.lattice import cell_accuracy
 from discreet.accounting.pairs import (
     DiscretePair,
@@ -17,6 +15,8 @@ from discreet.accounting.pairs import (
     Sampled,
     normal_masses,
 )
+from support import accounting_reference as ref
+from support.worlds import worlds
 
 WORLDS = {world.name: world for world in worlds()}
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)

@@ -7,7 +7,6 @@ import mpmath
 import numpy as np
 import pytest
 
-from accounting.refusals import accepted_nonsense
 from discreet.accounting.composition import strong_composition_of_noisy_sgd
 from discreet.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from discreet.accounting.moments import log_moment, moments_accountant
@@ -27,6 +26,7 @@ from discreet.events import (
     PoissonSampled,
     RandomlyAllocated,
 )
+from support.refusals import accepted_nonsense
 
 STEP = PoissonSampled(0.01, Gaussian(4.0))
 # epochs of 100 steps at delta 1e-5: true epsilon (numerical accountant, seven digits), and the Renyi value of

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from accounting import reference as ref
 from discreet.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from discreet.accounting.pairs import DiscretePair, GaussianPair, GroupPair, LaplacePair, Reversed, Sampled
 from discreet.accounting.steering import Scout
+from support import accounting_reference as ref
 
 
 def test_moments_of_a_gaussian_loss():

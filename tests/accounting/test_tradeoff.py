@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 
-from accounting.refusals import accepted_nonsense
 from discreet.accounting.gaussian import gaussian_delta, gaussian_mu, gaussian_power
 from discreet.accounting.tradeoff import (
     accuracy_bound,
@@ -16,6 +15,7 @@ from discreet.accounting.tradeoff import (
     sampled_miss_rate_bound,
 )
 from discreet.errors import InvalidParameter, UnsupportedEvent
+from support.refusals import accepted_nonsense
 
 # epsilon at delta 1e-5; advantage, accuracy, advantage of the Gaussian calibrated to it, power at .001/.01/.1;
 # closed formulas (Kairouz et al. 2015; Dong, Roth, Su 2022) in 40 digits.

@@ -12,8 +12,8 @@ from functools import cache
 
 import pytest
 
-from audit.faults import ENGINES, FAULTS, NOISE_FAULTS, subject
 from discreet.audit.examine import examine
+from support.audit_faults import ENGINES, FAULTS, NOISE_FAULTS, subject
 
 ALPHA = 1e-7
 SETTINGS = {"alpha": ALPHA, "pairs": 12, "draws": 6000}

@@ -14,8 +14,8 @@ from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.optimizers import Descent, Iterate, projected, step_size, update_square
 from discreet.parties.state import State, StateFile
 from discreet.parties.study import Aggregation, Network, Privacy
-from parties_bank import DIMENSION, ROSTER, SIZES, Silent, hello, read, study, unsigned_party
-from parties_wire import Wire
+from support.parties_bank import DIMENSION, ROSTER, SIZES, Silent, hello, read, study, unsigned_party
+from support.parties_wire import Wire
 
 PLAN = study()
 

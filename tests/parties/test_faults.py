@@ -7,8 +7,8 @@ from discreet.parties import Coordinator, StudyStopped
 from discreet.parties.messages import Message
 from discreet.parties.study import Aggregation
 from discreet.randomness import RandomStream
-from parties_bank import ROSTER, Silent, study
-from parties_wire import FAULTS, GARBAGE, Killed, Wire, sometimes
+from support.parties_bank import ROSTER, Silent, study
+from support.parties_wire import FAULTS, GARBAGE, Killed, Wire, sometimes
 
 SGD2 = study(rounds=40, radius=2.0)
 SGD1 = study("sgd1", schedule="uniform", tokens=150, radius=2.0)

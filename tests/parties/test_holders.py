@@ -17,7 +17,7 @@ from discreet.parties import rehearse
 from discreet.parties.study import Aggregation, Privacy, Study, Training
 from discreet.pytorch.holding import TorchHolder
 from discreet.pytorch.per_example import per_example_gradients
-from parties_bank import SIZES, clipped_gradients, table
+from support.parties_bank import SIZES, clipped_gradients, table
 
 RNG = np.random.default_rng(0)
 GRID = 2.0**-40

@@ -15,7 +15,7 @@ from discreet.ledger import Ledger
 from discreet.linear.schema import Schema
 from discreet.parties import Study, Terms
 from discreet.parties.kits import revoked
-from parties.test_kits import free_port
+from support.small_study import free_port
 
 SCHEMA = """
 target = "again"

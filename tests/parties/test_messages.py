@@ -18,7 +18,7 @@ from discreet.parties.messages import (
     Message,
     Roster,
 )
-from parties_bank import KEYS, ROSTER
+from support.parties_bank import KEYS, ROSTER
 
 STUDY = "ab" * 32
 

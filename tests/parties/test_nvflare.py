@@ -12,9 +12,9 @@ import pytest
 from discreet.parties.kits import make_kits, open_kit, read_kit, revoke
 from discreet.parties.terminal import quiet
 from discreet.parties.workspace import write_workspace
-from parties.test_kits import free_port, study
+from support.small_study import free_port, study
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).parent.parent / "support"
 PATIENCE = 60.0  # seconds: machines that run tests are busy
 
 
@@ -22,7 +22,7 @@ class Site:
     """A process of ours, by its pid."""
 
     def __init__(self, kit, timeout=PATIENCE):
-        command = [sys.executable, str(HERE / "echo_site.py"), str(kit), str(timeout)]
+        command = [sys.executable, str(SUPPORT / "echo_site.py"), str(kit), str(timeout)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def read(self):

@@ -12,7 +12,7 @@ from discreet.parties import Party, Terms, sgd2
 from discreet.parties.messages import MAGIC, Message, Refusal, Roster
 from discreet.parties.study import Aggregation, Privacy
 from discreet.randomness import RandomStream
-from parties_bank import (
+from support.parties_bank import (
     DIMENSION,
     KEYS,
     ROSTER,

@@ -10,7 +10,7 @@ from discreet.linear.holding import LinearHolder
 from discreet.linear.losses import Squared
 from discreet.parties import Study, rehearse
 from discreet.parties.study import Aggregation, Privacy, Training
-from parties_bank import DIMENSION, SIZES, clipped_gradients, holders, study, tables
+from support.parties_bank import DIMENSION, SIZES, clipped_gradients, holders, study, tables
 
 PLANS = {
     "sgd2": study(),

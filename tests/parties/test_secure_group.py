@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from discreet.errors import PlanViolation
 from discreet.parties.secure_group import flags, introduced, requested
 from discreet.parties.shares import SEALED
-from parties.secure_world import World
+from support.secure_world import World
 
 WORLD = World(3, dropouts=1)
 

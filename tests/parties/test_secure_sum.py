@@ -9,7 +9,7 @@ from discreet.errors import InvalidParameter, PlanViolation
 from discreet.parties.secure_group import Group
 from discreet.parties.secure_sum import SecureCoordinator, SecureParty
 from discreet.parties.shares import SEALED, SHARE
-from parties.secure_world import STUDY, World, signing_key
+from support.secure_world import STUDY, World, signing_key
 
 PHASES = ("absent", "lost", "silent")  # from the session, with its vector, with its answer
 

@@ -12,7 +12,7 @@ from discreet.parties.masks import KEY, WORD, public_bytes
 from discreet.parties.secure_group import flags, requested, wanted
 from discreet.parties.secure_sum import X25519PrivateKey
 from discreet.parties.shares import SEALED
-from parties.secure_world import Attacker, World, signing_key
+from support.secure_world import Attacker, World, signing_key
 
 FALSE_ALARMS = 1e-6
 """Of one chi-square test; the streams are seeded, so it is the chance of an unlucky seed."""

@@ -17,7 +17,7 @@ from discreet.parties.sgd1 import Calls, derived_key, order
 from discreet.parties.study import Aggregation, Privacy
 from discreet.parties.views import views
 from discreet.randomness import RandomStream
-from parties_bank import (
+from support.parties_bank import (
     DIMENSION,
     ROSTER,
     SIZES,
@@ -32,7 +32,7 @@ from parties_bank import (
     unsigned_party,
     zero_holders,
 )
-from parties_wire import Wire
+from support.parties_wire import Wire
 
 KEY = bytes(range(32))
 PRIVATE = study("sgd1", schedule="private", tokens=400, privacy=Privacy(1.0, 1e-3, against="everybody else"))

@@ -12,7 +12,7 @@ from discreet.parties import Coordinator, DirectTransport, Party, Terms, sgd2
 from discreet.parties.messages import Roster
 from discreet.parties.study import Aggregation, Privacy
 from discreet.randomness import RandomStream
-from parties_bank import (
+from support.parties_bank import (
     DIMENSION,
     KEYS,
     ROSTER,

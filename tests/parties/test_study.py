@@ -10,7 +10,7 @@ from discreet.events import Gaussian
 from discreet.guarantee import rounded_up
 from discreet.parties import Study, Terms, observers, rehearse
 from discreet.parties.study import Aggregation, Privacy
-from parties_bank import SIZES, holders, study
+from support.parties_bank import SIZES, holders, study
 
 TEXT = """
 [study]

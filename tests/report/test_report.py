@@ -6,7 +6,6 @@ from html.parser import HTMLParser
 
 import pytest
 
-from browser import needs_chromium, page
 from discreet import Bounds, Budget, Certificate, InvalidParameter, Ledger, Recipe, account
 from discreet.accounting.tradeoff import power_bound
 from discreet.certificate import Procedure
@@ -15,6 +14,7 @@ from discreet.events import Gaussian
 from discreet.ledger import FixedPlan, GaussianFilter, RenyiFilter
 from discreet.report import Report
 from discreet.report.charts import Series, line_chart
+from support.browser import needs_chromium, page
 
 BUDGET = Budget(2.0, 1e-6)
 

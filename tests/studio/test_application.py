@@ -10,10 +10,10 @@ from playwright.sync_api import expect
 from starlette.testclient import TestClient
 
 import discreet as dp
-from browser import needs_chromium, page
 from discreet.guarantee import rounded_up
 from discreet.ledger import FixedPlan, Ledger
 from discreet.studio.application import application
+from support.browser import needs_chromium, page
 
 WISH = {"records": 60_000, "batch_size": 600, "epochs": 10, "delta": 1e-6, "noise_multiplier": 1.2}
 

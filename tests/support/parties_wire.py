@@ -11,7 +11,7 @@ import numpy as np
 
 from discreet.parties.messages import Message
 from discreet.parties.sgd1 import Calls, derived_key
-from parties_bank import KEYS, clipped_gradients, holders, ledger_of, party_of, tables
+from support.parties_bank import KEYS, clipped_gradients, holders, ledger_of, party_of, tables
 
 TABLES = tables()
 

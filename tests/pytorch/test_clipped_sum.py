@@ -14,7 +14,17 @@ from discreet.errors import InvalidParameter
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.layer_rules.use import sums_of_squares
 from discreet.pytorch.per_example import per_example_gradients
-from torch_bank import CLASSES, EXAMPLES, NAMES, WIDTH, Forward, choices, cross_entropy, numbers, problem
+from support.torch_bank import (
+    CLASSES,
+    EXAMPLES,
+    NAMES,
+    WIDTH,
+    Forward,
+    choices,
+    cross_entropy,
+    numbers,
+    problem,
+)
 
 HUGE = 1e30
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")  # torch's own, said once

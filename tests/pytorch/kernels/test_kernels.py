@@ -10,7 +10,7 @@ from discreet.pytorch.kernels.norms import squared_norms, squared_norms_by_torch
 from discreet.pytorch.layer_rules.convolution import ConvolutionWeight, padded
 from discreet.pytorch.layer_rules.use import Source
 from discreet.pytorch.layouts import Layout
-from torch_bank import numbers
+from support.torch_bank import numbers
 
 EXAMPLES = 3
 # input channels and size, output channels, kernel, stride, padding, dilation: every width of the inner loop

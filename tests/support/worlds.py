@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from accounting import reference as ref
 from discreet.accounting.pairs import (
     DiscretePair,
     FixedSize,
@@ -15,6 +14,7 @@ from discreet.accounting.pairs import (
     Reversed,
     Sampled,
 )
+from support import accounting_reference as ref
 
 
 class World(NamedTuple):

@@ -16,7 +16,7 @@ from discreet.linear.encoder import BoundedNumbers, BoundedRows, SchemaEncoding,
 from discreet.linear.inputs import codes, number_table, numbers
 from discreet.linear.schema import Category, Flag, Numeric, Schema
 from discreet.linear.transformers import PublicBounds, SchemaEncoder
-from linear_frames import FRAMES, ArrowTable
+from support.linear_frames import FRAMES, ArrowTable
 
 SCHEMA = Schema(
     {

@@ -34,7 +34,7 @@ from discreet.linear.schema import Category, Flag, Numeric, Schema
 from discreet.linear.targets import class_weights, record_weights
 from discreet.linear.transformers import PublicBounds
 from discreet.randomness import RandomStream
-from linear_frames import FRAMES
+from support.linear_frames import FRAMES
 
 GENEROUS = {"epsilon": 50.0, "delta": 1e-3, "unsafe_seed": 0}
 SILENT = "whether it would be refused depends on the records, so it is not"

@@ -708,7 +708,7 @@ KILLED = """
 import sys, torch
 torch.set_num_threads(1)
 sys.path.insert(0, sys.argv[2])
-import test_torch_run as t
+import test_run as t
 t.killable(sys.argv[1], resumed=False, until=3000)
 """
 

@@ -9,11 +9,11 @@ import sys
 import psycopg
 import pytest
 
-import ledger_faults
 from discreet.ledger.book import Book
 from discreet.ledger.journal import sealed_head
-from ledger_faults import KEY, alter_log, alterations, rollbacks
-from postgres_server import postgres_server
+from support import ledger_faults
+from support.ledger_faults import KEY, alter_log, alterations, rollbacks
+from support.postgres_server import postgres_server
 
 
 def inflict(**wish):

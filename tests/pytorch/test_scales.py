@@ -24,7 +24,7 @@ from discreet.pytorch.layer_rules.embedding import EmbeddingWeight
 from discreet.pytorch.layer_rules.linear import LinearWeight
 from discreet.pytorch.layouts import Layout
 from discreet.pytorch.sums import Sums
-from torch_bank import numbers
+from support.torch_bank import numbers
 
 SCALES = torch.logspace(-30, 30, 11, dtype=torch.float64)
 OF_INPUT, OF_GRAD = (grid.flatten() for grid in torch.meshgrid(SCALES, SCALES, indexing="ij"))

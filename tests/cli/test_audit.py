@@ -112,7 +112,7 @@ def test_other_samplings(sampling, tmp_path):
 
 
 def test_an_engine_with_too_little_noise_is_contradicted(plan, tmp_path, monkeypatch):
-    from audit.faults import weaker
+    from support.audit_faults import weaker
 
     monkeypatch.setattr("discreet.cli.audit_subjects.add_noise", weaker(0.3))
     result = run(tmp_path / "plan.json", *FEW)
@@ -172,7 +172,7 @@ def test_fits_of_every_kind_have_tables_and_detectors(model, targets, tmp_path):
 
 
 def test_a_fit_with_too_little_noise_is_contradicted_by_the_detectors(tmp_path, monkeypatch):
-    from audit.faults import weaker
+    from support.audit_faults import weaker
 
     monkeypatch.setattr("discreet.linear.recipe.spending.add_noise", weaker(0.3))
     model = PrivateLinearRegression(epsilon=1.0, bounds=(0, 1), target_bounds=(0, 9))
@@ -184,7 +184,7 @@ def test_a_fit_with_too_little_noise_is_contradicted_by_the_detectors(tmp_path, 
 
 def test_a_fit_with_too_little_noise_is_contradicted_by_its_models_alone(tmp_path, monkeypatch):
     """A tenth of the noise, so that hardly a model in a thousand is mistaken; with three tenths, one in a hundred."""
-    from audit.faults import weaker
+    from support.audit_faults import weaker
 
     monkeypatch.setattr("discreet.linear.recipe.spending.add_noise", weaker(0.1))
     model = PrivateLogisticRegression(epsilon=1.0, bounds=(0, 1))

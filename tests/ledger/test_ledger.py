@@ -26,7 +26,7 @@ from discreet.ledger import (
     LedgerCorrupted,
     LedgerUnavailable,
 )
-from postgres_server import postgres_server
+from support.postgres_server import postgres_server
 
 KEY = bytes(range(32))
 HASH, OTHER_HASH = "a" * 64, "b" * 64

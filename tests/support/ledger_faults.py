@@ -2,7 +2,7 @@
 
 The tests do a little of each, ``make torture`` a lot. A process of its own forks the victims, so run it as
 
-    python tests/ledger_faults.py '{"kills": 60, "processes": [2, 8], ...}'
+    python tests/support/ledger_faults.py '{"kills": 60, "processes": [2, 8], ...}'
 
 and it prints what happened as JSON. Each kind of fault has a broken twin that must be caught.
 """

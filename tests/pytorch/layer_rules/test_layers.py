@@ -6,7 +6,7 @@ import torch
 from discreet.clipping import Flat
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.per_example import mapped_gradients, per_example_gradients
-from torch_bank import NAMES, cross_entropy, problem
+from support.torch_bank import NAMES, cross_entropy, problem
 
 CLIP = 0.3
 
