@@ -33,12 +33,14 @@ NAMES = ["visits", *"coinsurance deductible incentive maximum limitation disease
 
 def main(folder: Path) -> None:
     write_table(folder)
+    run(folder, "discreet ledger new budget.ledger --epsilon 3 --delta 1e-6")
     run(
         folder,
-        "discreet fit people.csv --schema schema.toml --task counts --epsilon 1 --delta 1e-6 --out model",
+        "discreet fit people.csv --schema schema.toml --task counts --epsilon 1 --delta 1e-6 --out model "
+        "--ledger budget.ledger",
     )
     run(folder, "discreet predict model people.csv --out predicted.csv")
-    run(folder, "discreet verify model/certificate.json")
+    run(folder, "discreet verify model --ledger budget.ledger")
     run(folder, "discreet audit model/certificate.json --json", quietly_to="audit.json")
     run(
         folder,

@@ -69,6 +69,7 @@ def train():
     lines = {"coordinator": "coordinate study.toml --kit kits/coordinator.zip --out model"}
     for name in HOSPITALS:
         lines[name] = f"join study.toml --data {name}.csv --kit kits/{name}.zip --yes --out {name}"
+        lines[name] += f" --ledger {name}.ledger"
     sites = []
     try:
         for name, line in lines.items():
@@ -86,7 +87,7 @@ def main():
     train()
     print(f"\nWhat every observer could learn:\n{observers(Study.load('study.toml'))}\n", flush=True)
     for name in HOSPITALS:
-        run(f"verify {name}/certificate.json")
+        run(f"verify {name}/certificate.json --ledger {name}.ledger")
     run("predict model trial.csv --out predicted.csv")
     with open("trial.csv") as truth, open("predicted.csv") as guesses:
         pairs = zip(csv.DictReader(truth), csv.DictReader(guesses), strict=True)

@@ -1,9 +1,12 @@
 """The exception tree and the one place where parameters are checked."""
 
+import ast
 import math
 import pickle
+import re
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,3 +154,25 @@ def test_errors_survive_a_trip_to_another_process(error):
     assert type(copy) is type(error)
     assert str(copy) == str(error)
     assert vars(copy) == vars(error)
+
+
+def every_exception():
+    """The names of all exceptions of ours, wherever a module defines them."""
+    found = {}
+    source = Path(errors.__file__).parent
+    for path in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and any(
+                getattr(base, "id", "") in {"DiscreetError", "CannotConnect"} for base in node.bases
+            ):
+                found[node.name] = path.relative_to(source).as_posix()
+    return found
+
+
+def test_errors_holds_and_lists_everything_that_can_be_raised():
+    found = every_exception()
+    assert len(found) > 12
+    assert set(found.values()) == {"errors.py"}
+    assert all(re.search(rf"─ {name}\b", errors.__doc__) for name in found)
+    tree = set(re.findall(r"─ (\w+)", errors.__doc__))
+    assert tree == set(found)

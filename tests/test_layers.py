@@ -22,15 +22,16 @@ ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
     "mean": {*PROOF, *CHANCE, "mechanisms"},
     "stage": {"errors", "events", "clipping", "sampling", "randomness"},
     "documents": {"errors"},
+    "files": set(),
     "explanation": {"guarantee", "stage"},
-    "plan": {*PROOF, "sampling", "stage", "documents", "explanation"},
+    "plan": {*PROOF, "sampling", "stage", "documents", "files", "explanation"},
     "recipe": {*PROOF, "sampling", "stage", "plan"},
     "prices": {*PROOF, "clipping", "stage", "plan"},
     "explore": {*PROOF, "stage", "explanation", "plan", "recipe", "prices"},
     "trials": {"errors", "accounting", "randomness"},
     "selection": {*PROOF, "randomness", "trials", "ledger"},
-    "ledger": {*PROOF},
-    "certificate": {*PROOF, "documents", "explanation", "plan", "ledger"},
+    "ledger": {*PROOF, "files"},
+    "certificate": {*PROOF, "documents", "files", "explanation", "plan", "ledger"},
     "linear": {
         *PROOF,
         *CHANCE,
@@ -43,10 +44,10 @@ ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
         "certificate",
         "selection",
     },
-    "pytorch": {*PROOF, *CHANCE, "documents", "stage", "plan", "recipe", "ledger", "certificate"},
-    "parties": {*PROOF, *CHANCE, "documents", "stage", "plan", "recipe", "ledger", "certificate"},
+    "pytorch": {*PROOF, *CHANCE, "documents", "files", "stage", "plan", "recipe", "ledger", "certificate"},
+    "parties": {*PROOF, *CHANCE, "documents", "files", "stage", "plan", "recipe", "ledger", "certificate"},
     "audit": {*PROOF, *CHANCE, "documents", "stage", "plan", "ledger", "certificate"},
-    "report": {*PROOF, "documents", "explanation", "stage", "plan", "ledger", "certificate"},
+    "report": {*PROOF, "documents", "files", "explanation", "stage", "plan", "ledger", "certificate"},
 }
 ROOMS = {*ALLOWED}
 ALLOWED |= {

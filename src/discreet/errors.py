@@ -9,6 +9,12 @@
     ├── LedgerCorrupted                          the ledger was altered, damaged or replaced by an older copy
     ├── LedgerUnavailable  (also an OSError)     the ledger cannot be read or written now: nothing was granted
     ├── CertificateRejected                      what a certificate claims does not follow from what it shows
+    ├── CheckFailed        (also a ValueError)   a model or loss would break the guarantee: nothing was released
+    ├── CannotConnect                            the coordinator cannot be reached, or refuses this kit
+    │   └── NobodyThere                          nothing listens at its address: it may still come
+    ├── StudyStopped                             a study of several parties cannot go on now
+    ├── NotConsented                             a party did not agree to a study: nothing was read, sent or spent
+    ├── MalformedMessage   (also a ValueError)   bytes that are no message of a study
     └── MissingDependency  (also an ImportError) an optional part is not installed: how to install it
 
 Every scalar that a user can type goes through :func:`real`, :func:`whole`, :func:`probability` or
@@ -82,6 +88,30 @@ class LedgerUnavailable(DiscreetError, OSError):
 
 class CertificateRejected(DiscreetError):
     """What a certificate claims does not follow from what it shows."""
+
+
+class CheckFailed(DiscreetError, ValueError):
+    """The model or the loss would break the guarantee; nothing was released."""
+
+
+class CannotConnect(DiscreetError):
+    """The coordinator could not be reached, or refused this kit; the text says why."""
+
+
+class NobodyThere(CannotConnect):
+    """Nothing listens at the coordinator's address: it may still come."""
+
+
+class StudyStopped(DiscreetError):
+    """The study cannot go on now; the text says why and what to do. What was reached is in the state file."""
+
+
+class NotConsented(DiscreetError):
+    """The party did not agree to the study; nothing was read, sent or spent."""
+
+
+class MalformedMessage(DiscreetError, ValueError):
+    """Bytes that are no message of ours."""
 
 
 class MissingDependency(DiscreetError, ImportError):

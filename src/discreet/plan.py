@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass
 from functools import cached_property, reduce
 from operator import add
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from discreet.accounting.account import account
@@ -29,6 +28,7 @@ from discreet.documents import digest, parsed, read_text
 from discreet.errors import InvalidParameter, one_of
 from discreet.events import Event
 from discreet.explanation import ALARMS, explanation
+from discreet.files import write_whole
 from discreet.guarantee import Budget, Guarantee, Neighbours
 from discreet.sampling import Sampler
 from discreet.stage import Stage
@@ -168,7 +168,7 @@ class Plan:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the plan to a file."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        write_whole(path, self.to_json() + "\n")
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Plan:

@@ -402,3 +402,60 @@ def test_pure_privacy(delta):
 def test_no_pickle_in_the_package():
     for file in (Path(verification.__file__).parent).glob("*.py"):
         assert "pickle" not in file.read_text()
+
+
+# ---- files, and who vouches ----
+
+
+def test_the_three_outcomes(certificate, tmp_path):
+    weights, key = tmp_path / "weights.bin", Ed25519PrivateKey.generate()
+    weights.write_bytes(b"\x01\x02")
+    bound = certificate.for_files(weights)
+    assert json.loads(bound.to_json())["format"] == "discreet certificate 2"
+    assert Certificate.from_json(bound.to_json()) == bound
+    assert bound.verify(folder=tmp_path).outcome == "consistent"
+    assert str(bound.verify()).startswith("consistent; nobody vouches for it\n")
+    signed = bound.signed(key)
+    trusted = public_key_of(key)
+    assert (
+        signed.verify(folder=tmp_path).outcome == "consistent"
+    )  # anybody can sign: who is trusted must be said
+    assert signed.verify(folder=tmp_path, signed_by=trusted).outcome == "accepted"
+    with plan_ledger() as ledger:
+        mine = Certificate.of(ledger, PLAN).for_files(weights)
+        assert mine.verify(ledger, folder=tmp_path).outcome == "accepted"
+        assert str(mine.verify(ledger)).startswith("accepted\n")
+    weights.write_bytes(b"\x01\x03")
+    with pytest.raises(
+        CertificateRejected, match=r"weights\.bin is not the file that the certificate is for"
+    ):
+        signed.verify(folder=tmp_path, signed_by=trusted)
+    weights.unlink()
+    with pytest.raises(CertificateRejected, match="missing"):
+        signed.verify(folder=tmp_path, signed_by=trusted)
+
+
+def test_a_signature_does_not_survive_other_files(certificate, tmp_path):
+    (tmp_path / "a").write_bytes(b"a")
+    (tmp_path / "b").write_bytes(b"b")
+    signed = certificate.for_files(tmp_path / "a").signed(Ed25519PrivateKey.generate())
+    assert signed.for_files(tmp_path / "b").signatures == ()
+    for files in (certificate.for_files(tmp_path / "b").files, ()):
+        with pytest.raises(CertificateRejected, match="is not of this certificate"):
+            replace(signed, files=files).verify()
+
+
+def test_a_certificate_without_files_vouches_for_none(certificate, tmp_path):
+    key = Ed25519PrivateKey.generate()
+    signed = certificate.signed(key)
+    assert json.loads(signed.to_json())["format"] == "discreet certificate 1"  # as 0.1.0 wrote and reads it
+    assert signed.verify(signed_by=public_key_of(key)).outcome == "accepted"
+    found = signed.verify(signed_by=public_key_of(key), folder=tmp_path)
+    assert (found.outcome, "it holds no digest of any file" in str(found)) == ("consistent", True)
+
+
+@pytest.mark.parametrize("name", ["../weights", "/etc/passwd", "a/b", "", ".hidden", "x" * 101])
+def test_files_are_named_plainly(certificate, name):
+    data = json.loads(certificate.to_json()) | {"format": "discreet certificate 2", "files": {name: "a" * 64}}
+    with pytest.raises(InvalidParameter):
+        Certificate.from_json(json.dumps(data))

@@ -73,6 +73,15 @@ def place(tmp_path_factory, frame):
     return folder
 
 
+def unvouched(*words):
+    """The answer about a certificate that nobody vouches for."""
+    result = run(*words, "--json")
+    assert result.exit_code == 3, result.output
+    answer = json.loads(result.stdout)
+    assert (answer["outcome"], answer["accepted"]) == ("consistent", False)
+    return answer
+
+
 def fit(place, *words):
     return ["fit", place / "table.csv", "--schema", place / "schema.toml", *BUDGET, *words]
 
@@ -155,7 +164,7 @@ def test_a_fit_of_parquet_and_of_other_tasks(place, tmp_path, monkeypatch):
     assert pd.read_parquet(out).columns.tolist() == ["prediction"]
     assert run("predict", tmp_path / "m", table).stdout == "prediction\n"
     assert "--probabilities: are of classes" in run("predict", tmp_path / "m", "x", "--probabilities").stderr
-    assert done("verify", tmp_path / "m")["accepted"]
+    assert unvouched("verify", tmp_path / "m")["model"]
 
 
 def test_neighbouring_tables_look_alike(place, tmp_path):
@@ -288,8 +297,9 @@ def test_predict_refuses(place, tmp_path):
     shutil.copytree(place / "model", model)
     content = (model / "weights.safetensors").read_bytes()
     (model / "weights.safetensors").write_bytes(content[:-8] + bytes(8))
-    assert "is not the file that model.json names" in run("predict", model, table).stderr
+    assert "is not the file that the certificate is for" in run("predict", model, table).stderr
     (model / "weights.safetensors").write_bytes(content)
+    (model / "certificate.json").unlink()
     text = json.loads((model / "model.json").read_text())
     for change in ({"task": "magic"}, {"schema": {}}, {"classes": ["a", "b"]}, {"format": 2}, {"classes": 3}):
         (model / "model.json").write_text(json.dumps(text | change))
@@ -304,15 +314,16 @@ def test_predict_refuses(place, tmp_path):
 
 def test_verify_recomputes_or_rejects(place, tmp_path):
     file = place / "model" / "certificate.json"
-    answer = done("verify", file)
+    answer = unvouched("verify", file)
     verification = Certificate.load(file).verify()
-    *findings, weights = answer["findings"]
-    assert findings == list(verification.findings)
-    assert "says nothing about which weights" in weights
+    assert answer["findings"] == list(verification.findings)
+    assert "files not at hand: model.json, weights.safetensors" in answer["findings"][-1]
     assert answer["epsilon"] == verification.guarantee.epsilon._asdict()
-    *_, whole = done("verify", place / "model")["findings"]
-    assert run("verify", place / "model").stdout == f"{file}: {verification}\n  {whole}\n"
-    assert whole == "weights, coefficients and certificate are those that model.json names"
+    *_, files, whole = unvouched("verify", place / "model")["findings"]
+    assert files == "model.json, weights.safetensors: the files that it is for"
+    assert whole == "weights, coefficients and model.json agree"
+    said = run("verify", place / "model").stdout
+    assert said.startswith(f"{file}: consistent; nobody vouches for it\n  procedure ")
     key = new_signing_key(tmp_path / "key")
     signed = done(*fit(place, "--out", tmp_path / "m", "--sign-with", tmp_path / "key"))
     assert signed["signed_by"] == [public_key_of(key)]

@@ -2,17 +2,20 @@
 
 import json
 import shutil
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet import Budget, CertificateRejected
-from discreet.certificate import Procedure
+from discreet import Budget, CertificateRejected, Gaussian
+from discreet.certificate import Certificate, Procedure, new_signing_key, public_key_of
 from discreet.cli import main
 from discreet.cli.belonging import insist_belonging
-from discreet.ledger import GaussianFilter
+from discreet.cli.models import FittedModel
+from discreet.ledger import GaussianFilter, Ledger
 
 SCHEMA = """
 [columns]
@@ -142,10 +145,10 @@ def altered(place, tmp_path, change=None):
     folder = tmp_path / "m"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(place / "numbers", folder)
-    text = json.loads((folder / "model.json").read_text())
     if change:
+        text = json.loads((folder / "model.json").read_text())
         change(text)
-    (folder / "model.json").write_text(json.dumps(text))
+        (folder / "model.json").write_text(json.dumps(text))
     return folder
 
 
@@ -160,27 +163,106 @@ def rejected(folder, reason):
 
 def test_the_certificate_of_another_model_is_rejected(place, tmp_path):
     folder = altered(place, tmp_path)
-    assert done("verify", folder)["model"]
+    assert run("verify", folder).exit_code == 3
     shutil.copy(place / "classes" / "certificate.json", folder)
-    rejected(folder, "certificate.json is not the certificate that model.json names")
-    digest = json.loads((folder / "certificate.json").read_text())["digest"]
-    folder = altered(place, tmp_path, lambda text: text.update(certificate=digest))
-    rejected(folder, "certificate.json is not the certificate")
-    shutil.copy(place / "classes" / "certificate.json", folder)  # model.json names it: the schema does not
+    rejected(folder, "model.json is not the file that the certificate is for")
+    bound = Certificate.load(folder / "certificate.json").for_files(folder / "weights.safetensors")
+    bound.save(folder / "certificate.json")
+    rejected(folder, "certificate.json is of other files")
+    bound.for_files(folder / "weights.safetensors", folder / "model.json").save(folder / "certificate.json")
     rejected(folder, "certificate.json is of another schema or target")
+
+
+def aged(folder, change=lambda text: None, key=None):
+    """Make the folder one of 0.1.0: model.json names the certificate, which names no files."""
+    certificate = replace(Certificate.load(folder / "certificate.json"), files=(), signatures=())
+    certificate = certificate.signed(key) if key else certificate
+    certificate.save(folder / "certificate.json")
+    text = json.loads((folder / "model.json").read_text()) | {"certificate": certificate.digest()}
+    change(text)
+    (folder / "model.json").write_text(json.dumps(text))
+
+
+def test_an_old_certificate_is_verified_but_vouches_for_no_weights(place, tmp_path):
+    key = Ed25519PrivateKey.generate()
+    folder = altered(place, tmp_path)
+    aged(folder, key=key)
+    assert json.loads((folder / "certificate.json").read_text())["format"] == "discreet certificate 1"
+    trusted = ("--signed-by", public_key_of(key))
+    assert done("verify", folder / "certificate.json", *trusted)["outcome"] == "accepted"
+    result = run("verify", folder, *trusted)
+    assert (result.exit_code, "it holds no digest of any file" in result.stdout) == (3, True)
+    assert run("predict", folder, "-", input=TABLE).exit_code == 0
+    aged(folder, lambda text: text.update(certificate="a" * 64))
+    rejected(folder, "certificate.json is not the certificate that model.json names")
+
+
+# ---- attacks ----
+
+
+def test_other_weights_do_not_pass_under_a_signed_certificate(place, tmp_path):
+    """The attack on 0.1.0: weights of another fit, and a model.json edited to name the signed certificate."""
+    key = new_signing_key(tmp_path / "key")
+    trusted = ("--signed-by", public_key_of(key))
+    done(*fit(place, "spend", "signed", "--sign-with", tmp_path / "key"))
+    folder = place / "signed"
+    assert done("verify", folder, *trusted)["outcome"] == "accepted"
+    for name in ("weights.safetensors", "model.json"):
+        shutil.copy(place / "numbers" / name, folder)
+    text = json.loads((folder / "model.json").read_text())
+    digest = json.loads((folder / "certificate.json").read_text())["digest"]
+    (folder / "model.json").write_text(json.dumps(text | {"certificate": digest}))
+    rejected(folder, "is not the file that the certificate is for")
+
+
+def test_the_meaning_of_the_weights_is_signed_too(place, tmp_path):
+    """Class names swapped in model.json turn every prediction around; 0.1.0 accepted it."""
+    folder = tmp_path / "m"
+    shutil.copytree(place / "classes", folder)
+    text = json.loads((folder / "model.json").read_text())
+    text["classes"] = ["middle", "low", "high"]
+    (folder / "model.json").write_text(json.dumps(text))
+    rejected(folder, "model.json is not the file that the certificate is for")
+
+
+def test_an_invented_certificate_is_consistent_at_best(place, tmp_path):
+    """An epsilon of 0.1 for a model of epsilon 1: everything follows, and 0.1.0 called it accepted."""
+    folder = tmp_path / "m"
+    shutil.copytree(place / "numbers", folder)
+    truth = Certificate.load(folder / "certificate.json").procedure
+    rule = GaussianFilter(Budget(0.1, 1e-6))
+    invented = Procedure(truth.name, truth.settings, rule)
+    with Ledger.in_memory(rule) as ledger:
+        ledger.run(Gaussian(1e3) * 1, invented.digest()).reserve(1)
+        certificate = Certificate.of(ledger, invented)
+    certificate = certificate.for_files(folder / "weights.safetensors", folder / "model.json")
+    certificate.signed(Ed25519PrivateKey.generate()).save(folder / "certificate.json")
+    result = run("verify", folder)
+    assert result.exit_code == 3
+    assert f"{folder}/certificate.json: consistent; nobody vouches for it\n" in result.stdout
+    assert "accepted" not in result.stdout
+    assert Certificate.load(folder / "certificate.json").verify(folder=folder).outcome == "consistent"
+    other = run("verify", folder, "--signed-by", public_key_of(Ed25519PrivateKey.generate()))
+    assert (other.exit_code, "it is not signed by" in other.stderr) == (1, True)
 
 
 def test_weights_and_text_must_agree(place, tmp_path):
     folder = altered(place, tmp_path)
+    rejected(altered(place, tmp_path, lambda text: text.update(task="lies")), "model.json is not the file")
+    folder = altered(place, tmp_path)
     shutil.copy(place / "classes" / "weights.safetensors", folder)
-    rejected(folder, "weights.safetensors is not the file that model.json names")
+    rejected(folder, "weights.safetensors is not the file that")
     changes = {
         "coefficients": lambda text: text["coefficients"]["age"].__setitem__(0, 7.0),
         "intercept": lambda text: text["intercept"].__setitem__(0, text["intercept"][0] + 1e-3),
         "clamped_to": lambda text: text["clamped_to"].pop("age"),
     }
     for part, change in changes.items():
-        rejected(altered(place, tmp_path, change), f"{part} in model.json and in weights.safetensors differ")
+        folder = altered(place, tmp_path, change)
+        with pytest.raises(
+            CertificateRejected, match=f"{part} in model.json and in weights.safetensors differ"
+        ):
+            FittedModel.load(folder)
 
 
 def test_a_folder_without_a_certificate_or_with_a_broken_one(place, tmp_path):
@@ -195,12 +277,12 @@ def test_a_folder_without_a_certificate_or_with_a_broken_one(place, tmp_path):
     assert (result.exit_code, result.stderr.startswith("error[certificate-rejected]: ")) == (1, True)
     folder = altered(place, tmp_path)
     (folder / "model.json").unlink()
-    assert "is rejected: the model is incomplete" in run("verify", folder).stderr
+    assert "is rejected: model.json, which the certificate is for, is missing" in run("verify", folder).stderr
 
 
 def test_a_model_of_several_parties_is_known_by_its_study():
     procedure = Procedure("sgd party", {"digest": "a" * 64}, GaussianFilter(Budget(1.0, 1e-6)))
-    certificate = SimpleNamespace(procedure=procedure)
+    certificate = SimpleNamespace(procedure=procedure, files=())
     insist_belonging("m", {"study": {}, "digest": "a" * 64}, None, certificate)
     with pytest.raises(CertificateRejected, match="another study"):
         insist_belonging("m", {"study": {}, "digest": "b" * 64}, None, certificate)

@@ -14,9 +14,9 @@ import pytest
 
 from discreet.certificate import new_signing_key
 from discreet.certificate.signatures import public_key_of, read_signing_key
-from discreet.errors import InvalidParameter
+from discreet.errors import CannotConnect, InvalidParameter
 from discreet.parties import kits, reaching
-from discreet.parties.kits import CannotConnect, make_kits, open_kit, read_kit, revoke, revoked
+from discreet.parties.kits import make_kits, open_kit, read_kit, revoke, revoked
 from discreet.parties.reaching import reach
 from discreet.parties.study import Study
 from support.small_study import TOML, free_port, study

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.documents import canonical
+from discreet.errors import MalformedMessage
 from discreet.parties.messages import (
     EVERYBODY,
     KINDS,
     MAGIC,
     SIGNATURE,
     TYPES,
-    MalformedMessage,
     Message,
     Roster,
 )

@@ -6,8 +6,9 @@ Run as ``python echo_site.py KIT``. Reads JSON commands from standard input and 
 import json
 import sys
 
+from discreet.errors import CannotConnect
 from discreet.parties import nvflare
-from discreet.parties.kits import CannotConnect, open_kit
+from discreet.parties.kits import open_kit
 
 
 def echo(message):

@@ -8,7 +8,7 @@
 ...     lease = ledger.run(plan.event, plan.digest()).reserve(plan.steps)
 ...     certificate = Certificate.of(ledger, plan)
 >>> print(Certificate.from_json(certificate.to_json()).verify())
-accepted
+consistent; nobody vouches for it
   procedure ...: 500 events charged, as its rule allows
   guarantee recomputed: (1, 1e-06)-differentially private for one record, add-remove neighbours, against an ...
   second accountant (Renyi): at most 1.1...; no accountant can go below 0.99...
@@ -16,10 +16,13 @@ accepted
   proved for real numbers, computed as floats
   not covered: 8 things, listed in the certificate
   ledger not at hand: its head should be 2, ...
+  it holds no digest of any file: which weights it is for, nobody can tell
 
 Who has the ledger, or a copy of its entries, passes it to ``verify``. Who wants to know who issued the certificate
-asks for a signature (:mod:`~discreet.certificate.signatures`). A certificate holds declared numbers, events and
-counts of steps: nothing in it depends on a record.
+asks for a signature (:mod:`~discreet.certificate.signatures`). Without either it is consistent at best: anybody can
+make up numbers that follow from each other. ``certificate.for_files(path, ...)`` binds it to the files of a model,
+and a signature that follows covers them. A certificate holds declared numbers, events and counts of steps: nothing in
+it depends on a record but, through the noise, the digests of such files.
 """
 
 from discreet.certificate.certificate import Certificate

@@ -14,6 +14,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from discreet.certificate.contents import checked_files, file_digest
 from discreet.certificate.procedure import Procedure, procedure_from
 from discreet.certificate.promises import Arithmetic, promises
 from discreet.certificate.signatures import Signature, sign
@@ -21,11 +22,12 @@ from discreet.certificate.verification import Verification, verified
 from discreet.documents import digest, parsed, read_text
 from discreet.errors import InvalidParameter, PlanViolation, one_of, real
 from discreet.explanation import NOT_COVERED
+from discreet.files import write_whole
 from discreet.guarantee import Bounds, Budget, Guarantee
 from discreet.ledger import Ledger, Statement
 from discreet.plan import Plan
 
-FORMAT = "discreet certificate 1"
+FORMAT, FORMAT_WITH_FILES = "discreet certificate 1", "discreet certificate 2"
 IN_MEMORY = "other runs on these records: this one was accounted for in memory, without a ledger on disk"
 
 
@@ -46,6 +48,8 @@ class Certificate:
     not_covered: tuple[str, ...]
     versions: tuple[tuple[str, str], ...]
     signatures: tuple[Signature, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    """The files that it is for, such as the weights: names and SHA-256 digests. Signatures cover them."""
 
     @classmethod
     def of(
@@ -88,15 +92,29 @@ class Certificate:
     # ---- checking ----
 
     def verify(
-        self, ledger: Ledger | Iterable[str] | None = None, *, signed_by: str | None = None
+        self,
+        ledger: Ledger | Iterable[str] | None = None,
+        *,
+        signed_by: str | None = None,
+        folder: str | PathLike[str] | None = None,
     ) -> Verification:
         """Recompute everything, with a second accountant too, or raise
         :class:`~discreet.errors.CertificateRejected`.
 
         ``ledger`` is the ledger or its entries, where they are at hand: then the certificate must say what they
-        say, up to the entry that it names. ``signed_by`` is a public key whose signature is required.
+        say, up to the entry that it names. ``signed_by`` is a public key that you trust, whose signature is
+        required. ``folder`` holds the files that the certificate is for, which must be the ones it names.
+
+        There are three outcomes: this raises (rejected); ``outcome == "accepted"``: the numbers hold, and the
+        ledger or the signature vouches for them; ``outcome == "consistent"``: the numbers follow from each other,
+        but nobody vouches for them, and anybody could have made them up.
         """
-        return verified(self, ledger, signed_by)
+        return verified(self, ledger, signed_by, folder)
+
+    def for_files(self, *paths: str | PathLike[str]) -> Certificate:
+        """This certificate for these files, by name and digest; earlier signatures did not cover them and go."""
+        files = tuple(sorted((Path(path).name, file_digest(path)) for path in paths))
+        return replace(self, files=checked_files(files), signatures=())
 
     def signed(self, key: Ed25519PrivateKey) -> Certificate:
         """This certificate with one more signature."""
@@ -120,9 +138,10 @@ class Certificate:
         claimed = data.pop("digest", None)
         try:
             certificate = cls._from_dict(data)
-        except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+            found = certificate.digest()
+        except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
             raise InvalidParameter("certificate", text, f"is not a certificate ({error}).") from None
-        if claimed != certificate.digest():
+        if claimed != found:
             raise InvalidParameter(
                 "digest", claimed, "does not match: the certificate was altered or damaged."
             )
@@ -130,7 +149,7 @@ class Certificate:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the certificate to a file."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        write_whole(path, self.to_json() + "\n")
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Certificate:
@@ -139,7 +158,7 @@ class Certificate:
 
     def _content(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
+            "format": FORMAT_WITH_FILES if self.files else FORMAT,
             "guarantee": _guarantee_to_dict(self.guarantee),
             "together": _guarantee_to_dict(self.together),
             "not_covered": list(self.not_covered),
@@ -148,12 +167,13 @@ class Certificate:
             "procedure": self.procedure.to_dict(),
             "ledger": self.ledger.to_dict(),
             "versions": dict(self.versions),
+            **({"files": dict(self.files)} if self.files else {}),
         }
 
     @classmethod
     def _from_dict(cls, data: dict[str, Any]) -> Certificate:
-        if data.pop("format") != FORMAT:
-            raise ValueError(f"its format is not {FORMAT!r}")
+        if data.pop("format") != (FORMAT_WITH_FILES if "files" in data else FORMAT):
+            raise ValueError(f"its format is neither {FORMAT!r} nor {FORMAT_WITH_FILES!r}")
         certificate = cls(
             procedure_from(data.pop("procedure")),
             Statement.from_dict(data.pop("ledger")),
@@ -164,6 +184,7 @@ class Certificate:
             _texts("not_covered", data.pop("not_covered")),
             tuple((name, *_texts("versions", [number])) for name, number in data.pop("versions").items()),
             tuple(Signature(**signature) for signature in _list(data.pop("signatures"))),
+            checked_files(data.pop("files").items()) if "files" in data else (),
         )
         if data:
             raise ValueError(f"unknown keys {', '.join(sorted(data))}")

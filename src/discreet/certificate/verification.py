@@ -1,17 +1,20 @@
 """Recomputing a certificate: every number anew, by the accountant that issued it and by one that shares no code.
 
-A certificate is accepted only if all checks pass. What a check finds is told in words; nothing in a certificate is
-taken on trust but who carried out the procedure as described, which is what signatures are for.
+A certificate is rejected unless all checks pass. What a check finds is told in words; nothing in a certificate is
+taken on trust but who carried out the procedure as described. That is what ledgers and signatures are for: without
+either a certificate is consistent at best, because anybody can make up numbers that follow from each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from os import PathLike
+from typing import TYPE_CHECKING, Literal
 
 from discreet.accounting.account import account
 from discreet.accounting.renyi import renyi_epsilon
+from discreet.certificate.contents import insist_on_files
 from discreet.certificate.procedure import rule_of
 from discreet.certificate.promises import promises
 from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter, UnsupportedEvent
@@ -27,18 +30,35 @@ if TYPE_CHECKING:
 _AGREE = 1e-9  # relative: what another version of the numeric libraries may change in a recomputed epsilon
 
 
+CONSISTENT = "consistent; nobody vouches for it"
+NO_FILES = "it holds no digest of any file: which weights it is for, nobody can tell"
+
+
 @dataclass(frozen=True)
 class Verification:
-    """A certificate that was accepted, and what was found on the way."""
+    """A certificate that was not rejected, what was found on the way, and whether anybody vouches for it.
+
+    ``vouched`` is true if the ledger was at hand or a trusted key has signed, and if that covers all that was asked
+    about: a signature on a certificate that names no files does not cover the files of a folder.
+    """
 
     guarantee: Guarantee
     findings: tuple[str, ...]
+    vouched: bool = False
+
+    @property
+    def outcome(self) -> Literal["accepted", "consistent"]:
+        """``"accepted"``, or ``"consistent"`` if nobody vouches for it. What is rejected raises instead."""
+        return "accepted" if self.vouched else "consistent"
 
     def __str__(self) -> str:
-        return "\n".join(("accepted", *(f"  {finding}" for finding in self.findings)))
+        headline = "accepted" if self.vouched else CONSISTENT
+        return "\n".join((headline, *(f"  {finding}" for finding in self.findings)))
 
 
-def verified(certificate: Certificate, ledger: object, signed_by: str | None) -> Verification:
+def verified(
+    certificate: Certificate, ledger: object, signed_by: str | None, folder: str | PathLike[str] | None = None
+) -> Verification:
     """Run all checks, or raise :class:`~discreet.errors.CertificateRejected`."""
     try:
         proved, together = promises(certificate.procedure, certificate.ledger, certificate.arithmetic)
@@ -49,12 +69,14 @@ def verified(certificate: Certificate, ledger: object, signed_by: str | None) ->
             *_circumstances(certificate),
             *_signatures(certificate, signed_by),
             *_ledger(certificate, ledger),
+            *_files(certificate, folder),
         )
     except CertificateRejected:
         raise
     except DiscreetError as error:
         raise CertificateRejected(f"The certificate is rejected: {error}") from error
-    return Verification(proved, findings)
+    covered = folder is None or bool(certificate.files)
+    return Verification(proved, findings, covered and (ledger is not None or signed_by is not None))
 
 
 def _procedure(certificate: Certificate) -> Iterator[str]:
@@ -163,6 +185,18 @@ def _ledger(certificate: Certificate, ledger: object) -> Iterator[str]:
         own = certificate.procedure.digest()
         more = sum(later.spent(own).values()) - sum(statement.spent(own).values())
         yield f"the ledger went on by {len(entries) - count:,} entries and {more:,} releases of this procedure"
+
+
+def _files(certificate: Certificate, folder: str | PathLike[str] | None) -> Iterator[str]:
+    """The files in the folder are those that the certificate names."""
+    names = ", ".join(name for name, _ in certificate.files)
+    if not certificate.files:
+        yield NO_FILES
+    elif folder is None:
+        yield f"files not at hand: {names}; give the model's folder to check that they are the ones it is for"
+    else:
+        insist_on_files(certificate.files, folder)
+        yield f"{names}: the files that it is for"
 
 
 def _entries(ledger: object) -> list[str]:

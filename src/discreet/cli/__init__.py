@@ -84,5 +84,6 @@ def main() -> None:
     """Differentially private learning, and proof of what was given away.
 
     Numbers may be written as 1e-6. Every command takes --json for programs. Errors are one sentence; the exit
-    status is 0 for done, 1 for refused, 2 for wrong parameters, 130 for interrupted.
+    status is 0 for done, 1 for refused, 2 for wrong parameters, 3 for a certificate that nobody vouches for, 130
+    for interrupted.
     """

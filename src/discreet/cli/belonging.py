@@ -1,8 +1,10 @@
-"""Is the certificate in a folder that of the model in it? A certificate alone says nothing about any weights.
+"""Is the certificate in a folder that of the model in it?
 
-``model.json`` names the hash of the weights and the digest of the certificate, and shows the coefficients; the
-certificate names the procedure, with the schema that was declared. All of them must say the same. Who can write the
-folder can still replace all files at once: what a signature covers is the certificate, and with it the procedure.
+The certificate names the digests of ``weights.safetensors`` and ``model.json``, and the procedure with the schema
+that was declared; ``model.json`` names the weights, and shows the coefficients. All must say the same. Who can write
+the folder can still replace all files at once, but not sign the certificate that they would need.
+
+Certificates of 0.1.0 name no files. There ``model.json`` names the certificate, which anybody can edit.
 """
 
 from __future__ import annotations
@@ -11,17 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from discreet.certificate import Certificate, Procedure
-from discreet.cli.files import CERTIFICATE, MODEL
+from discreet.certificate.contents import insist_on_files
+from discreet.cli.files import CERTIFICATE, MODEL, WEIGHTS
 from discreet.cli.models import FittedModel, model_text
 from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.linear.schema import Numeric, Schema
 
-BARE = "a certificate alone: it says nothing about which weights it is for; give the model's folder to check that"
-WHOLE = "weights, coefficients and certificate are those that model.json names"
+WHOLE = "weights, coefficients and model.json agree"
 
 
 def verified_model(folder: Path, certificate: Certificate) -> FittedModel:
     """The model in a folder, if this is its certificate; else :class:`~discreet.errors.CertificateRejected`."""
+    if certificate.files:
+        _insist(
+            folder, {WEIGHTS, MODEL} <= dict(certificate.files).keys(), f"{CERTIFICATE} is of other files"
+        )
+        insist_on_files(certificate.files, folder)
     try:
         model, text = FittedModel.load(folder), model_text(folder)
     except (InvalidParameter, OSError) as error:
@@ -34,12 +41,12 @@ def verified_model(folder: Path, certificate: Certificate) -> FittedModel:
 def insist_belonging(
     folder: Path, text: dict[str, Any], model: FittedModel, certificate: Certificate
 ) -> None:
-    """Raise unless the certificate is the one that ``model.json`` names, of the procedure that made it."""
+    """Raise unless the certificate is for these files, and of the procedure that made them."""
     settings = certificate.procedure.settings if isinstance(certificate.procedure, Procedure) else {}
     if "study" in text:  # of several parties: the model is known by its study, each party has its certificate
         _insist(folder, text.get("digest") == settings.get("digest"), f"{MODEL} is of another study")
         return
-    named = text.get("certificate") == certificate.digest()
+    named = bool(certificate.files) or text.get("certificate") == certificate.digest()
     _insist(folder, named, f"{CERTIFICATE} is not the certificate that {MODEL} names")
     _insist(folder, _of_schema(settings, model.schema), f"{CERTIFICATE} is of another schema or target")
 

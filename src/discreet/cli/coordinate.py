@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from discreet.cli.files import whole_file
 from discreet.cli.shell import FILE, NUMBER, Answer, command, note, progress
-from discreet.errors import real
+from discreet.errors import CannotConnect, StudyStopped, real
+from discreet.files import whole_file
 
 _INTERRUPTED = "Nothing is lost: start again with the same --out to go on where the study stood."
 _POLL = 0.1
@@ -43,7 +43,7 @@ def coordinate(
     """
     from discreet.cli.joint_model import JointModel
     from discreet.parties import Study
-    from discreet.parties.kits import CannotConnect, open_kit
+    from discreet.parties.kits import open_kit
     from discreet.parties.nvflare import listen
 
     patience = real("wait", wait, above=0)
@@ -92,7 +92,7 @@ class _Conductor:
 
     def run(self) -> Any:
         """To the end of the plan. A study that nobody answers any more is taken up again when parties are back."""
-        from discreet.parties import Coordinator, StudyStopped
+        from discreet.parties import Coordinator
 
         missing = self._study.dropouts if self._state.exists() else 0  # a study begins with everybody
         needed = len(self._study.names) - missing
@@ -118,8 +118,6 @@ class _Conductor:
 
     def _await(self, needed: int) -> None:
         """Wait until so many parties are on the line, and say who has come."""
-        from discreet.parties import StudyStopped
-
         end, told = time.monotonic() + self._patience, None
         while True:
             present = self._present()

@@ -9,11 +9,12 @@ from typing import Any, cast, get_args
 import click
 
 from discreet.cli.events import neighbour_options
-from discreet.cli.files import refuse_existing, whole_file
+from discreet.cli.files import refuse_existing
 from discreet.cli.shell import FILE, NUMBER, NUMBERS, Answer, command, progress, table
 from discreet.errors import InvalidParameter, one_of
 from discreet.explore import OUTCOMES, Exploration, Row, records_needed
 from discreet.explore import explore as explored
+from discreet.files import whole_file
 from discreet.guarantee import Budget, Neighbours
 from discreet.prices import price_of_steps
 from discreet.recipe import Recipe

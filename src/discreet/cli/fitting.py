@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from discreet.certificate import Certificate, read_signing_key
 from discreet.cli.budgets import delta_note, gaussian_budget
 from discreet.cli.files import (
@@ -16,7 +18,6 @@ from discreet.cli.files import (
     REPORT,
     WEIGHTS,
     refuse_existing,
-    whole_folder,
 )
 from discreet.cli.fit import TASKS
 from discreet.cli.interrupts import ignore_interrupts
@@ -28,6 +29,7 @@ from discreet.cli.tables import Table, table_in
 from discreet.documents import read_text
 from discreet.errors import InvalidParameter, one_of
 from discreet.events import Gaussian
+from discreet.files import insist_writable, whole_folder
 from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import (
@@ -65,17 +67,16 @@ def fit_table(
     schema = declared(schema_file, target)
     task = task_of(schema, task)
     source = table_in(table_file)
+    insist_writable(out)
     with ExitStack() as stack:
-        folder = stack.enter_context(whole_folder(out))  # cannot be written? known before anything is spent
         book = stack.enter_context(_ledger(ledger, key, budget, name))
         rows = source.whole(schema.columns)
         progress = stack.enter_context(Spent(book, budget).shown())
         model = estimator_for(task, schema, **settings, ledger=book, verbose=progress)
         notes = fitted(model, rows, schema)
-        if signer is not None:
-            model.certificate_ = model.certificate_.signed(signer)
         ignore_interrupts()  # all is paid for: it is written, and told, whatever is pressed now
-        files = write_model(folder, task, model)
+        with whole_folder(out) as folder:
+            files = write_model(folder, task, model, signer)
     notes += _of_delta(budget, model)
     for text in notes:
         note(text)
@@ -164,16 +165,18 @@ def _of_delta(budget: Budget, model: Any) -> list[str]:
 # ---- what is written ----
 
 
-def write_model(folder: Path, task: str, model: Any) -> list[str]:
-    """Write all that belongs to a fitted model into ``folder``; the names of the files."""
-    certificate: Certificate = model.certificate_
-    more = {
-        "estimator": type(model).__name__,
-        "spending": spending(certificate),
-        "certificate": certificate.digest(),
-    }
+def write_model(folder: Path, task: str, model: Any, signer: Ed25519PrivateKey | None = None) -> list[str]:
+    """Write all that belongs to a fitted model into ``folder``; the names of the files.
+
+    The certificate is for the files that were written, and so is its signature.
+    """
+    more = {"estimator": type(model).__name__, "spending": spending(model.certificate_)}
     FittedModel.of(task, model).save(folder, more)
+    certificate = model.certificate_.for_files(folder / WEIGHTS, folder / MODEL)
+    if signer is not None:
+        certificate = certificate.signed(signer)
     certificate.save(folder / CERTIFICATE)
+    model.certificate_ = certificate
     Report(certificate, title=f"Privacy report of {type(model).__name__}").save(folder / REPORT)
     return [WEIGHTS, MODEL, CERTIFICATE, REPORT]
 

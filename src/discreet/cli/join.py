@@ -10,17 +10,13 @@ from typing import Any
 import click
 
 from discreet.cli.coordinate import Spending, study_table
-from discreet.cli.files import whole_file
 from discreet.cli.shell import FILE, NUMBER, Answer, command, note, progress
-from discreet.errors import DiscreetError, InvalidParameter, real
+from discreet.errors import CannotConnect, InvalidParameter, NobodyThere, NotConsented, real
+from discreet.files import whole_file
 from discreet.guarantee import rounded_up
 
 _INTERRUPTED = "What was released by then is in the ledger; join again with the same ledger to go on."
 _POLL = 0.5
-
-
-class NotConsented(DiscreetError):
-    """The party did not agree to the study; nothing was read, sent or spent."""
 
 
 @command("join", interrupted=_INTERRUPTED, renamed={"path": "STUDY", "holder.records": "--data"})
@@ -56,7 +52,7 @@ def join(
     """
     from discreet.cli.joint_model import JointModel
     from discreet.parties import Party, Study, Terms
-    from discreet.parties.kits import CannotConnect, open_kit
+    from discreet.parties.kits import open_kit
     from discreet.parties.nvflare import connect
 
     patience = real("wait", wait, above=0)
@@ -123,7 +119,7 @@ def _ledger(place: Path, terms: Any) -> Any:
 
 def _reached(kit: Any, patience: float) -> None:
     """Knock until the coordinator is there; any other trouble than that is said at once."""
-    from discreet.parties.reaching import NobodyThere, reach
+    from discreet.parties.reaching import reach
 
     end, told = time.monotonic() + patience, False
     while True:

@@ -3,8 +3,8 @@
 * ``weights.safetensors``: coefficients and intercept of the encoded columns, and the range of each.
 * ``model.json``: the task, the schema with all bounds, the classes; for each encoded column, by name and in the
   table's units, its coefficients and the range that it is ``clamped_to``; the hash of the weights.
-* ``certificate.json``: what was spent, and what follows. :mod:`discreet.cli.belonging` tells whether it is of this
-  model.
+* ``certificate.json``: what was spent, what follows, and the digests of the two files above, so that a signature
+  covers all three. :mod:`discreet.cli.belonging` tells whether it is of this model.
 
 A prediction is intercept + sum of coefficient * clamped value, through the link of its task: ``model.json`` suffices.
 """
@@ -26,6 +26,7 @@ from discreet.cli.files import MODEL, WEIGHTS
 from discreet.cli.fit import TASKS
 from discreet.documents import parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter, one_of
+from discreet.files import write_whole
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.fitting import Model
 from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared
@@ -105,7 +106,7 @@ class FittedModel:
         content = safetensors.numpy.save(
             {name: np.asarray(t, np.float64, order="C") for name, t in tensors.items()}
         )
-        (folder / WEIGHTS).write_bytes(content)
+        write_whole(folder / WEIGHTS, content)
         text = {
             "format": FORMAT,
             "task": self.task,
@@ -116,9 +117,7 @@ class FittedModel:
             "weights": hashlib.sha256(content).hexdigest(),
             **self.in_units_of_table(),
         }
-        (folder / MODEL).write_text(
-            json.dumps(text | more, indent=2, allow_nan=False) + "\n", encoding="utf-8"
-        )
+        write_whole(folder / MODEL, json.dumps(text | more, indent=2, allow_nan=False) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> FittedModel:

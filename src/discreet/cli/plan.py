@@ -9,9 +9,10 @@ import click
 
 from discreet.cli.budgets import delta_note
 from discreet.cli.events import neighbour_options
-from discreet.cli.files import refuse_existing, whole_file
+from discreet.cli.files import refuse_existing
 from discreet.cli.shell import FILE, NUMBER, Answer, command, note
 from discreet.errors import InvalidParameter
+from discreet.files import whole_file
 from discreet.guarantee import Budget, Neighbours
 from discreet.plan import Plan
 from discreet.recipe import Recipe

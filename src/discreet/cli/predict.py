@@ -10,10 +10,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from discreet.cli.files import CERTIFICATE, refuse_existing, whole_file
+from discreet.cli.files import CERTIFICATE, refuse_existing
 from discreet.cli.shell import FILE, Answer, command, note, wants_json
 from discreet.cli.tables import Source, table_in
 from discreet.errors import InvalidParameter
+from discreet.files import whole_file
 
 if TYPE_CHECKING:
     from discreet.cli.models import FittedModel
@@ -71,15 +72,14 @@ def predict(
 def _checked(folder: Path) -> FittedModel:
     """The model in a folder, which must be the one that its certificate is for, if there is one."""
     # What these need takes seconds to import, and --help must not.
-    from discreet.cli.belonging import insist_belonging
+    from discreet.cli.belonging import verified_model
     from discreet.cli.certificates import read_certificate
-    from discreet.cli.models import FittedModel, model_text
+    from discreet.cli.models import FittedModel
 
-    fitted = FittedModel.load(folder)
     if (folder / CERTIFICATE).exists():
-        insist_belonging(folder, model_text(folder), fitted, read_certificate(folder / CERTIFICATE))
-    else:
-        note(f"there is no {CERTIFICATE} in {folder}: nobody can check what this model gave away.")
+        return verified_model(folder, read_certificate(folder / CERTIFICATE))
+    fitted = FittedModel.load(folder)
+    note(f"there is no {CERTIFICATE} in {folder}: nobody can check what this model gave away.")
     return fitted
 
 

@@ -17,8 +17,9 @@ from discreet.errors import DiscreetError, InvalidParameter, UnsupportedEvent
 _ERRNO = re.compile(r"\[Errno \d+\] ([^:()]+)(: '[^']*')?")  # what Python adds to the system's words
 _ASSIGNED = re.compile(r"\w+\((?:[^()]|\([^()]*\))*\)|(?<![\w-])(?P<name>\w+)=")  # calls stay as they are
 
-REFUSED, WRONG, INTERRUPTED = 1, 2, 130
-"""The exit statuses: the library refused, the parameters make no sense, Ctrl-C."""
+REFUSED, WRONG, UNVOUCHED, INTERRUPTED = 1, 2, 3, 130
+"""The exit statuses: the library refused, the parameters make no sense, a certificate that is consistent although
+nobody vouches for it, Ctrl-C."""
 
 
 class Refusal(click.ClickException):

@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from discreet.certificate import Certificate
-from discreet.cli.files import CERTIFICATE, refuse_existing, whole_file
+from discreet.cli.files import CERTIFICATE, refuse_existing
 from discreet.cli.shell import FILE, Answer, command
 from discreet.documents import parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter
+from discreet.files import whole_file
 from discreet.report import Report
 
 

@@ -43,6 +43,7 @@ class Answer:
 
     data: Mapping[str, Any]
     text: str
+    status: int = 0
 
 
 class Command(click.Command):
@@ -69,6 +70,8 @@ class Command(click.Command):
             raise refusal(error, ctx) from error
         if isinstance(answer, Answer):
             click.echo(as_text(answer.data) if as_json else answer.text)
+            if answer.status:
+                ctx.exit(answer.status)
         return answer
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
-from discreet.cli.files import refuse_existing, whole_file
+from discreet.cli.files import refuse_existing
 from discreet.cli.shell import FILE, NUMBER, Answer, group
 from discreet.errors import InvalidParameter
+from discreet.files import whole_file
 from discreet.guarantee import rounded_up
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from discreet.certificate import Certificate
-from discreet.certificate.verification import Verification
 from discreet.cli.certificates import read_certificate
 from discreet.cli.files import CERTIFICATE
 from discreet.cli.ledger import opened
+from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import FILE, Answer, command
 from discreet.documents import read_text
 from discreet.ledger import Ledger
@@ -24,17 +25,22 @@ from discreet.ledger import Ledger
 @click.option(
     "--entries", type=FILE, help="The ledger's entries, if it is not at hand: discreet ledger entries."
 )
-@click.option("--signed-by", help="A public key, in hexadecimal, whose signature is required.")
+@click.option("--signed-by", help="A public key that you trust, in hexadecimal: its signature is required.")
 def verify(
     certificate: Path, ledger: str | None, key: Path | None, entries: Path | None, signed_by: str | None
 ) -> Answer:
-    """Recompute CERTIFICATE, a file or the folder of a model. The exit status is 1 if it is rejected.
+    """Recompute CERTIFICATE, a file or the folder of a model.
 
     \b
     discreet verify model --ledger ledger.sqlite
+    discreet verify model --signed-by 3b6a27bc...
 
-    In a folder, weights and coefficients must be those that model.json names, and the certificate too. A
-    certificate alone says nothing about which weights it is for.
+    \b
+    exit status 0  accepted: the numbers hold, and the ledger or a key that you trust vouches for them
+    exit status 1  rejected: something was altered, or does not follow
+    exit status 3  consistent; nobody vouches for it: anybody can make up numbers that follow from each other
+
+    In a folder, the weights and model.json must be the files that the certificate is for.
     """
     folder = certificate if certificate.is_dir() else None
     path = certificate if folder is None else folder / CERTIFICATE
@@ -45,11 +51,13 @@ def verify(
             book = stack.enter_context(opened(ledger, key))
         elif entries is not None:
             book = read_text(entries).splitlines()
-        result = found.verify(book, signed_by=signed_by)
-    findings = (*result.findings, _weights(folder, found))
+        result = found.verify(book, signed_by=signed_by, folder=folder)
+    if folder is not None:
+        result = replace(result, findings=(*result.findings, _whole(folder, found)))
     guarantee = result.guarantee
     data = {
-        "accepted": True,
+        "outcome": result.outcome,
+        "accepted": result.vouched,
         "digest": found.digest(),
         "epsilon": guarantee.epsilon._asdict(),
         "delta": guarantee.delta,
@@ -57,17 +65,16 @@ def verify(
         "group_size": guarantee.group_size,
         "observer": guarantee.observer,
         "model": folder is not None,
-        "findings": list(findings),
+        "files": dict(found.files),
+        "findings": list(result.findings),
         "not_covered": list(found.not_covered),
     }
-    return Answer(data, f"{path}: {Verification(guarantee, findings)}")
+    return Answer(data, f"{path}: {result}", status=0 if result.vouched else UNVOUCHED)
 
 
-def _weights(folder: Path | None, certificate: Certificate) -> str:
-    """Whether the model in the folder is the certificate's, or that nobody can tell without a folder."""
-    from discreet.cli.belonging import BARE, WHOLE, verified_model  # what it needs takes seconds to import
+def _whole(folder: Path, certificate: Certificate) -> str:
+    """That the model in the folder is the certificate's, or it is rejected."""
+    from discreet.cli.belonging import WHOLE, verified_model  # what it needs takes seconds to import
 
-    if folder is None:
-        return BARE
     verified_model(folder, certificate)
     return WHOLE

@@ -1,11 +1,7 @@
-"""Files that survive a crash: they appear whole or not at all, and on a disk that means what it says."""
+"""Is a file on a disk that means what it says?"""
 
 from __future__ import annotations
 
-import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 _REMOTE = (
@@ -20,26 +16,6 @@ _REMOTE = (
     "fuse.gluster",
     "fuse.s3fs",
 )
-
-
-@contextmanager
-def appears_whole(path: Path) -> Iterator[Path]:
-    """Lend a name for a temporary file beside ``path``; afterwards it takes the name ``path``, all at once.
-
-    Raises :class:`FileExistsError`, and changes nothing, if ``path`` is taken by then.
-    """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        yield temporary
-        os.link(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    if os.name == "posix":
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
 
 
 def remote_filesystem(path: Path, mounts: str) -> str | None:

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from discreet.errors import InvalidParameter, LedgerCorrupted, LedgerUnavailable, whole
-from discreet.ledger.durable import appears_whole
+from discreet.files import appears_whole
 
 _KEY_BYTES = 32
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from discreet.errors import InvalidParameter, LedgerCorrupted, LedgerUnavailable
-from discreet.ledger.durable import appears_whole, mounted, remote_filesystem
+from discreet.files import appears_whole
+from discreet.ledger.durable import mounted, remote_filesystem
 
 # A slot is the beginning of a reservation, up to its run, attempt and first step; the rest of its text is in
 # ``entry``. So the database itself refuses to reserve a step twice, and nothing is written down twice.

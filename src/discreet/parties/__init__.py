@@ -1,8 +1,9 @@
 """Several data holders train one model together, and each keeps its records."""
 
+from discreet.errors import StudyStopped
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.consent import Terms
-from discreet.parties.coordinator import Coordinator, Progress, StudyResult, StudyStopped
+from discreet.parties.coordinator import Coordinator, Progress, StudyResult
 from discreet.parties.holding import Holder
 from discreet.parties.party import Party
 from discreet.parties.rehearsal import rehearse

@@ -13,8 +13,9 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
+from discreet.errors import MalformedMessage
 from discreet.parties.consent import Terms
-from discreet.parties.messages import MalformedMessage, Message, Refusal, Roster
+from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.study import Study
 from discreet.parties.transport import Transport
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from discreet.certificate import Certificate
-from discreet.errors import DiscreetError, InvalidParameter
+from discreet.errors import InvalidParameter, StudyStopped
 from discreet.parties import sgd1
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.asking import Asking, Ready
@@ -39,10 +39,6 @@ Floats = NDArray[np.float64]
 
 MOST_EMPTY_ROUNDS = 3
 """So many rounds in a row with too few valid answers end the run."""
-
-
-class StudyStopped(DiscreetError):
-    """The study cannot go on now; the text says why and what to do. What was reached is in the state file."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from discreet.certificate.signatures import public_key_of, read_signing_key
 from discreet.documents import canonical, digest, parsed
-from discreet.errors import DiscreetError, InvalidParameter, MissingDependency, one_of, whole
+from discreet.errors import CannotConnect, InvalidParameter, MissingDependency, one_of, whole
+from discreet.files import write_whole
 from discreet.parties.study import COORDINATOR, Study
 
 _FORMAT = "discreet kit 1"
@@ -41,10 +42,6 @@ _OPTIONAL = ("signing.key", "README.txt")
 _SECRET = ("site.key", "signing.key")
 _LARGEST = 1 << 20  # bytes of one member
 _TAKEN = ("server", "revoked", "authority")
-
-
-class CannotConnect(DiscreetError):
-    """The coordinator could not be reached, or refused this kit; the text says why."""
 
 
 # ---- making ----
@@ -200,9 +197,7 @@ def revoke(kits: str | Path, party: str) -> None:
     kit = read_kit(folder / f"{COORDINATOR}.zip")
     names = json.loads(kit["roster.json"])["keys"]
     one_of("party", party, sorted(set(names) - {COORDINATOR}))
-    temporary = folder / ".revoked.json"
-    temporary.write_text(canonical({"revoked": sorted({party, *revoked(folder)})}))
-    temporary.replace(folder / "revoked.json")
+    write_whole(folder / "revoked.json", canonical({"revoked": sorted({party, *revoked(folder)})}))
 
 
 def revoked(kits: str | Path) -> frozenset[str]:

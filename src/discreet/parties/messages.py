@@ -30,7 +30,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from numpy.typing import NDArray
 
-from discreet.errors import DiscreetError, InvalidParameter
+from discreet.errors import InvalidParameter, MalformedMessage
 
 MAGIC = b"DSC1"
 MOST_HEADER = 2**12
@@ -61,10 +61,6 @@ _HEADER = re.compile(
     f'{{"dtype":"({"|".join(TYPES)})","kind":"({"|".join(KINDS)})","party":"([A-Za-z0-9_-]{{1,40}}|[*])",'
     f'"round":(0|[1-9][0-9]{{0,14}}),"shape":\\[({_SIDE}(?:,{_SIDE})?)?\\],"study":"([0-9a-f]{{64}})"}}'
 )
-
-
-class MalformedMessage(DiscreetError, ValueError):
-    """Bytes that are no message of ours."""
 
 
 class Refusal(Enum):

@@ -25,8 +25,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from discreet.errors import MissingDependency
-from discreet.parties.kits import CannotConnect, Kit, Revocations
+from discreet.errors import CannotConnect, MissingDependency
+from discreet.parties.kits import Kit, Revocations
 from discreet.parties.terminal import quiet
 from discreet.parties.workspace import write_workspace
 

@@ -31,13 +31,14 @@ from discreet.errors import (
     InvalidParameter,
     LedgerCorrupted,
     LedgerUnavailable,
+    MalformedMessage,
     PlanViolation,
 )
 from discreet.ledger import Ledger
 from discreet.parties import sgd1, sgd2
 from discreet.parties.consent import Terms
 from discreet.parties.holding import Holder
-from discreet.parties.messages import EVERYBODY, MalformedMessage, Message, Refusal, Roster
+from discreet.parties.messages import EVERYBODY, Message, Refusal, Roster
 from discreet.parties.sessions import CallSession, Refused, RoundSession, SecureSession, Session
 from discreet.parties.study import COORDINATOR, Study
 from discreet.randomness import RandomStream, system_stream

@@ -11,11 +11,8 @@ import ssl
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from discreet.parties.kits import CannotConnect, Kit
-
-
-class NobodyThere(CannotConnect):
-    """Nothing listens at the coordinator's address: it may still come."""
+from discreet.errors import CannotConnect, NobodyThere
+from discreet.parties.kits import Kit
 
 
 def reach(kit: Kit, timeout: float = 5.0) -> None:

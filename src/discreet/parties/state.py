@@ -7,8 +7,6 @@ A lost file costs the model, never privacy: parties count what they released the
 from __future__ import annotations
 
 import io
-import os
-import secrets
 import time
 import zipfile
 from dataclasses import dataclass, field
@@ -18,6 +16,7 @@ import numpy as np
 
 from discreet.documents import canonical, parsed
 from discreet.errors import InvalidParameter
+from discreet.files import write_whole
 from discreet.parties.optimizers import Iterate
 
 FORMAT = "discreet study state 1"
@@ -97,16 +96,6 @@ class StateFile:
         begun = time.monotonic()
         if begun < self._due and not now:
             return
-        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(8)}")
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(state.to_bytes())
-                if now:
-                    file.flush()
-                    os.fsync(file.fileno())
-            os.replace(temporary, self._path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        write_whole(self._path, state.to_bytes(), secret=True, sync=now)
         ended = time.monotonic()
         self._due = ended + 49 * (ended - begun)

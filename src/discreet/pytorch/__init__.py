@@ -13,9 +13,10 @@ try:
 except ImportError as error:
     raise MissingDependency(f"discreet.pytorch needs {error.name}: pip install 'discreet[torch]'") from None
 
+from discreet.errors import CheckFailed
 from discreet.pytorch.batches import Batch
 from discreet.pytorch.check import check
-from discreet.pytorch.compatibility import CheckFailed, without_batch_norm
+from discreet.pytorch.compatibility import without_batch_norm
 from discreet.pytorch.fit import Fitted, fit
 from discreet.pytorch.run import PrivateRun
 

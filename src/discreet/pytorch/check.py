@@ -28,8 +28,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from discreet.errors import InvalidParameter
-from discreet.pytorch.compatibility import CheckFailed, refuse_layers
+from discreet.errors import CheckFailed, InvalidParameter
+from discreet.pytorch.compatibility import refuse_layers
 from discreet.pytorch.constancy import Constancy
 from discreet.pytorch.exactness import refuse_inexact
 from discreet.pytorch.examples import number_of_examples

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import secrets
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +24,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from discreet.clipping import AdaptiveClip
 from discreet.documents import digest, parsed, read_text
 from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
+from discreet.files import write_whole
 from discreet.ledger import Anchor
 
 FORMAT = "discreet checkpoint 2"
@@ -63,7 +62,7 @@ def write(
     )
     tensors_digest = hashlib.sha256(content).hexdigest()
     file = place / f"tensors-{tensors_digest[:16]}.safetensors"
-    _write_whole(file, content)
+    write_whole(file, content)
     text = {
         "format": FORMAT,
         "plan": checkpoint.plan,
@@ -74,7 +73,7 @@ def write(
         "tensors": tensors_digest,
         **stepping,
     }
-    _write_whole(place / _TEXT, json.dumps(text | {"digest": digest(text)}, allow_nan=False).encode())
+    write_whole(place / _TEXT, json.dumps(text | {"digest": digest(text)}, allow_nan=False).encode())
     for old in place.glob("tensors-*.safetensors"):
         if old != file:
             old.unlink(missing_ok=True)
@@ -196,22 +195,3 @@ def _with_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
         found = {key: _with_tensors(part, tensors) for key, part in content}
         return found if kind == "items" else Counter(found)
     return {"list": list, "tuple": tuple}[kind](_with_tensors(part, tensors) for part in content)
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    """The file has its new content, on disk, or its old one."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    if os.name == "posix":
-        handle = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -15,14 +15,10 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from discreet.errors import DiscreetError
+from discreet.errors import CheckFailed
 
 _LEAST_CHANNELS = 4  # in a group, so that there is something to normalise even without pixels
 _MOST_GROUPS = 32
-
-
-class CheckFailed(DiscreetError, ValueError):
-    """The model or the loss would break the guarantee; nothing was released."""
 
 
 def refuse_layers(model: nn.Module) -> None:

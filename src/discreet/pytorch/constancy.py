@@ -20,7 +20,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from discreet.pytorch.compatibility import CheckFailed
+from discreet.errors import CheckFailed
 from discreet.pytorch.members import full_name, tensors_in
 
 ROW = 8 * 4096  # bytes

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from discreet.clipping import Flat
+from discreet.errors import CheckFailed
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.compatibility import CheckFailed
 from discreet.pytorch.examples import select
 from discreet.pytorch.kernels.norms import squared_norms_by_torch
 from discreet.pytorch.layer_rules.use import wide

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from discreet.pytorch.compatibility import CheckFailed
+from discreet.errors import CheckFailed
 from discreet.pytorch.exactness import rounds_coarsely
 from discreet.pytorch.examples import number_of_examples, select
 from discreet.pytorch.mixing import close, mixing_layer, same_losses, seeded

@@ -78,7 +78,8 @@ def _verdict(certificate: Certificate) -> tuple[bool, str, tuple[str, ...]]:
     try:
         return (
             True,
-            "Every number was computed anew for this report, and follows.",
+            "Every number was computed anew for this report, and follows. "
+            "Who vouches for it, a ledger or a signature says.",
             (certificate.verify().findings),
         )
     except CertificateRejected as error:
@@ -178,6 +179,8 @@ def _details(certificate: Certificate) -> Iterator[tuple[str, str]]:
     yield "procedure", procedure.digest()
     yield "certificate", certificate.digest()
     yield "ledger head", f"entry {certificate.ledger.anchor.sequence}, {certificate.ledger.anchor.hash}"
+    for name, digest in certificate.files:
+        yield f"for the file {name}", digest
     for signature in certificate.signatures:
         yield "signed by", signature.public_key
     if isinstance(procedure, Procedure):

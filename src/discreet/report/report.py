@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select
 
 from discreet.certificate import Certificate
 from discreet.errors import InvalidParameter
+from discreet.files import write_whole
 from discreet.guarantee import rounded_down, rounded_up
 from discreet.report.charts import Series, line_chart
 from discreet.report.facts import Facts
@@ -64,7 +65,7 @@ class Report:
         form = forms.get(Path(path).suffix.lower())
         if form is None:
             raise InvalidParameter("path", str(path), "must end in .html, .md or .json.")
-        Path(path).write_text(form().rstrip("\n") + "\n", encoding="utf-8")
+        write_whole(path, form().rstrip("\n") + "\n")
 
     def _context(self) -> dict[str, Any]:
         return {
