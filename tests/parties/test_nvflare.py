@@ -78,6 +78,14 @@ def ask(network, parties, **details):
     return network[2]["coordinator"].do("broadcast", parties=parties, **{"timeout": PATIENCE, **details})
 
 
+def test_the_coordinator_listens_on_one_port_and_a_party_on_none(network):
+    here, _, sites = network
+    port = int(here.network.coordinator.rpartition(":")[2])
+    assert sites["coordinator"].do("listening") == [f"0100007F:{port:04X}"]
+    for name in ("hospital-a", "hospital-b"):
+        assert sites[name].do("listening") == []
+
+
 def test_questions_reach_the_parties_and_answers_come_back(network):
     both = ["hospital-a", "hospital-b"]
     assert ask(network, both, text="hello") == both
@@ -122,12 +130,17 @@ def test_a_killed_party_is_missed_and_comes_back_in_the_same_study(network):
     )
 
 
-def test_a_revoked_party_is_dropped_while_it_is_connected_and_the_end_reaches_the_others(network):
-    _, paths, sites = network
+def test_a_party_stays_until_the_coordinator_lets_it_go(network):
+    sites = network[2]
+    assert not sites["hospital-a"].do("linger", seconds=0.1)
+    sites["coordinator"].do("dismiss", parties=["hospital-a"])
+    assert sites["hospital-a"].do("linger", seconds=PATIENCE)
+
+
+def test_a_revoked_party_is_dropped_while_it_is_connected(network):
+    _, paths, _ = network
     revoke(paths["coordinator"].parent, "hospital-b")
     assert ask(network, ["hospital-a", "hospital-b"], text="who") == ["hospital-a"]
-    assert sites["coordinator"].do("finish", parties=["hospital-a", "hospital-b"]) == ["hospital-a"]
-    assert sites["hospital-a"].do("over") == [True, "the end"]
 
 
 def test_strangers_borrowed_names_and_revoked_kits_are_not_admitted(network, tmp_path):

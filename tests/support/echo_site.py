@@ -4,7 +4,9 @@ Run as ``python echo_site.py KIT``. Reads JSON commands from standard input and 
 """
 
 import json
+import os
 import sys
+from pathlib import Path
 
 from discreet.errors import CannotConnect
 from discreet.parties import nvflare
@@ -25,15 +27,16 @@ def transport_command(transport, order):
         payload = bytes(order["size"]) if "size" in order else order["text"].encode()
         replies = transport.broadcast(order["parties"], payload, order["timeout"])
         return sorted(name for name, reply in replies.items() if reply == payload)
-    if word == "finish":
-        return sorted(transport.finish(order["parties"], b"the end", 5.0))
+    if word == "dismiss":
+        return transport.dismiss(order["parties"])
     raise ValueError(word)
 
 
 def line_command(line, order):
     word = order["do"]
-    if word == "over":
-        return [line.wait(5.0), line.result.decode()]
+    if word == "linger":
+        line.linger(order["seconds"])
+        return line._site.dismissed.is_set()
     if word == "intrude":  # a registered party asks another one, as itself and as the coordinator
         return [intrude(line, order["party"], origin) for origin in (None, "server")]
     raise ValueError(word)
@@ -54,7 +57,24 @@ def intrude(line, party, origin):
 def obey(site, act):
     say({"up": True})
     for text in sys.stdin:
-        say(act(site, json.loads(text)))
+        order = json.loads(text)
+        say(listening() if order["do"] == "listening" else act(site, order))
+
+
+def listening():
+    """The sockets on which this process listens, of any family, as the kernel tells it."""
+    own = {os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
+    found = []
+    for kind in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]:
+            _, local, _, state, *rest = line.split()
+            if state == "0A" and f"socket:[{rest[5]}]" in own:
+                found.append(local)
+    for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
+        _, _, _, flags, _, _, inode, *path = line.split()
+        if int(flags, 16) & 0x10000 and f"socket:[{inode}]" in own:
+            found.append(f"unix {path}")
+    return found
 
 
 def say(data):

@@ -26,7 +26,9 @@ from discreet.errors import InvalidParameter, StudyStopped
 from discreet.parties import sgd1
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.asking import Asking, Ready
-from discreet.parties.messages import Refusal, Roster
+from discreet.parties.ending import Ending
+from discreet.parties.joint import is_of
+from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.optimizers import Descent, Iterate, averages, predicted_excess_risk, step_size
 from discreet.parties.state import State, StateFile
 from discreet.parties.study import Study
@@ -88,8 +90,8 @@ class Coordinator:
     """Runs a study over ``transport``.
 
     ``roster`` holds the parties' public keys; only a rehearsal, where there is no wire, may do without
-    (``Roster.without_wire()``). ``state_file`` lets a new coordinator go on where this one was killed. ``start`` is
-    the first model, zeros unless given. ``progress`` is called with a :class:`Progress` after every update.
+    (``Roster.without_wire()``). ``state_file``, a path or a :class:`~discreet.parties.state.StateFile`, lets a new
+    coordinator go on where this one was killed. ``start`` is the first model, zeros unless given. ``progress`` is called with a :class:`Progress` after every update.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class Coordinator:
         study: Study,
         transport: Transport,
         roster: Roster | Mapping[str, str],
-        state_file: str | Path | None = None,
+        state_file: str | Path | StateFile | None = None,
         progress: Callable[[Progress], None] | None = None,
         *,
         signing_key: Ed25519PrivateKey | None = None,
@@ -107,7 +109,7 @@ class Coordinator:
         self.study = study
         self._roster = _checked_roster(roster, study, transport)
         self._asking = Asking(study, transport, self._roster, signing_key)
-        self._file = None if state_file is None else StateFile(state_file)
+        self._file = StateFile(state_file) if isinstance(state_file, str | Path) else state_file
         self._progress = progress
         self._descent = Descent(study, step_size(study))
         found = None if self._file is None else self._file.load(study.digest())
@@ -163,7 +165,12 @@ class Coordinator:
     # ---- running ----
 
     def run(self) -> StudyResult:
-        """Train to the end of the plan, or raise :class:`StudyStopped` with a sentence."""
+        """Train to the end of the plan, or raise :class:`StudyStopped` with a sentence.
+
+        A study that has come to its end before is not asked again: its result is what it was.
+        """
+        if self._state.finished:
+            return self._result()
         fresh = self._state.round == 0
         rounds = self.meet()
         absent = [name for name in self.study.names if name not in rounds]
@@ -181,12 +188,53 @@ class Coordinator:
                 ):  # there may be rounds that are not remembered here
                     self._state.most_missing = self.study.dropouts
                 self._run_rounds(following)
+            self._state.finished = True
         finally:
             self._save(now=True)
+        return self._result()
+
+    @property
+    def finished(self) -> bool:
+        """True once the model is final."""
+        return self._state.finished
+
+    def _result(self) -> StudyResult:
         iterate, missed = self._state.iterate, dict(self._state.missed)
         return StudyResult(
             self.study, iterate.theta, iterate.average, iterate.updates, missed, self._happened()
         )
+
+    # ---- handing out the model ----
+
+    @property
+    def ending(self) -> Ending:
+        """The model as it is sent to the parties."""
+        return Ending(self.study.digest(), self._roster.digest(), self._state.iterate.theta)
+
+    def finish(self, parties: Collection[str]) -> dict[str, Certificate | None]:
+        """Sign the model and send it: who has taken it, with the certificate that came back, if it may be shown.
+
+        Say it again to whoever was away; the model stays the same.
+        """
+        if not self._state.finished:
+            raise StudyStopped("The study has not come to its end; there is no model to hand out yet.")
+        request, taken = self.ending.message(), {}
+        replies = self._asking.ask_all(parties, request)
+        for name in parties:
+            reply = replies.get(name)
+            if reply is Refusal.NOT_BEGUN and self._hello(name) is not None:  # restarted since its last round
+                reply = self._asking.ask(name, request)
+            if isinstance(reply, Message) and reply.kind == "certified":
+                taken[name] = self._certificate(name, reply.array.tobytes())
+        return taken
+
+    def _certificate(self, party: str, text: bytes) -> Certificate | None:
+        """What a party sent, if it is its own signed certificate of this study."""
+        try:
+            found = Certificate.from_json(text.decode())
+        except ValueError:
+            return None
+        return found if is_of(found, self.study, party, self._roster.hexadecimal(party)) else None
 
     def _happened(self) -> Arrangement:
         """The arrangement with what happened, which decides what observers could learn.

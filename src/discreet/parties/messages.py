@@ -30,6 +30,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from numpy.typing import NDArray
 
+from discreet.documents import digest
 from discreet.errors import InvalidParameter, MalformedMessage
 
 MAGIC = b"DSC1"
@@ -47,10 +48,12 @@ KINDS = (
     "join",  #       everybody's public keys
     "mask",  #       the model, for the next noisy sum, masked
     "unmask",  #       who survived, for the shares that unmask the sum
+    "end",  # the study is over: the model, for everybody
     "ready",  # replies: the next round
     "noisy",  #       numbers with noise
     "sealed",  #       bytes of a secure sum
     "refused",  #       a Refusal
+    "certified",  #       the party's signed certificate, at the end; empty if it keeps it to itself
 )
 TYPES = ("float32", "float64", "int64", "uint8")
 _NAMES = {np.dtype(name): name for name in TYPES}
@@ -151,6 +154,15 @@ class Roster:
     def key_of(self, name: str) -> Ed25519PublicKey:
         """The public key of a party."""
         return self._keys[name]
+
+    def hexadecimal(self, name: str) -> str | None:
+        """The public key of a party as text, or None if it has none."""
+        key = self._keys.get(name)
+        return None if key is None else key.public_bytes_raw().hex()
+
+    def digest(self) -> str:
+        """SHA-256 of all names and keys."""
+        return digest({name: self.hexadecimal(name) for name in self._keys})
 
     def vouches(self, message: Message, sender: str) -> bool:
         """True if ``sender`` signed this message, or nobody has to."""

@@ -1,31 +1,34 @@
-"""NVFlare as the engine between the sites of a study: the one file that knows it.
+"""NVFlare as the engine between the sites of a study: this file and doors.py know it.
 
 NVFlare's own server and clients run here as they are (mutual TLS, parties dial out, rejoin by themselves), in this
 process, with one component of ours. No job is ever submitted: a request is bytes on a channel of our own, from the
 coordinator to a party, and the answer is bytes.
 
     with connect(kit, party.answer) as line:      # a party
-        line.wait()
+        while not party.wait(1.0):
+            line.check()
+        line.linger()
     with listen(kit) as transport:                # the coordinator
         Coordinator(study, transport, ...).run()
 
-What NVFlare may do is settled in workspace.py. Here, a party answers the coordinator alone, never another party,
-takes no orders, and lets no text of an exception out.
+What NVFlare may do is settled in workspace.py, and where it listens in doors.py. Here, a party answers the
+coordinator alone, never another party, takes no orders, and lets no text of an exception out.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from discreet.errors import CannotConnect, MissingDependency
+from discreet.errors import CannotConnect, MissingDependency, NotYet
 from discreet.parties.kits import Kit, Revocations
 from discreet.parties.terminal import quiet
 from discreet.parties.workspace import write_workspace
@@ -33,17 +36,20 @@ from discreet.parties.workspace import write_workspace
 try:
     from nvflare.apis.event_type import EventType
     from nvflare.apis.fl_component import FLComponent
+    from nvflare.fuel.f3.cellnet.core_cell import CoreCell
     from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, ReturnCode
     from nvflare.fuel.f3.message import Message
     from nvflare.private.fed.client.client_status import ClientStatus
     from nvflare.private.fed.server.server_status import ServerStatus
+
+    from discreet.parties.doors import default_address, open_door, use_door
 except ImportError:
     raise MissingDependency('studies over a network need NVFlare: pip install "discreet[parties]".') from None
 
 Answer = Callable[[bytes], bytes]
 
 _CHANNEL, _SERVER = "discreet", "server"
-_ASK, _HERE, _END = "ask", "here", "end"  # a question; "I am ready", every second; the study is over
+_ASK, _HERE, _BYE = "ask", "here", "bye"  # a question; "I am ready", every second; all is said
 _OPTIONS = ["secure_train=true", "org=discreet", "config_folder=config"]
 _START_SECONDS = 120.0
 _HERE_SECONDS = 1.0
@@ -63,8 +69,8 @@ class _Site:
         self.ready = threading.Event()
         self.ended = threading.Event()  # NVFlare has stopped
         self.leaving = threading.Event()  # we are about to stop it
-        self.over = threading.Event()  # the coordinator said that the study is over
-        self.result = b""
+        self.dismissed = threading.Event()  # the coordinator has the party's last answer
+        self.rejected = ""  # why the coordinator did not register the party
         self.heard: dict[str, float] = {}  # when each party last said that it is ready
 
     def say_here(self) -> None:
@@ -74,11 +80,10 @@ class _Site:
                 self.cell.fire_and_forget(_CHANNEL, _HERE, _SERVER, Message({}, b""), optional=True)
             self.leaving.wait(_HERE_SECONDS)
 
-    def end(self, result: bytes) -> bytes:
-        """A party: the study is over."""
-        self.result = result
-        self.over.set()
-        return b"heard"
+    def dismiss(self, goodbye: bytes) -> bytes:
+        """A party: it may go."""
+        self.dismissed.set()
+        return goodbye
 
     def hear(self, request: Any) -> None:
         """The coordinator: note who is ready. NVFlare has checked that the sender is who it says."""
@@ -104,8 +109,7 @@ class PartyService(FLComponent):  # type: ignore[misc]
             site.owner = engine.client
             site.cell = engine.client.cell.core_cell
             site.cell.register_request_cb(_CHANNEL, _ASK, _answering(site.answer))
-            site.cell.register_request_cb(_CHANNEL, _END, _answering(site.end))
-            _close_inner_door(site.cell)
+            site.cell.register_request_cb(_CHANNEL, _BYE, _answering(site.dismiss))
         elif event_type == EventType.SYSTEM_START:
             engine.admin_agent.processors.clear()  # the server can order nothing: no deploy, no shell, no restart
             site.ready.set()
@@ -123,7 +127,6 @@ class CoordinatorService(FLComponent):  # type: ignore[misc]
             site.cell = site.owner.cell.core_cell
             site.cell.register_request_cb(_CHANNEL, _HERE, site.hear)
             site.cell.set_cell_disconnected_cb(lambda agent: site.heard.pop(agent.endpoint.name, None))
-            _close_inner_door(site.cell)
             site.ready.set()
 
 
@@ -151,12 +154,6 @@ def _from_coordinator(request: Any) -> bool:
     return origin == _SERVER and getattr(endpoint, "name", None) == _SERVER
 
 
-def _close_inner_door(cell: Any) -> None:
-    """NVFlare listens on the loopback for its job processes; there are none, so nobody may knock."""
-    if cell.int_listener is not None:
-        cell.communicator.remove_connector(cell.int_listener.handle)
-
-
 # ---- the two ends ----
 
 
@@ -171,21 +168,16 @@ class Line:
         """True while the coordinator is on the line."""
         return bool(self._site.cell.is_cell_connected(_SERVER))
 
-    @property
-    def over(self) -> bool:
-        """True once the coordinator has said that the study is over."""
-        return self._site.over.is_set()
-
-    @property
-    def result(self) -> bytes:
-        """What the coordinator sent along at the end."""
-        return self._site.result
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for the end of the study; True if it came. Raises if the connection has ended for good."""
-        if self._site.ended.is_set() and not self.over:
+    def check(self) -> None:
+        """Raise if the connection has ended for good."""
+        if self._site.ended.is_set():
             raise CannotConnect("the connection has ended: the coordinator does not admit this kit any more.")
-        return self._site.over.wait(seconds)
+
+    def linger(self, seconds: float = 10.0) -> None:
+        """Stay until the coordinator has heard the last answer, or is gone."""
+        end = time.monotonic() + seconds
+        while self.connected and not self._site.dismissed.wait(0.05) and time.monotonic() < end:
+            pass
 
 
 class NVFlareTransport:
@@ -212,9 +204,12 @@ class NVFlareTransport:
         """The same question to several parties at once; who did not answer in time is absent."""
         return self._send(parties, _ASK, message, timeout)
 
-    def finish(self, parties: Sequence[str], result: bytes, timeout: float) -> frozenset[str]:
-        """Tell the parties that the study is over, and send the result along; who has heard it."""
-        return frozenset(self._send(parties, _END, result, timeout))
+    def dismiss(self, parties: Sequence[str]) -> None:
+        """Let these parties go: what they said last has arrived."""
+        present = [name for name in parties if self._site.on_line(name)]
+        if present:
+            with suppress(RuntimeError):
+                self._site.cell.fire_and_forget(_CHANNEL, _BYE, present, Message({}, b"bye"), optional=True)
 
     def _send(self, parties: Sequence[str], topic: str, message: bytes, timeout: float) -> dict[str, bytes]:
         refused, end = self._refused(), time.monotonic() + timeout
@@ -269,12 +264,24 @@ def _is_answer(reply: Any) -> bool:
 
 @contextmanager
 def connect(kit: Kit, answer: Answer, timeout: float = _START_SECONDS) -> Iterator[Line]:
-    """Run NVFlare's client in this process and let ``answer`` speak for the party."""
+    """Run NVFlare's client in this process and let ``answer`` speak for the party.
+
+    What may pass, such as a coordinator that is only just starting, is tried again until ``timeout``.
+    """
     from nvflare.private.fed.app.client import client_train
 
-    site = _Site(answer)
     options = [*_OPTIONS, f"uid={kit.party}", "heart_beat_interval=2"]
-    with _running(site, kit, client_train.main, "fed_client.json", options, timeout):
+    end = time.monotonic() + timeout
+    with ExitStack() as stack:
+        while True:
+            site, left = _Site(answer), end - time.monotonic()
+            try:
+                stack.enter_context(_running(site, kit, client_train.main, "fed_client.json", options, left))
+                break
+            except NotYet:
+                if time.monotonic() > end:
+                    raise
+                time.sleep(1.0)
         yield Line(site)
 
 
@@ -284,14 +291,22 @@ def listen(
 ) -> Iterator[NVFlareTransport]:
     """Run NVFlare's server in this process and lend the way to the parties.
 
-    ``address`` is where to listen ("0.0.0.0:8443") if that differs from the address the parties know.
+    ``address`` is where to listen ("0.0.0.0:8443") if that differs from the address the parties know. It is the only
+    one that is listened on, and what is wrong with it is said before anything is started.
     """
-    from nvflare.private.fed.app.server import server_train
-
-    site = _Site(None)
-    with _running(site, kit, server_train.main, "fed_server.json", _OPTIONS, timeout, address):
+    place, site = address or default_address(kit.host, kit.port), _Site(None)
+    with (
+        open_door(place) as door,
+        _running(site, kit, _server_main(), "fed_server.json", _OPTIONS, timeout, door),
+    ):
         clients = site.owner.client_manager
         yield NVFlareTransport(site, Revocations(kit.source.parent, clients.disable_client))
+
+
+def _server_main() -> Callable[[Namespace], None]:
+    from nvflare.private.fed.app.server import server_train
+
+    return server_train.main  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -302,12 +317,13 @@ def _running(
     config: str,
     options: list[str],
     timeout: float,
-    address: str | None = None,
+    door: socket.socket | None = None,
 ) -> Iterator[None]:
     """NVFlare's main program in a thread of its own, from its start to its end."""
     if _Site.current is not None:
         raise RuntimeError("a process can be one site only")
-    workspace = write_workspace(kit, address)
+    workspace = write_workspace(kit, kit.port if door is None else door.getsockname()[1])
+    use_door(door)
     os.environ["NVFLARE_SECURE_LOGGING"] = "1"
     os.environ.pop("FL_LOG_LEVEL", None)
     _Site.current = site
@@ -324,7 +340,7 @@ def _running(
         finally:
             site.ended.set()
 
-    with quiet("nvflare", kit.folder / "nvflare.log"):
+    with quiet("nvflare", kit.folder / "nvflare.log"), _listening_for_rejection(site):
         threading.Thread(target=run, name="nvflare", daemon=True).start()
         try:
             _await(site, kit, timeout)
@@ -332,29 +348,53 @@ def _running(
             yield
         finally:
             os.chdir(before)
-            _stop(site)
+            _stop(site, _SERVER if kit.is_coordinator else kit.party)
             _Site.current = None
 
 
+@contextmanager
+def _listening_for_rejection(site: _Site) -> Iterator[None]:
+    """NVFlare says why a site was not registered in its log only."""
+    words = "registration rejected: "
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            text = record.getMessage()
+            if text.startswith(words):
+                site.rejected = text.removeprefix(words)
+
+    ear, log = Ear(), logging.getLogger("nvflare.private.fed.authenticator.Authenticator")
+    log.addHandler(ear)
+    try:
+        yield
+    finally:
+        log.removeHandler(ear)
+
+
 def _await(site: _Site, kit: Kit, timeout: float) -> None:
-    end = time.monotonic() + timeout
+    end, log = time.monotonic() + timeout, kit.folder / "nvflare.log"
     while not site.ready.wait(0.05):
         if site.ended.is_set() or time.monotonic() > end:
-            log = kit.folder / "nvflare.log"
             if kit.is_coordinator:
+                raise CannotConnect(f"the coordinator could not be started; {log} says more.")
+            if "disabled" in site.rejected:
                 raise CannotConnect(
-                    f"{kit.host}:{kit.port} cannot be listened on; is the port in use? See {log}."
+                    f"the coordinator did not admit {kit.party}: {kit.source.name} was revoked; ask for new kits."
                 )
-            raise CannotConnect(
-                f"the coordinator did not admit {kit.party}: its kit may be revoked or in use elsewhere. See {log}."
+            if site.rejected:
+                raise CannotConnect(f"the coordinator did not admit {kit.party}; {log} says more.")
+            raise NotYet(
+                f"the coordinator did not admit {kit.party} in time: it may be slow, or not ready yet. Join again; "
+                f"{log} says more."
             )
 
 
-def _stop(site: _Site) -> None:
+def _stop(site: _Site, name: str) -> None:
     """Say goodbye to the other sites and end NVFlare's threads."""
     site.leaving.set()
-    if site.cell is not None:
-        site.cell.stop()
+    cell = CoreCell.ALL_CELLS.pop(name, None)
+    if cell is not None:
+        cell.stop()
     if site.owner is not None:
         site.owner.status = ServerStatus.SHUTDOWN if site.answer is None else ClientStatus.STOPPED
     site.ended.wait(3.0)

@@ -37,6 +37,7 @@ from discreet.errors import (
 from discreet.ledger import Ledger
 from discreet.parties import sgd1, sgd2
 from discreet.parties.consent import Terms
+from discreet.parties.ending import Ending
 from discreet.parties.holding import Holder
 from discreet.parties.messages import EVERYBODY, Message, Refusal, Roster
 from discreet.parties.sessions import CallSession, Refused, RoundSession, SecureSession, Session
@@ -48,7 +49,8 @@ class Party:
     """One party of a study, in its own process, with its own ledger.
 
     ``ledger`` pays for it: ``Ledger.create(path, Terms(study, name).rule)``, or any other that has room.
-    ``roster`` holds the public keys of all parties (and of the coordinator, if it signs). ``stream`` is for tests.
+    ``roster`` holds the public keys of all parties (and of the coordinator, if it signs). At the end the coordinator
+    gets the signed certificate, unless ``shows_certificate`` is False. ``stream`` is for tests.
 
     Guarantee: whatever is asked, by whomever, in whatever order and however often the party is restarted, all its
     answers together cost what ``Terms(study, name).event`` costs at most. With secure sums the noise is
@@ -64,6 +66,7 @@ class Party:
         signing_key: Ed25519PrivateKey | None,
         roster: Roster | Mapping[str, str],
         *,
+        shows_certificate: bool = True,
         stream: RandomStream | None = None,
     ) -> None:
         self.name, self.study = name, study
@@ -80,6 +83,13 @@ class Party:
         self._last: tuple[bytes, bytes] | None = None  # the request that was answered, and the answer
         self.stopped: str | None = None
         """Why the party says no more, for its owner's eyes: only a restart, with the same ledger, goes on."""
+        self.ending: Ending | None = None
+        """The model, once the coordinator has signed the end of the study."""
+        self._over, self._shows = threading.Event(), shows_certificate
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the end of the study, or until the party has stopped; True if one of them came."""
+        return self._over.wait(seconds)
 
     # ---- answering ----
 
@@ -96,6 +106,7 @@ class Party:
             except Exception as error:  # its text might tell something, so nobody gets it
                 ours = isinstance(error, BudgetExceeded | PlanViolation | LedgerCorrupted | LedgerUnavailable)
                 self.stopped = str(error) if ours else type(error).__name__
+                self._over.set()
                 return self._refusal(round, Refusal.STOPPED)
 
     def _read(self, frame: bytes) -> Message:
@@ -119,7 +130,10 @@ class Party:
             return self._encoded(self._hello(request))
         if self._session is None:
             raise Refused(Refusal.NOT_BEGUN)
-        reply = self._encoded(self._session.reply(request))
+        if request.kind != "end" and self.ending is not None:
+            raise Refused(Refusal.BEYOND_PLAN)
+        answer = self._ended(request) if request.kind == "end" else self._session.reply(request)
+        reply = self._encoded(answer)
         self._last = (fingerprint, reply)
         return reply
 
@@ -151,6 +165,24 @@ class Party:
         kind = CallSession if self.study.algorithm == "sgd1" else RoundSession
         return kind(self.terms, self._holder, run, self._stream, key)
 
+    def _ended(self, request: Message) -> Message:
+        """Take the model, if the coordinator signed it for this study and this roster, and certify what was spent."""
+        try:
+            ending = Ending.of(request)
+        except MalformedMessage:
+            raise Refused(Refusal.MALFORMED) from None
+        meant = ending.roster == self._roster.digest() and ending.theta.shape == (self.study.dimension,)
+        if not meant or not self._roster.vouches(request, COORDINATOR):
+            raise Refused(Refusal.MALFORMED)
+        if self.ending is not None and self.ending.model != ending.model:
+            raise Refused(Refusal.OTHER_REQUEST)
+        text = self.certificate().to_json() if self._shows else ""
+        self.ending = ending
+        self._over.set()
+        return Message(
+            self.study.digest(), "certified", 0, self.name, np.frombuffer(text.encode(), np.uint8)
+        )
+
     def _encoded(self, message: Message) -> bytes:
         return message.encode(self._key)
 
@@ -161,16 +193,22 @@ class Party:
     # ---- certifying ----
 
     def certificate(self) -> Certificate:
-        """What this party has released in the study, and what it cost at most, from its own ledger."""
+        """What this party has released in the study, and what it cost at most, from its own ledger; signed."""
         if self._session is None:
             raise PlanViolation("The study has not begun, so there is nothing to certify.")
-        return Certificate.of(
-            self._ledger,
-            self.terms.procedure(self._session.key),
-            arithmetic=self.terms.arithmetic,
-            trusted=self._stream.trusted,
-            not_covered=self.terms.not_covered,
-        )
+        found = certified(self.terms, self._ledger, self._session.key, trusted=self._stream.trusted)
+        return found if self._key is None else found.signed(self._key)
+
+
+def certified(terms: Terms, ledger: Ledger, key: bytes | None = None, *, trusted: bool = True) -> Certificate:
+    """The certificate of a party from its ledger alone; ``key`` is that of the schedule, in SGD1."""
+    return Certificate.of(
+        ledger,
+        terms.procedure(key),
+        arithmetic=terms.arithmetic,
+        trusted=trusted,
+        not_covered=terms.not_covered,
+    )
 
 
 def _checked_key(name: str, key: object, roster: Roster, study: Study) -> Ed25519PrivateKey | None:

@@ -7,8 +7,10 @@ A lost file costs the model, never privacy: parties count what they released the
 from __future__ import annotations
 
 import io
+import math
 import time
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +30,7 @@ class State:
     """Where a study stands: the round reached, the iterate, and for SGD1 the key and how many turns each had.
 
     And what decides who could learn what: how many parties were missing at once, and whether one was restarted.
+    ``finished`` is true once the model is final; from then on it is only handed out.
     """
 
     study: str
@@ -38,6 +41,7 @@ class State:
     missed: dict[str, int] = field(default_factory=dict)
     most_missing: int = 0
     restarted: bool = False
+    finished: bool = False
 
     def to_bytes(self) -> bytes:
         """The state as an npz file."""
@@ -51,6 +55,7 @@ class State:
             "missed": self.missed,
             "most_missing": self.most_missing,
             "restarted": self.restarted,
+            "finished": self.finished,
         }
         text = np.frombuffer(canonical(about).encode(), np.uint8)
         buffer = io.BytesIO()
@@ -71,11 +76,14 @@ class State:
 
 
 class StateFile:
-    """Keeps a state on disk. Saving takes a fiftieth of the time at most: large models are saved less often."""
+    """Keeps a state on disk. Saving takes a fiftieth of the time at most: large models are saved less often.
 
-    def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
-        self._due = 0.0
+    ``clock`` says what time it is, in seconds; tests bring their own.
+    """
+
+    def __init__(self, path: str | Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._clock = Path(path), clock
+        self._due = -math.inf
 
     def load(self, study: str) -> State | None:
         """The state, or None if there is no file yet."""
@@ -93,9 +101,9 @@ class StateFile:
 
     def save(self, state: State, *, now: bool = False) -> None:
         """Replace the file, if it is due or has to be ``now``."""
-        begun = time.monotonic()
+        begun = self._clock()
         if begun < self._due and not now:
             return
         write_whole(self._path, state.to_bytes(), secret=True, sync=now)
-        ended = time.monotonic()
+        ended = self._clock()
         self._due = ended + 49 * (ended - begun)

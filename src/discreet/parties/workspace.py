@@ -18,8 +18,11 @@ PARTY_COMPONENT = "discreet.parties.nvflare.PartyService"
 COORDINATOR_COMPONENT = "discreet.parties.nvflare.CoordinatorService"
 
 
-def write_workspace(kit: Kit, address: str | None = None) -> Path:
-    """NVFlare's folder for this site, made afresh from the kit's certificates and our own settings."""
+def write_workspace(kit: Kit, port: int | None = None) -> Path:
+    """NVFlare's folder for this site, made afresh from the kit's certificates and our own settings.
+
+    ``port`` is the one that a coordinator listens on, if it is not the one that parties know.
+    """
     root = kit.folder / "nvflare"
     shutil.rmtree(root, ignore_errors=True)
     for part in ("startup", "local"):
@@ -31,7 +34,7 @@ def write_workspace(kit: Kit, address: str | None = None) -> Path:
         ("site.key", f"{side}.key"),
     ):
         shutil.copy2(kit.path(member), root / "startup" / name)
-    startup = _server_startup(kit, address) if kit.is_coordinator else _client_startup(kit)
+    startup = _server_startup(kit, port or kit.port) if kit.is_coordinator else _client_startup(kit)
     _write(root / "startup" / f"fed_{side}.json", startup)
     _write(
         root / "local" / "resources.json",
@@ -58,20 +61,21 @@ def _tls(side: str) -> dict[str, str]:
     }
 
 
-def _service(kit: Kit, address: str | None = None) -> dict[str, str]:
-    return {"target": address or f"{kit.host}:{kit.port}", "scheme": "tcp"}
+def _service(host: str, port: int) -> dict[str, str]:
+    return {"target": f"{host}:{port}", "scheme": "tcp"}
 
 
-def _server_startup(kit: Kit, address: str | None) -> dict[str, Any]:
-    service = {"name": kit.study, "service": _service(kit, address), "admin_server": "localhost"}
+def _server_startup(kit: Kit, port: int) -> dict[str, Any]:
+    """Administrators would come by the same port; with another one NVFlare would open a second door for them."""
+    service = {"name": kit.study, "service": _service("localhost", port), "admin_server": "localhost"}
     return {
         "format_version": 2,
-        "servers": [service | {"admin_port": kit.port, "identity": kit.host} | _tls("server")],
+        "servers": [service | {"admin_port": port, "identity": kit.host} | _tls("server")],
     }
 
 
 def _client_startup(kit: Kit) -> dict[str, Any]:
-    server = {"name": kit.study, "service": _service(kit), "identity": kit.host}
+    server = {"name": kit.study, "service": _service(kit.host, kit.port), "identity": kit.host}
     client = _tls("client") | {"fqsn": kit.party, "is_leaf": True}
     return {"format_version": 2, "servers": [server], "client": client}
 
