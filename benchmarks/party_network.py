@@ -99,10 +99,8 @@ def party_site(folder: Path, name: str, around: Callable[[Answer], Answer] = lam
         except (MalformedMessage, KeyError):
             return next(iter(parties.values())).answer(message)
 
-    with connect(kit, around(answer)) as line:
-        for _ in sys.stdin:  # until whoever started it closes the pipe
-            if line.over:
-                break
+    with connect(kit, around(answer)):
+        sys.stdin.read()  # until whoever started it closes the pipe
 
 
 def coordinator_site(folder: Path, around: Callable[[Any], Any] = lambda transport: transport) -> None:

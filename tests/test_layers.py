@@ -73,8 +73,8 @@ THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
     "studio": NUMERICS | {"jinja2", "starlette", "uvicorn"},
     "cli": NUMERICS | {"click", "rich", "safetensors", "pyarrow", "cryptography"},
 }
-ONLY_IN = {"nvflare": {"parties/nvflare.py", "parties/kits.py"}}
-"""Packages that a single thin file knows."""
+ONLY_IN = {"nvflare": {"parties/nvflare.py", "parties/doors.py", "parties/kits.py"}}
+"""Packages that a few thin files know."""
 
 
 def room(path: Path) -> str:
@@ -129,7 +129,7 @@ def strays(source: dict[Path, set[str]]) -> list[str]:
     ]
 
 
-def test_an_engine_of_others_is_known_to_one_file_only():
+def test_an_engine_of_others_is_known_to_a_few_files_only():
     assert strays({path: imports(path) for path in SOURCE.rglob("*.py")}) == []
     assert strays({SOURCE / "parties/party.py": {"nvflare.apis"}}) == ["parties/party.py imports nvflare"]
 

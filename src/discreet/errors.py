@@ -11,8 +11,10 @@
     ├── CertificateRejected                      what a certificate claims does not follow from what it shows
     ├── CheckFailed        (also a ValueError)   a model or loss would break the guarantee: nothing was released
     ├── CannotConnect                            the coordinator cannot be reached, or refuses this kit
-    │   └── NobodyThere                          nothing listens at its address: it may still come
+    │   └── NotYet                               what may pass by itself: worth trying again
+    │       └── NobodyThere                      nothing listens at its address: it may still come
     ├── StudyStopped                             a study of several parties cannot go on now
+    ├── PartyStopped                             something failed at this party: it releases nothing more
     ├── NotConsented                             a party did not agree to a study: nothing was read, sent or spent
     ├── MalformedMessage   (also a ValueError)   bytes that are no message of a study
     └── MissingDependency  (also an ImportError) an optional part is not installed: how to install it
@@ -98,12 +100,20 @@ class CannotConnect(DiscreetError):
     """The coordinator could not be reached, or refused this kit; the text says why."""
 
 
-class NobodyThere(CannotConnect):
+class NotYet(CannotConnect):
+    """What may pass by itself: the coordinator is starting, the network is away. Worth trying again."""
+
+
+class NobodyThere(NotYet):
     """Nothing listens at the coordinator's address: it may still come."""
 
 
 class StudyStopped(DiscreetError):
     """The study cannot go on now; the text says why and what to do. What was reached is in the state file."""
+
+
+class PartyStopped(DiscreetError):
+    """Something failed at this party, its own screen says what: it releases nothing more until it joins again."""
 
 
 class NotConsented(DiscreetError):

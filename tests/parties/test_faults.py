@@ -5,6 +5,7 @@ import pytest
 
 from discreet.parties import Coordinator, StudyStopped
 from discreet.parties.messages import Message
+from discreet.parties.state import StateFile
 from discreet.parties.study import Aggregation
 from discreet.randomness import RandomStream
 from support.parties_bank import ROSTER, Silent, study
@@ -69,9 +70,15 @@ def test_garbage_in_sgd1_counts_as_zero(garbage):
 def test_coordinator_killed_and_restarted(plan, tmp_path):
     """Killed at random moments, also between question and answer; the parties live on, or are killed as well."""
     rng, state, kills = np.random.default_rng(0), tmp_path / "state", 0
-    current = []
+    current, now = [], [0.0]
+
+    def clock():
+        """A message takes a second and saving a tenth, so that only some rounds are on disk when the end comes."""
+        now[0] += 0.1
+        return now[0]
 
     def fault(wire, party, message, deliver):
+        now[0] += 1.0
         if wire.asked > 3 and rng.random() < 0.12:
             if rng.random() < 0.5:
                 deliver()
@@ -84,7 +91,8 @@ def test_coordinator_killed_and_restarted(plan, tmp_path):
     wire = Wire(plan, fault, tmp_path)
     for _ in range(400):
         wire.asked = 0
-        coordinator = Coordinator(plan, wire, ROSTER, state_file=state)
+        seeded = RandomStream(unsafe_seed=1)
+        coordinator = Coordinator(plan, wire, ROSTER, StateFile(state, clock), stream=seeded)
         current[:] = [coordinator]
         try:
             result = coordinator.run()

@@ -1,14 +1,21 @@
 """The engine between sites, over a real network on the loopback: who gets through, who stays out, what is said."""
 
 import json
+import os
+import socket
 import subprocess
 import sys
 import time
 import zipfile
+from contextlib import ExitStack
 from pathlib import Path
 
+import msgpack
 import pytest
+from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
+from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
+from discreet.parties.doors import MOST_CALLERS
 from discreet.parties.kits import make_kits, open_kit, read_kit, revoke
 from discreet.parties.terminal import quiet
 from discreet.parties.workspace import write_workspace
@@ -78,12 +85,48 @@ def ask(network, parties, **details):
     return network[2]["coordinator"].do("broadcast", parties=parties, **{"timeout": PATIENCE, **details})
 
 
+def port_of(network):
+    return int(network[0].network.coordinator.rpartition(":")[2])
+
+
 def test_the_coordinator_listens_on_one_port_and_a_party_on_none(network):
-    here, _, sites = network
-    port = int(here.network.coordinator.rpartition(":")[2])
-    assert sites["coordinator"].do("listening") == [f"0100007F:{port:04X}"]
+    sites = network[2]
+    assert sites["coordinator"].do("listening") == [f"0100007F:{port_of(network):04X}"]
     for name in ("hospital-a", "hospital-b"):
         assert sites[name].do("listening") == []
+
+
+def hello_of_the_server():
+    """The frame with which a site introduces itself to NVFlare, under the coordinator's name."""
+    payload = msgpack.packb({HandshakeKeys.ENDPOINT_NAME: "server", HandshakeKeys.TIMESTAMP: 0.0})
+    frame = bytearray(PREFIX_LEN)
+    Prefix(PREFIX_LEN + len(payload), 0, Types.HELLO, 0, 0, 0, 1, 1).to_buffer(frame, 0)
+    return bytes(frame) + payload
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_another_user_of_the_machine_is_welcome_nowhere(network):
+    """The attack: on a party's inner door he was the server, and could end the study with a model of his own."""
+    sites = network[2]
+    doors = [address for site in sites.values() for address in site.do("listening")]
+    ports = [str(int(address.rpartition(":")[2], 16)) for address in doors]
+    script = (SUPPORT / "foreign_user.py").read_text()  # he may not be allowed to read our files
+    command = ["/usr/bin/env", "python3", "-c", script, hello_of_the_server().hex(), *ports]
+    try:
+        knocked = subprocess.run(
+            command,
+            user=65534,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            cwd="/",
+            env={"PATH": os.defpath},
+        )
+    except PermissionError:
+        pytest.skip("another user cannot run Python here")
+    assert knocked.returncode == 0, knocked.stderr
+    assert knocked.stdout.splitlines() == ["turned away"]  # there is one door, the coordinator's
+    assert ask(network, ["hospital-a", "hospital-b"], text="hello") == ["hospital-a", "hospital-b"]
 
 
 def test_questions_reach_the_parties_and_answers_come_back(network):
@@ -117,17 +160,20 @@ def test_a_party_cannot_ask_another_one_not_even_as_the_coordinator(network):
     assert ask(network, ["hospital-a"], text="hello") == ["hospital-a"]
 
 
-def test_a_killed_party_is_missed_and_comes_back_in_the_same_study(network):
+def test_a_killed_party_is_missed_and_comes_back_past_a_crowd_that_says_nothing(network):
     _, paths, sites = network
     sites["hospital-b"].kill()
     assert until(
         lambda: ask(network, ["hospital-a", "hospital-b"], text="who", timeout=5.0) == ["hospital-a"]
     )
-    sites["hospital-b"] = Site(paths["hospital-b"])
-    assert sites["hospital-b"].read() == {"up": True}
-    assert until(
-        lambda: ask(network, ["hospital-a", "hospital-b"], text="who") == ["hospital-a", "hospital-b"]
-    )
+    with ExitStack() as stack:  # the attack: one caller who said nothing shut out everybody
+        for _ in range(MOST_CALLERS + 44):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port_of(network)), timeout=PATIENCE))
+        sites["hospital-b"] = Site(paths["hospital-b"])
+        assert sites["hospital-b"].read() == {"up": True}
+        assert until(
+            lambda: ask(network, ["hospital-a", "hospital-b"], text="who") == ["hospital-a", "hospital-b"]
+        )
 
 
 def test_a_party_stays_until_the_coordinator_lets_it_go(network):
@@ -155,9 +201,10 @@ def test_strangers_borrowed_names_and_revoked_kits_are_not_admitted(network, tmp
             archive.writestr(name, text)
     sites["hospital-b"].kill()
     intruders = [Site(kit, timeout=6.0) for kit in (strange, borrowed, paths["hospital-b"])]
-    for intruder, name in zip(intruders, ("hospital-c", "hospital-c", "hospital-b"), strict=True):
-        assert f"did not admit {name}" in intruder.read()["refused"]
-        intruder.kill()
+    found = [(intruder.read()["refused"], intruder.kill())[0] for intruder in intruders]
+    for words, name in zip(found, ("hospital-c", "hospital-c", "hospital-b"), strict=True):
+        assert f"did not admit {name}" in words
+    assert "was revoked" in found[2]
     assert sites["coordinator"].do("connected", parties=["hospital-b", "hospital-c"]) == []
 
 

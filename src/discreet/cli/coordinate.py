@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
-from discreet.cli.shell import FILE, NUMBER, Answer, command, note, progress
+from discreet.cli.shell import FILE, NUMBER, Answer, Tenths, command, note, progress
 from discreet.errors import CannotConnect, StudyStopped, real
 from discreet.files import whole_file
 
 _INTERRUPTED = "Nothing is lost: start again with the same --out to go on where the study stood."
 _POLL = 0.1
+_RENAMED = {"path": "STUDY", "state_file": "--out", "coordinator": "--listen"}
 
 
-@command("coordinate", interrupted=_INTERRUPTED, renamed={"path": "STUDY", "state_file": "--out"})
+@command("coordinate", interrupted=_INTERRUPTED, renamed=_RENAMED)
 @click.argument("study_file", metavar="STUDY", type=FILE)
 @click.option("--kit", "kit_file", type=FILE, required=True, help="coordinator.zip of `discreet study kits`.")
 @click.option(
@@ -31,22 +32,39 @@ _POLL = 0.1
 @click.option(
     "--wait", type=NUMBER, default=3600, show_default=True, help="Seconds to wait for missing parties."
 )
+@click.option(
+    "--linger",
+    type=NUMBER,
+    default=60,
+    show_default=True,
+    help="Seconds to wait, after the end, for parties that have not got the model.",
+)
+@click.option("--serve", is_flag=True, help="Only hand out the model of a study that has come to its end.")
 def coordinate(
-    study_file: Path, kit_file: Path, out: Path | None, address: str | None, wait: float
+    study_file: Path,
+    kit_file: Path,
+    out: Path | None,
+    address: str | None,
+    wait: float,
+    linger: float,
+    serve: bool,
 ) -> Answer:
-    """Run the study STUDY: wait for the parties, train, write the model.
+    """Run the study STUDY: wait for the parties, train, write the model and hand it out.
 
     \b
     discreet coordinate study.toml --kit kits/coordinator.zip
+    discreet coordinate study.toml --kit kits/coordinator.zip --serve
 
-    The coordinator holds no records. It sees what the table of observers says, and may be restarted at any time.
+    The coordinator holds no records. It sees what the table of observers says, and may be restarted at any time. At
+    the end it writes joint.json: the parties' signed certificates and the digest of the model. A party that was away
+    then gets the model with --serve, for as long as --wait says.
     """
     from discreet.cli.joint_model import JointModel
     from discreet.parties import Study
     from discreet.parties.kits import open_kit
     from discreet.parties.nvflare import listen
 
-    patience = real("wait", wait, above=0)
+    patience, rest = real("wait", wait, above=0), real("linger", linger, at_least=0)
     study = Study.load(study_file)
     model, kit = JointModel.of(study), open_kit(kit_file)
     kit.check(study)
@@ -55,25 +73,35 @@ def coordinate(
     folder = (out or Path(study.name)).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     click.echo(f"{study_table(study)}\n", err=True)
-    note(
-        f"roster {kit.fingerprint}; waiting for {', '.join(study.names)} on {address or study.network.coordinator}."
-    )
     with listen(kit, address) as transport:
-        result = _Conductor(study, kit, transport, folder / "state.npz", patience).run()
-        _write(folder, model, result)
-        theta = result.theta.astype("<f8").tobytes()
-        heard = transport.finish(study.names, theta, study.network.timeout)
+        place = address or study.network.coordinator
+        note(f"roster {kit.fingerprint}; listening on {place} for {', '.join(study.names)}.")
+        conductor = _Conductor(study, kit, transport, folder / "state.npz", patience)
+        result = conductor.run(only_serve=serve)
+        ending = conductor.coordinator.ending
+        _write(folder, model, result, ending)
+        heard = conductor.hand_out(patience if serve else rest, folder / "joint.json")
     data = {
         "out": folder,
         "digest": study.digest(),
         "updates": result.updates,
         "missed": dict(result.missed),
+        "model": ending.model,
         "told": sorted(heard),
+        "joint": folder / "joint.json",
         **result.observers.to_dict(),
     }
     missed = ", ".join(f"{name} missed {count}" for name, count in result.missed.items() if count)
     text = f"{result.updates} updates{'; ' + missed if missed else ''}. The model is in {folder}."
-    return Answer(data, f"{text}\n\n{result.observers}")
+    away = [name for name in study.names if name not in heard]
+    if away:
+        text += f"\n{', '.join(away)} did not get it; hand it out later with --serve."
+    return Answer(data, f"{text}\n{digest_line(ending)}\n\n{result.observers}")
+
+
+def digest_line(ending: Any) -> str:
+    """What every site shows at the end, to be compared."""
+    return f"Model {ending.model}: the same on every screen, or somebody has another model."
 
 
 def study_table(study: Any) -> str:
@@ -89,29 +117,64 @@ class _Conductor:
     def __init__(self, study: Any, kit: Any, transport: Any, state: Path, patience: float) -> None:
         self._study, self._kit, self._transport = study, kit, transport
         self._state, self._patience = state, patience
+        self.coordinator = self._made(None)
 
-    def run(self) -> Any:
-        """To the end of the plan. A study that nobody answers any more is taken up again when parties are back."""
+    def _made(self, told: Any) -> Any:
         from discreet.parties import Coordinator
 
+        key = self._kit.signing_key()
+        roster, state = self._kit.roster, self._state
+        return Coordinator(self._study, self._transport, roster, state, told, signing_key=key)
+
+    def run(self, only_serve: bool = False) -> Any:
+        """To the end of the plan. A study that nobody answers any more is taken up again when parties are back."""
+        if self.coordinator.finished:
+            note("the study has come to its end; the model is handed out.")
+            return self.coordinator.run()
+        if only_serve:
+            raise StudyStopped("The study has not come to its end; start without --serve to go on with it.")
         missing = self._study.dropouts if self._state.exists() else 0  # a study begins with everybody
         needed = len(self._study.names) - missing
         with self._shown() as told:
             while True:
                 self._await(needed)
-                made = Coordinator(
-                    self._study,
-                    self._transport,
-                    self._kit.roster,
-                    self._state,
-                    told,
-                    signing_key=self._kit.signing_key(),
-                )
+                self.coordinator = self._made(told)
                 try:
-                    return made.run()
+                    return self.coordinator.run()
                 except StudyStopped:
                     if len(self._present()) >= needed:  # they are there, so something else is wrong
                         raise
+
+    def hand_out(self, patience: float, joint: Path) -> list[str]:
+        """Send the model until everybody has it, or so long; who has got it. Certificates go into one file."""
+        from discreet.parties.joint import JointCertificate
+
+        certificates = dict(JointCertificate.load(joint).certificates) if joint.exists() else {}
+        end, heard = time.monotonic() + patience, list[str]()
+        while True:
+            waiting = [name for name in self._present() if name not in heard]
+            taken = self.coordinator.finish(waiting) if waiting else {}
+            self._transport.dismiss(list(taken))
+            heard += taken
+            certificates |= {name: found for name, found in taken.items() if found is not None}
+            if taken or not joint.exists():
+                self._write_joint(joint, certificates)
+            if taken:
+                note(
+                    f"{', '.join(taken)} has the model."
+                    if len(taken) == 1
+                    else f"{', '.join(taken)} have it."
+                )
+            if len(heard) == len(self._study.names) or time.monotonic() >= end:
+                return heard
+            time.sleep(_POLL)
+
+    def _write_joint(self, path: Path, certificates: Mapping[str, Any]) -> None:
+        from discreet.parties.joint import JointCertificate
+
+        made = JointCertificate(self._study, self._kit.roster, self.coordinator.ending.model, certificates)
+        with whole_file(path) as file:
+            file.write(made.signed(self._kit.signing_key()).to_json() + "\n")
 
     def _present(self) -> list[str]:
         return [name for name in self._study.names if self._transport.connected(name)]
@@ -141,10 +204,14 @@ class _Conductor:
         )
         with progress("{task.fields[round]}", "{task.fields[spent]}", "{task.fields[missing]}") as bar:
             task = bar.add_task(self._study.name, total=self._study.updates, round="", spent="", missing="")
-            spent = Spending(terms)
+            spent, tenths = Spending(terms), Tenths(self._study.updates)
 
             def told(now: Progress) -> None:
-                if bar.disable or now.update % max(1, now.updates // 200):
+                if bar.disable:
+                    missing = f"; missing: {', '.join(now.missing)}" if now.missing else ""
+                    tenths.at(now.update, f"round {now.update} of {now.updates}{missing}.")
+                    return
+                if now.update % max(1, now.updates // 200):
                     return
                 bar.update(
                     task,
@@ -178,10 +245,9 @@ class Spending:
         return self._known[steps]
 
 
-def _write(folder: Path, model: Any, result: Any) -> None:
+def _write(folder: Path, model: Any, result: Any, ending: Any) -> None:
     """The model folder, as `discreet predict` reads it, and the table of observers."""
-    model.fitted(result.theta).save(
-        folder, {"study": result.study.to_dict(), "digest": result.study.digest()}
-    )
+    about = {"study": result.study.to_dict(), "digest": result.study.digest(), "model_digest": ending.model}
+    model.fitted(result.theta).save(folder, about)
     with whole_file(folder / "observers.json") as file:
         json.dump(result.observers.to_dict(), file, indent=2)

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from discreet.cli.coordinate import Spending, study_table
-from discreet.cli.shell import FILE, NUMBER, Answer, command, note, progress
-from discreet.errors import CannotConnect, InvalidParameter, NobodyThere, NotConsented, real
+from discreet.cli.coordinate import Spending, digest_line, study_table
+from discreet.cli.shell import FILE, NUMBER, Answer, Tenths, command, note, progress
+from discreet.errors import CannotConnect, NotConsented, NotYet, PartyStopped, real
 from discreet.files import whole_file
 from discreet.guarantee import rounded_up
 
@@ -30,6 +30,11 @@ _POLL = 0.5
 @click.option("--out", type=FILE, help="Folder for certificate and model; by default STUDY-PARTY.")
 @click.option("--yes", is_flag=True, help="Consent to what is shown, without being asked.")
 @click.option(
+    "--keep-certificate",
+    is_flag=True,
+    help="Do not send your signed certificate to the coordinator at the end.",
+)
+@click.option(
     "--wait", type=NUMBER, default=3600, show_default=True, help="Seconds to wait for the coordinator."
 )
 def join(
@@ -40,6 +45,7 @@ def join(
     ledger: Path | None,
     out: Path | None,
     yes: bool,
+    keep_certificate: bool,
     wait: float,
 ) -> Answer:
     """Take part in the study STUDY with your own table.
@@ -48,7 +54,8 @@ def join(
     discreet join study.toml --data mine.csv --kit hospital-a.zip
 
     You see what will be spent, and against whom, and agree once. Noise is added here, before anything leaves, and
-    what leaves is charged to your ledger first. You may stop and join again at any time.
+    what leaves is charged to your ledger first. You may stop and join again at any time, also after the end: then the
+    coordinator hands out the model again (`discreet coordinate --serve`), and nothing is charged.
     """
     from discreet.cli.joint_model import JointModel
     from discreet.parties import Party, Study, Terms
@@ -68,19 +75,24 @@ def join(
     holder = model.holder(data)
     _consented(terms, kit, place, yes)
     with _ledger(place, terms) as book:
-        party = Party(kit.party, study, holder, book, signing_key, kit.roster)
-        _reached(kit, patience)
-        with connect(kit, party.answer) as line:
+        shows = not keep_certificate
+        party = Party(kit.party, study, holder, book, signing_key, kit.roster, shows_certificate=shows)
+        party.prepare()
+        end = time.monotonic() + patience
+        _reached(kit, end)
+        with connect(kit, party.answer, end - time.monotonic()) as line:
             note(f"{kit.party} has joined {study.name}.")
-            _follow(line, book, terms)
+            ending = _followed(party, line, book)
+            line.linger()
         certificate = party.certificate()
     path = folder / "certificate.json"
     certificate.save(path)
-    _write_model(folder, model, line.result)
+    about = {"study": study.to_dict(), "digest": study.digest(), "model_digest": ending.model}
+    model.fitted(ending.theta).save(folder, about)
     epsilon = certificate.guarantee.epsilon.upper
     text = f"{kit.party} spent epsilon {rounded_up(epsilon)} at delta {study.privacy.delta:g}.\n"
-    text += f"Certificate: {path}\nModel: {folder}"
-    return Answer({"certificate": path, "epsilon": epsilon, "out": folder}, text)
+    text += f"Certificate: {path}\nModel: {folder}\n{digest_line(ending)}"
+    return Answer({"certificate": path, "epsilon": epsilon, "out": folder, "model": ending.model}, text)
 
 
 # ---- consent ----
@@ -97,7 +109,9 @@ def _consented(terms: Any, kit: Any, ledger: Path, yes: bool) -> None:
     click.echo(
         f"You are {kit.party}, with {study.records_of(kit.party)} records. Roster {kit.fingerprint}.\n"
         f"Your ledger {ledger} is charged epsilon {rounded_up(terms.budget.epsilon)} at delta "
-        f"{study.privacy.delta:g} ({study.privacy.neighbours}), and nothing beyond that can be asked of you.",
+        f"{study.privacy.delta:g} ({study.privacy.neighbours}), and nothing beyond that can be asked of you.\n"
+        "At the end the coordinator gets your signed certificate, which names all runs of this ledger; "
+        "--keep-certificate keeps it here.",
         err=True,
     )
     if not (yes or click.confirm("Do you consent?", err=True)):
@@ -117,46 +131,45 @@ def _ledger(place: Path, terms: Any) -> Any:
 # ---- the line ----
 
 
-def _reached(kit: Any, patience: float) -> None:
-    """Knock until the coordinator is there; any other trouble than that is said at once."""
+def _reached(kit: Any, end: float) -> None:
+    """Knock until the coordinator is there; trouble that does not pass by itself is said at once."""
     from discreet.parties.reaching import reach
 
-    end, told = time.monotonic() + patience, False
+    told = ""
     while True:
         try:
             return reach(kit)
-        except NobodyThere as error:
+        except NotYet as error:
             if time.monotonic() > end:
                 raise
-            if not told:
+            if str(error) != told:
+                told = str(error)
                 note(f"{error} Waiting.")
-                told = True
             time.sleep(1.0)
 
 
-def _follow(line: Any, book: Any, terms: Any) -> None:
-    """Show the study's course until the coordinator ends it: what the ledger has charged, and nothing else."""
+def _followed(party: Any, line: Any, book: Any) -> Any:
+    """The end of the study; until then, show what the ledger has charged, and nothing else."""
+    terms = party.terms
     spending, name = Spending(terms), f"{terms.study.name}/{terms.party}"
+    tenths, here = Tenths(terms.steps), True
     with progress("{task.fields[state]}", "{task.fields[spent]}") as bar:
         task = bar.add_task(terms.party, total=terms.steps, state="waiting", spent="")
-        while not line.wait(_POLL):
-            if bar.disable:
-                continue
+        while not party.wait(_POLL):
+            line.check()
             run = book.runs().get(name)
             charged = 0 if run is None else run.reserved
             state = f"{charged} of {terms.steps} charged" if line.connected else "coordinator away"
-            bar.update(task, completed=charged, state=state, spent=spending.at(charged / terms.steps))
-
-
-def _write_model(folder: Path, model: Any, result: bytes) -> None:
-    """The model as the coordinator sent it, if it is one."""
-    import numpy as np
-
-    theta = np.frombuffer(result, "<f8") if len(result) == 8 * model.study.dimension else None
-    if theta is None or not np.isfinite(theta).all():
-        raise InvalidParameter(
-            "model", "the coordinator's", "did not arrive; ask the coordinator for the file."
-        )
-    model.fitted(theta.astype(float)).save(
-        folder, {"study": model.study.to_dict(), "digest": model.study.digest()}
+            if not bar.disable:
+                bar.update(task, completed=charged, state=state, spent=spending.at(charged / terms.steps))
+                continue
+            tenths.at(charged, f"{state}, {spending.at(charged / terms.steps)}.")
+            if here != line.connected:
+                here = line.connected
+                note("the coordinator is back." if here else "the coordinator is away; waiting for it.")
+    if party.ending is not None:
+        return party.ending
+    raise PartyStopped(
+        f"{terms.party} has stopped: {party.stopped}. Nothing more leaves; repair it, and join again with the same "
+        "ledger to go on."
     )

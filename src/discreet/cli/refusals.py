@@ -17,9 +17,9 @@ from discreet.errors import DiscreetError, InvalidParameter, UnsupportedEvent
 _ERRNO = re.compile(r"\[Errno \d+\] ([^:()]+)(: '[^']*')?")  # what Python adds to the system's words
 _ASSIGNED = re.compile(r"\w+\((?:[^()]|\([^()]*\))*\)|(?<![\w-])(?P<name>\w+)=")  # calls stay as they are
 
-REFUSED, WRONG, UNVOUCHED, INTERRUPTED = 1, 2, 3, 130
+REFUSED, WRONG, UNVOUCHED, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
 """The exit statuses: the library refused, the parameters make no sense, a certificate that is consistent although
-nobody vouches for it, Ctrl-C."""
+nobody vouches for it, Ctrl-C, SIGTERM."""
 
 
 class Refusal(click.ClickException):

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from discreet.cli.interrupts import interrupts_as_before
-from discreet.cli.refusals import INTERRUPTED, WRONG, Refusal, of_usage, refusal, typed_name
+from discreet.cli.interrupts import Terminated, interrupts_as_before
+from discreet.cli.refusals import INTERRUPTED, TERMINATED, WRONG, Refusal, of_usage, refusal, typed_name
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -64,6 +64,8 @@ class Command(click.Command):
             answer = super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
+        except Terminated:
+            raise Refusal("interrupted", f"Stopped by SIGTERM. {self.interrupted}", TERMINATED) from None
         except KeyboardInterrupt:
             raise Refusal("interrupted", f"Stopped by Ctrl-C. {self.interrupted}", INTERRUPTED) from None
         except Exception as error:
@@ -202,6 +204,20 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
         "  ".join([first.ljust(widths[0]), *map(str.rjust, rest, widths[1:])]).rstrip()
         for first, *rest in lines
     )
+
+
+class Tenths:
+    """Where nobody sees a bar, a line for each tenth of the way, so that logs show that something happens."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._told = max(total, 1), 0
+
+    def at(self, done: int, words: str) -> None:
+        """Say it, if another tenth is done."""
+        tenth = 10 * done // self._total
+        if tenth > self._told:
+            self._told = tenth
+            note(words)
 
 
 @contextmanager

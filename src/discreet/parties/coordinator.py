@@ -91,7 +91,8 @@ class Coordinator:
 
     ``roster`` holds the parties' public keys; only a rehearsal, where there is no wire, may do without
     (``Roster.without_wire()``). ``state_file``, a path or a :class:`~discreet.parties.state.StateFile`, lets a new
-    coordinator go on where this one was killed. ``start`` is the first model, zeros unless given. ``progress`` is called with a :class:`Progress` after every update.
+    coordinator go on where this one was killed. ``start`` is the first model, zeros unless given.
+    ``progress`` is called with a :class:`Progress` after every update.
     """
 
     def __init__(

@@ -28,7 +28,8 @@ from nvflare.fuel.f3.drivers.net_utils import get_ssl_context
 from nvflare.fuel.f3.drivers.socket_conn import SocketConnection
 from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver
 
-from discreet.parties.kits import CannotConnect, split_address
+from discreet.errors import CannotConnect
+from discreet.parties.kits import split_address
 
 HANDSHAKE_SECONDS = 20.0
 """So long may a caller take to show its certificate."""
@@ -69,7 +70,7 @@ def default_address(host: str, port: int) -> str:
 def use_door(door: socket.socket | None) -> None:
     """From here on NVFlare in this process has this way in, or none at all, and knows no other transport."""
     Doors.door = door
-    communicator.driver_mgr.drivers = {scheme: Doors for scheme in Doors.supported_transports()}
+    communicator.driver_mgr.drivers = dict.fromkeys(Doors.supported_transports(), Doors)
     communicator.driver_loaded = True
 
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.parties.messages import EVERYBODY, MalformedMessage, Message
+from discreet.errors import MalformedMessage
+from discreet.parties.messages import EVERYBODY, Message
 
 Floats = NDArray[np.float64]
 _HASH = 32  # bytes

@@ -243,6 +243,7 @@ class Kit:
     roster: Mapping[str, str]
     folder: Path
     source: Path
+    begins: datetime
     expires: datetime
 
     @property
@@ -275,7 +276,13 @@ class Kit:
                 f"{self.source.name} brings a signing key, so whoever made it could read this party's secure sums. "
                 "Make a key with `discreet study key`, and ask the coordinator for kits with its public key."
             )
-        if self.expires <= (now or datetime.now(UTC)):
+        today = now or datetime.now(UTC)
+        if today < self.begins:
+            raise CannotConnect(
+                f"{self.source.name} is not valid before {self.begins:%d %B %Y, %H:%M} UTC, and this computer's "
+                f"clock says {today:%d %B %Y, %H:%M} UTC; set the clock."
+            )
+        if self.expires <= today:
             raise CannotConnect(
                 f"{self.source.name} expired on {self.expires:%d %B %Y}; ask the coordinator for new kits "
                 "(discreet study kits)."
@@ -337,6 +344,7 @@ def open_kit(path: str | Path, folder: str | Path | None = None) -> Kit:
         roster=roster["keys"],
         folder=target,
         source=source,
+        begins=certificate.not_valid_before_utc,
         expires=certificate.not_valid_after_utc,
     )
 

@@ -91,6 +91,16 @@ class Party:
         """Wait for the end of the study, or until the party has stopped; True if one of them came."""
         return self._over.wait(seconds)
 
+    def prepare(self) -> None:
+        """Compute one answer and throw it away: what has to be compiled is compiled before anybody waits for it."""
+        theta, stream = np.zeros(self.study.dimension), self._stream
+        if self.study.algorithm == "sgd1":
+            sgd1.noisy_gradient(self.terms, self._holder, theta, 0, stream)
+        elif self.study.aggregation.kind == "secure":
+            sgd2.noisy_counts(self.terms, self._holder, theta, stream)
+        else:
+            sgd2.noisy_sum(self.terms, self._holder, theta, stream)
+
     # ---- answering ----
 
     def answer(self, message: bytes) -> bytes:
@@ -179,9 +189,7 @@ class Party:
         text = self.certificate().to_json() if self._shows else ""
         self.ending = ending
         self._over.set()
-        return Message(
-            self.study.digest(), "certified", 0, self.name, np.frombuffer(text.encode(), np.uint8)
-        )
+        return Message(self.study.digest(), "certified", 0, self.name, np.frombuffer(text.encode(), np.uint8))
 
     def _encoded(self, message: Message) -> bytes:
         return message.encode(self._key)

@@ -1,17 +1,19 @@
 """Knocking at the coordinator's door before joining: what is wrong is said in one sentence.
 
-NVFlare itself waits in silence when a port is closed or a certificate is refused.
+NVFlare itself waits in silence when a port is closed or a certificate is refused. What may pass by itself is a
+:class:`~discreet.errors.NotYet`; anything else would be the same tomorrow.
 """
 
 from __future__ import annotations
 
 import socket
 import ssl
+from datetime import datetime
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from discreet.errors import CannotConnect, NobodyThere
+from discreet.errors import CannotConnect, NobodyThere, NotYet
 from discreet.parties.kits import Kit
 
 
@@ -30,23 +32,19 @@ def reach(kit: Kit, timeout: float = 5.0) -> None:
             _check_name(secure, kit)
             _listen_for_refusal(secure)
     except socket.gaierror:
-        raise CannotConnect(f"no computer is known by the name {kit.host!r}; ask the coordinator.") from None
+        raise NotYet(f"no computer is known by the name {kit.host!r}; ask the coordinator.") from None
     except ConnectionRefusedError:
         raise NobodyThere(f"nothing listens on {where}: the coordinator has not started yet.") from None
     except TimeoutError:
-        raise CannotConnect(
-            f"{where} does not answer: a firewall may be closed, or the address wrong."
-        ) from None
+        raise NotYet(f"{where} does not answer: a firewall may be closed, or the address wrong.") from None
     except ssl.SSLCertVerificationError as error:
         raise CannotConnect(_verification(error, where)) from None
     except ssl.SSLError as error:
         raise CannotConnect(_refusal(error, where, kit)) from None
     except ConnectionError:
-        raise CannotConnect(
-            f"{where} closed the connection: the coordinator does not accept this kit."
-        ) from None
+        raise NotYet(f"{where} closed the connection: the coordinator is starting or ending.") from None
     except OSError as error:
-        raise CannotConnect(f"{where} cannot be reached ({error.strerror or 'network problem'}).") from None
+        raise NotYet(f"{where} cannot be reached ({error.strerror or 'network problem'}).") from None
 
 
 def _check_name(secure: ssl.SSLSocket, kit: Kit) -> None:
@@ -71,7 +69,15 @@ def _listen_for_refusal(secure: ssl.SSLSocket) -> None:
 
 def _verification(error: ssl.SSLCertVerificationError, where: str) -> str:
     if "expired" in error.verify_message:
-        return f"the certificate of {where} has expired; the coordinator must make new kits."
+        return (
+            f"the certificate of {where} has expired; the coordinator must make new kits, unless this computer's "
+            f"clock is wrong: it says {datetime.now():%d %B %Y, %H:%M}."
+        )
+    if "not yet valid" in error.verify_message:
+        return (
+            f"the certificate of {where} is not valid yet by this computer's clock, which says "
+            f"{datetime.now():%d %B %Y, %H:%M}; set the clock."
+        )
     return f"{where} belongs to another authority than this kit: one of the two comes from other kits."
 
 
@@ -80,7 +86,15 @@ def _refusal(error: ssl.SSLError, where: str, kit: Kit) -> str:
     if "unknown_ca" in reason or "unknown ca" in reason:
         return f"the coordinator at {where} does not know the authority that made {kit.source.name}."
     if "expired" in reason:
-        return f"the coordinator at {where} says that {kit.source.name} has expired; ask for new kits."
+        return (
+            f"the coordinator at {where} says that {kit.source.name} has expired; ask for new kits, unless one of "
+            "the two clocks is wrong."
+        )
+    if "bad_certificate" in reason or "bad certificate" in reason:
+        return (
+            f"the coordinator at {where} does not accept {kit.source.name}: by its clock the kit may not be valid "
+            "yet; compare the clocks."
+        )
     if "wrong_version" in reason or "record" in reason:
         return f"{where} does not speak TLS: it is not the study's coordinator."
     return f"the coordinator at {where} refused {kit.source.name} ({reason.replace('_', ' ') or 'TLS'})."

@@ -1,0 +1,257 @@
+"""The end of a study: nobody but the coordinator can end it, everybody gets the same model, and nothing is lost."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from discreet.certificate import Certificate
+from discreet.certificate.signatures import public_key_of
+from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage, StudyStopped
+from discreet.parties import Coordinator
+from discreet.parties.ending import Ending
+from discreet.parties.joint import JointCertificate
+from discreet.parties.messages import Message, Refusal, Roster
+from discreet.parties.study import Aggregation
+from support.parties_bank import KEYS, ROSTER, SIZES, hello, holders, ledger_of, party_of, read, study
+from support.parties_wire import Wire
+
+KEY = Ed25519PrivateKey.generate()
+EVERYBODY = {**ROSTER, "coordinator": public_key_of(KEY)}
+PLAN = study(rounds=3)
+MODEL = np.array([0.5, -1.0, 2.0, 0.3])
+HONEST = Ending(PLAN.digest(), Roster(EVERYBODY).digest(), MODEL)
+
+
+def party(plan=PLAN, roster=EVERYBODY, **settings):
+    made = party_of(plan, "ann", roster=roster, **settings)
+    greeting = Message(plan.digest(), "hello", 0, "ann", np.zeros(0, np.uint8))
+    assert read(made.answer(greeting.encode(KEY))).kind == "ready"
+    return made
+
+
+def refusal(reply):
+    message = read(reply)
+    assert message.kind == "refused"
+    return Refusal(int(message.array[0]))
+
+
+def body(ending, **changed):
+    message = ending.message()
+    return replace(message, **changed)
+
+
+# ---- who can end a study ----
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        HONEST.message().encode(),
+        HONEST.message().encode(KEYS["stranger"]),
+        HONEST.message().encode(KEYS["bob"]),
+        Ending(PLAN.digest(), Roster(ROSTER).digest(), MODEL).message().encode(KEY),
+        Ending(PLAN.digest(), HONEST.roster, MODEL[:3]).message().encode(KEY),
+        Ending(PLAN.digest(), HONEST.roster, MODEL * np.nan).message().encode(KEY),
+        body(HONEST, array=HONEST.message().array[:-1]).encode(KEY),
+        body(HONEST, array=HONEST.message().array[:40]).encode(KEY),
+        body(HONEST, array=MODEL).encode(KEY),
+        body(HONEST, round=1).encode(KEY),
+        HONEST.message().encode(KEY)[:-70] + bytes(6) + HONEST.message().encode(KEY)[-64:],
+    ],
+    ids=[
+        "unsigned",
+        "stranger",
+        "a party",
+        "roster",
+        "size",
+        "nan",
+        "cut",
+        "short",
+        "type",
+        "round",
+        "altered",
+    ],
+)
+def test_what_the_coordinator_did_not_sign_for_this_study_and_roster_ends_nothing(frame):
+    """The attack: whoever got through to the party sent a model of his own, and the party believed it."""
+    made = party()
+    assert refusal(made.answer(frame)) is Refusal.MALFORMED
+    assert made.ending is None
+    assert not made.wait(0)
+
+
+def test_the_end_of_another_study_is_not_ours():
+    other = study(rounds=4)
+    frame = Ending(other.digest(), HONEST.roster, MODEL).message().encode(KEY)
+    assert refusal(party().answer(frame)) is Refusal.OTHER_STUDY
+
+
+def test_without_the_coordinators_key_in_the_roster_nobody_can_end_a_study():
+    made = party_of(PLAN, "ann")
+    made.answer(hello(PLAN, "ann"))
+    frame = Ending(PLAN.digest(), Roster(ROSTER).digest(), MODEL).message().encode(KEYS["ann"])
+    assert refusal(made.answer(frame)) is Refusal.MALFORMED
+    assert made.ending is None
+
+
+def test_the_signed_end_brings_the_model_and_the_certificate_goes_back():
+    made, frame = party(), HONEST.message().encode(KEY)
+    reply = made.answer(frame)
+    assert made.wait(0)
+    assert np.array_equal(made.ending.theta, MODEL)
+    assert made.ending.model == HONEST.model
+    found = Certificate.from_json(read(reply).array.tobytes().decode())
+    assert found.verify(signed_by=EVERYBODY["ann"])
+    assert found.to_json() == made.certificate().to_json()
+    assert made.answer(frame) == reply
+
+
+def test_after_the_end_there_is_no_other_model_and_no_other_round():
+    made = party()
+    made.answer(HONEST.message().encode(KEY))
+    other = Ending(PLAN.digest(), HONEST.roster, -MODEL).message().encode(KEY)
+    assert refusal(made.answer(other)) is Refusal.OTHER_REQUEST
+    question = Message(PLAN.digest(), "sum", 1, "*", MODEL).encode(KEY)
+    assert refusal(made.answer(question)) is Refusal.BEYOND_PLAN
+    assert np.array_equal(made.ending.theta, MODEL)
+    assert sum(run.reserved for run in made._ledger.runs().values()) == 0
+
+
+def test_a_party_may_keep_its_certificate():
+    made = party()
+    made._shows = False
+    assert read(made.answer(HONEST.message().encode(KEY))).array.size == 0
+    assert made.ending.model == HONEST.model
+
+
+def test_a_party_that_cannot_go_on_says_so_to_its_owner_at_once(monkeypatch):
+    made = party()
+    monkeypatch.setattr(made._ledger, "statement", lambda: 1 / 0)
+    assert refusal(made.answer(HONEST.message().encode(KEY))) is Refusal.STOPPED
+    assert made.wait(0)
+    assert made.stopped == "ZeroDivisionError"
+    assert made.ending is None
+
+
+def test_bytes_that_are_no_end_are_malformed():
+    rng = np.random.default_rng(0)
+    good = HONEST.message()
+    for _ in range(200):
+        array = good.array.copy()
+        array[rng.integers(32, len(array))] ^= rng.integers(1, 256, dtype=np.uint8)
+        with pytest.raises(MalformedMessage):
+            Ending.of(replace(good, array=array))
+
+
+# ---- handing it out ----
+
+
+class SignedWire(Wire):
+    """Parties that know the coordinator's key."""
+
+    def restart(self, name):
+        ledger = self.ledgers.setdefault(name, ledger_of(self.plan, name))
+        self.parties[name] = party_of(
+            self.plan, name, holder=holders()[name], ledger=ledger, roster=EVERYBODY
+        )
+
+
+PLANS = {
+    "sgd2": PLAN,
+    "sgd1": study("sgd1", tokens=30, schedule="balanced"),
+    "secure": study(rounds=2, aggregation=Aggregation("secure")),
+}
+
+
+@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+def test_who_was_away_at_the_end_gets_model_and_certificate_later(plan, tmp_path):
+    """The loss: a party that was charged, but not there at the end, had neither."""
+    wire, state = SignedWire(plan), tmp_path / "state"
+    first = Coordinator(plan, wire, EVERYBODY, state, signing_key=KEY)
+    with pytest.raises(StudyStopped, match="not come to its end"):
+        first.finish(["ann"])
+    result = first.run()
+    taken = first.finish(["ann", "cem"])
+    assert set(taken) == {"ann", "cem"}
+    wire.restart("bob")  # killed, and started again without memory
+    charged = sum(run.reserved for run in wire.ledgers["bob"].runs().values())
+    again = Coordinator(plan, wire, EVERYBODY, state, signing_key=KEY)
+    assert again.finished
+    assert np.array_equal(again.run().theta, result.theta)
+    taken |= again.finish(["bob"])
+    models = {name: wire.parties[name].ending.model for name in SIZES}
+    assert set(models.values()) == {first.ending.model}
+    assert np.array_equal(wire.parties["bob"].ending.theta, result.theta)
+    assert sum(run.reserved for run in wire.ledgers["bob"].runs().values()) == charged
+    for name, found in taken.items():
+        assert found.verify(wire.ledgers[name], signed_by=EVERYBODY[name])
+    joint = JointCertificate(plan, EVERYBODY, again.ending.model, taken).signed(KEY)
+    assert set(joint.verify()) == set(SIZES)
+
+
+def test_certificates_of_others_are_not_taken_for_a_partys_own():
+    wire = SignedWire(PLAN)
+
+    def swapped(wire, party, message, deliver):
+        reply = deliver()
+        if party != "bob" or read(reply).kind != "certified":
+            return reply
+        theirs = wire.parties["ann"].certificate().to_json().encode()
+        return replace(read(reply), array=np.frombuffer(theirs, np.uint8)).encode(KEYS["bob"])
+
+    coordinator = Coordinator(PLAN, wire, EVERYBODY, signing_key=KEY)
+    coordinator.run()
+    wire.fault = swapped
+    taken = coordinator.finish(SIZES)
+    assert [name for name, found in taken.items() if found is None] == ["bob"]
+
+
+# ---- the joint certificate ----
+
+
+@pytest.fixture(scope="module")
+def joint():
+    wire = SignedWire(PLAN)
+    coordinator = Coordinator(PLAN, wire, EVERYBODY, signing_key=KEY)
+    coordinator.run()
+    return JointCertificate(PLAN, EVERYBODY, coordinator.ending.model, coordinator.finish(SIZES)).signed(KEY)
+
+
+def test_a_joint_certificate_is_read_back_and_verified(joint, tmp_path):
+    joint.save(tmp_path / "joint.json")
+    read_back = JointCertificate.load(tmp_path / "joint.json")
+    assert read_back.digest() == joint.digest()
+    assert {
+        name for name, found in read_back.verify().items() if found.guarantee.epsilon.upper <= 1.0
+    } == set(SIZES)
+    assert read_back.missing == ()
+    without = replace(joint, certificates={"ann": joint.certificates["ann"]})
+    assert without.missing == ("bob", "cem")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda joint: replace(joint, model="0" * 64),
+        lambda joint: replace(joint, signature=""),
+        lambda joint: replace(joint, signature="00" * 64),
+        lambda joint: joint.signed(KEYS["stranger"]),
+        lambda joint: replace(
+            joint, certificates=joint.certificates | {"bob": joint.certificates["ann"]}
+        ).signed(KEY),
+        lambda joint: replace(joint, study=study(rounds=4)).signed(KEY),
+        lambda joint: replace(joint, roster=joint.roster | {"ann": EVERYBODY["bob"]}).signed(KEY),
+    ],
+    ids=["model", "unsigned", "garbage", "stranger", "swapped", "study", "roster"],
+)
+def test_a_joint_certificate_that_was_put_together_otherwise_is_rejected(joint, change):
+    with pytest.raises(CertificateRejected):
+        change(joint).verify()
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "discreet joint certificate 1"}', "{" * 50])
+def test_a_text_that_is_no_joint_certificate_is_refused(text):
+    with pytest.raises(InvalidParameter):
+        JointCertificate.from_json(text)
