@@ -21,8 +21,9 @@ it passes is all that it tells, and no message holds a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,9 +42,11 @@ from discreet.pytorch.independence import (
 )
 from discreet.pytorch.mixing import close, random_state, seeded
 from discreet.pytorch.per_example import Losses, trainable
+from discreet.pytorch.steady import steady_draws
 from discreet.pytorch.trial_examples import EXAMPLES, made_up
 
 SEEDS = 48  # so that of losses that mix one batch in ten, one in a hundred passes
+STEADY = 3  # draws held still in so many ways, as one of them may leave out a part of the model
 MOST_KEPT = 1 << 24  # numbers of a tensor that is put back as it was; larger ones are watched only
 
 
@@ -57,6 +60,11 @@ def check(model: nn.Module, losses: Losses, batch: Any) -> None:
     if not trainable(model):
         raise InvalidParameter("model", type(model).__name__, "must have a parameter to train.")
     with _undisturbed(model):
+        for module in model.modules():
+            if isinstance(
+                module, nn.RReLU
+            ):  # it draws where an input is negative, so the others' draws move on
+                module.eval()
         few = made_up(batch, EXAMPLES)
         many = made_up(batch, max(EXAMPLES, number_of_examples(batch)))
         watch = Constancy(model, trained_too=True)
@@ -66,13 +74,27 @@ def check(model: nn.Module, losses: Losses, batch: Any) -> None:
         _same_twice(model, losses, few)
         refuse_mixing(model, losses, few)
         refuse_mixing_of_halves(model, losses, many, seeds=1)
-        if _draws(model, losses, few):
+        draws = _draws(model, losses, few)
+        if draws:
             refuse_mixing_of_halves(model, losses, few, seeds=SEEDS)
-            model.eval()  # dropout draws anew for each batch, so its losses cannot be compared
-        if not _draws(model, losses, few):
-            refuse_other_losses_alone(model, losses, many)
-            refuse_inexact(model, losses, few)
+        for seed in range(STEADY if draws else 1):
+            _held_still(partial(refuse_other_losses_alone, model, losses, many), seed)
+        _held_still(partial(refuse_inexact, model, losses, few), 0)
         watch.refuse_change()
+
+
+def _held_still(refuse: Callable[[], None], seed: int) -> None:
+    """Compare what could not be compared while every batch draws anew.
+
+    A refusal must hold for draws that differ along the last dimension and for draws that do not, because a model may
+    have its examples there.
+    """
+    try:
+        with steady_draws(seed):
+            refuse()
+    except CheckFailed:
+        with steady_draws(seed, varied=False):
+            refuse()
 
 
 # ---- what cannot be private ----
