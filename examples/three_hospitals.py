@@ -87,7 +87,7 @@ def main():
     train()
     print(f"\nWhat every observer could learn:\n{observers(Study.load('study.toml'))}\n", flush=True)
     for name in HOSPITALS:
-        run(f"verify {name}/certificate.json --ledger {name}.ledger")
+        run(f"verify {name} --ledger {name}.ledger")
     run("predict model trial.csv --out predicted.csv")
     with open("trial.csv") as truth, open("predicted.csv") as guesses:
         pairs = zip(csv.DictReader(truth), csv.DictReader(guesses), strict=True)

@@ -15,6 +15,7 @@
     │       └── NobodyThere                      nothing listens at its address: it may still come
     ├── StudyStopped                             a study of several parties cannot go on now
     ├── PartyStopped                             something failed at this party: it releases nothing more
+    ├── AlreadyRunning                           another process uses this kit or ledger: one at a time
     ├── NotConsented                             a party did not agree to a study: nothing was read, sent or spent
     ├── MalformedMessage   (also a ValueError)   bytes that are no message of a study
     └── MissingDependency  (also an ImportError) an optional part is not installed: how to install it
@@ -114,6 +115,10 @@ class StudyStopped(DiscreetError):
 
 class PartyStopped(DiscreetError):
     """Something failed at this party, its own screen says what: it releases nothing more until it joins again."""
+
+
+class AlreadyRunning(DiscreetError):
+    """Another process uses this kit or this ledger for the same study; nothing was touched."""
 
 
 class NotConsented(DiscreetError):

@@ -19,6 +19,7 @@ from support.parties_wire import Wire
 
 KEY = Ed25519PrivateKey.generate()
 EVERYBODY = {**ROSTER, "coordinator": public_key_of(KEY)}
+ALL = Roster(EVERYBODY)
 PLAN = study(rounds=3)
 MODEL = np.array([0.5, -1.0, 2.0, 0.3])
 HONEST = Ending(PLAN.digest(), Roster(EVERYBODY).digest(), MODEL)
@@ -27,7 +28,7 @@ HONEST = Ending(PLAN.digest(), Roster(EVERYBODY).digest(), MODEL)
 def party(plan=PLAN, roster=EVERYBODY, **settings):
     made = party_of(plan, "ann", roster=roster, **settings)
     greeting = Message(plan.digest(), "hello", 0, "ann", np.zeros(0, np.uint8))
-    assert read(made.answer(greeting.encode(KEY))).kind == "ready"
+    assert read(made.answer(greeting.encode(KEY, ALL))).kind == "ready"
     return made
 
 
@@ -49,16 +50,16 @@ def body(ending, **changed):
     "frame",
     [
         HONEST.message().encode(),
-        HONEST.message().encode(KEYS["stranger"]),
-        HONEST.message().encode(KEYS["bob"]),
-        Ending(PLAN.digest(), Roster(ROSTER).digest(), MODEL).message().encode(KEY),
-        Ending(PLAN.digest(), HONEST.roster, MODEL[:3]).message().encode(KEY),
-        Ending(PLAN.digest(), HONEST.roster, MODEL * np.nan).message().encode(KEY),
-        body(HONEST, array=HONEST.message().array[:-1]).encode(KEY),
-        body(HONEST, array=HONEST.message().array[:40]).encode(KEY),
-        body(HONEST, array=MODEL).encode(KEY),
-        body(HONEST, round=1).encode(KEY),
-        HONEST.message().encode(KEY)[:-70] + bytes(6) + HONEST.message().encode(KEY)[-64:],
+        HONEST.message().encode(KEYS["stranger"], ALL),
+        HONEST.message().encode(KEYS["bob"], ALL),
+        Ending(PLAN.digest(), Roster(ROSTER).digest(), MODEL).message().encode(KEY, ALL),
+        Ending(PLAN.digest(), HONEST.roster, MODEL[:3]).message().encode(KEY, ALL),
+        Ending(PLAN.digest(), HONEST.roster, MODEL * np.nan).message().encode(KEY, ALL),
+        body(HONEST, array=HONEST.message().array[:-1]).encode(KEY, ALL),
+        body(HONEST, array=HONEST.message().array[:40]).encode(KEY, ALL),
+        body(HONEST, array=MODEL).encode(KEY, ALL),
+        body(HONEST, round=1).encode(KEY, ALL),
+        HONEST.message().encode(KEY, ALL)[:-70] + bytes(6) + HONEST.message().encode(KEY, ALL)[-64:],
     ],
     ids=[
         "unsigned",
@@ -84,20 +85,20 @@ def test_what_the_coordinator_did_not_sign_for_this_study_and_roster_ends_nothin
 
 def test_the_end_of_another_study_is_not_ours():
     other = study(rounds=4)
-    frame = Ending(other.digest(), HONEST.roster, MODEL).message().encode(KEY)
+    frame = Ending(other.digest(), HONEST.roster, MODEL).message().encode(KEY, ALL)
     assert refusal(party().answer(frame)) is Refusal.OTHER_STUDY
 
 
 def test_without_the_coordinators_key_in_the_roster_nobody_can_end_a_study():
     made = party_of(PLAN, "ann")
     made.answer(hello(PLAN, "ann"))
-    frame = Ending(PLAN.digest(), Roster(ROSTER).digest(), MODEL).message().encode(KEYS["ann"])
+    frame = Ending(PLAN.digest(), Roster(ROSTER).digest(), MODEL).message().encode(KEYS["ann"], Roster(ROSTER))
     assert refusal(made.answer(frame)) is Refusal.MALFORMED
     assert made.ending is None
 
 
 def test_the_signed_end_brings_the_model_and_the_certificate_goes_back():
-    made, frame = party(), HONEST.message().encode(KEY)
+    made, frame = party(), HONEST.message().encode(KEY, ALL)
     reply = made.answer(frame)
     assert made.wait(0)
     assert np.array_equal(made.ending.theta, MODEL)
@@ -110,10 +111,10 @@ def test_the_signed_end_brings_the_model_and_the_certificate_goes_back():
 
 def test_after_the_end_there_is_no_other_model_and_no_other_round():
     made = party()
-    made.answer(HONEST.message().encode(KEY))
-    other = Ending(PLAN.digest(), HONEST.roster, -MODEL).message().encode(KEY)
+    made.answer(HONEST.message().encode(KEY, ALL))
+    other = Ending(PLAN.digest(), HONEST.roster, -MODEL).message().encode(KEY, ALL)
     assert refusal(made.answer(other)) is Refusal.OTHER_REQUEST
-    question = Message(PLAN.digest(), "sum", 1, "*", MODEL).encode(KEY)
+    question = Message(PLAN.digest(), "sum", 1, "*", MODEL).encode(KEY, ALL)
     assert refusal(made.answer(question)) is Refusal.BEYOND_PLAN
     assert np.array_equal(made.ending.theta, MODEL)
     assert sum(run.reserved for run in made._ledger.runs().values()) == 0
@@ -122,14 +123,14 @@ def test_after_the_end_there_is_no_other_model_and_no_other_round():
 def test_a_party_may_keep_its_certificate():
     made = party()
     made._shows = False
-    assert read(made.answer(HONEST.message().encode(KEY))).array.size == 0
+    assert read(made.answer(HONEST.message().encode(KEY, ALL))).array.size == 0
     assert made.ending.model == HONEST.model
 
 
 def test_a_party_that_cannot_go_on_says_so_to_its_owner_at_once(monkeypatch):
     made = party()
     monkeypatch.setattr(made._ledger, "statement", lambda: 1 / 0)
-    assert refusal(made.answer(HONEST.message().encode(KEY))) is Refusal.STOPPED
+    assert refusal(made.answer(HONEST.message().encode(KEY, ALL))) is Refusal.STOPPED
     assert made.wait(0)
     assert made.stopped == "ZeroDivisionError"
     assert made.ending is None
@@ -199,7 +200,7 @@ def test_certificates_of_others_are_not_taken_for_a_partys_own():
         if party != "bob" or read(reply).kind != "certified":
             return reply
         theirs = wire.parties["ann"].certificate().to_json().encode()
-        return replace(read(reply), array=np.frombuffer(theirs, np.uint8)).encode(KEYS["bob"])
+        return replace(read(reply), array=np.frombuffer(theirs, np.uint8)).encode(KEYS["bob"], ALL)
 
     coordinator = Coordinator(PLAN, wire, EVERYBODY, signing_key=KEY)
     coordinator.run()

@@ -11,10 +11,12 @@ from click.testing import CliRunner
 from discreet.cli import main
 from discreet.cli.joint_model import JointModel, dimension
 from discreet.cli.models import FittedModel
+from discreet.cli.paying import kit_lock, ledger_lock, table_lock
 from discreet.ledger import Ledger
 from discreet.linear.schema import Schema
-from discreet.parties import Study, Terms
-from discreet.parties.kits import revoked
+from discreet.parties import Party, Study, Terms
+from discreet.parties.kits import open_kit, revoked
+from discreet.parties.messages import Message, Roster
 from support.small_study import free_port
 
 SCHEMA = """
@@ -56,6 +58,7 @@ def folder(original, tmp_path, monkeypatch):
     copied = tmp_path / "copy"
     shutil.copytree(original, copied)
     monkeypatch.chdir(copied)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
     return copied
 
 
@@ -113,7 +116,8 @@ def test_without_consent_nothing_is_written_or_sent(folder):
     message = refused(*JOIN, "kits/a.zip", input="n\n")
     assert message.startswith("error[not-consented]")
     assert "nothing was sent and nothing was spent" in message
-    assert not list(folder.rglob("*.ledger*"))
+    assert not list(folder.parent.rglob("*.ledger"))
+    assert not list(folder.parent.rglob("*consent*"))
 
 
 def test_consent_is_asked_once_for_one_study(folder):
@@ -123,7 +127,7 @@ def test_consent_is_asked_once_for_one_study(folder):
     assert "error[nobody-there]: nothing listens" in first.stderr
     assert "everybody else" in first.stderr  # the table of observers
     assert made.digest() in first.stderr
-    assert json.loads((folder / "a.ledger.consent.json").read_text()) == [made.digest()]
+    assert json.loads((folder / "a.ledger.consent.json").read_text()) == [open_kit("kits/a.zip").digest]
     again = run(*words)  # nobody answers a question now
     assert "nothing listens" in again.stderr
     assert "consented" in again.stderr
@@ -207,4 +211,105 @@ def test_a_missing_file_is_one_sentence(folder, missing):
     message = run(*JOIN, "kits/a.zip", "--yes").stderr
     assert missing.rpartition("/")[2] in message
     assert "error[" in message
-    assert not list(folder.rglob("*.ledger"))
+    assert not list(folder.parent.rglob("*.ledger"))
+
+
+# ---- one budget for one table ----
+
+
+def joined(kit, *words, table="a.csv"):
+    """What ``join`` says on the party's screen, up to the coordinator that is not there."""
+    result = run("join", "study.toml", "--data", table, "--kit", kit, "--yes", "--wait", 0.1, *words)
+    assert "error[nobody-there]" in result.stderr, result.stderr
+    return result.stderr
+
+
+def ledgers(folder):
+    return sorted((folder.parent / "home").rglob("*.ledger"))
+
+
+def spend(place, steps):
+    """What a party does in so many rounds."""
+    terms = Terms(agreed(), "a")
+    with Ledger.open(place) as ledger:
+        ledger.run(terms.event, terms.procedure().digest(), name="demo/a").reserve(steps)
+
+
+def test_new_kits_are_not_a_second_budget(folder):
+    """The attack on 0.1.0: kits issued again, in a new folder, found a new ledger and were answered all over."""
+    assert "epsilon 0 spent so far -> 3" in joined("kits/a.zip")
+    (place,) = ledgers(folder)
+    assert not list(folder.rglob("*.ledger"))  # nothing lies with the kit
+    spend(place, 5)
+    assert run("study", "kits", "study.toml", "--out", "more").exit_code == 0
+    said = joined("more/a.zip")
+    assert str(place) in said
+    assert "epsilon 3 spent so far -> 3" in said
+    assert ledgers(folder) == [place]
+    with Ledger.open(place) as ledger:
+        holder = JointModel.of(agreed()).holder(folder / "a.csv")
+        kit = open_kit("more/a.zip")
+        party = Party("a", agreed(), holder, ledger, kit.signing_key(), kit.roster)
+        coordinator, roster = open_kit("more/coordinator.zip").signing_key(), Roster(kit.roster)
+        for kind, round, array in (("hello", 0, np.zeros(0, np.uint8)), ("sum", 1, np.zeros(6))):
+            request = Message(agreed().digest(), kind, round, "*" if round else "a", array)
+            reply = Message.decode(party.answer(request.encode(coordinator, roster)))
+        assert reply.kind == "refused"
+
+
+def test_a_table_keeps_its_ledger_when_it_moves_or_changes(folder):
+    joined("kits/a.zip")
+    (place,) = ledgers(folder)
+    spend(place, 2)
+    shutil.move("a.csv", "moved.csv")
+    assert str(place) in joined("kits/a.zip", table="moved.csv")
+    (folder / "moved.csv").write_text(ROWS.replace("50,", "51,"))
+    said = joined("kits/a.zip", table="moved.csv")
+    assert str(place) in said
+    assert ledgers(folder) == [place]
+    elsewhere = joined("kits/a.zip", "--ledger", "mine.ledger", table="moved.csv")
+    assert f"Besides, {place} has spent epsilon" in elsewhere
+
+
+def test_a_ledger_that_paid_for_nothing_does_not_stand_in_the_way(folder):
+    joined("kits/a.zip")
+    text = (folder / "study.toml").read_text()
+    (folder / "study.toml").write_text(text.replace("rounds = 5", "rounds = 6"))
+    assert run("study", "kits", "study.toml", "--out", "more").exit_code == 0
+    joined("more/a.zip")
+    assert len(ledgers(folder)) == 2
+    second = next(place for place in ledgers(folder) if place.stem.endswith("-2"))
+    spend(second, 1)  # from now on it is the table's, for the first study too
+    (folder / "study.toml").write_text(text)
+    assert str(second) in joined("kits/a.zip")
+    second.unlink()
+    assert "has paid for this table and is gone" in refused(*JOIN, "kits/a.zip", "--yes", "--wait", 0.1)
+
+
+def test_other_keys_are_another_consent(folder):
+    joined("kits/a.zip")
+    assert "consented" in joined("kits/a.zip")
+    assert run("study", "kits", "study.toml", "--out", "more").exit_code == 0
+    message = refused(*JOIN, "more/a.zip", "--wait", 0.1, input="n\n")
+    assert message.startswith("error[not-consented]")
+
+
+def test_a_second_join_is_refused_before_it_touches_anything(folder):
+    """In 0.1.0 it took over the run of the first, which lost its rounds."""
+    joined("kits/a.zip")
+    (place,) = ledgers(folder)
+    spend(place, 1)
+    with Ledger.open(place) as ledger:
+        before = ledger.entries()
+    with kit_lock(folder / "kits/a.zip"):
+        message = refused(*JOIN, "kits/a.zip", "--yes", "--wait", 0.1)
+    assert message.startswith("error[already-running]: Another process runs with kits/a.zip;")
+    shutil.copytree("kits", "copied")
+    with table_lock(folder / "a.csv"):
+        message = refused(*JOIN, "copied/a.zip", "--yes", "--wait", 0.1)
+    assert message.startswith("error[already-running]: Another process takes part in a study with a.csv;")
+    with ledger_lock(place, "demo", "a"):
+        message = refused(*JOIN, "copied/a.zip", "--yes", "--wait", 0.1)
+    assert message.startswith("error[already-running]: Another process takes part in demo as a and pays from")
+    with Ledger.open(place) as ledger:
+        assert ledger.entries() == before

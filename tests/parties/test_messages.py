@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet.documents import canonical
-from discreet.errors import MalformedMessage
+from discreet.errors import InvalidParameter, MalformedMessage
 from discreet.parties.messages import (
     EVERYBODY,
     KINDS,
@@ -24,7 +24,8 @@ STUDY = "ab" * 32
 
 
 def frame(kind="noisy", round=7, party="ann", array=None, key=None):
-    return Message(STUDY, kind, round, party, np.arange(3.0) if array is None else array).encode(key)
+    message = Message(STUDY, kind, round, party, np.arange(3.0) if array is None else array)
+    return message.encode(key, Roster(ROSTER))
 
 
 def with_header(header, body=b"", signature=bytes(SIGNATURE)):
@@ -203,3 +204,16 @@ def test_an_unknown_name_has_no_signature():
 def test_a_roster_holds_keys(key):
     with pytest.raises(ValueError, match="Ed25519"):
         Roster({"ann": key})
+
+
+def test_a_signature_is_for_one_roster():
+    """The same key in other company: messages of one roster say nothing to who holds another."""
+    message = Message(STUDY, "noisy", 1, "ann", np.zeros(2))
+    other = Roster({**ROSTER, "bob": ROSTER["ann"]})
+    assert other.digest() != Roster(ROSTER).digest()
+    for ours, theirs in ((Roster(ROSTER), other), (other, Roster(ROSTER))):
+        sent = Message.decode(message.encode(KEYS["ann"], ours))
+        assert ours.vouches(sent, "ann")
+        assert not theirs.vouches(sent, "ann")
+    with pytest.raises(InvalidParameter, match="one roster"):
+        message.encode(KEYS["ann"])

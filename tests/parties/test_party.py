@@ -134,8 +134,8 @@ def test_a_coordinator_with_a_key_must_sign():
     party = party_of(PLAN, "ann", roster=roster)
     message = Message(PLAN.digest(), "hello", 0, "ann", np.zeros(0, np.uint8))
     assert outcome(party.answer(message.encode())) is Refusal.MALFORMED
-    assert outcome(party.answer(message.encode(KEYS["cem"]))) is Refusal.MALFORMED
-    assert outcome(party.answer(message.encode(KEYS["bob"]))) == "ready"
+    assert outcome(party.answer(message.encode(KEYS["cem"], Roster(roster)))) is Refusal.MALFORMED
+    assert outcome(party.answer(message.encode(KEYS["bob"], Roster(roster)))) == "ready"
 
 
 def test_restart_refuses_all_that_was_reserved(tmp_path):

@@ -9,9 +9,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from discreet.parties.messages import Message
+from discreet.parties.messages import Message, Roster
 from discreet.parties.sgd1 import Calls, derived_key
-from support.parties_bank import KEYS, clipped_gradients, holders, ledger_of, party_of, tables
+from support.parties_bank import KEYS, ROSTER, clipped_gradients, holders, ledger_of, party_of, tables
 
 TABLES = tables()
 
@@ -209,7 +209,7 @@ def forged(wire, party, **changes):
     """A message that a party without scruples would send, signed with its own key."""
     key = KEYS[changes.pop("signer", party)]
     fields = {"study": wire.plan.digest(), "kind": "noisy", "party": party, "round": 1}
-    return Message(array=changes.pop("array"), **(fields | changes)).encode(key)
+    return Message(array=changes.pop("array"), **(fields | changes)).encode(key, Roster(ROSTER))
 
 
 def _garbage(make):

@@ -10,13 +10,16 @@ from typing import Any
 import click
 
 from discreet.cli.coordinate import Spending, digest_line, study_table
+from discreet.cli.files import MODEL, WEIGHTS
+from discreet.cli.paying import kit_lock, ledger_lock, paying_ledger, remember, spending, table_lock
 from discreet.cli.shell import FILE, NUMBER, Answer, Tenths, command, note, progress
 from discreet.errors import CannotConnect, NotConsented, NotYet, PartyStopped, real
-from discreet.files import whole_file
+from discreet.files import whole_file, write_whole
 from discreet.guarantee import rounded_up
 
 _INTERRUPTED = "What was released by then is in the ledger; join again with the same ledger to go on."
 _POLL = 0.5
+ROSTER = "roster.json"
 
 
 @command("join", interrupted=_INTERRUPTED, renamed={"path": "STUDY", "holder.records": "--data"})
@@ -25,7 +28,9 @@ _POLL = 0.5
 @click.option("--kit", "kit_file", type=FILE, required=True, help="Your kit, from the coordinator.")
 @click.option("--key", type=FILE, help="Your own signing key, if the kit holds none.")
 @click.option(
-    "--ledger", type=FILE, help="What pays for it; by default it lies in the folder of the unpacked kit."
+    "--ledger",
+    type=FILE,
+    help="What pays for it; by default the one ledger of this table in your data folder.",
 )
 @click.option("--out", type=FILE, help="Folder for certificate and model; by default STUDY-PARTY.")
 @click.option("--yes", is_flag=True, help="Consent to what is shown, without being asked.")
@@ -64,16 +69,22 @@ def join(
 
     patience = real("wait", wait, above=0)
     study = Study.load(study_file)
-    model, kit = JointModel.of(study), open_kit(kit_file)
+    model, locks = JointModel.of(study), click.get_current_context()
+    locks.with_resource(kit_lock(kit_file))
+    kit = open_kit(kit_file)
     kit.check(study)
     if kit.is_coordinator:
         raise CannotConnect(f"{kit_file.name} is the kit of the coordinator; use that of your party.")
     terms, signing_key = Terms(study, kit.party), kit.signing_key(key)
-    place = (ledger or kit.folder / f"{study.name}-{kit.party}.ledger").resolve()
+    if ledger is None:
+        locks.with_resource(table_lock(data))
+    place = paying_ledger(data, ledger, terms)
+    locks.with_resource(ledger_lock(place, study.name, kit.party))
     folder = (out or Path(f"{study.name}-{kit.party}")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     holder = model.holder(data)
-    _consented(terms, kit, place, yes)
+    _consented(terms, kit, place, data, yes)
+    remember(data, place)
     with _ledger(place, terms) as book:
         shows = not keep_certificate
         party = Party(kit.party, study, holder, book, signing_key, kit.roster, shows_certificate=shows)
@@ -86,9 +97,11 @@ def join(
             line.linger()
         certificate = party.certificate()
     path = folder / "certificate.json"
-    certificate.save(path)
     about = {"study": study.to_dict(), "digest": study.digest(), "model_digest": ending.model}
     model.fitted(ending.theta).save(folder, about)
+    write_whole(folder / ROSTER, kit.path(ROSTER).read_bytes())
+    files = (folder / WEIGHTS, folder / MODEL, folder / ROSTER)
+    certificate.for_files(*files).signed(signing_key).save(path)
     epsilon = certificate.guarantee.epsilon.upper
     text = f"{kit.party} spent epsilon {rounded_up(epsilon)} at delta {study.privacy.delta:g}.\n"
     text += f"Certificate: {path}\nModel: {folder}\n{digest_line(ending)}"
@@ -98,18 +111,20 @@ def join(
 # ---- consent ----
 
 
-def _consented(terms: Any, kit: Any, ledger: Path, yes: bool) -> None:
-    """Show what is agreed to, and ask once; the answer is kept beside the ledger."""
+def _consented(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> None:
+    """Show what is agreed to, and ask once for a study with these keys; the answer is kept beside the ledger."""
     study, memory = terms.study, ledger.with_name(f"{ledger.name}.consent.json")
     agreed = json.loads(memory.read_text()) if memory.exists() else []
-    if study.digest() in agreed:
-        note(f"{kit.party} has consented to study {study.digest()[:12]} before.")
+    if kit.digest in agreed:
+        note(f"{kit.party} has consented to study {study.digest()[:12]}, roster {kit.fingerprint}, before.")
+        note(spending(ledger, table, terms))
         return
     click.echo(f"{study_table(study)}\n", err=True)
     click.echo(
         f"You are {kit.party}, with {study.records_of(kit.party)} records. Roster {kit.fingerprint}.\n"
-        f"Your ledger {ledger} is charged epsilon {rounded_up(terms.budget.epsilon)} at delta "
-        f"{study.privacy.delta:g} ({study.privacy.neighbours}), and nothing beyond that can be asked of you.\n"
+        f"{spending(ledger, table, terms)}\n"
+        f"The study costs you epsilon {rounded_up(terms.budget.epsilon)} at delta {study.privacy.delta:g} "
+        f"({study.privacy.neighbours}), and nothing beyond that can be asked of you.\n"
         "At the end the coordinator gets your signed certificate, which names all runs of this ledger; "
         "--keep-certificate keeps it here.",
         err=True,
@@ -118,7 +133,7 @@ def _consented(terms: Any, kit: Any, ledger: Path, yes: bool) -> None:
         raise NotConsented("You did not consent: nothing was sent and nothing was spent.")
     ledger.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(memory) as file:
-        json.dump([*agreed, study.digest()], file)
+        json.dump([*agreed, kit.digest], file)
 
 
 def _ledger(place: Path, terms: Any) -> Any:

@@ -54,7 +54,7 @@ class Asking:
 
     def ask(self, party: str, request: Message) -> Reply | None:
         """The reply of one party."""
-        frame = request.encode(self._key)
+        frame = request.encode(self._key, self._roster)
         reply = self._transport.ask(party, frame, self._timeout)
         if reply is None and party not in self.silent:
             reply = self._transport.ask(party, frame, self._timeout)  # the answer is the same, or never was
@@ -63,7 +63,7 @@ class Asking:
 
     def ask_all(self, parties: Iterable[str], request: Message) -> dict[str, Reply]:
         """The replies of all who gave one."""
-        names, frame = list(parties), request.encode(self._key)
+        names, frame = list(parties), request.encode(self._key, self._roster)
         frames = self._transport.broadcast(names, frame, self._timeout)
         again = [name for name in names if name not in frames and name not in self.silent]
         if again:

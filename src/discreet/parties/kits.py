@@ -247,9 +247,14 @@ class Kit:
     expires: datetime
 
     @property
+    def digest(self) -> str:
+        """SHA-256 of study and roster, which is that of ``roster.json``: what consent and certificates name."""
+        return digest({"study": self.study, "keys": dict(self.roster)})
+
+    @property
     def fingerprint(self) -> str:
-        """The roster in sixteen digits: who compares them by telephone knows that all sites hold the same one."""
-        return digest({"study": self.study, "keys": dict(self.roster)})[:16]
+        """The digest's first sixteen digits: who compares them by telephone knows that all sites hold the same."""
+        return self.digest[:16]
 
     @property
     def is_coordinator(self) -> bool:

@@ -90,8 +90,8 @@ class Message:
     array: NDArray[Any] = field(repr=False)
     frame: bytes = field(default=b"", repr=False)  # as received
 
-    def encode(self, key: Ed25519PrivateKey | None = None) -> bytes:
-        """The frame, signed if there is a key."""
+    def encode(self, key: Ed25519PrivateKey | None = None, roster: Roster | None = None) -> bytes:
+        """The frame, signed if there is a key, for those who hold this roster."""
         name = _NAMES[self.array.dtype]
         sides = ",".join(map(str, self.array.shape))
         header = (
@@ -100,7 +100,11 @@ class Message:
         ).encode()
         body = self.array.astype(_LITTLE[name], copy=False).tobytes()
         frame = b"".join((MAGIC, len(header).to_bytes(4, "little"), header, body))
-        return frame + (UNSIGNED if key is None else key.sign(_PURPOSE + hashlib.sha256(frame).digest()))
+        if key is None:
+            return frame + UNSIGNED
+        if roster is None:
+            raise InvalidParameter("roster", None, "is needed: what is signed is signed for one roster.")
+        return frame + key.sign(roster.signed_text(hashlib.sha256(frame).digest()))
 
     @classmethod
     def decode(cls, frame: object, most: int = MOST_BODY) -> Message:
@@ -139,6 +143,7 @@ class Roster:
     def __init__(self, keys: Mapping[str, str]) -> None:
         self._keys = {name: _public_key(name, key) for name, key in dict(keys).items()}
         self.signed = True
+        self._text: bytes | None = None
 
     @classmethod
     def without_wire(cls) -> Roster:
@@ -164,6 +169,12 @@ class Roster:
         """SHA-256 of all names and keys."""
         return digest({name: self.hexadecimal(name) for name in self._keys})
 
+    def signed_text(self, fingerprint: bytes) -> bytes:
+        """What is signed of a message: a signature for one roster is none for another, nor for something else."""
+        if self._text is None:
+            self._text = _PURPOSE + bytes.fromhex(self.digest())
+        return self._text + fingerprint
+
     def vouches(self, message: Message, sender: str) -> bool:
         """True if ``sender`` signed this message, or nobody has to."""
         if not self.signed:
@@ -172,7 +183,7 @@ class Roster:
         if key is None:
             return False
         try:
-            key.verify(message.frame[-SIGNATURE:], _PURPOSE + message.fingerprint())
+            key.verify(message.frame[-SIGNATURE:], self.signed_text(message.fingerprint()))
         except InvalidSignature:
             return False
         return True

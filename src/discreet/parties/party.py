@@ -192,7 +192,7 @@ class Party:
         return Message(self.study.digest(), "certified", 0, self.name, np.frombuffer(text.encode(), np.uint8))
 
     def _encoded(self, message: Message) -> bytes:
-        return message.encode(self._key)
+        return message.encode(self._key, self._roster)
 
     def _refusal(self, round: int, reason: Refusal) -> bytes:
         code = np.array([reason.value], np.uint8)
