@@ -92,7 +92,9 @@ def test_the_end_of_another_study_is_not_ours():
 def test_without_the_coordinators_key_in_the_roster_nobody_can_end_a_study():
     made = party_of(PLAN, "ann")
     made.answer(hello(PLAN, "ann"))
-    frame = Ending(PLAN.digest(), Roster(ROSTER).digest(), MODEL).message().encode(KEYS["ann"], Roster(ROSTER))
+    frame = (
+        Ending(PLAN.digest(), Roster(ROSTER).digest(), MODEL).message().encode(KEYS["ann"], Roster(ROSTER))
+    )
     assert refusal(made.answer(frame)) is Refusal.MALFORMED
     assert made.ending is None
 
