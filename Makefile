@@ -5,7 +5,11 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check -q
 export NUMBA_NUM_THREADS ?= 2
 
-.PHONY: demo demo-parties check test chromium bench-accounting bench-noise bench-mean bench-linear \
+# Two tests at a time; a file's tests stay together, so that they share its servers and compiled kernels.
+WORKERS ?= 2
+PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope
+
+.PHONY: demo demo-parties check docs house test test-all coverage dist chromium bench-accounting bench-noise bench-mean bench-linear \
 	bench-linear-speed bench-utility bench-torch bench-product bench-parties bench-audit torture torture-parties clean
 
 DATA ?= data
@@ -15,8 +19,10 @@ $(VENV)/dev: pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e ".[dev]"
 	touch $@
 
+# One of the peers needs an older attrs.
 $(VENV)/bench: $(VENV)/dev
-	$(PIP) install -c constraints.txt -e ".[bench]"
+	grep -v '^attrs==' constraints.txt > $(VENV)/constraints-bench.txt
+	$(PIP) install -c $(VENV)/constraints-bench.txt -e ".[bench]"
 	touch $@
 
 $(VENV)/demo: pyproject.toml constraints.txt
@@ -36,10 +42,31 @@ check: $(VENV)/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest tests/test_layers.py
+	$(BIN)/python benchmarks/house.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+docs: $(VENV)/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The plan of the building in numbers: files, lines, names, and how many files a walk through it touches.
+house: $(VENV)/dev
+	$(BIN)/python benchmarks/house.py
+
+# Everything that a change must pass.
 test: $(VENV)/dev chromium
-	$(BIN)/pytest
+	$(PYTEST) -m "not slow"
+
+test-all: $(VENV)/dev chromium
+	$(PYTEST)
+
+# Lines and branches that the tests run through, compiled kernels excepted: those never pass through Python.
+coverage: $(VENV)/dev chromium
+	rm -rf build/coverage
+	$(PYTEST) --cov --cov-report=html --cov-report=term:skip-covered
+
+dist: $(VENV)/dev
+	rm -rf build/lib dist
+	$(BIN)/python -c "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')"
 
 # The pages are looked at in a real browser. Where it cannot be installed, those tests say so and are skipped.
 chromium:
@@ -56,9 +83,9 @@ bench-mean: $(VENV)/dev
 	$(BIN)/python benchmarks/mean.py
 
 # Peers live in an environment of their own: diffprivlib needs an older scikit-learn.
-.venv-peers/done: constraints.txt
+.venv-peers/done:
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/pip --disable-pip-version-check -q install -c constraints.txt diffprivlib "scikit-learn<1.6" "opacus>=1.6,<1.7" torch
+	.venv-peers/bin/pip --disable-pip-version-check -q install diffprivlib "scikit-learn<1.6" "opacus>=1.6,<1.7" torch==2.13.0
 	touch $@
 
 bench-linear: $(VENV)/bench .venv-peers/done

@@ -41,7 +41,9 @@ NEVER_NUMBERS = [
 NEVER_FINITE = [math.nan, math.inf, -math.inf, np.float64("nan"), np.float32("inf"), 10**400, -(10**400)]
 
 
-@pytest.mark.parametrize("value", NEVER_NUMBERS + NEVER_FINITE, ids=lambda value: repr(value)[:30])
+@pytest.mark.parametrize(
+    "value", NEVER_NUMBERS + NEVER_FINITE, ids=lambda value: re.sub(r" at 0x.*", "", repr(value))[:30]
+)
 @pytest.mark.parametrize(
     "check", [lambda v: real("x", v), lambda v: whole("x", v, at_least=0), lambda v: probability("x", v)]
 )

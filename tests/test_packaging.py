@@ -1,9 +1,16 @@
 """What is installed: every file that the package reads, under one version, and extras that exist."""
 
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 from fnmatch import fnmatch
 from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
 
 import discreet
 
@@ -28,8 +35,63 @@ def test_every_folder_is_a_package():
         assert (folder / "__init__.py").exists(), folder
 
 
-def test_there_is_one_version():
-    assert PROJECT["project"]["version"] == discreet.__version__
+BUILD = "import sys; from setuptools import build_meta; build_meta.build_wheel(sys.argv[1])"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The wheel as a release builds it, from a copy: building leaves files behind."""
+    place = tmp_path_factory.mktemp("wheel")
+    tree = place / "tree"
+    shutil.copytree(ROOT / "src", tree / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
+    command = [sys.executable, "-W", "ignore", "-c", BUILD, str(place)]
+    subprocess.run(command, cwd=tree, check=True, capture_output=True)
+    (built,) = place.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        yield archive
+
+
+def test_the_wheel_holds_the_licence_and_every_file(wheel):
+    info = f"discreet-{discreet.__version__}.dist-info"
+    assert wheel.read(f"{info}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+    assert "License-Expression: Apache-2.0" in wheel.read(f"{info}/METADATA").decode()
+    ours = {
+        path.relative_to(ROOT / "src").as_posix()
+        for path in SOURCE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert ours <= set(wheel.namelist())
+
+
+def test_the_licence_is_the_whole_text():
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert len(text.splitlines()) == 202
+
+
+def test_there_is_one_version(wheel):
+    """The source says it, the wheel repeats it, and no other file does."""
+    assert "version" not in PROJECT["project"]
+    metadata = wheel.read(f"discreet-{discreet.__version__}.dist-info/METADATA").decode()
+    assert f"\nVersion: {discreet.__version__}\n" in metadata
+    assert "version:" not in (ROOT / "CITATION.cff").read_text().replace("cff-version:", "")
+
+
+def test_every_test_dependency_is_locked():
+    """What the development extra names is pinned to one version, within the range that it states."""
+    pins = dict(
+        line.lower().split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line
+    )
+    extras = PROJECT["project"]["optional-dependencies"]
+    wanted = PROJECT["project"]["dependencies"] + [
+        line for name in ("all", "docs", "demo", "dev") for line in extras[name] if "discreet[" not in line
+    ]
+    for line in wanted + [line for name in re.findall(r"\w+", extras["all"][0])[1:] for line in extras[name]]:
+        requirement = Requirement(line)
+        assert pins[requirement.name.lower()] in requirement.specifier, line
 
 
 def test_extras_that_are_recommended_exist():

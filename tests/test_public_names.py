@@ -1,7 +1,13 @@
 """The public surface, and what importing it costs."""
 
+import ast
+import inspect
+import logging
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 import discreet
 
@@ -40,6 +46,44 @@ def test_all_is_sorted_complete_and_documented():
     for name in discreet.__all__:
         assert getattr(discreet, name) is not None
         assert name == "__version__" or getattr(discreet, name).__doc__
+
+
+def names_for_type_checkers():
+    """The names that ``__init__`` imports where only type checkers look, each with its home."""
+    tree = ast.parse(Path(discreet.__file__).read_text())
+    (guarded,) = (node for node in tree.body if isinstance(node, ast.If))
+    return {alias.name: line.module for line in guarded.body for alias in line.names}
+
+
+def test_type_checkers_and_the_interpreter_are_told_the_same():
+    assert names_for_type_checkers() == discreet._LATER
+    assert {*discreet._LATER, "__version__"} == set(discreet.__all__)
+
+
+def test_names_are_completed_before_they_are_loaded():
+    """And nothing is loaded for it."""
+    script = "import discreet, sys; print(*dir(discreet)); assert 'numpy' not in sys.modules"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert set(discreet.__all__) <= set(run.stdout.split())
+    with pytest.raises(AttributeError, match="no attribute 'acount'"):
+        _ = discreet.acount
+
+
+def test_the_library_is_silent_unless_asked():
+    """A line of ours goes nowhere, not even to standard error, until somebody adds a handler."""
+    said = "logging.getLogger('discreet').error('heard')"
+    for before, heard in (("pass", False), ("logging.basicConfig()", True)):
+        script = f"import discreet, logging; {before}; {said}"
+        run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        assert ("heard" in run.stderr) is heard
+    assert any(isinstance(one, logging.NullHandler) for one in logging.getLogger("discreet").handlers)
+
+
+def test_fit_returns_the_model_that_was_asked():
+    from discreet.linear import PrivateLogisticRegression, PublicBounds, SchemaEncoder
+
+    for kind in (PrivateLogisticRegression, PublicBounds, SchemaEncoder):
+        assert inspect.signature(kind.fit).return_annotation == "Self"
 
 
 def test_nothing_of_ours_leaks():

@@ -1,5 +1,6 @@
 """Discreet: differentially private learning by gradient descent, and proof of what was given away."""
 
+import logging as _logging
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
@@ -71,6 +72,8 @@ __all__ = [
     "private_mean",
 ]
 
+_logging.getLogger("discreet").addHandler(_logging.NullHandler())  # whoever wants to hear us adds a handler
+
 # Loaded when first used: ``discreet --help`` must not wait for numpy and scipy.
 _LATER = {
     "AccuracyNotReached": "discreet.errors",
@@ -111,3 +114,7 @@ def __getattr__(name: str) -> _Any:
         globals()[name] = value
         return value
     raise AttributeError(f"module 'discreet' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,14 +87,14 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     # ---- fitting ----
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model, at the cost of (epsilon, delta).
 
         ``sample_weight`` is divided by the declared ``max_weight`` and clamped to [0, 1].
         """
         return self._fit(X, y, sample_weight, previous=None)
 
-    def fit_more(self, X: Any, y: Any, sample_weight: Any = None) -> Any:
+    def fit_more(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Go on with further records, or the same ones, at the cost of another (epsilon, delta).
 
         The new model and the one so far are averaged, weighed by what their noise and numbers of records say of
@@ -120,7 +120,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             return gaussian_event(budget)
         return ApproximateDP(budget.epsilon, budget.delta)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, previous: Model | None) -> Any:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, previous: Model | None) -> Self:
         reset = previous is None
         self._check_method()
         table = self._read_table(X, reset)

@@ -5,7 +5,7 @@ Their ``fit`` notes names and number of columns; no value of a record is ever lo
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ class PublicBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # ty
         self.lower = lower
         self.upper = upper
 
-    def fit(self, X: Any, y: Any = None) -> PublicBounds:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Note the columns. ``y`` is ignored."""
         table = number_table(X)
         validate_data(self, X, skip_check_array=True)
@@ -92,7 +92,7 @@ class SchemaEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(self, schema: Any) -> None:
         self.schema = schema
 
-    def fit(self, X: Any, y: Any = None) -> SchemaEncoder:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Compare the columns of the table with the schema. ``y`` is ignored."""
         schema = schema_of(self.schema)
         schema_columns(X, schema)

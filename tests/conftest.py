@@ -1,0 +1,12 @@
+"""What all tests share: workers side by side do not fight for the cores, and no machine is too slow."""
+
+import os
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # before torch and the linear algebra are loaded
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from hypothesis import settings
+
+settings.register_profile("any machine", deadline=None, print_blob=True)
+settings.load_profile("any machine")
