@@ -7,7 +7,7 @@ export NUMBA_NUM_THREADS ?= 2
 
 # Two tests at a time; a file's tests stay together, so that they share its servers and compiled kernels.
 WORKERS ?= 2
-PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope
+PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: demo demo-parties check docs house test test-all coverage dist chromium bench-accounting bench-noise bench-mean bench-linear \
 	bench-linear-speed bench-utility bench-torch bench-product bench-parties bench-audit torture torture-parties clean

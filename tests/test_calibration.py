@@ -141,7 +141,7 @@ def test_where_the_estimate_is_far_off_the_certificate_decides():
     assert 1 - 3e-4 < account(family(calibrate(family, budget))).epsilon(1e-6) <= 1
 
 
-@pytest.mark.parametrize("epsilon", [1000.0, 2000.0])
+@pytest.mark.parametrize("epsilon", [pytest.param(1000.0, marks=pytest.mark.slow), 2000.0])
 def test_budgets_beyond_what_can_be_certified_get_little_noise(epsilon):
     """Not a noise of 1e8, which would be within the budget too."""
     noise = calibrate(lambda z: PoissonSampled(0.01, Gaussian(z)) * 100, Budget(epsilon, 1e-6))

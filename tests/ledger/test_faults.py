@@ -25,7 +25,7 @@ def inflict(**wish):
     ]
     single = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     return json.loads(
-        subprocess.run(command, check=True, capture_output=True, env=single, timeout=120).stdout
+        subprocess.run(command, check=True, capture_output=True, env=single, timeout=600).stdout
     )
 
 

@@ -22,6 +22,8 @@ from discreet.parties.workspace import write_workspace
 from support.small_study import free_port, study
 
 SUPPORT = Path(__file__).parent.parent / "support"
+pytestmark = pytest.mark.network
+
 PATIENCE = 60.0  # seconds: machines that run tests are busy
 
 
@@ -143,7 +145,7 @@ def test_who_is_absent_is_waited_for_once(network):
     begun = time.monotonic()
     for _ in range(3):
         assert ask(network, ["hospital-a", "hospital-c"], text="hello") == ["hospital-a"]
-    assert time.monotonic() - begun < PATIENCE / 2
+    assert time.monotonic() - begun < PATIENCE  # not waited for again, not even once
 
 
 def test_the_text_of_an_error_stays_in_the_party_and_in_no_log(network):

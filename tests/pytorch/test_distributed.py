@@ -12,6 +12,8 @@ import pytest
 from discreet.events import Gaussian
 from discreet.pytorch.distributed import Processes
 
+pytestmark = pytest.mark.network
+
 TOGETHER = """
 import json, os, sys
 import torch
@@ -107,7 +109,7 @@ def both(tmp_path_factory):
         env=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ""},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -11,9 +11,13 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"]
 FLAGS += ["--disable-background-networking", "--disable-component-update"]
 
-needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="needs Chromium: install it, or let `make test` do so"
-)
+
+def needs_chromium(test):
+    """Marks a test that looks at a page."""
+    absent = pytest.mark.skipif(
+        CHROMIUM is None, reason="needs Chromium: install it, or let `make test` do so"
+    )
+    return pytest.mark.browser(absent(test))
 
 
 @contextmanager

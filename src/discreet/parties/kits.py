@@ -326,7 +326,7 @@ def read_kit(path: str | Path) -> dict[str, bytes]:
 def open_kit(path: str | Path, folder: str | Path | None = None) -> Kit:
     """Unpack a kit into ``folder`` (by default beside the zip, under its name) and describe it."""
     source = Path(path).resolve()
-    content = read_kit(source)
+    content = read_kit(path)
     about = parsed(content["kit.json"].decode("utf-8", "replace"), "kit.json")
     roster = parsed(content["roster.json"].decode("utf-8", "replace"), "roster.json")
     if about.get("format") != _FORMAT or roster.get("study") != about.get("study"):
