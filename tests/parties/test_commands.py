@@ -1,4 +1,4 @@
-"""A study by its commands, over a real network on the loopback, in processes of their own: what remains at the end."""
+"""A study by its commands, over a real network on the loopback, each in its own process: what remains at the end."""
 
 import json
 import os

@@ -12,6 +12,7 @@ import click
 from discreet.cli.certifying import remember_procedure
 from discreet.cli.coordinate import Spending, digest_line, study_table
 from discreet.cli.files import MODEL, WEIGHTS
+from discreet.cli.interrupts import ignore_interrupts
 from discreet.cli.paying import kit_lock, ledger_lock, paying_ledger, remember, spending, table_lock
 from discreet.cli.shell import FILE, NUMBER, Answer, Tenths, command, note, progress
 from discreet.errors import CannotConnect, NotConsented, NotYet, PartyStopped, real
@@ -96,6 +97,7 @@ def join(
             note(f"{kit.party} has joined {study.name}.")
             ending = _followed(party, line, book, place)
             line.linger()
+        ignore_interrupts()  # the model is here: it is written, and told, whatever is pressed now
         certificate = party.certificate()
     path = folder / "certificate.json"
     about = {"study": study.to_dict(), "digest": study.digest(), "model_digest": ending.model}
