@@ -10,7 +10,7 @@ WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: demo demo-parties check docs house test test-all coverage dist chromium bench-accounting bench-noise bench-mean bench-linear \
-	bench-linear-speed bench-utility bench-torch bench-product bench-parties bench-audit torture torture-parties clean
+	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-audit torture torture-parties clean
 
 DATA ?= data
 
@@ -99,6 +99,9 @@ bench-utility: $(VENV)/dev
 
 bench-torch: $(VENV)/bench
 	$(BIN)/python benchmarks/pytorch.py
+
+bench-check: $(VENV)/bench
+	$(BIN)/python benchmarks/check.py
 
 bench-product: $(VENV)/dev
 	$(BIN)/python benchmarks/product.py
