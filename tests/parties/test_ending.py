@@ -148,6 +148,46 @@ def test_bytes_that_are_no_end_are_malformed():
             Ending.of(replace(good, array=array))
 
 
+# ---- before the beginning ----
+
+
+class Noting:
+    """A holder that notes what it is asked for."""
+
+    def __init__(self, holder):
+        self._holder, self.asked = holder, []
+
+    def __getattr__(self, name):
+        return getattr(self._holder, name)
+
+    def clipped_sum(self, theta, records):
+        self.asked.append(("clipped", None if records is None else len(records)))
+        return self._holder.clipped_sum(theta, records)
+
+    def hardened_sum(self, theta, records, grid):
+        self.asked.append(("hardened", None if records is None else len(records)))
+        return self._holder.hardened_sum(theta, records, grid)
+
+
+QUESTIONS = {"sgd2": "sum", "sgd1": "token"}
+
+
+@pytest.mark.parametrize("algorithm", QUESTIONS)
+def test_a_prepared_party_has_done_once_what_the_first_round_asks_for(algorithm):
+    """Else whatever is compiled on first use would be compiled while the others wait, and round 1 be lost."""
+    plan, holder = study(algorithm), Noting(holders()["ann"])
+    made = party_of(plan, "ann", holder=holder)
+    made.prepare()
+    before = set(holder.asked)
+    assert sum(run.reserved for run in made._ledger.runs().values()) == 0
+    key = bytes(32) if algorithm == "sgd1" else b""
+    assert read(made.answer(hello(plan, "ann", key))).kind == "ready"
+    name = "ann" if algorithm == "sgd1" else "*"
+    question = Message(plan.digest(), QUESTIONS[algorithm], 1, name, MODEL)
+    assert read(made.answer(question.encode())).kind == "noisy"
+    assert set(holder.asked) == before
+
+
 # ---- handing it out ----
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from discreet.certificate import new_signing_key
 from discreet.certificate.signatures import public_key_of, read_signing_key
-from discreet.errors import CannotConnect, InvalidParameter
+from discreet.errors import CannotConnect, InvalidParameter, NotYet
 from discreet.parties import kits, reaching
 from discreet.parties.kits import make_kits, open_kit, read_kit, revoke, revoked
 from discreet.parties.reaching import reach
@@ -169,6 +169,8 @@ def test_another_study_and_an_expired_kit_are_explained(made, tmp_path):
     kit.check(here, now=kit.expires - timedelta(seconds=1))
     with pytest.raises(CannotConnect, match="expired on"):
         kit.check(here, now=kit.expires)
+    with pytest.raises(CannotConnect, match="set the clock"):
+        kit.check(here, now=kit.begins - timedelta(seconds=1))
 
 
 def test_revoking_is_noted_beside_the_coordinators_kit(made, tmp_path):
@@ -259,3 +261,49 @@ def test_a_server_that_does_not_speak_tls_and_an_unknown_host_are_explained(made
 def test_addresses_are_host_and_port(address):
     with pytest.raises(InvalidParameter, match="coordinator"):
         kits.split_address(address)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "has not started"),
+        (ConnectionResetError(104, "Connection reset"), "starting or ending"),
+        (TimeoutError("timed out"), "firewall"),
+        (OSError(101, "Network is unreachable"), "Network is unreachable"),
+        (socket.gaierror(-3, "Temporary failure in name resolution"), "no computer is known"),
+    ],
+)
+def test_what_may_pass_by_itself_is_worth_trying_again(made, tmp_path, monkeypatch, trouble, words):
+    party = open_kit(made[1]["hospital-a"], tmp_path / "open")
+
+    def refuse(*args, **kwargs):
+        raise trouble
+
+    monkeypatch.setattr(reaching.socket, "create_connection", refuse)
+    with pytest.raises(NotYet, match=words):
+        reach(party)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("certificate is not yet valid", "set the clock"),
+        ("certificate has expired", "clock is wrong"),
+        ("unable to get local issuer certificate", "another authority"),
+    ],
+)
+def test_certificates_that_cannot_be_verified_are_explained(trouble, words):
+    error = ssl.SSLCertVerificationError(1, trouble)
+    error.verify_message = trouble
+    assert words in reaching._verification(error, "b.example.org:8443")
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [("SSLV3_ALERT_BAD_CERTIFICATE", "clocks"), ("SSLV3_ALERT_CERTIFICATE_EXPIRED", "clocks")],
+)
+def test_refusals_that_may_come_from_clocks_say_so(made, tmp_path, reason, words):
+    error = ssl.SSLError(1, reason)
+    error.reason = reason
+    kit = open_kit(made[1]["hospital-a"], tmp_path / "open")
+    assert words in reaching._refusal(error, "b.example.org:8443", kit)

@@ -72,12 +72,14 @@ def coordinate(
         raise CannotConnect(f"{kit_file.name} is the kit of a party ({kit.party}); use coordinator.zip.")
     folder = (out or Path(study.name)).resolve()
     folder.mkdir(parents=True, exist_ok=True)
+    if serve:
+        _insist_on_end(folder / "state.npz", study)
     click.echo(f"{study_table(study)}\n", err=True)
     with listen(kit, address) as transport:
         place = address or study.network.coordinator
         note(f"roster {kit.fingerprint}; listening on {place} for {', '.join(study.names)}.")
         conductor = _Conductor(study, kit, transport, folder / "state.npz", patience)
-        result = conductor.run(only_serve=serve)
+        result = conductor.run()
         ending = conductor.coordinator.ending
         _write(folder, model, result, ending)
         heard = conductor.hand_out(patience if serve else rest, folder / "joint.json")
@@ -104,6 +106,15 @@ def digest_line(ending: Any) -> str:
     return f"Model {ending.model}: the same on every screen, or somebody has another model."
 
 
+def _insist_on_end(state: Path, study: Any) -> None:
+    """Raise if there is no final model to hand out."""
+    from discreet.parties.state import StateFile
+
+    found = StateFile(state).load(study.digest())
+    if found is None or not found.finished:
+        raise StudyStopped("The study has not come to its end; start without --serve to go on with it.")
+
+
 def study_table(study: Any) -> str:
     """Digest and observers."""
     from discreet.parties import observers
@@ -126,13 +137,11 @@ class _Conductor:
         roster, state = self._kit.roster, self._state
         return Coordinator(self._study, self._transport, roster, state, told, signing_key=key)
 
-    def run(self, only_serve: bool = False) -> Any:
+    def run(self) -> Any:
         """To the end of the plan. A study that nobody answers any more is taken up again when parties are back."""
         if self.coordinator.finished:
             note("the study has come to its end; the model is handed out.")
             return self.coordinator.run()
-        if only_serve:
-            raise StudyStopped("The study has not come to its end; start without --serve to go on with it.")
         missing = self._study.dropouts if self._state.exists() else 0  # a study begins with everybody
         needed = len(self._study.names) - missing
         with self._shown() as told:

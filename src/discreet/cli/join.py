@@ -9,8 +9,10 @@ from typing import Any
 
 import click
 
+from discreet.cli.certifying import remember_procedure
 from discreet.cli.coordinate import Spending, digest_line, study_table
 from discreet.cli.files import MODEL, WEIGHTS
+from discreet.cli.interrupts import ignore_interrupts
 from discreet.cli.paying import kit_lock, ledger_lock, paying_ledger, remember, spending, table_lock
 from discreet.cli.shell import FILE, NUMBER, Answer, Tenths, command, note, progress
 from discreet.errors import CannotConnect, NotConsented, NotYet, PartyStopped, real
@@ -93,8 +95,9 @@ def join(
         _reached(kit, end)
         with connect(kit, party.answer, end - time.monotonic()) as line:
             note(f"{kit.party} has joined {study.name}.")
-            ending = _followed(party, line, book)
+            ending = _followed(party, line, book, place)
             line.linger()
+        ignore_interrupts()  # the model is here: it is written, and told, whatever is pressed now
         certificate = party.certificate()
     path = folder / "certificate.json"
     about = {"study": study.to_dict(), "digest": study.digest(), "model_digest": ending.model}
@@ -163,9 +166,9 @@ def _reached(kit: Any, end: float) -> None:
             time.sleep(1.0)
 
 
-def _followed(party: Any, line: Any, book: Any) -> Any:
+def _followed(party: Any, line: Any, book: Any, place: Path) -> Any:
     """The end of the study; until then, show what the ledger has charged, and nothing else."""
-    terms = party.terms
+    terms, known = party.terms, False
     spending, name = Spending(terms), f"{terms.study.name}/{terms.party}"
     tenths, here = Tenths(terms.steps), True
     with progress("{task.fields[state]}", "{task.fields[spent]}") as bar:
@@ -174,6 +177,9 @@ def _followed(party: Any, line: Any, book: Any) -> Any:
             line.check()
             run = book.runs().get(name)
             charged = 0 if run is None else run.reserved
+            if not known and party.procedure is not None:
+                remember_procedure(place, name, party.procedure)
+                known = True
             state = f"{charged} of {terms.steps} charged" if line.connected else "coordinator away"
             if not bar.disable:
                 bar.update(task, completed=charged, state=state, spent=spending.at(charged / terms.steps))

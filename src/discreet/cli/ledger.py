@@ -25,7 +25,7 @@ from discreet.cli.shell import FILE, NUMBER, Answer, group, table
 from discreet.documents import read_text
 from discreet.errors import InvalidParameter, LedgerUnavailable
 from discreet.events import Composition, Event
-from discreet.guarantee import Budget, Neighbours, rounded_down
+from discreet.guarantee import Budget, Neighbours, rounded_down, rounded_up
 from discreet.ledger import (
     Anchor,
     FixedPlan,
@@ -217,6 +217,39 @@ def entries(ledger: str, key: Path | None) -> Answer:
     with opened(ledger, key) as book:
         lines = book.entries()
     return Answer({"entries": lines}, "\n".join(lines))
+
+
+@ledger.command("certify")
+@place_argument
+@click.option("--study", "study_file", type=FILE, required=True, help="The study.toml that was joined.")
+@click.option("--party", required=True, help="Your name in the study.")
+@click.option(
+    "--signing-key", type=FILE, help="The key that signs: your own, or signing.key of the unpacked kit."
+)
+@click.option("--out", type=FILE, default="certificate.json", show_default=True, help="Where to write it.")
+@key_option
+def certify(
+    ledger: str, study_file: Path, party: str, signing_key: Path | None, out: Path, key: Path | None
+) -> Answer:
+    """A certificate of what a party of a study has spent, from its own LEDGER: nobody else is needed.
+
+    \b
+    discreet ledger certify mine.ledger --study study.toml --party hospital-a
+    """
+    from discreet.certificate.signatures import read_signing_key
+    from discreet.cli.certifying import certificate_of
+    from discreet.parties import Study, Terms
+
+    terms = Terms(Study.load(study_file), party)
+    with opened(ledger, key) as book:
+        found = certificate_of(book, Path(ledger), terms)
+    made = found if signing_key is None else found.signed(read_signing_key(signing_key))
+    made.save(out)
+    epsilon = made.guarantee.epsilon.upper
+    text = (
+        f"{party} spent epsilon {rounded_up(epsilon)} at delta {made.guarantee.delta:g}.\nCertificate: {out}"
+    )
+    return Answer({"certificate": out, "epsilon": epsilon, "digest": made.digest()}, text)
 
 
 # ---- rules, in words and numbers ----

@@ -11,7 +11,7 @@ import click
 
 from discreet.cli.files import refuse_existing
 from discreet.cli.shell import FILE, NUMBER, Answer, group
-from discreet.errors import InvalidParameter
+from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.files import whole_file
 from discreet.guarantee import rounded_up
 
@@ -228,6 +228,31 @@ def key(path: Path) -> Answer:
     public = public_key_of(new_signing_key(path))
     return Answer(
         {"key": path, "public_key": public}, f"{public}\nSend this to the coordinator. {path} stays with you."
+    )
+
+
+@study.command("verify")
+@click.argument("path", metavar="JOINT", type=FILE)
+@click.option("--roster", help="The sixteen digits that every site showed on joining.")
+def verify(path: Path, roster: str | None) -> Answer:
+    """Verify the joint certificate JOINT of a study, joint.json in the coordinator's folder.
+
+    Every party's certificate is recomputed, its signature and the coordinator's are checked with the keys in the
+    file. That these are the right keys shows the roster's digits; the model's digest is the one on every screen.
+    """
+    from discreet.parties.joint import JointCertificate
+
+    joint = JointCertificate.load(path)
+    if roster is not None and roster != joint.fingerprint:
+        raise CertificateRejected(f"{path} was made with the roster {joint.fingerprint}, not {roster}.")
+    found = {name: verification.guarantee for name, verification in joint.verify().items()}
+    lines = [f"  {name}: {guarantee}" for name, guarantee in found.items()]
+    lines += [f"  {name}: no certificate" for name in joint.missing]
+    text = f"{path}: the signatures are right.\nRoster {joint.fingerprint}. Model {joint.model}"
+    data = {name: guarantee.epsilon._asdict() for name, guarantee in found.items()}
+    return Answer(
+        {"parties": data, "missing": joint.missing, "roster": joint.fingerprint, "model": joint.model},
+        "\n".join([text, *lines]),
     )
 
 

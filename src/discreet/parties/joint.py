@@ -40,6 +40,11 @@ class JointCertificate:
         """The parties whose certificates are not here."""
         return tuple(name for name in self.study.names if name not in self.certificates)
 
+    @property
+    def fingerprint(self) -> str:
+        """The roster in sixteen digits, as every site shows it on joining."""
+        return digest({"study": self.study.digest(), "keys": dict(self.roster)})[:16]
+
     def digest(self) -> str:
         """SHA-256 of everything but the coordinator's signature."""
         return digest(self._content())

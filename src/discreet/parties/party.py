@@ -25,7 +25,7 @@ from collections.abc import Mapping
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet.certificate import Certificate
+from discreet.certificate import Certificate, Procedure
 from discreet.errors import (
     BudgetExceeded,
     InvalidParameter,
@@ -202,17 +202,23 @@ class Party:
 
     def certificate(self) -> Certificate:
         """What this party has released in the study, and what it cost at most, from its own ledger; signed."""
-        if self._session is None:
+        procedure = self.procedure
+        if procedure is None:
             raise PlanViolation("The study has not begun, so there is nothing to certify.")
-        found = certified(self.terms, self._ledger, self._session.key, trusted=self._stream.trusted)
+        found = certified(self.terms, self._ledger, procedure, trusted=self._stream.trusted)
         return found if self._key is None else found.signed(self._key)
 
+    @property
+    def procedure(self) -> Procedure | None:
+        """What the ledger calls this study, once it has begun."""
+        return None if self._session is None else self.terms.procedure(self._session.key)
 
-def certified(terms: Terms, ledger: Ledger, key: bytes | None = None, *, trusted: bool = True) -> Certificate:
-    """The certificate of a party from its ledger alone; ``key`` is that of the schedule, in SGD1."""
+
+def certified(terms: Terms, ledger: Ledger, procedure: Procedure, *, trusted: bool = True) -> Certificate:
+    """The certificate of a party, from its ledger alone."""
     return Certificate.of(
         ledger,
-        terms.procedure(key),
+        procedure,
         arithmetic=terms.arithmetic,
         trusted=trusted,
         not_covered=terms.not_covered,
