@@ -67,7 +67,7 @@ class Wide:
         return BoundedSum(np.zeros(self.dimension), 1.0)
 
     def hardened_sum(self, theta: Any, records: Any, grid: float) -> BoundedSum:
-        return BoundedSum(np.zeros(self.dimension), 1.0, grid=grid)
+        return BoundedSum(np.zeros(self.dimension, np.int64), 1.0, grid=grid)
 
 
 def holder_of(study: Study, party: str) -> Any:

@@ -46,6 +46,9 @@ from discreet.errors import InvalidParameter, PlanViolation, real, whole
 from discreet.events import Gaussian, Laplace
 from discreet.noise import FEWEST_STEPS, BoundedSum, checked_grid, noise_ratio, noise_steps
 
+SPARED_DELTA = 1e-4
+"""The part of delta kept for :func:`distance_to_continuous`; the rest is accounted as for continuous noise."""
+
 _BLOCK = 2**20  # numbers that are converted at once
 
 

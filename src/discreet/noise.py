@@ -168,13 +168,17 @@ def noise_steps(event: Gaussian | Laplace, clip_norm: float, grid: float, shares
 
     Of ``shares`` equal shares it is the scale of one: divided by their root, because variances add up.
     """
-    exact = Fraction(noise_ratio(event)) * Fraction(clip_norm) / Fraction(grid)
-    square = math.ceil(exact**2 / whole("shares", shares, at_least=1))
-    steps = math.isqrt(square - 1) + 1
+    steps = _whole_steps(noise_ratio(event), clip_norm, grid, whole("shares", shares, at_least=1))
     if not FEWEST_STEPS <= steps <= MOST_STEPS:
         requirement = "must divide the noise's scale into 2**20 to 2**40 steps; hardened.grid_for() does."
         raise InvalidParameter("grid", grid, requirement)
     return steps
+
+
+@lru_cache(maxsize=64)  # a run asks the same in every step, and exact arithmetic is slow
+def _whole_steps(ratio: float, clip_norm: float, grid: float, shares: int) -> int:
+    exact = Fraction(ratio) * Fraction(clip_norm) / Fraction(grid)
+    return math.isqrt(math.ceil(exact**2 / shares) - 1) + 1
 
 
 def _checked_stream(stream: object) -> RandomStream:

@@ -250,7 +250,7 @@ def test_the_table_of_a_result_shows_what_happened(names):
     assert result.missed == dict.fromkeys(names, 20)
     present = 3 - len(names)
     curve = account(Gaussian(plan.noise_multiplier * present**0.5) * 20, "replace-one")
-    true = curve.epsilon_bounds(1e-3).lower
+    true = curve.epsilon_bounds(plan.accounted_delta).lower
     for row in ("final model", "broadcasts"):
         assert true <= result.observers[row].guarantee.epsilon.upper <= true * (1 + 1e-6)
         assert observers(plan)[row].guarantee.epsilon.upper >= true

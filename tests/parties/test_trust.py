@@ -394,6 +394,7 @@ def test_a_study_is_as_good_as_its_arrangement():
     class Study:
         arrangement = Arrangement("sgd2", {"a": 10, "b": 20}, 40.0, rounds=10)
         privacy = Privacy()
+        arithmetic = None
 
     assert str(observers(Study())) == str(observers(Study.arrangement, 1e-6))
     with pytest.raises(InvalidParameter, match="delta"):
@@ -449,8 +450,11 @@ def test_nonsense_is_refused(bad):
         ({"algorithm": "sgd1", "schedule": "private", "most_uses": 5}, "leave it out"),
         ({"most_uses": 5}, "leave it out"),
         ({"aggregation": "secure", "dropouts": 1, "colluders": 1}, "no honest party"),
-        ({"restarts": True}, "SGD1 only"),
-        ({"algorithm": "sgd1", "restarts": 1}, "True or False"),
+        ({"aggregation": "secure", "robust": True}, "False for secure"),
+        ({"robust": 1}, "True or False"),
+        ({"robust": True, "contraction": 0.9}, "robust=False"),
+        ({"algorithm": "sgd1", "robust": True}, "SGD2 only"),
+        ({"algorithm": "sgd1", "party_bound": 2.0}, "SGD2 only"),
         ({"contraction": 0.9, "rate": 0.5}, "rate=1"),
         ({"weights": {"a": 1.0}}, "every party"),
         ({"rounds": None}, "rounds"),

@@ -1,4 +1,4 @@
-"""What the entries of a ledger say. Entries are JSON, there are five kinds, and they only ever add up.
+"""What the entries of a ledger say. Entries are JSON, there are six kinds, and they only ever add up.
 
     ["ledger", format, name, rule]                 the first entry: the rule by which the ledger spends
     ["run", run, plan, data, event]                a run is opened: its plan's hash, its data, what it may release
@@ -7,6 +7,8 @@
                                                    so many steps of one part of the run's event are spent, from
                                                    ``step`` on, whether or not they will happen
     ["commit", run, attempt, done]                 the attempt's steps up to ``done`` have happened
+    ["mark", run, attempt, place]                  the run may have come as far as ``place``, in whatever it counts
+                                                   beside steps; costs nothing
 
 Nothing here reads a clock, and no entry holds an epsilon: what was spent is a collection of events.
 """
@@ -42,6 +44,7 @@ class RunRecord:
     reserved: int = 0
     committed: int = 0
     reserved_before: int = 0
+    marked: int = 0
     taken: list[int] = field(default_factory=list)
 
     def left(self, event: Event) -> int:
@@ -144,6 +147,12 @@ class Book:
         _insist(record.committed < done <= record.reserved, "its step was not reserved")
         record.committed = done
 
+    def _take_mark(self, name: str, attempt: int, place: int) -> None:
+        record = self.runs[name]
+        _insist(attempt == record.attempt, "the attempt was over")
+        _insist(type(place) is int and record.marked < place, "a mark moves forward only")
+        record.marked = place
+
     # ---- writing ----
 
     def next_row(self, entry: Entry) -> Row:
@@ -163,6 +172,7 @@ _TAKE: dict[str, Callable[..., None]] = {
     "resume": Book._take_resume,
     "reserve": Book._take_reserve,
     "commit": Book._take_commit,
+    "mark": Book._take_mark,
 }
 
 

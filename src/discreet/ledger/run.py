@@ -140,6 +140,16 @@ class Run:
         if step > record.committed:
             turn.add(["commit", self.name, self.attempt, step])
 
+    def mark(self, place: int) -> None:
+        """Note that this run may have come as far as ``place``, in whatever it counts beside steps. Costs nothing.
+
+        Guarantee: when this returns the mark is on disk, for whoever takes the run over; it never moves back.
+        """
+        place = whole("place", place, at_least=1, at_most=MAX_COUNT)
+        with self._journal.turn() as turn:
+            if place > self._record(turn.book).marked:
+                turn.add(["mark", self.name, self.attempt, place])
+
     # ---- asking ----
 
     def remaining(self, event: Event | None = None) -> int:
@@ -152,6 +162,12 @@ class Run:
         """The highest step reserved so far, by all attempts. The next one is one more."""
         with self._journal.turn() as turn:
             return self._record(turn.book).reserved
+
+    @property
+    def marked(self) -> int:
+        """The last :meth:`mark`, of any attempt; 0 if there is none."""
+        with self._journal.turn() as turn:
+            return self._record(turn.book).marked
 
     def _record(self, book: Book) -> RunRecord:
         record = book.runs[self.name]

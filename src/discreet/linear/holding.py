@@ -18,8 +18,9 @@ from scipy.sparse import issparse
 
 from discreet.clipping import clip_norm_of
 from discreet.errors import InvalidParameter, real
-from discreet.linear.kernels.coefficients import clip_margin, limit_range
+from discreet.linear.kernels.coefficients import OneScore, clip_margin, limit_range, loss_code
 from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
+from discreet.linear.kernels.one_row import gradient_of_row
 from discreet.linear.losses import Loss
 from discreet.noise import BoundedSum
 
@@ -58,7 +59,9 @@ class LinearHolder:
         self._norms = row_norms(self._rows, self._constant)
         width = self._rows.shape[1] + 1
         self._shape = (width, loss.outputs) if loss.outputs > 1 else (width,)
-        self._simple = loss.outputs == 1 and isinstance(self._rows, np.ndarray)
+        code = loss_code(loss)
+        dense = isinstance(self._rows, np.ndarray)
+        self._code = code if isinstance(code, OneScore) and dense else None
 
     @property
     def dimension(self) -> int:
@@ -72,41 +75,37 @@ class LinearHolder:
 
     def clipped_sum(self, theta: Floats, records: Indices | None) -> BoundedSum:
         """The sum of the clipped gradients at ``theta`` of the chosen records, or of all."""
-        if records is not None and len(records) == 1 and self._simple:
-            return BoundedSum(self._of_one(theta, int(records[0])), self._clip_norm)
+        if records is not None and len(records) == 1 and self._code is not None:
+            return BoundedSum(self._of_one(self._code, theta, int(records[0])), self._clip_norm)
         rows, targets, norms = self._chosen(records)
         model = theta.reshape(self._shape)
         total = clipped_gradient(self._loss, rows, targets, model, self._constant, norms, self._clip_norm)
         return BoundedSum(total.reshape(-1), self._clip_norm)
 
-    def _of_one(self, theta: Floats, record: int) -> Floats:
-        """One record's clipped gradient, without the preparations that pay off for many rows.
-
-        Guarantee: norm at most the clip norm, exactly: the limit of the residual is rounded down by more than
-        the roundings of the quotient and of the product together, as in the kernels.
-        """
-        out, kind = np.zeros(len(theta)), self._rows.dtype
-        limit = self._clip_norm * (1 - clip_margin(kind)) / float(self._norms[record])
-        if limit < limit_range(kind)[0]:  # a norm of infinity, too: the record is not finite
-            return out
-        row = self._rows[record]
-        with np.errstate(all="ignore"):  # a warning would tell of a value
-            score = theta[0] * self._constant + row @ theta[1:]
-            residual = float(self._loss.residual(score, self._targets[record]))
-        if residual == residual:
-            residual = min(max(residual, -limit), limit)
-            out[0] = residual * self._constant
-            np.multiply(row, residual, out=out[1:], dtype=np.float64)
-        return out
-
     def hardened_sum(self, theta: Floats, records: Indices | None, grid: float) -> BoundedSum:
         """The same in whole steps of ``grid``."""
+        if records is not None and len(records) == 1 and self._code is not None:
+            exact = self._of_one(self._code, theta, int(records[0])) / grid  # a power of two
+            return BoundedSum(exact.astype(np.int64), self._clip_norm, grid=grid)
         rows, targets, norms = self._chosen(records)
         model = theta.reshape(self._shape)
         total = hardened_clipped_gradient(
             self._loss, rows, targets, model, self._constant, norms, self._clip_norm, grid
         )
         return BoundedSum(total.reshape(-1), self._clip_norm, grid=grid)
+
+    def _of_one(self, loss: OneScore, theta: Floats, record: int) -> Floats:
+        """One record's clipped gradient.
+
+        Guarantee: norm at most the clip norm, exactly: the limit of the residual is rounded down by more than
+        the roundings of the quotient and of the product together, as in the kernels.
+        """
+        out, kind = np.zeros(len(theta)), self._rows.dtype
+        limit = self._clip_norm * (1 - clip_margin(kind)) / float(self._norms[record])
+        if limit >= limit_range(kind)[0]:  # not for a norm of infinity, either: the record is not finite
+            target = float(self._targets[record])
+            gradient_of_row(loss, self._rows[record], target, theta, self._constant, limit, out)
+        return out
 
     def _chosen(self, records: Indices | None) -> tuple[Any, Any, Floats]:
         if records is None:

@@ -53,8 +53,8 @@ class Arrangement:
     * ``most_uses`` (SGD1): a party refuses to use a record more often, whatever the coordinator asks.
     * ``contraction`` (SGD2): a promise about the loss, see :func:`~discreet.parties.sgd2_views.contracted`.
     * ``party_bound`` (SGD2): each party cuts its whole sum to so many clip norms, which protects it as a whole.
-    * ``restarts`` (SGD1): a party lost its memory on the way. With a uniform schedule the calls that it then refuses
-      show something of the schedule, so that whoever saw them is taken to know it.
+    * ``robust`` (SGD2, plain): the coordinator looks at every message by itself before it adds up, so that the model
+      is no function of their sum, and the noise of other parties hides nothing.
     """
 
     algorithm: str
@@ -71,7 +71,7 @@ class Arrangement:
     most_uses: int | None = None
     contraction: float | None = None
     party_bound: float | None = None
-    restarts: bool = False
+    robust: bool = False
 
     def __post_init__(self) -> None:
         def keep(name: str, value: object) -> None:
@@ -117,11 +117,14 @@ class Arrangement:
             for name, default in _OF_SGD2.items():
                 if getattr(self, name) != default:
                     raise InvalidParameter(name, getattr(self, name), "is a setting of SGD2 only.")
-        if self.restarts is not False and (self.algorithm == "sgd2" or self.restarts is not True):
-            raise InvalidParameter("restarts", self.restarts, "must be True or False, and is for SGD1 only.")
         if self.most_uses is not None and (self.algorithm == "sgd2" or self.schedule == "private"):
             remedy = "is for SGD1 where the coordinator names the records; leave it out."
             raise InvalidParameter("most_uses", self.most_uses, remedy)
+        if self.robust is not False and (self.robust is not True or self.aggregation == "secure"):
+            raise InvalidParameter("robust", self.robust, "must be True or False, and False for secure sums.")
+        if self.contraction is not None and self.robust:
+            remedy = "the theorem is for updates by the sum of all messages; use robust=False."
+            raise InvalidParameter("contraction", self.contraction, remedy)
         if self.contraction is not None and self.rate < 1:
             remedy = "the theorem is for all records in every round; use rate=1."
             raise InvalidParameter("contraction", self.contraction, remedy)
@@ -220,7 +223,13 @@ def least_parties(dropouts: int, colluders: int) -> int:
     return dropouts * (dropouts + 1) + colluders + 1
 
 
-_OF_SGD2: dict[str, object] = {"rate": 1.0, "weights": None, "contraction": None, "party_bound": None}
+_OF_SGD2: dict[str, object] = {
+    "rate": 1.0,
+    "weights": None,
+    "contraction": None,
+    "party_bound": None,
+    "robust": False,
+}
 
 
 def _named_records(parties: object) -> dict[str, int]:

@@ -6,30 +6,21 @@ that the question calls for, finite and no larger than an honest one can be. All
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from discreet.errors import MalformedMessage
-from discreet.parties.consent import Terms
+from discreet.parties.grids import OVERSIZED
 from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.study import Study
 from discreet.parties.transport import Transport
 
 Floats = NDArray[np.float64]
 Reply = Message | Refusal
-
-_FAR = 40.0  # standard deviations: no honest noise is ever that large
-
-
-class Ready(NamedTuple):
-    """What a party says to a hello: its next round, and whether it has lost its memory since the study began."""
-
-    following: int
-    restarted: bool
 
 
 class Asking:
@@ -40,16 +31,16 @@ class Asking:
     ) -> None:
         self._study, self._transport, self._roster, self._key = study, transport, roster, key
         self._timeout = study.network.timeout
-        self._bounds = {name: largest_coordinate(study, name) for name in study.names}
+        self._bounds = {name: longest_message(study, name) for name in study.names}
         self.silent: set[str] = set()  # who did not answer last time is not asked twice in one round
 
-    def hello(self, party: str, schedule: bytes) -> Ready | Refusal | None:
+    def hello(self, party: str, schedule: bytes) -> int | Refusal | None:
         """The next round that a party will answer, or why not, or None if it is not there."""
         body = np.frombuffer(schedule, np.uint8)
         reply = self.ask(party, Message(self._study.digest(), "hello", 0, party, body))
         if isinstance(reply, Message):
-            good = reply.kind == "ready" and reply.array.dtype == np.int64 and reply.array.shape == (2,)
-            return Ready(int(reply.array[0]), bool(reply.array[1])) if good and reply.array[0] > 0 else None
+            good = reply.kind == "ready" and reply.array.dtype == np.int64 and reply.array.shape == (1,)
+            return int(reply.array[0]) if good and reply.array[0] > 0 else None
         return reply
 
     def ask(self, party: str, request: Message) -> Reply | None:
@@ -80,8 +71,9 @@ class Asking:
         value, bound = reply.array, self._bounds[party]
         if value.dtype != np.float64 or value.shape != (self._study.dimension,):
             return None
-        # NaN compares as False. The bound is far beyond honest answers and keeps infinities out of the model.
-        return value if -bound <= value.min() and value.max() <= bound else None
+        with np.errstate(all="ignore"):
+            length = float(value @ value) ** 0.5
+        return value if length <= bound else None  # NaN compares as False
 
     def _note(self, party: str, answered: bool) -> None:
         if answered:
@@ -104,7 +96,14 @@ class Asking:
         return Refusal(int(code[0])) if known else None
 
 
-def largest_coordinate(study: Study, party: str) -> float:
-    """What no coordinate of an honest message exceeds."""
-    records = study.records_of(party) if study.algorithm == "sgd2" else 1
-    return study.training.clip_norm * (records + _FAR * Terms(study, party).noise.noise_multiplier)
+def longest_message(study: Study, party: str) -> float:
+    """The length that no honest message exceeds: that of the party's sum, and the longest noise.
+
+    Noise of standard deviation s in d coordinates, or discrete noise of that scale, is longer than
+    s (sqrt(d) + sqrt(2 t)) with a chance of exp(-t) at most (Hsu, Kakade, Zhang 2012).
+    """
+    records = float(study.records_of(party) if study.algorithm == "sgd2" else 1)
+    if study.training.party_bound is not None:
+        records = min(records, study.training.party_bound)
+    deviations = math.sqrt(study.dimension) + math.sqrt(-2 * math.log(OVERSIZED))
+    return study.training.clip_norm * (records + study.noise_multiplier * deviations) * (1 + 1e-3)

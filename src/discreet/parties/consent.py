@@ -23,19 +23,28 @@ from discreet.accounting.account import account
 from discreet.certificate import Arithmetic, Procedure
 from discreet.events import Event, Gaussian
 from discreet.guarantee import Budget
-from discreet.hardened import grid_for
 from discreet.ledger import FixedPlan
 from discreet.parties.messages import Roster
-from discreet.parties.noise_shares import distance_to_continuous
 from discreet.parties.secure_group import Group
 from discreet.parties.study import Study
 from discreet.parties.views import party_event
 
 NOT_COVERED = (
     "what the party's own computer, its operators and its network reveal",
-    "a party that lies about its records or noise: it can spoil the model, and in a secure sum others' protection",
     "when and how often messages are sent, and whether a party is present",
 )
+FLOAT = (
+    "the low bits of floating-point messages, which can show a record with certainty (arithmetic = 'float')"
+)
+
+
+def liars(study: Study) -> str:
+    """What a party that lies about its records or its noise can do."""
+    if study.aggregation.kind == "secure":
+        return "a party that lies about its records or noise: it can spoil the model, and the protection of others"
+    if study.aggregation.robust == "none":
+        return "a party that lies: alone it can turn the model into its opposite (robust = 'none')"
+    return "parties that lie and together have half of the weight or more: they can spoil the model"
 
 
 @dataclass(frozen=True)
@@ -73,10 +82,13 @@ class Terms:
     @property
     def not_covered(self) -> tuple[str, ...]:
         """What a certificate of this party does not speak of."""
-        if self.study.aggregation.kind == "plain":
-            return NOT_COVERED
-        colluders = self.study.aggregation.colluders
-        return (*NOT_COVERED, f"a coordinator with whom more than {colluders} of the other parties collude")
+        found = [*NOT_COVERED, liars(self.study)]
+        if self.study.privacy.arithmetic == "float":
+            found.insert(0, FLOAT)
+        if self.study.aggregation.kind == "secure":
+            colluders = self.study.aggregation.colluders
+            found.append(f"a coordinator with whom more than {colluders} of the other parties collude")
+        return tuple(found)
 
     @property
     def rule(self) -> FixedPlan:
@@ -90,18 +102,6 @@ class Terms:
             settings["schedule"] = hashlib.sha256(key).hexdigest()
         return Procedure(f"{self.study.algorithm} party", settings, self.rule)
 
-    # ---- secure sums ----
-
-    @property
-    def shares(self) -> int:
-        """So many honest parties are in every secure sum, and as many shares make the noise."""
-        return len(self.study.parties) - self.study.dropouts - self.study.aggregation.colluders
-
-    @cached_property
-    def grid(self) -> float:
-        """The steps in which a secure sum counts."""
-        return grid_for(self.noise, self.study.training.clip_norm, self.study.records)
-
     def group(self, roster: Roster) -> Group:
         """The terms of the secure sum."""
         keys = {name: roster.key_of(name) for name in self.study.names}
@@ -109,9 +109,5 @@ class Terms:
 
     @property
     def arithmetic(self) -> Arithmetic:
-        """Plain messages are floats; secure sums are proved for the bits that are released."""
-        if self.study.aggregation.kind == "plain":
-            return Arithmetic()
-        clip_norm, dimension = self.study.training.clip_norm, self.study.dimension
-        distance = distance_to_continuous(self.noise, clip_norm, self.grid, dimension, self.shares)
-        return Arithmetic("hardened", math.nextafter(distance * self.steps, 1.0))
+        """For what numbers the certificate is proved."""
+        return self.study.arithmetic_of(self.steps)

@@ -25,7 +25,7 @@ from discreet.certificate import Certificate
 from discreet.errors import InvalidParameter, StudyStopped
 from discreet.parties import sgd1
 from discreet.parties.arrangement import Arrangement
-from discreet.parties.asking import Asking, Ready
+from discreet.parties.asking import Asking
 from discreet.parties.ending import Ending
 from discreet.parties.joint import is_of
 from discreet.parties.messages import Message, Refusal, Roster
@@ -56,7 +56,7 @@ class Progress:
 class StudyResult:
     """The outcome: the last model, the average of all, and who missed how many rounds.
 
-    ``arrangement`` is the study's with what happened: how many were missing at once, and whether a party restarted.
+    ``arrangement`` is the study's with what happened: how many were missing at once.
     ``certificates`` holds those of the parties that ran in this process; others issue theirs at home. The measured
     excess risk of the :attr:`recommended` model is known only where the records are public.
     """
@@ -83,7 +83,7 @@ class StudyResult:
     @property
     def observers(self) -> ObserverTable:
         """What every observer could learn, given what happened; the plan is ``observers(result.study)``."""
-        return observers(self.arrangement, self.study.privacy.delta)
+        return observers(self.arrangement, self.study.privacy.delta, arithmetic=self.study.arithmetic)
 
 
 class Coordinator:
@@ -151,11 +151,9 @@ class Coordinator:
 
     def _greeted(self, party: str) -> int | Refusal | None:
         reply = self._asking.hello(party, self._schedule_of(party))
-        if not isinstance(reply, Ready):
-            return reply
-        self._following[party] = reply.following
-        self._state.restarted |= reply.restarted
-        return reply.following
+        if isinstance(reply, int):
+            self._following[party] = reply
+        return reply
 
     def _schedule_of(self, party: str) -> bytes:
         """The party's own key: it says which records its turns concern, or only which schedule this is."""
@@ -244,9 +242,7 @@ class Coordinator:
         who were asked, so it has the planned ones, too.
         """
         arrangement, state = self.study.arrangement, self._state
-        if self.study.algorithm == "sgd1":
-            return replace(arrangement, restarts=state.restarted)
-        if self.study.aggregation.kind == "secure":
+        if self.study.algorithm == "sgd1" or self.study.aggregation.kind == "secure":
             return arrangement
         return replace(arrangement, dropouts=min(state.most_missing, arrangement.dropouts))
 

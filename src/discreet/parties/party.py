@@ -148,7 +148,7 @@ class Party:
         return reply
 
     def _hello(self, request: Message) -> Message:
-        """Begin, or go on after either side was restarted: the next round that will be answered, and if this one was.
+        """Begin, or go on after either side was restarted: the next round that will be answered.
 
         SGD1 brings a key that belongs to the schedule: a coordinator that lost it cannot begin a second schedule.
         """
@@ -160,7 +160,7 @@ class Party:
             self._session = self._begun(key or None)
         elif self._session.key != (key or None):
             raise Refused(Refusal.OTHER_PLAN)
-        following = np.array([self._session.next_round(), self._session.restarted], np.int64)
+        following = np.array([self._session.next_round()], np.int64)
         return Message(self.study.digest(), "ready", 0, self.name, following)
 
     def _begun(self, key: bytes | None) -> Session:
@@ -255,7 +255,7 @@ def _check_holder(holder: Holder, terms: Terms) -> None:
         needed = f"must be {records}, as declared: with replace-one neighbours the number is public."
         raise InvalidParameter("holder.records", holder.records, needed)
     try:
-        sgd2.checked(holder.clipped_sum(np.zeros(study.dimension), None), study)
+        sgd2.bounded_sum(study, holder, np.zeros(study.dimension), None)
     except ValueError:
         needed = (
             f"must clip to the study's {study.training.clip_norm:g} (l2) and give a vector of its dimension."

@@ -22,6 +22,10 @@ class Privacy:
 
     ``noise`` is ``"calibrated"``, as small as the certified accountant allows, or ``"notes"``, the formulas of
     the lecture notes, whose true cost the table of observers shows.
+
+    ``arithmetic`` is ``"hardened"``: messages are whole multiples of a public grid with discrete noise, and what is
+    promised holds for their bits. With ``"float"`` it is proved for real numbers only, and the low bits of a message
+    can show a record with certainty; every page that names an epsilon says so then.
     """
 
     epsilon: float
@@ -29,6 +33,7 @@ class Privacy:
     neighbours: Neighbours = "replace-one"
     against: str = "coordinator"
     noise: Literal["calibrated", "notes"] = "calibrated"
+    arithmetic: Literal["hardened", "float"] = "hardened"
 
     def __post_init__(self) -> None:
         set_fields(
@@ -36,6 +41,7 @@ class Privacy:
         )
         neighbours_named(self.neighbours)
         one_of("noise", self.noise, ("calibrated", "notes"))
+        one_of("arithmetic", self.arithmetic, ("hardened", "float"))
         one_of("against", self.against, OBSERVERS)
 
     @property
@@ -51,6 +57,7 @@ class Training:
     SGD2 makes ``rounds`` updates with everybody's sum, over records that each party draws with probability
     ``rate``. SGD1 makes ``tokens`` updates (default: the square of the number of records) with one record each;
     ``schedule`` says who chooses it. The model stays in the ball of ``radius`` around 0, if there is one.
+    With ``party_bound`` (SGD2) each party cuts its whole sum to so many clip norms before it adds noise.
     """
 
     clip_norm: float
@@ -64,6 +71,7 @@ class Training:
     strong_convexity: float | None = None
     schedule: Literal["uniform", "balanced", "private"] = "balanced"
     tokens: int | None = None
+    party_bound: float | None = None
 
     def __post_init__(self) -> None:
         set_fields(self, clip_norm=clip_norm_of("clip_norm", self.clip_norm))
@@ -72,7 +80,7 @@ class Training:
         for name in ("rounds", "tokens"):
             if getattr(self, name) is not None:
                 set_fields(self, **{name: whole(name, getattr(self, name), at_least=1, at_most=MOST_ROUNDS)})
-        for name in ("radius", "strong_convexity"):
+        for name in ("radius", "strong_convexity", "party_bound"):
             if getattr(self, name) is not None:
                 set_fields(self, **{name: real(name, getattr(self, name), above=0)})
         one_of("optimizer", self.optimizer, ("sgd", "momentum", "adam"))
@@ -99,14 +107,18 @@ class Aggregation:
     it is all but one party with plain sums, and none with secure ones: the fewer may be missing, the more noise of
     others hides a record from those who see only the model, and the less noise a secure sum needs.
     ``colluders`` may collude with the coordinator in a secure study, and everybody else is still protected.
+    ``robust = "geometric-median"`` (plain SGD2) keeps parties that lie from leading the model astray, as long as they
+    have less than half of the weight.
     """
 
     kind: Literal["plain", "secure"] = "plain"
     dropouts: int | None = None
     colluders: int = 0
+    robust: Literal["none", "geometric-median"] = "none"
 
     def __post_init__(self) -> None:
         one_of("kind", self.kind, ("plain", "secure"))
+        one_of("robust", self.robust, ("none", "geometric-median"))
         if self.dropouts is not None:
             set_fields(self, dropouts=whole("dropouts", self.dropouts, at_least=0))
         set_fields(self, colluders=whole("colluders", self.colluders, at_least=0))

@@ -83,11 +83,6 @@ class Session(ABC):
         if round < self.next_round():
             raise Refused(Refusal.PAST_ROUND)
 
-    @property
-    def restarted(self) -> bool:
-        """True if a session before this one may have released something."""
-        return self._lost > 0
-
     def _charge(self, step: int) -> None:
         """Pay for all steps up to this one; steps that are left out are spent, too, all at once."""
         if step > self._terms.steps:
@@ -128,7 +123,11 @@ class RoundSession(NoisySession):
 
 
 class CallSession(NoisySession):
-    """SGD1: the coordinator's key says which record a call concerns, and a step is one more use of the most used."""
+    """SGD1: the coordinator's key says which record a call concerns, and a step is one more use of the most used.
+
+    The ledger keeps the number of the call besides, a hundredth of all calls ahead, so that a session after a crash
+    loses no more than these. Which calls it refuses follows from numbers that everybody knows, not from the schedule.
+    """
 
     kind = "token"
 
@@ -146,9 +145,10 @@ class CallSession(NoisySession):
         self._calls = None
         if schedule != "private":
             assert key is not None  # the party asks for one
-            self._calls = sgd1.Calls(schedule, records, key)
-            if self._lost:
-                self._round = self._calls.begin_at(self._lost + 1) - 1
+            self._round = self._marked = run.marked
+            self._calls = sgd1.Calls(schedule, records, key, after=run.marked)
+            calls = terms.study.arrangement.calls(terms.party)
+            self._ahead = max(1, min(calls // LEASES, MOST_LEASED))
 
     def next_round(self) -> int:
         return self._round + 1 if self._calls is not None else super().next_round()
@@ -162,10 +162,17 @@ class CallSession(NoisySession):
         else:
             call = self._found(round)
             self._charge(call.uses)
+            self._mark(round)
             self._calls.move_to(call)
             record = call.record
         self._round = self._answered = round
         return sgd1.noisy_gradient(self._terms, self._holder, theta, record, self._stream)
+
+    def _mark(self, call: int) -> None:
+        """Keep that this call is over, and some to come, before it is answered."""
+        if call > self._marked:
+            self._run.mark(call + self._ahead - 1)
+            self._marked = call + self._ahead - 1
 
     def _found(self, round: int) -> sgd1.Call:
         assert self._calls is not None

@@ -8,9 +8,9 @@ Whose record comes next is the coordinator's secret, drawn from a key before the
 
 The coordinator gives each party a key of its own at the start. From it the party knows, and can account for, which
 record its k-th call concerns and how often the most used of its records has been asked for by then. So what a call
-costs depends on its number alone: a party that lost its memory need not remember anything else. The number is that
-of the party's turn in the schedule, whatever became of earlier turns: what was lost is not made up for, so nobody
-releases more than the schedule holds.
+costs depends on its number alone: a party that lost its memory need not remember anything but the last number, which
+its ledger keeps. The number is that of the party's turn in the schedule, whatever became of earlier turns: what was
+lost is not made up for, so nobody releases more than the schedule holds.
 
 A call brings the model; the answer is the clipped gradient of one record with noise, an estimate of the gradient of
 the mean loss. (The notes scale it by n, to that of the sum.)
@@ -30,7 +30,7 @@ from discreet.noise import add_noise
 from discreet.parties.consent import Terms
 from discreet.parties.holding import Holder
 from discreet.parties.messages import Message
-from discreet.parties.sgd2 import checked
+from discreet.parties.sgd2 import bounded_sum
 from discreet.parties.study import Study
 from discreet.randomness import RandomStream
 
@@ -54,7 +54,7 @@ def noisy_gradient(terms: Terms, holder: Holder, theta: Floats, record: int, str
 
     Guarantee: costs one ``terms.noise`` event for that record, and nothing for the others.
     """
-    total = checked(holder.clipped_sum(theta, np.array([record], np.intp)), terms.study)
+    total = bounded_sum(terms.study, holder, theta, np.array([record], np.intp))
     return np.asarray(add_noise(total, terms.noise, stream))
 
 
@@ -111,15 +111,17 @@ class Calls:
     >>> [calls.take(call)[1] for call in (1, 2, 3, 4)]
     [1, 1, 1, 2]
 
-    Calls are taken in rising order; those left out count as used. To :meth:`find` one moves nothing, so a call that
-    is found and then refused leaves everything as it was.
+    Calls are taken in rising order, from the one ``after`` that was left off at; those left out count as used. To
+    :meth:`find` one moves nothing, so a call that is found and then refused leaves everything as it was.
     """
 
-    def __init__(self, schedule: str, records: int, key: bytes) -> None:
+    def __init__(self, schedule: str, records: int, key: bytes, after: int = 0) -> None:
         self._balanced, self._records, self._key = schedule == "balanced", records, key
         self._size = max(1, _BLOCK // records) * records if self._balanced else _BLOCK
-        self._last = 0  # the last call taken, or left out
+        self._last = after  # the last call taken, or left out
         self._block = _Block(-1, [], [], 0, np.zeros(0 if self._balanced else records, np.int64))
+        if after:
+            self._block = self._block_at((after - 1) // self._size)
 
     def find(self, call: int) -> Call:
         """The ``call``-th call, counted from 1. What it costs to find is bounded, however far away it is.
@@ -144,18 +146,9 @@ class Calls:
         self.move_to(found)
         return found.record, found.uses
 
-    def begin_at(self, uses: int) -> int:
-        """Leave out all calls before the first by which some record is asked for the ``uses``-th time; its number."""
-        block = self._block_at((uses - 1) * self._records // self._size) if self._balanced else self._block
-        while block.highest < uses:
-            block = self._block_at(block.number + 1, block)
-        first = block.number * self._size + int(np.searchsorted(block.most, uses)) + 1
-        self._block, self._last = block, first - 1
-        return first
-
-    def _block_at(self, number: int, block: _Block | None = None) -> _Block:
-        """A block of calls; a later one than ``block``, which is the present one unless given."""
-        block = self._block if block is None else block
+    def _block_at(self, number: int) -> _Block:
+        """A block of calls, not before the present one."""
+        block = self._block
         if block.number == number:
             return block
         if self._balanced:

@@ -49,19 +49,12 @@ def sgd1_views(arrangement: Arrangement, coalition: int) -> Iterator[View]:
 
 
 def _hidden(arrangement: Arrangement, view: View) -> View:
-    """A view without the schedule, of which an owner's refusal would show something.
+    """A view without the schedule, of which an owner's refusal beyond the cap would show something: a rare event.
 
-    A refusal beyond the cap hardly ever happens. A party that lost its memory refuses calls until a use that its
-    ledger has not seen: on a uniform schedule, when that is depends on which records the calls concern.
+    What a party refuses after a restart follows from the number of the last call, which is public.
     """
     if arrangement.schedule == "balanced":
         return view
-    if arrangement.schedule == "uniform":
-        if arrangement.restarts:
-            return replace(
-                view, faces=_ledgers(arrangement), note="a party restarted, which shows the schedule"
-            )
-        view = replace(view, note="unless a party restarts, then as everybody else")
     return replace(view, lost=arrangement.overrun, otherwise=_ledgers(arrangement))
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from discreet.noise import BoundedSum, add_noise, add_noise_share
 from discreet.parties.consent import Terms
+from discreet.parties.cutting import cut_sum
 from discreet.parties.holding import Holder
 from discreet.parties.messages import EVERYBODY, Message
 from discreet.parties.study import Study
@@ -49,27 +50,35 @@ def noisy_sum(terms: Terms, holder: Holder, theta: Floats, stream: RandomStream)
     Guarantee: costs one step of ``terms.event``.
     """
     records = drawn(terms.study, terms.party, holder.records, stream)
-    total = checked(holder.clipped_sum(theta, records), terms.study)
+    total = bounded_sum(terms.study, holder, theta, records)
     return np.asarray(add_noise(total, terms.noise, stream))
 
 
 def noisy_counts(terms: Terms, holder: Holder, theta: Floats, stream: RandomStream) -> NDArray[np.int64]:
-    """What a party adds to a secure sum, in steps of ``terms.grid``.
+    """What a party adds to a secure sum, in steps of the study's grid.
 
-    Guarantee: none by itself, for it holds a share of the noise only; a secure sum of at least ``terms.shares`` such
+    Guarantee: none by itself, for it holds a share of the noise only; a secure sum of at least ``study.shares`` such
     counts costs one step of ``terms.event``.
     """
     records = drawn(terms.study, terms.party, holder.records, stream)
-    total = checked(holder.hardened_sum(theta, records, terms.grid), terms.study)
-    return add_noise_share(total, terms.noise, terms.shares, stream)
+    total = bounded_sum(terms.study, holder, theta, records)
+    return add_noise_share(total, terms.noise, terms.study.shares, stream)
 
 
-def checked(total: BoundedSum, study: Study) -> BoundedSum:
-    """The sum, if it was clipped as agreed. A matter of types and shapes, which are public."""
+def bounded_sum(study: Study, holder: Holder, theta: Floats, records: NDArray[np.intp] | None) -> BoundedSum:
+    """What the holder adds up, in the study's arithmetic, if it was clipped as agreed.
+
+    The check is a matter of types and shapes, which are public.
+    """
+    if study.privacy.arithmetic == "float":
+        total, grid = holder.clipped_sum(theta, records), None
+    else:
+        total, grid = holder.hardened_sum(theta, records, study.grid), study.grid
     fits = isinstance(total, BoundedSum) and total.norm == "l2" and total.value.shape == (study.dimension,)
-    if not fits or total.clip_norm != study.training.clip_norm:
+    if not fits or total.clip_norm != study.training.clip_norm or total.grid != grid:
         raise ValueError("the holder's sum is not clipped as the study says")
-    return total
+    bound = study.training.party_bound
+    return total if bound is None else cut_sum(total, bound)
 
 
 def gradient(study: Study, sums: Mapping[str, Floats]) -> Floats:
@@ -79,7 +88,10 @@ def gradient(study: Study, sums: Mapping[str, Floats]) -> Floats:
     """
     training = study.training
     total = np.zeros(study.dimension)
+    if training.weights == "records":
+        for value in sums.values():
+            total += value  # without a rounding where messages count in grid steps
+        return total / (study.records * training.rate)
     for name, value in sums.items():
-        share = study.records if training.weights == "records" else len(study.parties) * study.parties[name]
-        total += value / (share * training.rate)
+        total += value / (len(study.parties) * study.parties[name] * training.rate)
     return total

@@ -71,8 +71,11 @@ def _sum_seen_by(arrangement: Arrangement, coalition: int) -> Event:
 def _hidden_noise(arrangement: Arrangement, owner: str, coalition: int) -> float:
     """Noise in the weighted sum that a coalition does not know, in units of what one record of ``owner`` adds; (2).
 
-    The worst case: the heaviest other parties are in the coalition, the next heaviest are missing.
+    The worst case: the heaviest other parties are in the coalition, the next heaviest are missing. Where messages are
+    looked at one by one, there is no sum to hide in.
     """
+    if arrangement.robust:
+        return arrangement.noise
     weights = arrangement.weights or dict.fromkeys(arrangement.parties, 1.0)
     lost = coalition + arrangement.dropouts
     others = sorted(weight for name, weight in weights.items() if name != owner)

@@ -21,7 +21,7 @@ from discreet.errors import InvalidParameter
 from discreet.files import write_whole
 from discreet.parties.optimizers import Iterate
 
-FORMAT = "discreet study state 1"
+FORMAT = "discreet study state 2"
 _ARRAYS = ("theta", "average", "first", "second")
 
 
@@ -29,7 +29,7 @@ _ARRAYS = ("theta", "average", "first", "second")
 class State:
     """Where a study stands: the round reached, the iterate, and for SGD1 the key and how many turns each had.
 
-    And what decides who could learn what: how many parties were missing at once, and whether one was restarted.
+    And what decides who could learn what: how many parties were missing at once.
     ``finished`` is true once the model is final; from then on it is only handed out.
     """
 
@@ -40,7 +40,6 @@ class State:
     calls: dict[str, int] = field(default_factory=dict)
     missed: dict[str, int] = field(default_factory=dict)
     most_missing: int = 0
-    restarted: bool = False
     finished: bool = False
 
     def to_bytes(self) -> bytes:
@@ -54,7 +53,6 @@ class State:
             "calls": self.calls,
             "missed": self.missed,
             "most_missing": self.most_missing,
-            "restarted": self.restarted,
             "finished": self.finished,
         }
         text = np.frombuffer(canonical(about).encode(), np.uint8)

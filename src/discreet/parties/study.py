@@ -28,6 +28,7 @@ a word has another study, and the parties of this one refuse it.
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Mapping
@@ -36,10 +37,14 @@ from functools import cached_property
 from os import PathLike
 from typing import Any, Literal
 
+from discreet.certificate.promises import Arithmetic
 from discreet.documents import digest, read_text
 from discreet.errors import InvalidParameter, one_of, whole
+from discreet.events import Gaussian
 from discreet.guarantee import Budget
-from discreet.parties.arrangement import Arrangement, least_parties, withstands_lies
+from discreet.hardened import SPARED_DELTA
+from discreet.parties.arrangement import Arrangement
+from discreet.parties.grids import distance_of_message, grid_of_messages
 from discreet.parties.notes import notes_noise
 from discreet.parties.sections import (
     Aggregation,
@@ -51,14 +56,18 @@ from discreet.parties.sections import (
     section_of,
     set_fields,
 )
+from discreet.parties.study_rules import check_rules
 from discreet.parties.trust import noise_for
 from discreet.sampling import MAX_RECORDS
 
-FORMAT = "discreet study 1"
+FORMAT = "discreet study 2"
 COORDINATOR = "coordinator"
 """The coordinator's name in a roster; no party can have it."""
 
-HARDENED_SPARE = 1e-4  # of delta, for the distance between discrete and continuous noise
+_OLDER = (
+    "A study of format 1 sent floating-point sums, whose low bits can show a record, so it cannot be gone on with. "
+    "Agree on it anew: leave out the format, make new kits, and keep the ledgers, which remember what was spent."
+)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
@@ -97,7 +106,7 @@ class Study:
             raise InvalidParameter(
                 "delta", self.privacy.delta, "must be well below 1 / records of every party."
             )
-        _check_algorithm(self)
+        check_rules(self)
         _arranged(self)  # refuses all else that has no theorem
 
     # ---- what follows from it ----
@@ -132,8 +141,8 @@ class Study:
 
     @property
     def accounted_delta(self) -> float:
-        """The delta for which events are accounted: a little is spared for the discrete noise of secure sums."""
-        spared = 0.0 if self.aggregation.kind == "plain" else HARDENED_SPARE
+        """The delta for which events are accounted: a little is spared for discrete noise."""
+        spared = SPARED_DELTA if self.privacy.arithmetic == "hardened" else 0.0
         return self.privacy.delta * (1 - spared)
 
     def records_of(self, party: str) -> int:
@@ -161,6 +170,38 @@ class Study:
         assert self.arrangement.noise_multiplier is not None
         return self.arrangement.noise_multiplier
 
+    @property
+    def shares(self) -> int:
+        """So many shares make the noise of a secure sum, each of an honest party; a plain message has all of it."""
+        if self.aggregation.kind == "plain":
+            return 1
+        return len(self.parties) - self.dropouts - self.aggregation.colluders
+
+    @cached_property
+    def grid(self) -> float:
+        """The steps in which hardened messages and sums count."""
+        records = self.records if self.algorithm == "sgd2" else 1
+        return grid_of_messages(Gaussian(self.noise_multiplier), self.training.clip_norm, records)
+
+    @cached_property
+    def arithmetic(self) -> Arithmetic:
+        """How messages are computed, all of them together."""
+        return self.arithmetic_of(self.updates)
+
+    def arithmetic_of(self, releases: int) -> Arithmetic:
+        """How so many releases of one party, or sums of all parties, are computed."""
+        if self.privacy.arithmetic == "float":
+            return Arithmetic()
+        one = distance_of_message(
+            Gaussian(self.noise_multiplier),
+            self.training.clip_norm,
+            self.grid,
+            self.dimension,
+            self.shares,
+            len(self.parties),
+        )
+        return Arithmetic("hardened", math.nextafter(min(one * releases, 0.5), 1.0))
+
     # ---- as data ----
 
     def to_dict(self) -> dict[str, Any]:
@@ -183,7 +224,7 @@ class Study:
             raise InvalidParameter("study", type(data), "must be a table of sections.")
         sections = dict(data)
         if sections.pop("format", FORMAT) != FORMAT:
-            raise InvalidParameter("format", data["format"], f"must be {FORMAT!r}.")
+            raise InvalidParameter("format", data["format"], f"must be {FORMAT!r}. {_OLDER}")
         head = section_of(sections, "study", required=True)
         study = cls(
             name=head.pop("name", None),
@@ -250,46 +291,6 @@ def _checked_model(model: object) -> dict[str, Any]:
     return checked
 
 
-def _check_algorithm(study: Study) -> None:
-    """Refuse words that the algorithm would ignore, and combinations without a theorem."""
-    training, privacy, secure = study.training, study.privacy, study.aggregation.kind == "secure"
-    if study.algorithm == "sgd1":
-        if privacy.neighbours != "replace-one":
-            needed = "must be 'replace-one' for sgd1, which draws among a public number of records."
-            raise InvalidParameter("neighbours", privacy.neighbours, needed)
-        if training.rate != 1 or training.rounds is not None or training.weights != "records":
-            raise InvalidParameter("training", "rate, rounds, weights", "belong to sgd2; sgd1 has tokens.")
-        if secure:
-            raise InvalidParameter("aggregation", "secure", "needs sgd2: in sgd1 one party speaks at a time.")
-        return
-    if training.rounds is None:
-        raise InvalidParameter("rounds", None, "sgd2 needs the number of rounds.")
-    if training.tokens is not None:
-        raise InvalidParameter("tokens", training.tokens, "belongs to sgd1; sgd2 has rounds.")
-    if training.rate < 1 and privacy.neighbours != "add-remove":
-        needed = "must be 'add-remove' for rate < 1: records are drawn by independent coins."
-        raise InvalidParameter("neighbours", privacy.neighbours, needed)
-    if secure:
-        _check_secure(study)
-    if secure and training.weights == "equal":
-        raise InvalidParameter(
-            "weights", "equal", "needs plain aggregation: a secure sum has one weight for all."
-        )
-
-
-def _check_secure(study: Study) -> None:
-    parties, dropouts, colluders = len(study.parties), study.dropouts, study.aggregation.colluders
-    if parties < 2 or dropouts + colluders > parties - 2:
-        needed = f"must leave at least two honest parties of {parties}."
-        raise InvalidParameter("dropouts + colluders", dropouts + colluders, needed)
-    if not withstands_lies(parties, dropouts, colluders):
-        needed = (
-            f"is too many for {parties} parties and {colluders} colluders: a lying coordinator could unmask one "
-            f"party. Allow fewer dropouts, or bring in more parties, at least {least_parties(dropouts, colluders)}."
-        )
-        raise InvalidParameter("dropouts", dropouts, needed)
-
-
 def _arranged(study: Study) -> Arrangement:
     """The study without its noise, in the words of :mod:`discreet.parties.trust`."""
     training = study.training
@@ -300,7 +301,8 @@ def _arranged(study: Study) -> Arrangement:
         weights = (
             None if training.weights == "records" else {n: 1 / count for n, count in study.parties.items()}
         )
-        only = {"rate": training.rate, "weights": weights}
+        only = {"rate": training.rate, "weights": weights, "party_bound": training.party_bound}
+        only["robust"] = study.aggregation.robust != "none"
     return Arrangement(
         study.algorithm,
         study.parties,

@@ -14,6 +14,7 @@ from discreet.parties.asking import Asking
 from discreet.parties.consent import Terms
 from discreet.parties.messages import EVERYBODY, Message, Refusal, Roster
 from discreet.parties.noise_shares import largest_sum
+from discreet.parties.robust import GeometricMedian
 from discreet.parties.secure_sum import SecureCoordinator
 from discreet.parties.study import Study
 
@@ -33,6 +34,7 @@ class PlainSums:
 
     def __init__(self, study: Study, asking: Asking, hello: Hello) -> None:
         self._study, self._asking, self._hello = study, asking, hello
+        self._median = GeometricMedian(study) if study.aggregation.robust != "none" else None
 
     def round(self, round: int, theta: Floats) -> Round:
         """Ask all parties."""
@@ -47,7 +49,8 @@ class PlainSums:
         missing = [name for name in self._study.names if name not in sums]
         if len(missing) > self._study.dropouts:
             return Round(None, missing)  # there would be less noise in the sum than the study promises
-        return Round(sgd2.gradient(self._study, sums), missing)
+        gradient = sgd2.gradient(self._study, sums) if self._median is None else self._median(sums)
+        return Round(gradient, missing)
 
 
 class SecureSums:
@@ -56,14 +59,14 @@ class SecureSums:
     def __init__(self, study: Study, asking: Asking, hello: Hello, roster: Roster) -> None:
         self._study, self._asking, self._hello = study, asking, hello
         terms = Terms(study, study.names[0])
-        self._grid = terms.grid
+        self._grid = study.grid
         largest = largest_sum(
             terms.noise,
             study.training.clip_norm,
             self._grid,
             study.records,
             study.dimension,
-            terms.shares,
+            study.shares,
             len(study.parties),
         )
         self._secure = SecureCoordinator(terms.group(roster), study.dimension, largest)

@@ -26,13 +26,26 @@ from typing import Any, Protocol
 
 from discreet.accounting.account import account
 from discreet.calibration import calibrate
+from discreet.certificate.promises import Arithmetic
 from discreet.errors import BudgetExceeded, InvalidParameter, UnsupportedEvent, one_of, probability
 from discreet.events import Event
 from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, rounded_up
+from discreet.hardened import SPARED_DELTA
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.mixtures import MixtureCurve, best_bounds
 from discreet.parties.view import Face, View
 from discreet.parties.views import views
+
+MOST_TELLING = 50.0
+"""An epsilon above it, for a whole party, is said in words: it rules out nothing."""
+
+UNBOUNDED_PARTY = "nothing is promised for all records of a party together; party_bound would bound them"
+REAL_NUMBERS = "for real numbers: the parties' sums are weighed differently, and so rounded one by one"
+_SEE_ONLY_SUMS = ("final model", "broadcasts", "another party", "colluding parties")
+FLOAT_MESSAGES = (
+    "FLOAT ARITHMETIC: these epsilons are proved for real numbers. Messages are floating-point numbers, whose low "
+    "bits can show a record to whoever sees them, with certainty. Prefer arithmetic = 'hardened'."
+)
 
 
 @dataclass(frozen=True)
@@ -65,8 +78,17 @@ class ObserverTable:
     A row is computed when it is asked for.
     """
 
-    def __init__(self, arrangement: Arrangement, delta: float, coalition: int | None = None) -> None:
+    def __init__(
+        self,
+        arrangement: Arrangement,
+        delta: float,
+        coalition: int | None = None,
+        arithmetic: Arithmetic | None = None,
+    ) -> None:
         self.arrangement, self.delta = arrangement, probability("delta", delta)
+        self.arithmetic = arithmetic
+        self._hardened = arithmetic is not None and arithmetic.kind == "hardened"
+        self._accounted = self.delta * (1 - SPARED_DELTA) if self._hardened else self.delta
         self._views = {view.observer: view for view in views(arrangement, coalition)}
         self._bounds = cache(lambda face, left: _epsilon_bounds(face, arrangement.neighbours, left))
 
@@ -90,18 +112,32 @@ class ObserverTable:
         view = self._views[one_of("observer", name, self._views)]
         if not view.faces:
             return Observer(view.observer, view.sees, None, view.note)
-        faces, left = view.at(self.delta)
+        faces, left = view.at(self._accounted)
         try:
             found = [self._bounds(face, left) for face in faces]
         except UnsupportedEvent as error:  # noise so small that nothing can be said
             return Observer(view.observer, view.sees, None, str(error).rstrip("."))
         worst = Bounds(max(bounds.lower for bounds in found), max(bounds.upper for bounds in found))
-        guarantee = Guarantee(worst, self.delta, self.arrangement.neighbours, view.group_size, view.sees)
-        return Observer(view.observer, view.sees, guarantee, view.note)
+        guarantee = Guarantee(worst, self._accounted, self.arrangement.neighbours, view.group_size, view.sees)
+        if view.observer == "whole party" and worst.upper > MOST_TELLING:
+            return Observer(view.observer, view.sees, None, UNBOUNDED_PARTY)
+        if self.arithmetic is not None and self.arithmetic.charged(guarantee).delta > self.delta:
+            return Observer(
+                view.observer, view.sees, None, f"epsilon {rounded_up(worst.upper)} hides nothing"
+            )
+        note = view.note or (REAL_NUMBERS if self._adds_unequally(view) else "")
+        return Observer(view.observer, view.sees, replace(guarantee, delta=self.delta), note)
+
+    def _adds_unequally(self, view: View) -> bool:
+        """Whether the row counts on noise of others in a sum whose parts are rounded one by one."""
+        weights = set((self.arrangement.weights or {}).values())
+        return self._hardened and len(weights) > 1 and view.observer in _SEE_ONLY_SUMS
 
     def to_dict(self) -> dict[str, Any]:
         """The table as plain data for reports."""
-        return {"arrangement": self.arrangement.to_dict(), "observers": [row.to_dict() for row in self.rows]}
+        kind = {} if self.arithmetic is None else {"arithmetic": self.arithmetic.kind}
+        rows = [row.to_dict() for row in self.rows]
+        return {"arrangement": self.arrangement.to_dict(), **kind, "observers": rows}
 
     def __str__(self) -> str:
         """An aligned table; epsilons are rounded up."""
@@ -116,6 +152,8 @@ class ObserverTable:
         lines.append(
             f"at delta = {rounded_up(self.delta)}, {self.arrangement.neighbours} neighbours{missing}"
         )
+        if self.arithmetic is not None and self.arithmetic.kind == "float":
+            lines.append(FLOAT_MESSAGES)
         return "\n".join(lines)
 
 
@@ -135,13 +173,21 @@ class Arranged(Protocol):
     @property
     def privacy(self) -> Privacy: ...
 
+    @property
+    def arithmetic(self) -> Arithmetic | None: ...
+
 
 def observers(
-    arrangement: Arrangement | Arranged, delta: float | None = None, *, coalition: int | None = None
+    arrangement: Arrangement | Arranged,
+    delta: float | None = None,
+    *,
+    coalition: int | None = None,
+    arithmetic: Arithmetic | None = None,
 ) -> ObserverTable:
     """What every observer of ``arrangement`` (or of a study) can learn about one record of another party.
 
     ``coalition`` is the size of the colluding group that is shown: the arrangement's colluders unless given.
+    ``arithmetic`` says how messages are computed; a study knows it, an arrangement speaks of real numbers.
 
     Guarantee: each epsilon is a certified upper bound for the record that is worst off. It assumes that parties
     add the noise they agreed on: one that does not hurts its own records only, but everybody's with secure sums.
@@ -150,10 +196,11 @@ def observers(
     """
     if not isinstance(arrangement, Arrangement):
         delta = arrangement.privacy.delta if delta is None else delta
+        arithmetic = arithmetic or arrangement.arithmetic
         arrangement = arrangement.arrangement
     if delta is None:
         raise InvalidParameter("delta", None, "is needed; choose it well below 1 / number of records.")
-    return ObserverTable(arrangement, delta, coalition)
+    return ObserverTable(arrangement, delta, coalition, arithmetic)
 
 
 def noise_for(

@@ -159,7 +159,7 @@ def _clip_residuals_for(loss: Any, scores: Any, targets: Any, limits: Any, weigh
 
 
 def _clip_one(loss: Any, scores: Any, targets: Any, limits: Any, weights: Any) -> Any:
-    _replace_by_residuals(loss.code, scores[0], targets, scores.dtype.type(loss.parameter))
+    replace_by_residuals(loss.code, scores[0], targets, scores.dtype.type(loss.parameter))
     _clip(scores[0], limits, weights)
 
 
@@ -168,7 +168,7 @@ def _clip_many(loss: Any, scores: Any, targets: Any, limits: Any, weights: Any) 
 
 
 @compiled
-def _replace_by_residuals(code: int, scores: Array, targets: Array, parameter: Any) -> None:
+def replace_by_residuals(code: int, scores: Array, targets: Array, parameter: Any) -> None:
     if code == LOGISTIC:
         _logistic(scores, targets)
     elif code == POISSON:
