@@ -48,7 +48,10 @@ def attacked(algorithm: str, arithmetic: str, messages: int) -> tuple[int, int]:
     for number in range(messages):
         if algorithm == "sgd1":
             record = number % RECORDS
-            value, marked = sgd1.noisy_gradient(terms, worlds[0], THETA, record, stream)[2], record < RECORDS // 2
+            value, marked = (
+                sgd1.noisy_gradient(terms, worlds[0], THETA, record, stream)[2],
+                record < RECORDS // 2,
+            )
         else:
             marked = bool(number % 2)
             value = sgd2.noisy_sum(terms, worlds[2 if marked else 1], THETA, stream)[2]

@@ -1,5 +1,6 @@
 """One run: it does what its plan says, within the budget, and resumes as it began; everything else is refused."""
 
+import math
 import random
 import re
 import threading
@@ -19,6 +20,7 @@ from discreet import (
 )
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger, LedgerCorrupted, LedgerUnavailable
 from discreet.ledger.book import Book
+from discreet.ledger.statement import Statement
 
 HASH = "a" * 64
 STEP = PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=4.0))
@@ -326,3 +328,30 @@ def test_the_guarantee_is_computed_from_the_events():
         assert guarantee.within(PLAN.budget)
         assert ledger.spent() is None
         assert not any("epsilon" in entry for entry in ledger.entries()[1:])
+
+
+def test_a_mark_is_kept_for_whoever_takes_the_run_over_and_costs_nothing(ledger):
+    run = ledger.run(STEP * 1000, HASH)
+    assert run.marked == 0
+    run.mark(7)
+    run.mark(3)  # says nothing new
+    assert (run.marked, run.reserved, ledger.spent()) == (7, 0, None)
+    later = ledger.run(STEP * 1000, HASH)
+    assert later.marked == 7
+    with pytest.raises(PlanViolation, match="taken over"):
+        run.mark(8)
+    later.reserve(2)
+    later.mark(9)
+    later.reserve(2)
+    assert (later.marked, later.reserved) == (9, 4)
+    for bad in (0, -1, 1.5, math.nan, "2", None, True):
+        with pytest.raises(InvalidParameter, match="place"):
+            later.mark(bad)
+
+
+@pytest.mark.parametrize("entry", ['["mark","run",1,2]', '["mark","run",1,0]', '["mark","run",1,2.5]'])
+def test_marks_that_make_no_sense_are_refused(ledger, entry):
+    run = ledger.run(STEP * 1000, HASH)
+    run.mark(2)
+    with pytest.raises(LedgerCorrupted, match="makes no sense"):
+        Statement.of_entries([*ledger.entries(), entry])

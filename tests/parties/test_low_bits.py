@@ -20,7 +20,7 @@ from discreet.parties.messages import Message, Roster
 from discreet.parties.study import Privacy, Training
 from discreet.pytorch.holding import TorchHolder
 from discreet.randomness import RandomStream
-from parties_bank import unsigned_party
+from support.parties_bank import unsigned_party
 
 FALSE_ALARM = 1e-6
 
@@ -115,7 +115,9 @@ def once(function):
 
 def networks():
     def losses(model, batch):
-        return nn.functional.binary_cross_entropy_with_logits(model(batch[0])[:, 0], batch[1], reduction="none")
+        return nn.functional.binary_cross_entropy_with_logits(
+            model(batch[0])[:, 0], batch[1], reduction="none"
+        )
 
     for marked in (0.0, 1.0):
         x = torch.from_numpy(np.random.default_rng(1).normal(size=(40, 3))).float()

@@ -116,7 +116,7 @@ def _contracted_view(arrangement: Arrangement) -> View:
 def _whole_party_of_sgd2(arrangement: Arrangement) -> View:
     """All records of one party at once, before the coordinator and the colluders; (5)."""
     worst, least = "", math.inf
-    for owner, size in arrangement.parties.items():
+    for owner, size in sorted(arrangement.parties.items(), key=lambda party: -party[1]):
         noise = arrangement.noise
         if arrangement.aggregation == "secure":
             noise = _hidden_noise(arrangement, owner, arrangement.colluders)
