@@ -10,7 +10,7 @@ WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: demo demo-parties check docs house test test-all coverage dist chromium bench-accounting bench-noise bench-mean bench-linear \
-	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-audit torture torture-parties clean
+	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit torture torture-parties clean
 
 DATA ?= data
 
@@ -108,6 +108,9 @@ bench-product: $(VENV)/dev
 
 bench-parties: $(VENV)/dev
 	$(BIN)/python benchmarks/parties.py
+
+bench-low-bits: $(VENV)/dev
+	$(BIN)/python benchmarks/low_bits.py
 
 bench-audit: $(VENV)/bench
 	$(BIN)/python benchmarks/audit.py

@@ -106,7 +106,12 @@ def join(
     files = (folder / WEIGHTS, folder / MODEL, folder / ROSTER)
     certificate.for_files(*files).signed(signing_key).save(path)
     epsilon = certificate.guarantee.epsilon.upper
-    text = f"{kit.party} spent epsilon {rounded_up(epsilon)} at delta {study.privacy.delta:g}.\n"
+    exact = (
+        ""
+        if certificate.arithmetic.kind == "hardened"
+        else ", proved for real numbers only (float arithmetic)"
+    )
+    text = f"{kit.party} spent epsilon {rounded_up(epsilon)} at delta {study.privacy.delta:g}{exact}.\n"
     text += f"Certificate: {path}\nModel: {folder}\n{digest_line(ending)}"
     return Answer({"certificate": path, "epsilon": epsilon, "out": folder, "model": ending.model}, text)
 
@@ -123,6 +128,8 @@ def _consented(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> No
         note(spending(ledger, table, terms))
         return
     click.echo(f"{study_table(study)}\n", err=True)
+    not_covered = "\n".join(f"  {text}" for text in terms.not_covered)
+    click.echo(f"Not covered:\n{not_covered}\n", err=True)
     click.echo(
         f"You are {kit.party}, with {study.records_of(kit.party)} records. Roster {kit.fingerprint}.\n"
         f"{spending(ledger, table, terms)}\n"

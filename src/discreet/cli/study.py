@@ -43,6 +43,10 @@ def study() -> None:
 @click.option("--learning-rate", type=NUMBER, default=1.0, show_default=True)
 @click.option("--secure", is_flag=True, help="The coordinator sees only the sum over all parties.")
 @click.option(
+    "--robust", is_flag=True, help="A geometric median, which a party that lies cannot lead astray."
+)
+@click.option("--party-bound", type=NUMBER, help="Cut each party's whole sum to so many clip norms.")
+@click.option(
     "--coordinator", default="localhost:8443", show_default=True, help="host:port of the coordinator."
 )
 @click.option("--out", type=FILE, default="study.toml", show_default=True)
@@ -80,11 +84,14 @@ def study_text(
     clip_norm: float,
     learning_rate: float,
     secure: bool,
+    robust: bool,
+    party_bound: float | None,
     coordinator: str,
 ) -> str:
     """The text of a new study file."""
     from discreet.cli.joint_model import dimension
     from discreet.linear.schema import Numeric, Schema
+    from discreet.parties.study import FORMAT
 
     found = Schema.load(schema_file)
     schema = Schema(found.columns, target or found.target)
@@ -92,7 +99,7 @@ def study_text(
         raise InvalidParameter("target", None, "is needed: the column to be predicted.")
     kind = "linear" if isinstance(schema.columns[schema.target], Numeric) else "logistic"
     columns = "\n".join(f"{_word(key)} = {_toml(column.to_dict())}" for key, column in schema.columns.items())
-    sections = {
+    sections: dict[str, dict[str, Any]] = {
         "study": {"name": name, "algorithm": "sgd2"},
         "parties": dict(_named(parties, "party", "NAME=RECORDS", int)),
         "privacy": {"epsilon": epsilon, "delta": delta, "against": "coordinator"},
@@ -101,11 +108,15 @@ def study_text(
         "network": {"coordinator": coordinator, "timeout": 10.0},
         "model": {"kind": kind, "dimension": dimension(schema), "target": schema.target},
     }
+    if robust:
+        sections["aggregation"]["robust"] = "geometric-median"
+    if party_bound is not None:
+        sections["training"]["party_bound"] = party_bound
     written = [
         f"[{title}]\n" + "\n".join(f"{_word(key)} = {_toml(value)}" for key, value in section.items())
         for title, section in sections.items()
     ]
-    return "\n\n".join([*written, f"[model.columns]\n{columns}"]) + "\n"
+    return "\n\n".join([f"format = {_toml(FORMAT)}", *written, f"[model.columns]\n{columns}"]) + "\n"
 
 
 def _named(pairs: tuple[str, ...], option: str, form: str, kind: Any) -> list[tuple[str, Any]]:
@@ -158,12 +169,15 @@ def check(study_file: Path) -> Answer:
 
 def described(loaded: Any, seen: str, spends: dict[str, float]) -> str:
     """A study in plain words."""
+    from discreet.parties.consent import Terms
+
     count = f"{loaded.updates} {'rounds' if loaded.algorithm == 'sgd2' else 'tokens'}"
     privacy = loaded.privacy
     head = [
         f"Study {loaded.name}, {loaded.digest()}",
         f"{loaded.algorithm.upper()} with {loaded.aggregation.kind} sums, {count}, clip norm "
-        f"{loaded.training.clip_norm:g}, noise {loaded.noise_multiplier:.4g} times that.",
+        f"{loaded.training.clip_norm:g}, noise {loaded.noise_multiplier:.4g} times that, {loaded.privacy.arithmetic} "
+        "arithmetic.",
         "",
     ]
     lines = [
@@ -171,7 +185,8 @@ def described(loaded: Any, seen: str, spends: dict[str, float]) -> str:
         f"({privacy.neighbours}) in its own ledger."
         for name, epsilon in spends.items()
     ]
-    return "\n".join([*head, seen, "", *lines])
+    not_covered = [f"  {text}" for text in Terms(loaded, loaded.names[0]).not_covered]
+    return "\n".join([*head, seen, "", *lines, "", "Not covered:", *not_covered])
 
 
 @study.command("kits", renamed={"folder": "--out", "keys": "--public-key", "valid_days": "--days"})
