@@ -93,7 +93,10 @@ def test_an_invalid_certificate_is_called_so(certificate):
 def test_the_promise_is_the_definition_and_weak_ones_are_called_so(certificate):
     facts = Report(certificate).facts
     assert "at most 7.39 times what it is in the other case, plus 1e-06" in facts.promise
-    assert facts.cautions == ()
+    assert len(facts.cautions) == 1
+    assert "Proved for real numbers" in facts.cautions[0]  # for these releases were floats
+    hardened = replace(certificate, arithmetic=Arithmetic("hardened", 1e-20))
+    assert Report(hardened).facts.cautions == ()
     for budget, word in ((Budget(50.0, 1e-6), "weak"), (Budget(1.0, 1e-3), "Delta is large")):
         weak = Report(filtered(GaussianFilter(budget)))
         assert word in " ".join(weak.facts.cautions)

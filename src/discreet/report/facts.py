@@ -106,8 +106,6 @@ def _promise(guarantee: Guarantee) -> str:
 def _cautions(roc: Points, certificate: Certificate) -> Iterator[str]:
     """What a reader should know before taking comfort."""
     guarantee = certificate.guarantee
-    if certificate.arithmetic.kind == "float":
-        yield "Proved for real numbers: low bits of the floating-point numbers released can show more than this."
     if dict(roc)[ALARMS] > 0.1 or guarantee.epsilon.upper > 10:
         yield "This promise is weak: an attack that succeeds often is not excluded."
     if guarantee.delta > 1e-4:
@@ -119,6 +117,8 @@ def _cautions(roc: Points, certificate: Certificate) -> Iterator[str]:
             "Other runs may use the same records under the same ledger: all of them together, those to come "
             f"included, are promised epsilon {together}."
         )
+    if certificate.arithmetic.kind == "float":
+        yield "Proved for real numbers: low bits of the floating-point numbers released can show more than this."
 
 
 def _protected(guarantee: Guarantee) -> str:
