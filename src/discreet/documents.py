@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tomllib
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,15 @@ def parsed(text: str, name: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise InvalidParameter(name, text, "is not JSON of ours.")
     return data
+
+
+def parsed_toml(text: str, name: str) -> dict[str, Any]:
+    """What a TOML text says; ``name`` is for the error."""
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        reason = "too deep" if isinstance(error, RecursionError) else str(error)
+        raise InvalidParameter(name, text, f"is not TOML ({reason}).") from None
 
 
 def read_text(path: str | PathLike[str], most_bytes: int = 2**26) -> str:

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -133,11 +134,27 @@ class MissingDependency(DiscreetError, ImportError):
     """An optional part of the library is not installed."""
 
 
+_PASSWORD = re.compile(
+    r"(?P<user>[a-z][a-z0-9+.-]*:/{1,2}[^\s:@/?#]*):\S*@|(?P<word>password=)[^\s&'\"]+", re.IGNORECASE
+)
+
+
+def without_passwords(text: str) -> str:
+    """The text with passwords in addresses replaced by stars: whatever is shown to anybody goes through here.
+
+    >>> without_passwords("postgresql://ann:s3cret@host/db?password=s3cret: no answer")
+    'postgresql://ann:***@host/db?password=***: no answer'
+    """
+    return _PASSWORD.sub(
+        lambda found: f"{found['user']}:***@" if found["user"] else f"{found['word']}***", text
+    )
+
+
 def _shown(value: object) -> str:
     """The value as its owner typed it; numpy scalars as plain numbers; long values cut."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         value = int(value) if isinstance(value, numbers.Integral) else float(value)
-    text = repr(value)
+    text = without_passwords(repr(value))
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 
 from discreet.clipping import clip_norm_of
 from discreet.errors import InvalidParameter, PlanViolation, one_of, whole
-from discreet.events import MAX_COUNT, Event, Gaussian
+from discreet.events import Event, Gaussian
 from discreet.randomness import RandomStream
 from discreet.sampling import (
     AllocationSampler,
@@ -26,6 +26,9 @@ from discreet.sampling import (
     PoissonSampler,
     Sampler,
 )
+
+MOST_STEPS = 10**9
+"""Of a plan: nobody takes more, and bounds for more would take minutes to certify, or be too wide."""
 
 Sampling = Literal["poisson", "fixed-size", "random-allocation", "full-batch"]
 """How batches are drawn: see :mod:`discreet.sampling`. A shuffled loader is none of these."""
@@ -50,7 +53,7 @@ class Stage:
         if not (isinstance(self.name, str) and re.fullmatch(r"[a-z][a-z0-9-]{0,39}", self.name)):
             raise InvalidParameter("name", self.name, "must be a short word such as 'descent' or 'moments'.")
         one_of("sampling", self.sampling, get_args(Sampling))
-        object.__setattr__(self, "steps", whole("steps", self.steps, at_least=1, at_most=MAX_COUNT))
+        object.__setattr__(self, "steps", whole("steps", self.steps, at_least=1, at_most=MOST_STEPS))
         object.__setattr__(self, "clip_norm", clip_norm_of("clip_norm", self.clip_norm))
         object.__setattr__(self, "noise_multiplier", Gaussian(self.noise_multiplier).noise_multiplier)
         object.__setattr__(self, "records", FullBatch(self.records).records)

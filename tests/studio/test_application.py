@@ -4,23 +4,28 @@ import re
 import socket
 import subprocess
 import sys
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import urlparse
 
 import pytest
 from playwright.sync_api import expect
 from starlette.testclient import TestClient
 
 import discreet as dp
+from discreet.cli.studio import _doorway
 from discreet.guarantee import rounded_up
 from discreet.ledger import FixedPlan, Ledger
 from discreet.studio.application import application
 from support.browser import needs_chromium, page
 
+KNOWN = {"X-Discreet-Token": "t"}
 WISH = {"records": 60_000, "batch_size": 600, "epochs": 10, "delta": 1e-6, "noise_multiplier": 1.2}
 
 
 @pytest.fixture
 def client():
-    return TestClient(application(), base_url="http://127.0.0.1:8000")
+    return TestClient(application(token="t"), base_url="http://127.0.0.1:8000", headers=KNOWN)
 
 
 def test_a_wish_is_priced(client):
@@ -84,11 +89,49 @@ def test_the_ledger_is_shown():
     event = dp.Gaussian(20.0) * 10
     with Ledger.in_memory(FixedPlan(event, dp.Budget(1.0, 1e-5))) as ledger:
         ledger.run(event, event.digest(), name="fit-1").reserve(4)
-        shown = (
-            TestClient(application(ledger), base_url="http://localhost").get("/api/ledger").json()["ledger"]
-        )
+        client = TestClient(application(ledger, token="t"), base_url="http://localhost")
+        shown = client.get("/api/ledger", headers=KNOWN).json()["ledger"]
     assert shown["runs"] == [{"name": "fit-1", "plan": event.digest()[:12], "taken": 4, "planned": 10}]
     assert shown["epsilon"] == 1.0
+
+
+@pytest.mark.parametrize("token", [None, "", "T", "tt", "t\xe9"])
+def test_who_does_not_know_the_token_learns_nothing(token):
+    """Another user of the machine read the ledger's runs from 0.1.0."""
+    event = dp.Gaussian(20.0) * 10
+    headers = {} if token is None else {"X-Discreet-Token": token.encode("latin-1")}
+    with Ledger.in_memory(FixedPlan(event, dp.Budget(1.0, 1e-5))) as ledger:
+        ledger.run(event, event.digest(), name="fit-1").reserve(4)
+        client = TestClient(application(ledger, token="t"), base_url="http://localhost")
+        for answer in (
+            client.get("/api/ledger", headers=headers),
+            client.post("/api/price", json=WISH, headers=headers),
+        ):
+            assert answer.status_code == 401
+            assert "fit-1" not in answer.text
+        assert client.get("/").status_code == 200  # an empty page
+        assert client.get("/api/ledger", params={"token": "t"}).status_code == 401
+
+
+def test_each_studio_has_a_token_of_its_own(address):
+    """It is not sent to any server, being behind the #, nor shown on the command line of a browser."""
+    token = address.partition("#token=")[2]
+    assert len(token) >= 43
+    port = address.rsplit(":", 1)[1].partition("/")[0]
+    for header, status in (("", 401), (token[:-1], 401), (token, 200)):
+        connection = HTTPConnection("127.0.0.1", int(port), timeout=60)
+        connection.request("GET", "/api/ledger", headers={"X-Discreet-Token": header})
+        assert connection.getresponse().status == status
+        connection.close()
+
+
+def test_the_browser_is_shown_a_page_of_its_owner_alone():
+    with _doorway("http://127.0.0.1:1/#token=secret") as uri:
+        assert "secret" not in uri
+        page = Path(urlparse(uri).path)
+        assert page.parent.stat().st_mode & 0o077 == 0
+        assert "http://127.0.0.1:1/#token=secret" in page.read_text()
+    assert not page.parent.exists()
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +145,7 @@ def address(tmp_path_factory):
 
 
 def test_it_listens_on_loopback_only(address):
-    port = int(address.rsplit(":", 1)[1].strip("/"))
+    port = int(address.rsplit(":", 1)[1].partition("/")[0])
     names = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), port, socket.AF_INET)}
     for name in names - {"127.0.0.1"}:
         with pytest.raises(OSError), socket.create_connection((name, port), timeout=2):  # noqa: PT011
@@ -111,7 +154,7 @@ def test_it_listens_on_loopback_only(address):
 
 
 def test_a_port_in_use_is_refused(address):
-    port = address.rsplit(":", 1)[1].strip("/")
+    port = address.rsplit(":", 1)[1].partition("/")[0]
     words = [sys.executable, "-m", "discreet", "studio", "--no-browser", "--port", port]
     result = subprocess.run(words, capture_output=True, text=True)
     assert result.returncode == 2

@@ -180,9 +180,13 @@ def _read(document: Path) -> Plan | Certificate:
 
     text = read_text(document)
     found = parsed(text, "document")
-    if not str(found.get("format", "")).startswith("discreet certificate"):
-        return Plan.from_json(text)
-    certificate = Certificate.from_json(text)
+    try:
+        if not str(found.get("format", "")).startswith("discreet certificate"):
+            return Plan.from_json(text)
+        certificate = Certificate.from_json(text)
+    except InvalidParameter as error:
+        reason = f"holds neither a plan nor a certificate: {error.name} {error.requirement}"
+        raise InvalidParameter("document", str(document), reason) from None
     return certificate.procedure if isinstance(certificate.procedure, Plan) else certificate
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -110,9 +111,26 @@ def write_csv(file: IO[str], chunks: Iterator[Columns]) -> None:
     writer = csv.writer(file, lineterminator="\n")
     for number, columns in enumerate(chunks):
         if number == 0:
-            writer.writerow(columns)
+            writer.writerow(map(_harmless, columns))
         writer.writerows(zip(*(_texts(values) for values in columns.values()), strict=True))
 
 
 def _texts(values: Any) -> list[Any]:
-    return [str(value).lower() if isinstance(value, bool) else value for value in values.tolist()]
+    return [str(value).lower() if isinstance(value, bool) else _harmless(value) for value in values.tolist()]
+
+
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|\t")
+
+
+def _harmless(value: Any) -> Any:
+    """A text that a spreadsheet would take for a formula, with an apostrophe before it; numbers stay as they are."""
+    if not isinstance(value, str):
+        return value
+    value = value.replace("\r", " ")  # which is not quoted, and would begin a line
+    if not _FORMULA.match(value) or len(value) < 2:
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from discreet.errors import DiscreetError, InvalidParameter, UnsupportedEvent
+from discreet.errors import DiscreetError, InvalidParameter, UnsupportedEvent, without_passwords
 
 _ERRNO = re.compile(r"\[Errno \d+\] ([^:()]+)(: '[^']*')?")  # what Python adds to the system's words
 _ASSIGNED = re.compile(r"\w+\((?:[^()]|\([^()]*\))*\)|(?<![\w-])(?P<name>\w+)=")  # calls stay as they are
@@ -26,7 +26,7 @@ class Refusal(click.ClickException):
     """One sentence, its code and the exit status."""
 
     def __init__(self, code: str, message: str, status: int = REFUSED) -> None:
-        super().__init__(" ".join(message.split()))
+        super().__init__(without_passwords(" ".join(message.split())))
         self.code, self.status = code, status
 
 
@@ -94,7 +94,7 @@ def _as_option(found: re.Match[str], options: dict[str, str]) -> str:
 
 
 def _cut(value: object) -> str:
-    text = str(value) if isinstance(value, Path | str) else repr(value)
+    text = without_passwords(str(value) if isinstance(value, Path | str) else repr(value))  # before it is cut
     return text if len(text) <= 80 else text[:77] + "..."
 
 

@@ -29,6 +29,7 @@ import click
 
 from discreet.cli.interrupts import Terminated, interrupts_as_before
 from discreet.cli.refusals import INTERRUPTED, TERMINATED, WRONG, Refusal, of_usage, refusal, typed_name
+from discreet.errors import without_passwords
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -71,7 +72,7 @@ class Command(click.Command):
         except Exception as error:
             raise refusal(error, ctx) from error
         if isinstance(answer, Answer):
-            click.echo(as_text(answer.data) if as_json else answer.text)
+            click.echo(without_passwords(as_text(answer.data) if as_json else answer.text))
             if answer.status:
                 ctx.exit(answer.status)
         return answer
@@ -137,7 +138,7 @@ def told(problem: Refusal, as_json: bool) -> None:
 
 def note(text: str) -> None:
     """A remark on standard error, beside the answer."""
-    click.echo(f"note: {text}", err=True)
+    click.echo(f"note: {without_passwords(text)}", err=True)
 
 
 # ---- numbers and files, as typed ----

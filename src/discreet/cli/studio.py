@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import secrets
 import webbrowser
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import click
 
@@ -33,9 +36,20 @@ def studio(port: int, ledger: str | None, key: Path | None, browser: bool) -> An
     with ExitStack() as stack:
         shown = stack.enter_context(opened(ledger, key)) if ledger is not None else None
         listener = stack.enter_context(listener_on(port))
+        token = secrets.token_urlsafe(32)
         address = f"http://127.0.0.1:{listener.getsockname()[1]}/"
-        note(f"the studio is open at {address} (Ctrl-C closes it)")
+        note(f"the studio is open at {address}#token={token} (Ctrl-C closes it)")
+        note("who knows this address can see what the studio shows; other users of this machine do not.")
         if browser:
-            webbrowser.open(address)
-        serve(listener, shown)
+            webbrowser.open(stack.enter_context(_doorway(f"{address}#token={token}")))
+        serve(listener, token, shown)
     return Answer({"address": address}, "The studio is closed.")
+
+
+@contextmanager
+def _doorway(address: str) -> Iterator[str]:
+    """A page that only its owner can read and that leads to the address; a command line is seen by every user."""
+    with TemporaryDirectory(prefix="discreet-studio-") as folder:  # its owner's alone
+        page = Path(folder) / "studio.html"
+        page.write_text(f'<meta http-equiv="refresh" content="0; url={address}">', encoding="utf-8")
+        yield page.as_uri()

@@ -205,6 +205,10 @@ def _listed(event: Event) -> str:
 
 def _store_kind(place: Place) -> type[Store]:
     if not _in_database(place):
+        if isinstance(place, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", place):
+            raise InvalidParameter(
+                "place", place, "must be a path, or an address that begins with postgresql://."
+            )
         return SQLiteStore
     from discreet.ledger.postgres import PostgresStore  # needs SQLAlchemy, which is optional
 

@@ -11,7 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from discreet.errors import InvalidParameter, LedgerCorrupted, LedgerUnavailable, MissingDependency
+from discreet.errors import (
+    InvalidParameter,
+    LedgerCorrupted,
+    LedgerUnavailable,
+    MissingDependency,
+    without_passwords,
+)
 from discreet.ledger.store import READ_HEAD, Head, Row, Store, Transaction
 
 try:
@@ -28,7 +34,7 @@ class PostgresStore(Store):
 
     def __init__(self, address: str) -> None:
         with _database_errors():
-            url = sqlalchemy.make_url(address).set(drivername="postgresql+psycopg")
+            url = _url(address)
             # Read committed: after waiting for the head's lock, what others have written is seen.
             self._engine = sqlalchemy.create_engine(
                 url, poolclass=sqlalchemy.NullPool, isolation_level="READ COMMITTED"
@@ -60,7 +66,7 @@ class PostgresStore(Store):
                 found = store._execute("SELECT to_regclass('ledger_entries') IS NOT NULL", {})
                 if any(row[0] for row in found):
                     remedy = "holds a ledger already. Open that one, or choose another schema."
-                    raise InvalidParameter("place", _without_password(str(place)), remedy)
+                    raise InvalidParameter("place", without_passwords(str(place)), remedy)
         finally:
             store.close()
 
@@ -95,8 +101,13 @@ class PostgresStore(Store):
         self._engine.dispose()
 
 
-def _without_password(address: str) -> str:
-    return sqlalchemy.make_url(address).render_as_string(hide_password=True)
+def _url(address: str) -> Any:
+    """The address as SQLAlchemy reads it; its errors might quote a password."""
+    try:
+        return sqlalchemy.make_url(address).set(drivername="postgresql+psycopg")
+    except (sqlalchemy.exc.ArgumentError, ValueError):
+        remedy = "is not a database address; special characters of a password are written as %40, %2F, %3A."
+        raise InvalidParameter("place", "...", remedy) from None
 
 
 @contextmanager
@@ -104,13 +115,13 @@ def _database_errors() -> Iterator[None]:
     """Say what the database's error means for the ledger: not now, or never again."""
     try:
         yield
-    except sqlalchemy.exc.ArgumentError as error:
-        raise InvalidParameter("place", "...", f"is not a database address ({error}).") from None
+    except sqlalchemy.exc.ArgumentError:
+        raise InvalidParameter("place", "...", "is not a database address.") from None
     except sqlalchemy.exc.DBAPIError as error:
-        reason = str(error.orig).strip()
+        reason = without_passwords(str(error.orig).strip())
         if isinstance(error, sqlalchemy.exc.OperationalError | sqlalchemy.exc.InterfaceError):
             raise LedgerUnavailable(
                 f"The ledger's database cannot be used ({reason}). Whatever was being reserved counts as spent if it "
                 "arrived; nothing may be released. Open the ledger again when the database is back."
-            ) from error
-        raise LedgerCorrupted(f"The ledger's database is not in order ({reason}).") from error
+            ) from None
+        raise LedgerCorrupted(f"The ledger's database is not in order ({reason}).") from None

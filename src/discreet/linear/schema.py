@@ -23,13 +23,13 @@ True
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from discreet.documents import parsed_toml
 from discreet.errors import InvalidParameter, one_of, real
 
 Missing = Literal["centre", "flag"]
@@ -151,10 +151,7 @@ class Schema:
     @classmethod
     def from_toml(cls, text: str) -> Schema:
         """A schema from the text of a ``schema.toml``."""
-        try:
-            return cls.from_dict(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidParameter("schema", text, f"is not TOML ({error}).") from None
+        return cls.from_dict(parsed_toml(text, "schema"))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Schema:

@@ -16,7 +16,6 @@ make its own key, and compare the roster's fingerprint with the others.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import zipfile
@@ -195,7 +194,7 @@ def revoke(kits: str | Path, party: str) -> None:
     """Note beside the coordinator's kit that ``party`` is to be refused from now on, also while a study runs."""
     folder = Path(kits)
     kit = read_kit(folder / f"{COORDINATOR}.zip")
-    names = json.loads(kit["roster.json"])["keys"]
+    _, names, _ = _described(folder / f"{COORDINATOR}.zip", kit)
     one_of("party", party, sorted(set(names) - {COORDINATOR}))
     write_whole(folder / "revoked.json", canonical({"revoked": sorted({party, *revoked(folder)})}))
 
@@ -206,7 +205,12 @@ def revoked(kits: str | Path) -> frozenset[str]:
         text = (Path(kits) / "revoked.json").read_text()
     except FileNotFoundError:
         return frozenset()
-    return frozenset(parsed(text, "revoked.json")["revoked"])
+    names = parsed(text, "revoked.json").get("revoked")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidParameter(
+            "revoked.json", str(kits), "does not list the parties that are revoked; restore it."
+        )
+    return frozenset(names)
 
 
 class Revocations:
@@ -327,31 +331,60 @@ def open_kit(path: str | Path, folder: str | Path | None = None) -> Kit:
     """Unpack a kit into ``folder`` (by default beside the zip, under its name) and describe it."""
     source = Path(path).resolve()
     content = read_kit(path)
-    about = parsed(content["kit.json"].decode("utf-8", "replace"), "kit.json")
-    roster = parsed(content["roster.json"].decode("utf-8", "replace"), "roster.json")
-    if about.get("format") != _FORMAT or roster.get("study") != about.get("study"):
-        raise InvalidParameter(
-            "kit", str(path), "was made by another version of this library; ask for a new one."
-        )
+    about, roster, certificate = _described(Path(path), content)
     target = Path(folder).resolve() if folder is not None else source.with_suffix("")
     target.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name in _MEMBERS:
         (target / name).unlink(missing_ok=True)
     for name, data in content.items():
         _write_member(target / name, data, secret=name in _SECRET)
-    certificate = x509.load_pem_x509_certificate(content["site.crt"])
     return Kit(
         party=about["party"],
         name=about["name"],
         study=about["study"],
         host=about["host"],
         port=about["port"],
-        roster=roster["keys"],
+        roster=roster,
         folder=target,
         source=source,
         begins=certificate.not_valid_before_utc,
         expires=certificate.not_valid_after_utc,
     )
+
+
+def _described(
+    path: Path, content: Mapping[str, bytes]
+) -> tuple[dict[str, Any], dict[str, str], x509.Certificate]:
+    """What ``kit.json`` says, the roster's keys, and the site's certificate; whatever is wrong is refused."""
+    member = "kit.json"
+    try:
+        about = parsed(content[member].decode("utf-8", "replace"), member)
+        if about.get("format") != _FORMAT:
+            raise InvalidParameter(
+                "kit", str(path), "was made by another version of this library; ask for a new one."
+            )
+        for word in ("party", "name", "study", "host"):
+            if not isinstance(about[word], str):
+                raise TypeError(word)
+        whole("port", about["port"], at_least=1, at_most=65535)
+        member = "roster.json"
+        keys = _roster(parsed(content[member].decode("utf-8", "replace"), member), about["study"])
+        member = "site.crt"
+        return about, keys, x509.load_pem_x509_certificate(content[member])
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, InvalidParameter) and error.name == "kit":
+            raise
+        raise InvalidParameter(
+            "kit", str(path), f"is damaged: {member} in it makes no sense; ask for a new one."
+        ) from None
+
+
+def _roster(data: Mapping[str, Any], study: str) -> dict[str, str]:
+    """The keys of a roster, if it is of this study and holds nothing but names and keys."""
+    keys = data["keys"]
+    if data["study"] != study or set(data) != {"study", "keys"} or COORDINATOR not in keys:
+        raise ValueError("another study")
+    return {str(name): _public_key(key) for name, key in keys.items()}
 
 
 def _write_member(path: Path, data: bytes, secret: bool) -> None:

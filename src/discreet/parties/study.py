@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -38,7 +37,7 @@ from os import PathLike
 from typing import Any, Literal
 
 from discreet.certificate.promises import Arithmetic
-from discreet.documents import digest, read_text
+from discreet.documents import digest, parsed_toml, read_text
 from discreet.errors import InvalidParameter, one_of, whole
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
@@ -243,10 +242,7 @@ class Study:
     @classmethod
     def from_toml(cls, text: str) -> Study:
         """A study from the text of its file."""
-        try:
-            return cls.from_dict(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidParameter("study", text, f"is not TOML ({error}).") from None
+        return cls.from_dict(parsed_toml(text, "study"))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Study:

@@ -1,11 +1,15 @@
 """The page and its answers, for a browser on this machine only.
 
 A page of another site that the user has open may not read anything here: requests must name this machine as host
-(a foreign name that resolves to it is refused), must not come from another origin, and must carry JSON.
+(a foreign name that resolves to it is refused), must not come from another origin, and must carry JSON. Other users
+of this machine can reach the port too: whoever asks for anything but the empty page must know the token, which stands
+behind the # of the address. Browsers do not send that part, so the page reads it there and sends it in a header; a
+cookie would go to every other port of this machine as well.
 """
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +31,7 @@ from discreet.studio.planning import Wish, curves, exported, priced
 STATIC = Path(__file__).parent / "static"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _MOST_BYTES = 10_000
+TOKEN_HEADER = "X-Discreet-Token"
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'",
@@ -37,8 +42,11 @@ _HEADERS = {
 }
 
 
-def application(ledger: Ledger | None = None) -> Starlette:
-    """The studio as an ASGI application; ``ledger`` is shown if given, and never written to."""
+def application(ledger: Ledger | None = None, *, token: str) -> Starlette:
+    """The studio as an ASGI application; ``ledger`` is shown if given, and never written to.
+
+    ``token`` is what every question must bring in the header ``X-Discreet-Token``.
+    """
 
     async def show_ledger(request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(ledger_facts, ledger))
@@ -51,19 +59,34 @@ def application(ledger: Ledger | None = None) -> Starlette:
         Route("/api/ledger", show_ledger),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
-    return Starlette(routes=routes, middleware=[Middleware(LoopbackOnly)])
+    return Starlette(routes=routes, middleware=[Middleware(LoopbackOnly, token=token)])
 
 
 class LoopbackOnly(BaseHTTPMiddleware):
-    """Refuses foreign hosts and origins, and tells browsers to be strict."""
+    """Refuses foreign hosts and origins, and who does not know the token; tells browsers to be strict."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        super().__init__(app)
+        self._token = token.encode()
 
     async def dispatch(
         self, request: Request, call_next: Callable[[Request], Awaitable[Response]]
     ) -> Response:
-        """Answer, or 403."""
-        response = await call_next(request) if _is_ours(request) else Response("This page is local.", 403)
+        """Answer, or 403, or 401."""
+        if not _is_ours(request):
+            response = Response("This page is local.", 403)
+        elif request.url.path.startswith("/api/") and not self._knows(request):
+            response = JSONResponse(
+                {"error": "Open the address that the studio printed: its token is missing."}, 401
+            )
+        else:
+            response = await call_next(request)
         response.headers.update(_HEADERS)
         return response
+
+    def _knows(self, request: Request) -> bool:
+        """True if the request brings the token; how long it takes tells nothing of it."""
+        return hmac.compare_digest(request.headers.get(TOKEN_HEADER, "").encode(), self._token)
 
 
 def _is_ours(request: Request) -> bool:

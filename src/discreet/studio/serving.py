@@ -25,7 +25,7 @@ def listener_on(port: int) -> socket.socket:
     return listener
 
 
-def serve(listener: socket.socket, ledger: Ledger | None = None) -> None:
-    """Answer until Ctrl-C."""
-    config = uvicorn.Config(application(ledger), log_level="error", access_log=False)
+def serve(listener: socket.socket, token: str, ledger: Ledger | None = None) -> None:
+    """Answer those who know the token until Ctrl-C."""
+    config = uvicorn.Config(application(ledger, token=token), log_level="error", access_log=False)
     uvicorn.Server(config).run(sockets=[listener])

@@ -70,8 +70,17 @@ function addSlider(place, [name, label, least, most, start, whole]) {
   set(start);
 }
 
+// The token stands behind the # of the address, which browsers do not send; it is kept for this tab and hidden.
+const TOKEN = "discreet-token";
+if (location.hash.startsWith("#token=")) {
+  sessionStorage.setItem(TOKEN, location.hash.slice(7));
+  history.replaceState(null, "", location.pathname);
+}
+const known = { "X-Discreet-Token": sessionStorage.getItem(TOKEN) ?? "" };
+
 async function ask(path, body) {
-  const answer = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+  const headers = { "Content-Type": "application/json", ...known };
+  const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
   const data = await answer.json();
   if (!answer.ok) throw new Error(data.error);
   return data;
@@ -196,7 +205,7 @@ for (const choice of form.querySelectorAll("select, input[type=radio]")) {
   choice.addEventListener("change", () => { wish[choice.name] = choice.value; changed(); });
 }
 async function showLedger() {
-  const { ledger } = await (await fetch("/api/ledger")).json();
+  const { ledger } = await (await fetch("/api/ledger", { headers: known })).json();
   if (!ledger) return;
   byId("ledger").hidden = false;
   byId("ledger-promise").textContent = `Budget: epsilon ${ledger.epsilon}, delta ${ledger.delta} (${ledger.kind}, ${ledger.neighbours}). Promised: ${ledger.promise}.`;
