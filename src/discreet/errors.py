@@ -142,8 +142,8 @@ _PASSWORD = re.compile(
 def without_passwords(text: str) -> str:
     """The text with passwords in addresses replaced by stars: whatever is shown to anybody goes through here.
 
-    >>> without_passwords("postgresql://ann:s3cret@host/db?password=s3cret: no answer")
-    'postgresql://ann:***@host/db?password=***: no answer'
+    >>> without_passwords("no answer from postgresql://ann:s3cret@host/db?password=s3cret")
+    'no answer from postgresql://ann:***@host/db?password=***'
     """
     return _PASSWORD.sub(
         lambda found: f"{found['user']}:***@" if found["user"] else f"{found['word']}***", text

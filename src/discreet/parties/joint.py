@@ -10,7 +10,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
@@ -19,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from discreet.certificate import Certificate, Procedure, Verification
 from discreet.documents import digest, parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter
+from discreet.files import write_whole
 from discreet.parties.study import COORDINATOR, Study
 
 FORMAT = "discreet joint certificate 1"
@@ -86,7 +86,7 @@ class JointCertificate:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write it to a file."""
-        Path(path).write_text(self.to_json() + "\n", encoding="utf-8")
+        write_whole(path, self.to_json() + "\n")
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> JointCertificate:
