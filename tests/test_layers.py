@@ -73,7 +73,7 @@ THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
     "studio": NUMERICS | {"jinja2", "starlette", "uvicorn"},
     "cli": NUMERICS | {"click", "rich", "safetensors", "pyarrow", "cryptography"},
 }
-ONLY_IN = {"nvflare": {"parties/nvflare.py", "parties/doors.py", "parties/kits.py"}}
+ONLY_IN = {"nvflare": {f"parties/{name}.py" for name in ("nvflare", "sites", "doors", "kits")}}
 """Packages that a few thin files know."""
 
 

@@ -185,10 +185,13 @@ def test_a_party_stays_until_the_coordinator_lets_it_go(network):
     assert sites["hospital-a"].do("linger", seconds=PATIENCE)
 
 
-def test_a_revoked_party_is_dropped_while_it_is_connected(network):
-    _, paths, _ = network
+def test_a_revoked_party_is_dropped_while_it_is_connected_and_told_why(network):
+    _, paths, sites = network
+    assert sites["hospital-b"].do("check") is None
     revoke(paths["coordinator"].parent, "hospital-b")
     assert ask(network, ["hospital-a", "hospital-b"], text="who") == ["hospital-a"]
+    assert until(lambda: "has revoked this kit" in (sites["hospital-b"].do("check") or ""))
+    assert sites["hospital-a"].do("check") is None
 
 
 def test_strangers_borrowed_names_and_revoked_kits_are_not_admitted(network, tmp_path):
@@ -220,7 +223,7 @@ def test_no_site_accepts_jobs_orders_code_or_log_readers(tmp_path):
         resources = json.loads((root / "local/resources.json").read_text())
         assert resources["class_list_enforcement_mode"] == "enforce"
         assert len(resources["class_allow_list"]) == len(resources["components"]) == 1
-        assert resources["class_allow_list"][0].startswith("discreet.parties.nvflare.")
+        assert resources["class_allow_list"][0].startswith("discreet.parties.sites.")
         assert resources["allow_log_streaming"] is False
         rights = json.loads((root / "local/authorization.json").read_text())["permissions"]
         assert {right for role in rights.values() for right in role.values()} == {"none"}

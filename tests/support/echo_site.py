@@ -37,6 +37,11 @@ def line_command(line, order):
     if word == "linger":
         line.linger(order["seconds"])
         return line._site.dismissed.is_set()
+    if word == "check":
+        try:
+            return line.check()
+        except CannotConnect as gone:
+            return str(gone)
     if word == "intrude":  # a registered party asks another one, as itself and as the coordinator
         return [intrude(line, order["party"], origin) for origin in (None, "server")]
     raise ValueError(word)

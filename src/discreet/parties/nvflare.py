@@ -1,4 +1,4 @@
-"""NVFlare as the engine between the sites of a study: this file and doors.py know it.
+"""NVFlare as the engine between the sites of a study: this file, sites.py and doors.py know it.
 
 NVFlare's own server and clients run here as they are (mutual TLS, parties dial out, rejoin by themselves), in this
 process, with one component of ours. No job is ever submitted: a request is bytes on a channel of our own, from the
@@ -11,8 +11,7 @@ coordinator to a party, and the answer is bytes.
     with listen(kit) as transport:                # the coordinator
         Coordinator(study, transport, ...).run()
 
-What NVFlare may do is settled in workspace.py, and where it listens in doors.py. Here, a party answers the
-coordinator alone, never another party, takes no orders, and lets no text of an exception out.
+What NVFlare may do is settled in workspace.py, where it listens in doors.py, and whom a party answers in sites.py.
 """
 
 from __future__ import annotations
@@ -20,12 +19,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from discreet.errors import CannotConnect, MissingDependency, NotYet
@@ -34,142 +32,36 @@ from discreet.parties.terminal import quiet
 from discreet.parties.workspace import write_workspace
 
 try:
-    from nvflare.apis.event_type import EventType
-    from nvflare.apis.fl_component import FLComponent
     from nvflare.fuel.f3.cellnet.core_cell import CoreCell
-    from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, ReturnCode
+    from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
     from nvflare.fuel.f3.message import Message
     from nvflare.private.fed.client.client_status import ClientStatus
     from nvflare.private.fed.server.server_status import ServerStatus
 
     from discreet.parties.doors import default_address, open_door, use_door
+    from discreet.parties.sites import ASK, BYE, CHANNEL, SERVER, Answer, Site
 except ImportError:
     raise MissingDependency('studies over a network need NVFlare: pip install "discreet[parties]".') from None
 
-Answer = Callable[[bytes], bytes]
-
-_CHANNEL, _SERVER = "discreet", "server"
-_ASK, _HERE, _BYE = "ask", "here", "bye"  # a question; "I am ready", every second; all is said
 _OPTIONS = ["secure_train=true", "org=discreet", "config_folder=config"]
 _START_SECONDS = 120.0
-_HERE_SECONDS = 1.0
-_SWITCH_SECONDS = 5e-4  # a message passes through several threads; each would wait up to 5 ms for its turn
-
-
-class _Site:
-    """What our component finds when NVFlare builds it: one site per process."""
-
-    current: _Site | None = None
-
-    def __init__(self, answer: Answer | None) -> None:
-        sys.setswitchinterval(_SWITCH_SECONDS)
-        self.answer = answer
-        self.cell: Any = None
-        self.owner: Any = None  # NVFlare's client or server object
-        self.ready = threading.Event()
-        self.ended = threading.Event()  # NVFlare has stopped
-        self.leaving = threading.Event()  # we are about to stop it
-        self.dismissed = threading.Event()  # the coordinator has the party's last answer
-        self.rejected = ""  # why the coordinator did not register the party
-        self.heard: dict[str, float] = {}  # when each party last said that it is ready
-
-    def say_here(self) -> None:
-        """A party: tell the coordinator every second that questions will be answered."""
-        while not self.leaving.is_set():
-            with suppress(RuntimeError):  # the connection is being closed
-                self.cell.fire_and_forget(_CHANNEL, _HERE, _SERVER, Message({}, b""), optional=True)
-            self.leaving.wait(_HERE_SECONDS)
-
-    def dismiss(self, goodbye: bytes) -> bytes:
-        """A party: it may go."""
-        self.dismissed.set()
-        return goodbye
-
-    def hear(self, request: Any) -> None:
-        """The coordinator: note who is ready. NVFlare has checked that the sender is who it says."""
-        self.heard[request.get_header(MessageHeaderKey.ORIGIN)] = time.monotonic()
-
-    def on_line(self, party: str) -> bool:
-        """The coordinator: connected, and ready to answer."""
-        return bool(self.cell.is_cell_connected(party)) and party in self.heard
-
-
-# ---- components: NVFlare builds them by name from local/resources.json ----
-
-
-class PartyService(FLComponent):  # type: ignore[misc]
-    """Answers the coordinator's questions in the party's process."""
-
-    def handle_event(self, event_type: str, fl_ctx: Any) -> None:
-        """Take the channel as soon as the connection exists; drop everything else once the site is up."""
-        site, engine = _Site.current, fl_ctx.get_engine()
-        if site is None or site.answer is None:
-            return
-        if event_type == EventType.SYSTEM_BOOTSTRAP:
-            site.owner = engine.client
-            site.cell = engine.client.cell.core_cell
-            site.cell.register_request_cb(_CHANNEL, _ASK, _answering(site.answer))
-            site.cell.register_request_cb(_CHANNEL, _BYE, _answering(site.dismiss))
-        elif event_type == EventType.SYSTEM_START:
-            engine.admin_agent.processors.clear()  # the server can order nothing: no deploy, no shell, no restart
-            site.ready.set()
-            threading.Thread(target=site.say_here, name="here", daemon=True).start()
-
-
-class CoordinatorService(FLComponent):  # type: ignore[misc]
-    """Hands the server's connection to the coordinator."""
-
-    def handle_event(self, event_type: str, fl_ctx: Any) -> None:
-        """Note the connection when the server is up."""
-        site = _Site.current
-        if site is not None and event_type == EventType.SYSTEM_START:
-            site.owner = fl_ctx.get_engine().server
-            site.cell = site.owner.cell.core_cell
-            site.cell.register_request_cb(_CHANNEL, _HERE, site.hear)
-            site.cell.set_cell_disconnected_cb(lambda agent: site.heard.pop(agent.endpoint.name, None))
-            site.ready.set()
-
-
-def _answering(answer: Answer) -> Callable[[Any], Any]:
-    """NVFlare's view of a party: a reply for the coordinator, a bare code for anybody else, no text ever."""
-
-    def reply(request: Any) -> Any:
-        if not _from_coordinator(request):
-            return Message({MessageHeaderKey.RETURN_CODE: ReturnCode.UNAUTHENTICATED}, b"")
-        if not isinstance(request.payload, bytes | bytearray | memoryview):
-            return Message({MessageHeaderKey.RETURN_CODE: ReturnCode.INVALID_REQUEST}, b"")
-        try:
-            content = answer(bytes(request.payload))
-        except BaseException:
-            return Message({MessageHeaderKey.RETURN_CODE: ReturnCode.PROCESS_EXCEPTION}, b"")
-        return Message({MessageHeaderKey.RETURN_CODE: ReturnCode.OK}, content)
-
-    return reply
-
-
-def _from_coordinator(request: Any) -> bool:
-    """Written by the server *and* received on the server's own connection (the server relays parties' messages)."""
-    endpoint = request.get_prop(MessagePropKey.ENDPOINT)
-    origin = request.get_header(MessageHeaderKey.ORIGIN)
-    return origin == _SERVER and getattr(endpoint, "name", None) == _SERVER
-
-
-# ---- the two ends ----
 
 
 class Line:
     """A party's connection to the coordinator; NVFlare keeps and renews it by itself."""
 
-    def __init__(self, site: _Site) -> None:
+    def __init__(self, site: Site) -> None:
         self._site = site
 
     @property
     def connected(self) -> bool:
         """True while the coordinator is on the line."""
-        return bool(self._site.cell.is_cell_connected(_SERVER))
+        return bool(self._site.cell.is_cell_connected(SERVER))
 
     def check(self) -> None:
         """Raise if the connection has ended for good."""
+        if self._site.revoked.is_set():
+            raise CannotConnect("the coordinator has revoked this kit; ask for new ones to take part again.")
         if self._site.ended.is_set():
             raise CannotConnect("the connection has ended: the coordinator does not admit this kit any more.")
 
@@ -187,7 +79,7 @@ class NVFlareTransport:
     until it is back and says that it is ready.
     """
 
-    def __init__(self, site: _Site, refused: Callable[[], frozenset[str]] = frozenset) -> None:
+    def __init__(self, site: Site, refused: Callable[[], frozenset[str]] = frozenset) -> None:
         self._site = site
         self._refused = refused
         self._waited: dict[str, float] = {}  # until when an absent party is, or was, waited for
@@ -198,18 +90,15 @@ class NVFlareTransport:
 
     def ask(self, party: str, message: bytes, timeout: float) -> bytes | None:
         """One question to one party; None if no answer came in time."""
-        return self._send([party], _ASK, message, timeout).get(party)
+        return self._send([party], ASK, message, timeout).get(party)
 
     def broadcast(self, parties: Sequence[str], message: bytes, timeout: float) -> dict[str, bytes]:
         """The same question to several parties at once; who did not answer in time is absent."""
-        return self._send(parties, _ASK, message, timeout)
+        return self._send(parties, ASK, message, timeout)
 
     def dismiss(self, parties: Sequence[str]) -> None:
         """Let these parties go: what they said last has arrived."""
-        present = [name for name in parties if self._site.on_line(name)]
-        if present:
-            with suppress(RuntimeError):
-                self._site.cell.fire_and_forget(_CHANNEL, _BYE, present, Message({}, b"bye"), optional=True)
+        self._site.say(BYE, [name for name in parties if self._site.on_line(name)])
 
     def _send(self, parties: Sequence[str], topic: str, message: bytes, timeout: float) -> dict[str, bytes]:
         refused, end = self._refused(), time.monotonic() + timeout
@@ -237,7 +126,7 @@ class NVFlareTransport:
         if not names:
             return {}
         replies = self._site.cell.broadcast_request(
-            channel=_CHANNEL,
+            channel=CHANNEL,
             topic=topic,
             targets=names,
             request=Message({}, message),
@@ -274,7 +163,7 @@ def connect(kit: Kit, answer: Answer, timeout: float = _START_SECONDS) -> Iterat
     end = time.monotonic() + timeout
     with ExitStack() as stack:
         while True:
-            site, left = _Site(answer), end - time.monotonic()
+            site, left = Site(answer), end - time.monotonic()
             try:
                 stack.enter_context(_running(site, kit, client_train.main, "fed_client.json", options, left))
                 break
@@ -294,13 +183,12 @@ def listen(
     ``address`` is where to listen ("0.0.0.0:8443") if that differs from the address the parties know. It is the only
     one that is listened on, and what is wrong with it is said before anything is started.
     """
-    place, site = address or default_address(kit.host, kit.port), _Site(None)
+    place, site = address or default_address(kit.host, kit.port), Site(None)
     with (
         open_door(place) as door,
         _running(site, kit, _server_main(), "fed_server.json", _OPTIONS, timeout, door),
     ):
-        clients = site.owner.client_manager
-        yield NVFlareTransport(site, Revocations(kit.source.parent, clients.disable_client))
+        yield NVFlareTransport(site, Revocations(kit.source.parent, site.shut_out))
 
 
 def _server_main() -> Callable[[Namespace], None]:
@@ -311,7 +199,7 @@ def _server_main() -> Callable[[Namespace], None]:
 
 @contextmanager
 def _running(
-    site: _Site,
+    site: Site,
     kit: Kit,
     main: Callable[[Namespace], None],
     config: str,
@@ -320,13 +208,13 @@ def _running(
     door: socket.socket | None = None,
 ) -> Iterator[None]:
     """NVFlare's main program in a thread of its own, from its start to its end."""
-    if _Site.current is not None:
+    if Site.current is not None:
         raise RuntimeError("a process can be one site only")
     workspace = write_workspace(kit, kit.port if door is None else door.getsockname()[1])
     use_door(door)
     os.environ["NVFLARE_SECURE_LOGGING"] = "1"
     os.environ.pop("FL_LOG_LEVEL", None)
-    _Site.current = site
+    Site.current = site
     before = os.getcwd()
     arguments = Namespace(
         workspace=str(workspace), set=options, local_rank=0, fed_client=config, fed_server=config
@@ -348,12 +236,12 @@ def _running(
             yield
         finally:
             os.chdir(before)
-            _stop(site, _SERVER if kit.is_coordinator else kit.party)
-            _Site.current = None
+            _stop(site, SERVER if kit.is_coordinator else kit.party)
+            Site.current = None
 
 
 @contextmanager
-def _listening_for_rejection(site: _Site) -> Iterator[None]:
+def _listening_for_rejection(site: Site) -> Iterator[None]:
     """NVFlare says why a site was not registered in its log only."""
     words = "registration rejected: "
 
@@ -371,7 +259,7 @@ def _listening_for_rejection(site: _Site) -> Iterator[None]:
         log.removeHandler(ear)
 
 
-def _await(site: _Site, kit: Kit, timeout: float) -> None:
+def _await(site: Site, kit: Kit, timeout: float) -> None:
     end, log = time.monotonic() + timeout, kit.folder / "nvflare.log"
     while not site.ready.wait(0.05):
         if site.ended.is_set() or time.monotonic() > end:
@@ -389,7 +277,7 @@ def _await(site: _Site, kit: Kit, timeout: float) -> None:
             )
 
 
-def _stop(site: _Site, name: str) -> None:
+def _stop(site: Site, name: str) -> None:
     """Say goodbye to the other sites and end NVFlare's threads."""
     site.leaving.set()
     cell = CoreCell.ALL_CELLS.pop(name, None)

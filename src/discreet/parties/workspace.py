@@ -14,8 +14,8 @@ from typing import Any
 
 from discreet.parties.kits import Kit, revoked
 
-PARTY_COMPONENT = "discreet.parties.nvflare.PartyService"
-COORDINATOR_COMPONENT = "discreet.parties.nvflare.CoordinatorService"
+PARTY_COMPONENT = "discreet.parties.sites.PartyService"
+COORDINATOR_COMPONENT = "discreet.parties.sites.CoordinatorService"
 
 
 def write_workspace(kit: Kit, port: int | None = None) -> Path:
