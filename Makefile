@@ -9,7 +9,7 @@ export NUMBA_NUM_THREADS ?= 2
 WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo demo-parties check docs house test test-all coverage dist chromium bench-accounting bench-noise bench-mean bench-linear \
+.PHONY: demo demo-parties check docs house test test-all coverage dist chromium bench-accounting bench-accounting-everywhere bench-noise bench-mean bench-linear \
 	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit torture torture-parties clean
 
 DATA ?= data
@@ -75,6 +75,9 @@ chromium:
 
 bench-accounting: $(VENV)/bench
 	$(BIN)/python benchmarks/accounting.py
+
+bench-accounting-everywhere: $(VENV)/dev
+	$(BIN)/python benchmarks/accounting_everywhere.py
 
 bench-noise: $(VENV)/dev
 	$(BIN)/python benchmarks/noise.py

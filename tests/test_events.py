@@ -199,7 +199,12 @@ QUESTIONS = {
     "tolerance ": (CURVE.delta_bounds, {"epsilon": 1.0, "tolerance": 0.1}, (*ZERO, 1, 1.5, 1e-30)),
     "tolerance  ": (LAPLACES.delta, {"epsilon": 1.0, "tolerance": 0.1}, (*ZERO, 1, 1.5)),
 }
-BAD = [(key, value) for key, (_, _, outside) in QUESTIONS.items() for value in (*NEVER, *outside)]
+BAD = [
+    (key, value)
+    for key, (_, _, outside) in QUESTIONS.items()
+    for value in (*NEVER, *outside)
+    if not (value is None and key.strip() == "tolerance")  # no tolerance is one
+]
 
 
 def asked(key, value):

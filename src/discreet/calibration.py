@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 
 from discreet.accounting.account import account
 from discreet.accounting.curve import PrivacyCurve
-from discreet.errors import AccuracyNotReached, BudgetExceeded, InvalidParameter, one_of
+from discreet.errors import BudgetExceeded, InvalidParameter, one_of
 from discreet.events import Event
 from discreet.guarantee import Budget
 
@@ -118,11 +118,7 @@ class _Calibration:
 
     def _certified(self, value: float) -> float:
         """Proved epsilon over the budget's; at most 1 is within the budget."""
-        try:
-            epsilon = self._curve(value).epsilon(self.budget.delta)
-        except AccuracyNotReached as error:  # a wide bound is a bound
-            epsilon = error.bounds[1]
-        return min(epsilon / self.budget.epsilon, 1e12)
+        return min(self._curve(value).epsilon(self.budget.delta) / self.budget.epsilon, 1e12)
 
     def _estimate(self, value: float) -> float:
         """Estimated epsilon over the budget's."""

@@ -186,7 +186,7 @@ def real(
         and (at_most is None or number <= at_most)
     )
     if inside:
-        return number
+        return number + 0.0  # there is one zero, not two
     limits = [
         f"{word} {limit:g}"
         for word, limit in (("above", above), ("at least", at_least), ("below", below), ("at most", at_most))

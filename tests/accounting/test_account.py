@@ -337,11 +337,13 @@ def test_the_whole_surface_answers(event, delta):
         assert bounds.lower <= delta
 
 
-def test_below_the_rounding_of_double_precision_no_number_is_returned():
-    with pytest.raises(AccuracyNotReached, match="wider than the tolerance") as caught:
-        account(poisson(1e4, 1e-6, 10**9)).epsilon_bounds(1e-6)
-    lower, upper = caught.value.bounds
+def test_below_the_rounding_of_double_precision_only_an_explicit_tolerance_raises():
+    curve = account(poisson(1e4, 1e-6, 10**9))
+    lower, upper = curve.epsilon_bounds(1e-6)
     assert 0 <= lower <= upper < 1e-4
+    with pytest.raises(AccuracyNotReached, match="wider than the tolerance") as caught:
+        curve.epsilon_bounds(1e-6, tolerance=1e-3)
+    assert caught.value.bounds == (lower, upper)
 
 
 # ---- what account itself checks ----

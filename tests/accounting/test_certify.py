@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from discreet.accounting.certify import Composed, Law, OneStep, proved_epsilon, refuted_epsilon
+from discreet.accounting.building import Law
+from discreet.accounting.certify import Composed, OneStep
 from discreet.accounting.composition import optimal_composition, optimal_composition_delta
 from discreet.accounting.gaussian import gaussian_delta, gaussian_epsilon_bounds
 from discreet.accounting.pairs import (
@@ -15,6 +16,7 @@ from discreet.accounting.pairs import (
     Reversed,
     Sampled,
 )
+from discreet.accounting.roots import proved_epsilon, refuted_epsilon
 from support import accounting_reference as ref
 
 DIRECTIONS = ("remove", "add")

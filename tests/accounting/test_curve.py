@@ -180,11 +180,13 @@ def test_nothing_but_a_coin():
 def test_an_unreachable_tolerance_raises_with_sound_bounds(monkeypatch):
     """On a machine with room for 300 grid points only."""
     exact = account(poisson()).epsilon_bounds(1e-6)
-    monkeypatch.setattr("discreet.accounting.certify.LARGEST", 300)
+    monkeypatch.setattr("discreet.accounting.building.LARGEST", 300)
+    monkeypatch.setattr("discreet.accounting.certify.FINEST", 1.0)
     with pytest.raises(AccuracyNotReached, match="tolerance") as raised:
-        account(poisson()).epsilon_bounds(1e-6)
+        account(poisson()).epsilon_bounds(1e-6, tolerance=1e-3)
     lower, upper = raised.value.bounds
     assert lower <= exact.lower <= exact.upper <= upper
+    assert account(poisson()).epsilon_bounds(1e-6) == (lower, upper)
 
 
 def test_a_guarantee_carries_its_relation():

@@ -4,7 +4,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from discreet.accounting.certify import Law
+from discreet.accounting.building import Law
 from discreet.accounting.dominating import Quality, Relation, dominating
 from discreet.accounting.epsilon_delta import group_privacy
 from discreet.accounting.pairs import (

@@ -2,15 +2,7 @@
 
 import pytest
 
-from discreet import (
-    AccuracyNotReached,
-    Budget,
-    FixedSizeSampled,
-    Gaussian,
-    Laplace,
-    PoissonSampled,
-    account,
-)
+from discreet import Budget, FixedSizeSampled, Gaussian, Laplace, PoissonSampled, account
 from discreet.accounting.gaussian import gaussian_epsilon
 
 FLOODED = [
@@ -34,10 +26,7 @@ FLOODED = [
 @pytest.mark.parametrize(("event", "neighbours", "group_size", "delta", "too_small"), FLOODED)
 def test_no_small_epsilon_is_certified(event, neighbours, group_size, delta, too_small):
     curve = account(event, neighbours, group_size)
-    try:
-        lower, upper = curve.epsilon_bounds(delta)
-    except AccuracyNotReached as error:
-        lower, upper = error.bounds
+    lower, upper = curve.epsilon_bounds(delta)
     assert upper > too_small
     assert lower <= upper
     assert not (lower == upper == 0)
@@ -50,6 +39,5 @@ def test_such_an_event_never_fits_a_small_budget():
 
 def test_an_underflowing_density_does_not_lift_the_lower_bound():
     """Exact, 60 digits: delta(708.575) = 8.73e-7 < 1e-6 for this release, so no lower bound may reach it."""
-    with pytest.raises(AccuracyNotReached) as caught:
-        account(PoissonSampled(0.5, Gaussian(0.03))).epsilon_bounds(1e-6)
-    assert caught.value.bounds[0] < 708.5
+    lower, upper = account(PoissonSampled(0.5, Gaussian(0.03))).epsilon_bounds(1e-6)
+    assert lower < 708.5 < upper < float("inf")

@@ -4,7 +4,6 @@ import mpmath
 import numpy as np
 import pytest
 
-from discreet.accounting.lattice import cell_accuracy
 from discreet.accounting.pairs import (
     DiscretePair,
     FixedSize,
@@ -15,6 +14,7 @@ from discreet.accounting.pairs import (
     Sampled,
     normal_masses,
 )
+from discreet.accounting.rounding import cell_accuracy
 from support import accounting_reference as ref
 from support.worlds import worlds
 

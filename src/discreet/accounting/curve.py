@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.accounting.certify import Composed, OneStep
-from discreet.accounting.dominating import Direction, Dominating, Quality, Relation, dominating
-from discreet.accounting.gaussian import (
-    gaussian_delta_bounds,
-    gaussian_epsilon,
-    gaussian_epsilon_bounds,
-    gaussian_power,
+from discreet.accounting.building import CUT, Law
+from discreet.accounting.certify import SMALLEST_EPSILON, Composed, OneStep
+from discreet.accounting.chernoff import Chernoff
+from discreet.accounting.dominating import (
+    Direction,
+    Dominating,
+    Quality,
+    Relation,
+    dominating,
+    without_sampling,
 )
-from discreet.accounting.lattice import OPTIMISTIC, PESSIMISTIC, Lattice
+from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_epsilon_bounds, gaussian_power
+from discreet.accounting.largest import ULPS, delta_near_largest, epsilon_near_largest, largest_loss
+from discreet.accounting.lattice import Lattice
 from discreet.accounting.pairs import Pair
+from discreet.accounting.power import power_of, power_on
 from discreet.errors import AccuracyNotReached, DiscreetError, real, whole
 from discreet.events import Event
 from discreet.guarantee import Bounds, Guarantee, Neighbours, neighbours_named
 
-ULPS = 1e-14
 TINY = 1e-12
-LEAST_MU, MOST_MU = 1e-8, 1e4  # between these the closed form is certified
 _USELESS = 1e-3  # a lattice with a larger error shows nothing: very much noise, seen without a tilt
 
 
@@ -49,76 +54,87 @@ class PrivacyCurve:
 
     # ---- epsilon ----
 
-    def epsilon(self, delta: float, *, tolerance: float = 1e-3) -> float:
+    def epsilon(self, delta: float, *, tolerance: float | None = None) -> float:
         """The smallest epsilon proved at ``delta``: never below the exact one."""
         return self.epsilon_bounds(delta, tolerance=tolerance).upper
 
-    def epsilon_bounds(self, delta: float, *, tolerance: float = 1e-3) -> Bounds:
-        """Certified bounds on epsilon at ``delta``; their gap is at most ``tolerance`` of the upper bound.
+    def epsilon_bounds(self, delta: float, *, tolerance: float | None = None) -> Bounds:
+        """Certified bounds on epsilon at ``delta``.
+
+        They are meant to be 1e-3 of the upper one apart. At the far ends of the range they may be further apart,
+        and are returned all the same; only a ``tolerance`` that was asked for and is not met raises
+        :class:`~discreet.errors.AccuracyNotReached`.
 
         Infinite where some outcome of a black box reveals everything with more than this probability.
         """
         delta = real("delta", delta, at_least=0, below=1, remedy=DELTA_REMEDY)
-        tolerance = _tolerance(tolerance)
+        wanted = _tolerance(tolerance, 1e-3)
         exposure = self._parts.exposure
         if delta < exposure.lower:
             return Bounds(np.inf, np.inf)
         if exposure.upper == 0:
-            bounds = self._hidden_epsilon(delta, tolerance)
+            bounds = self._hidden_epsilon(delta, wanted)
         else:
-            upper = self._hidden_epsilon(_hidden_share(delta, exposure.upper, 1 - ULPS), tolerance).upper
-            lower = self._hidden_epsilon(_hidden_share(delta, exposure.lower, 1 + ULPS), tolerance).lower
+            upper = self._hidden_epsilon(_hidden_share(delta, exposure.upper, 1 - ULPS), wanted).upper
+            lower = self._hidden_epsilon(_hidden_share(delta, exposure.lower, 1 + ULPS), wanted).lower
             bounds = Bounds(lower, upper)
-        return self._close_enough(
-            Bounds(float(bounds.lower), float(bounds.upper)), "epsilon", tolerance, 1e-4
-        )
+        return self._as_asked(bounds, "epsilon", tolerance, SMALLEST_EPSILON)
 
     def _hidden_epsilon(self, delta: float, tolerance: float) -> Bounds:
         """Epsilon of everything but full exposure; a negative ``delta`` is more than can be hidden."""
         if delta < 0:
             return Bounds(0.0, np.inf)
-        largest = self._largest_loss
         if delta == 0:
-            return Bounds(largest * (1 - ULPS), largest * (1 + ULPS))
+            return self._around_largest
+        if not self._parts.laws:
+            return self._gaussian(lambda mu: gaussian_epsilon_bounds(delta, mu), 0.0)
         near_top = self._near_largest_loss(delta)
         if near_top.upper < np.inf and near_top.upper - near_top.lower <= 1e-9 * near_top.upper:
             return near_top
-        if not self._parts.laws and self._parts.mu > MOST_MU:  # concentrated differential privacy
-            mu = self._mu_bounds.upper
-            return Bounds(0.0, (mu**2 / 2 + mu * float(np.sqrt(-2 * np.log(delta)))) * (1 + ULPS))
-        if not self._parts.laws:
-            return self._gaussian(lambda mu: gaussian_epsilon_bounds(delta, mu), 0.0)
+        lower = upper = 0.0
+        for bounds in self._epsilons(delta, tolerance):
+            lower, upper = max(lower, bounds.lower), max(upper, bounds.upper)
+        lower, upper = max(lower, near_top.lower), min(upper, near_top.upper)
+        if not upper - lower <= tolerance * min(max(upper, SMALLEST_EPSILON), 1e300):
+            upper = min(upper, self._simple_epsilon(delta))
+        return Bounds(lower, upper)
+
+    def _epsilons(self, delta: float, tolerance: float) -> Iterator[Bounds]:
+        """Bounds for every direction that can be the worst one."""
         quality = Quality(delta * 1e-5, tolerance)
         estimates = {
-            direction: self._composed(direction, quality).estimate_epsilon(delta)
-            for direction in self._parts.directions()
+            direction: min(self._composed(direction, quality).estimate_epsilon(delta), largest)
+            for direction, largest in self._largest_losses.items()
         }
         top = max(estimates.values())
         lower = upper = 0.0
         for direction in sorted(estimates, key=lambda name: -estimates[name]):
+            if self._largest_losses[direction] * (1 + ULPS) <= lower:
+                continue
             composed = self._composed(direction, quality)
             # A direction that is clearly not the worst one is only shown to be that.
-            room = 0.5 * (top - estimates[direction]) / max(top, 1e-4)
+            room = 0.5 * (top - estimates[direction]) / max(top, SMALLEST_EPSILON)
             bounds = composed.epsilon_bounds(delta, max(tolerance, min(0.03, room)))
             if bounds.upper > max(upper, lower) and room > tolerance:
                 bounds = composed.epsilon_bounds(delta, tolerance)
             lower, upper = max(lower, bounds.lower), max(upper, bounds.upper)
-        return Bounds(max(lower, near_top.lower), min(upper, near_top.upper))
+            yield bounds
 
     def _near_largest_loss(self, delta: float) -> Bounds:
-        """Bounds from the atoms of largest loss M: delta(epsilon) >= P(L = M) (1 - e^{epsilon - M})."""
-        largest = self._largest_loss
-        if largest == np.inf:
+        """Bounds from the atoms of largest loss, where there are any."""
+        if self._largest_loss == np.inf:
             return Bounds(0.0, np.inf)
-        lower = 0.0
-        for direction in self._parts.directions():
-            laws = self._parts.composed(direction, Quality(1e-12, 1e-2))
-            if all(law.lower.atoms for law in laws):
-                top = sum(law.count * law.lower.p_range(-np.inf)[1] for law in laws)
-                log_mass = sum(law.count * _log_top_mass(law.lower) for law in laws)
-                log_share = float(np.log(delta)) + ULPS - log_mass
-                lower = max(lower, top + float(np.log1p(-np.exp(log_share)))) if log_share < 0 else lower
-        return Bounds(lower * (1 - ULPS), largest * (1 + ULPS))
+        found = [epsilon_near_largest(laws, delta) for laws in self._rough_laws.values()]
+        return Bounds(max(bounds.lower for bounds in found), self._around_largest.upper)
+
+    def _simple_epsilon(self, delta: float) -> float:
+        """The best of the bounds that always exist: by moments, and without the help of sampling."""
+        worst = max(
+            Chernoff.of(pairs, float(np.log(delta * CUT / steps))).epsilon(delta)
+            for pairs, steps in self._pairs(delta)
+        )
+        whole = self._unsampled
+        return min(worst, whole._hidden_epsilon(delta, 1e-3).upper) if whole else worst
 
     def estimate_epsilon(self, delta: float) -> float:
         """Epsilon at ``delta`` to about three digits, in a millisecond. An estimate: never report it."""
@@ -126,27 +142,29 @@ class PrivacyCurve:
         if delta <= 0:
             return np.inf
         if not self._parts.laws:
-            return gaussian_epsilon(delta, self._mu_bounds.upper)
+            return self._gaussian(lambda mu: gaussian_epsilon_bounds(delta, mu), 0.0).upper
         # Removing a record is the worse direction wherever the two were compared.
         return self._composed("remove", Quality(delta * 1e-5, 0.02)).estimate_epsilon(delta)
 
     # ---- delta ----
 
-    def delta(self, epsilon: float, *, tolerance: float = 1e-2) -> float:
+    def delta(self, epsilon: float, *, tolerance: float | None = None) -> float:
         """The smallest delta proved at ``epsilon``: never below the exact one."""
         return self.delta_bounds(epsilon, tolerance=tolerance).upper
 
-    def delta_bounds(self, epsilon: float, *, tolerance: float = 1e-2) -> Bounds:
-        """Certified bounds on delta at ``epsilon``; their gap is at most ``tolerance`` of the upper bound."""
+    def delta_bounds(self, epsilon: float, *, tolerance: float | None = None) -> Bounds:
+        """Certified bounds on delta at ``epsilon``.
+
+        They are meant to be 1e-2 of the upper one apart; a ``tolerance`` is treated as by :meth:`epsilon_bounds`.
+        """
         epsilon = real("epsilon", epsilon, at_least=0)
-        tolerance = _tolerance(tolerance)
-        hidden = self._hidden_delta(epsilon, tolerance)
+        hidden = self._hidden_delta(epsilon, _tolerance(tolerance, 1e-2))
         exposure = self._parts.exposure
-        lower = float((exposure.lower + (1 - exposure.lower) * hidden.lower) * (1 - ULPS))
-        upper = min(1.0, float((exposure.upper + (1 - exposure.upper) * hidden.upper) * (1 + ULPS)))
+        lower = (exposure.lower + (1 - exposure.lower) * hidden.lower) * (1 - ULPS)
+        upper = min(1.0, (exposure.upper + (1 - exposure.upper) * hidden.upper) * (1 + ULPS))
         if epsilon >= self._largest_loss * (1 - 1e-12):  # delta vanishes; only rounding is left
-            return Bounds(lower, upper)
-        return self._close_enough(Bounds(lower, upper), "delta", tolerance, 1e-280)
+            tolerance = None
+        return self._as_asked(Bounds(lower, upper), "delta", tolerance, 1e-280)
 
     def deltas(self, epsilons: ArrayLike) -> NDArray[np.float64]:
         """The delta proved at each of many epsilons, in the time of a few: looser than :meth:`delta` where tiny.
@@ -158,31 +176,48 @@ class PrivacyCurve:
             [self._bulk(direction) for direction in self._parts.directions()] if self._parts.laws else []
         )
         if not lattices or max(lattice.error for lattice in lattices) > _USELESS:
-            return np.array([_upper(self.delta_bounds, value) for value in found])
+            return np.array([self.delta(float(value)) for value in found])
         exposed = self._parts.exposure.upper
         hidden = [max(lattice.delta_upper(float(value))[0] for lattice in lattices) for value in found]
         return np.minimum(1.0, (exposed + (1 - exposed) * np.array(hidden)) * (1 + ULPS))
 
     def _hidden_delta(self, epsilon: float, tolerance: float) -> Bounds:
-        if epsilon >= self._largest_loss * (1 + ULPS):
+        exact = self._parts.largest
+        if epsilon >= self._around_largest.upper or (exact is not None and Fraction(epsilon) >= exact):
             return Bounds(0.0, 0.0)
-        if not self._parts.laws and self._parts.mu > MOST_MU:
-            return Bounds(0.0, 1.0)
-        if not self._parts.laws and self._parts.mu < LEAST_MU:
-            upper = self._parts.mu / float(np.sqrt(2 * np.pi))  # delta(0) = 2 Phi(mu / 2) - 1
-            return Bounds(upper * (1 - 1e-12) if epsilon == 0 else 0.0, upper * (1 + 1e-12))
         if not self._parts.laws:
             return self._gaussian(lambda mu: gaussian_delta_bounds(epsilon, mu), 0.0)
-        found = []
-        for direction in self._parts.directions():
-            quality = Quality(1e-12, tolerance)
-            for _ in range(8):  # what is cut off must be small beside delta, which is not known yet
-                guess = self._composed(direction, quality).estimate_delta(epsilon)
-                if guess * 1e-5 >= quality.tail or quality.tail <= 1e-290:
-                    break
-                quality = Quality(max(guess * 1e-6, 1e-290), tolerance)
-            found.append(self._composed(direction, quality).delta_bounds(epsilon, tolerance))
-        return Bounds(max(bounds.lower for bounds in found), max(bounds.upper for bounds in found))
+        lower = upper = 0.0
+        for direction, largest in self._largest_losses.items():
+            if epsilon >= largest * (1 + ULPS):
+                continue
+            bounds = self._delta_of(direction, epsilon, tolerance)
+            lower, upper = max(lower, bounds.lower), max(upper, bounds.upper)
+        if not upper - lower <= tolerance * upper:
+            upper = min(upper, self._simple_delta(epsilon, max(lower, 1e-290)))
+        return Bounds(lower, upper)
+
+    def _delta_of(self, direction: Direction, epsilon: float, tolerance: float) -> Bounds:
+        near_top = delta_near_largest(self._rough_laws[direction], epsilon)
+        if near_top.upper - near_top.lower <= 1e-9 * near_top.upper:
+            return near_top
+        quality = Quality(1e-12, tolerance)
+        for _ in range(8):  # what is cut off must be small beside delta, which is not known yet
+            guess = self._composed(direction, quality).estimate_delta(epsilon)
+            if guess * 1e-5 >= quality.tail or quality.tail <= 1e-290:
+                break
+            quality = Quality(max(guess * 1e-6, 1e-290), tolerance)
+        bounds = self._composed(direction, quality).delta_bounds(epsilon, tolerance)
+        return Bounds(max(bounds.lower, near_top.lower), min(bounds.upper, near_top.upper))
+
+    def _simple_delta(self, epsilon: float, about: float) -> float:
+        """As :meth:`_simple_epsilon`; rare losses are those that are rare beside ``about``."""
+        worst = max(
+            Chernoff.of(pairs, float(np.log(about * CUT / steps))).delta(epsilon)
+            for pairs, steps in self._pairs(about)
+        )
+        whole = self._unsampled
+        return min(worst, whole._hidden_delta(epsilon, 1e-2).upper) if whole else worst
 
     # ---- the attacker's view ----
 
@@ -190,36 +225,50 @@ class PrivacyCurve:
         """The best attacker's hit rate minus false-alarm rate, at most: delta at epsilon 0."""
         return self.delta(0.0)
 
-    def power(self, false_alarms: float) -> float:
+    def power(self, false_alarms: float, *, tolerance: float | None = None) -> float:
         """The best attacker's hit rate at this false-alarm rate, at most."""
-        return self.power_bounds(false_alarms).upper
+        return self.power_bounds(false_alarms, tolerance=tolerance).upper
 
-    def power_bounds(self, false_alarms: float) -> Bounds:
+    def power_bounds(self, false_alarms: float, *, tolerance: float | None = None) -> Bounds:
         """Certified bounds on the best attacker's hit rate at this false-alarm rate (the ROC curve).
 
         The attacker knows both data sets and sees every release. Hit and false alarm are the errors of a test
-        between the two; the worse direction counts.
+        between the two; the worse direction counts. A ``tolerance`` is treated as by :meth:`epsilon_bounds`.
         """
         alarms = real("false_alarms", false_alarms, at_least=0, at_most=1)
+        wanted = _tolerance(tolerance, 1e-2)
         low, high = self._parts.exposure
-        lower = low + (1 - low) * self._hidden_power(min(1.0, alarms / max(1 - low, TINY))).lower
-        upper = high + (1 - high) * self._hidden_power(min(1.0, alarms / max(1 - high, TINY))).upper
+        lower = low + (1 - low) * self._hidden_power(min(1.0, alarms / max(1 - low, TINY)), wanted).lower
+        upper = high + (1 - high) * self._hidden_power(min(1.0, alarms / max(1 - high, TINY)), wanted).upper
         upper = min(1.0, upper * (1 + ULPS))
-        return Bounds(float(min(max(alarms, lower * (1 - ULPS)), upper)), float(upper))
+        bounds = Bounds(min(max(alarms, lower * (1 - ULPS)), upper), upper)
+        return self._as_asked(bounds, "power", tolerance, 1e-280)
 
-    def _hidden_power(self, alarms: float) -> Bounds:
+    def _hidden_power(self, alarms: float, tolerance: float) -> Bounds:
         if not self._parts.laws:
             return self._gaussian(lambda mu: _around(gaussian_power(alarms, mu), 1e-12), alarms)
         lattices = [self._bulk(direction) for direction in self._parts.directions()]
         if max(lattice.error for lattice in lattices) > _USELESS:
             at_zero = self._hidden_delta(0.0, 1e-2)  # nobody has more hits than alarms + delta(0)
             return Bounds(alarms, min(1.0, (alarms + at_zero.upper) * (1 + ULPS)))
-        found = [_power(lattice, alarms) for lattice in lattices]
-        return Bounds(max(bounds.lower for bounds in found), max(bounds.upper for bounds in found))
+        found = [power_on(lattice, alarms) for lattice in lattices]
+        bounds = Bounds(max(bounds.lower for bounds in found), max(bounds.upper for bounds in found))
+        if bounds.upper - bounds.lower <= tolerance * bounds.upper or not 0 < alarms < 1:
+            return bounds
+        return self._closer_power(alarms, tolerance, bounds)
+
+    def _closer_power(self, alarms: float, tolerance: float, rough: Bounds) -> Bounds:
+        """Few alarms are raised far out in the law, where a tilted lattice looks closely."""
+        found = []
+        for direction in self._parts.directions():
+            composed = self._composed(direction, Quality(alarms * 1e-5, tolerance))
+            found.append(power_of(composed, alarms, tolerance))
+        lower, upper = max(bounds.lower for bounds in found), max(bounds.upper for bounds in found)
+        return Bounds(max(rough.lower, lower), min(rough.upper, upper))
 
     # ---- a point as a guarantee ----
 
-    def guarantee(self, delta: float, *, tolerance: float = 1e-3) -> Guarantee:
+    def guarantee(self, delta: float, *, tolerance: float | None = None) -> Guarantee:
         """The proved point at ``delta`` with its neighbours and unit."""
         return Guarantee(
             self.epsilon_bounds(delta, tolerance=tolerance), delta, self.neighbours, self.group_size
@@ -227,29 +276,45 @@ class PrivacyCurve:
 
     # ---- parts ----
 
-    @property
-    def _mu_bounds(self) -> Bounds:
-        """The total of all plain Gaussian releases, with the rounding of its sum; at least what can be computed."""
-        mu = self._parts.mu
-        return Bounds(mu * (1 - 4e-16) if mu > LEAST_MU else 0.0, max(mu * (1 + 4e-16), LEAST_MU))
-
     def _gaussian(self, bounds_at: Callable[[float], Bounds], nothing: float) -> Bounds:
         """Bounds of a release that is Gaussian only; ``nothing`` is the value for no release at all."""
-        low, high = self._mu_bounds
-        if self._parts.mu == 0:
+        mu = self._parts.mu
+        if mu == 0:
             return Bounds(nothing, nothing)
-        return Bounds(bounds_at(low).lower if low > 0 else nothing, bounds_at(high).upper)
+        return Bounds(bounds_at(mu * (1 - 4e-16)).lower, bounds_at(mu * (1 + 4e-16)).upper)
+
+    @cached_property
+    def _unsampled(self) -> PrivacyCurve | None:
+        """The same releases without sampling, if there is any."""
+        whole = without_sampling(self.event)
+        sampled = any(hasattr(part, "of") for part, _ in self.event.parts())
+        return PrivacyCurve(whole, self.neighbours, self.group_size) if sampled else None
+
+    @cached_property
+    def _rough_laws(self) -> dict[Direction, list[Law]]:
+        quality = Quality(1e-12, 1e-2)
+        return {name: self._parts.composed(name, quality) for name in self._parts.directions()}
+
+    @cached_property
+    def _largest_losses(self) -> dict[Direction, float]:
+        """The largest loss in each direction; infinite for Gaussian noise, but for its sampled additions."""
+        if self._parts.mu > 0:
+            return dict.fromkeys(self._parts.directions(), np.inf)
+        return {name: largest_loss(laws) for name, laws in self._rough_laws.items()}
 
     @cached_property
     def _largest_loss(self) -> float:
-        """The epsilon of pure differential privacy; infinite for Gaussian noise."""
-        if self._parts.mu > 0:
-            return np.inf
-        quality = Quality(1e-12, 1e-2)
-        return max(
-            sum(law.count * law.upper.p_range(-np.inf)[1] for law in self._parts.composed(direction, quality))
-            for direction in self._parts.directions()
-        )
+        """The epsilon of pure differential privacy, up to ``ULPS``."""
+        return max(self._largest_losses.values())
+
+    @property
+    def _around_largest(self) -> Bounds:
+        return Bounds(self._largest_loss * (1 - ULPS), self._largest_loss * (1 + ULPS))
+
+    def _pairs(self, delta: float) -> list[tuple[list[tuple[Pair, int]], int]]:
+        """The pairs of each direction with their counts, and the number of releases."""
+        laws = [self._parts.composed(name, Quality(delta * 1e-5, 1e-3)) for name in self._parts.directions()]
+        return [([(law.upper, law.count) for law in each], sum(law.count for law in each)) for each in laws]
 
     def _make_composed(self, direction: Direction, quality: Quality) -> Composed | OneStep:
         laws = self._parts.composed(direction, quality)
@@ -258,19 +323,19 @@ class PrivacyCurve:
     def _make_bulk(self, direction: Direction) -> Lattice:
         return Composed(self._parts.composed(direction, Quality(1e-14, 1e-3))).untilted(1e-3)
 
-    def _close_enough(self, bounds: Bounds, name: str, tolerance: float, floor: float) -> Bounds:
-        if bounds.lower > bounds.upper * (1 + 1e-9):
+    def _as_asked(self, bounds: Bounds, name: str, tolerance: float | None, floor: float) -> Bounds:
+        """The bounds as floats, if they keep a tolerance that was asked for."""
+        lower, upper = (float(end) for end in bounds)
+        if lower > upper * (1 + 1e-9):
             raise DiscreetError(
                 f"the bounds {bounds} on {name} contradict each other; please report {self!r}"
             )
-        if bounds.lower == bounds.upper or bounds.upper - bounds.lower <= tolerance * min(
-            max(bounds.upper, floor), 1e300
-        ):
-            return bounds
+        if tolerance is None or lower == upper or upper - lower <= tolerance * min(max(upper, floor), 1e300):
+            return Bounds(lower, upper)
         raise AccuracyNotReached(
-            f"{name} is between {bounds.lower:.6g} and {bounds.upper:.6g}, which is wider than the tolerance "
-            f"{tolerance:g}; ask for a larger tolerance.",
-            bounds,
+            f"{name} is between {lower:.6g} and {upper:.6g}, which is wider than the tolerance "
+            f"{tolerance:g}; ask for a larger tolerance, or for none.",
+            (lower, upper),
         )
 
 
@@ -281,58 +346,10 @@ def _around(value: float, error: float) -> Bounds:
     return Bounds(value * (1 - error), value * (1 + error))
 
 
-def _log_top_mass(pair: Pair) -> float:
-    """log P(L = largest loss), for a pair with atoms; not more than it."""
-    top = pair.p_range(-np.inf)[1]
-    return float(np.log(pair.cells(np.array([top * (1 - 1e-12) - 1e-15, np.inf])).p[0] * (1 - 1e-9)))
-
-
-def _upper(bounds: Callable[[float], Bounds], at: float) -> float:
-    try:
-        return bounds(at).upper
-    except AccuracyNotReached as rough:
-        return float(rough.bounds[1])
-
-
 def _hidden_share(delta: float, exposure: float, rounding: float) -> float:
     """delta of the rest, given that nothing is exposed."""
     return (delta - exposure) / (1 - exposure) * rounding if exposure < 1 else -1.0
 
 
-def _tolerance(value: float) -> float:
-    return real("tolerance", value, at_least=1e-6, below=1)
-
-
-def _power(lattice: Lattice, alarms: float) -> Bounds:
-    """min over a of H_a + a * alarms, from both sides; the lattice is untilted."""
-
-    def crossing(row: int) -> float:
-        """The loss at which the Q-mass above it falls to ``alarms``."""
-
-        def false_alarms(epsilon: float) -> float:
-            delta, tail = lattice.curve(row, epsilon)
-            return (tail - delta) * float(np.exp(min(lattice.log_unit(row, epsilon) - epsilon, 700.0)))
-
-        return _bisect(false_alarms, alarms, lattice.start - lattice.step, lattice.end)
-
-    at = min(crossing(PESSIMISTIC), 700.0)
-    upper = lattice.delta_upper(at)[0] + float(np.exp(at)) * alarms
-    at = crossing(OPTIMISTIC)
-    grid = lattice.start + lattice.step * (
-        np.floor((at - lattice.start) / lattice.step) + np.arange(-1.0, 3.0)
-    )
-    # a = 0: the attacker always says yes
-    everything = float(
-        (lattice.masses[OPTIMISTIC].sum() - lattice.error) * np.exp(lattice.log_scale[OPTIMISTIC])
-    )
-    lower = min(
-        lattice.delta_lower(float(loss))[0] + float(np.exp(min(loss, 700.0))) * alarms for loss in grid
-    )
-    return Bounds(min(lower, everything, 1.0), min(1.0, upper))
-
-
-def _bisect(falling: Callable[[float], float], target: float, low: float, high: float) -> float:
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if falling(middle) > target else (low, middle)
-    return high
+def _tolerance(asked: float | None, default: float) -> float:
+    return default if asked is None else real("tolerance", asked, at_least=1e-6, below=1)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from discreet.accounting.allocation import DiscreteLaw, allocation_law
-from discreet.accounting.certify import Law
+from discreet.accounting.building import Law
 from discreet.accounting.epsilon_delta import group_privacy
 from discreet.accounting.pairs import (
     DiscretePair,
@@ -30,6 +31,7 @@ from discreet.accounting.pairs import (
 from discreet.errors import UnsupportedEvent
 from discreet.events import (
     ApproximateDP,
+    Composition,
     Event,
     FixedSizeSampled,
     Gaussian,
@@ -75,6 +77,7 @@ class Dominating:
     exposure: Bounds
     laws: tuple[LawOf, ...]
     symmetric: bool
+    largest: Fraction | None  # the exact epsilon of pure differential privacy, where it is rational
 
     def directions(self) -> tuple[Direction, ...]:
         """The directions that must be composed separately."""
@@ -97,13 +100,16 @@ def dominating(event: Event, relation: Relation) -> Dominating:
     All plain Gaussian releases together are one Gaussian release, exactly.
     """
     shifts, log_hidden, laws, symmetric = [0.0], 0.0, [], True
+    largest: Fraction | None = Fraction(0)
     exact_exposure: Bounds | None = Bounds(0.0, 0.0)
     for part, count in event.parts():
         _refuse_the_absurd(part)
         if isinstance(part, Gaussian):
             shifts.append(math.sqrt(count) / part.noise_multiplier)
+            largest = None
         elif isinstance(part, Laplace):
             laws.append(_same(LaplacePair(relation.reach / part.scale), count))
+            largest = _plus(largest, Fraction(relation.reach) / Fraction(part.scale) * count)
         elif isinstance(part, ApproximateDP):
             epsilon, delta = group_privacy(part.epsilon, part.delta, relation.group_size)
             if delta >= 1:
@@ -117,20 +123,36 @@ def dominating(event: Event, relation: Relation) -> Dominating:
             log_hidden += count * float(np.log1p(-delta))
             if epsilon > 0:
                 laws.append(_same(DiscretePair.randomised_response(epsilon), count))
+                largest = _plus(largest, Fraction(epsilon) * count)
         elif isinstance(part, PoissonSampled):
             laws.append(_poisson(part, count, relation))
             symmetric = symmetric and relation.neighbours == "replace-one"
+            largest = None
         elif isinstance(part, FixedSizeSampled):
             laws.append(_fixed_size(part, count, relation))
+            largest = None
         elif isinstance(part, RandomlyAllocated):
             laws.append(_allocated(part, count, relation))
-            symmetric = False
+            symmetric, largest = False, None
         else:
             raise UnsupportedEvent(f"{part!r} is not an event that the accountant knows.")
     mu = relation.reach * math.hypot(*shifts)
     exposure = -float(np.expm1(log_hidden))
     exposed = Bounds(exposure * (1 - ULPS), min(exposure * (1 + ULPS), 1.0))
-    return Dominating(mu, exact_exposure or exposed, tuple(laws), symmetric)
+    return Dominating(mu, exact_exposure or exposed, tuple(laws), symmetric, largest)
+
+
+def without_sampling(event: Event) -> Event:
+    """The same releases on all records. It dominates ``event``, in both directions and at every a.
+
+    H_a is jointly convex, and of two equal distributions it is (1 - a)_+, which no pair goes below. So a mixture of
+    worlds, in each of which a record takes part at most once a release, is no worse than the world in which it does.
+    """
+    return Composition(tuple((getattr(part, "of", part), count) for part, count in event.parts()))
+
+
+def _plus(total: Fraction | None, more: Fraction) -> Fraction | None:
+    return None if total is None else total + more
 
 
 def _refuse_the_absurd(event: Event) -> None:

@@ -9,7 +9,8 @@ where M(x) = Phi(-x) / phi(x) is the Mills ratio. The second form never overflow
 had without cancellation. Several releases are one: mu = sqrt(mu_1^2 + ... + mu_k^2), exactly.
 
 The plain functions return the value to about twelve digits. The ``_bounds`` functions enclose the exact one:
-they widen what was computed by ``ALLOWANCE``, which exceeds its error wherever 1e-8 <= mu <= 1e4.
+they widen what was computed by ``ALLOWANCE``, which exceeds its error wherever 1e-8 <= mu <= 1e4. Below, a release
+is hardly one; above, M(u + mu) lies between 0 and 1 / (u + mu), which is all that is needed of it.
 
 >>> round(gaussian_epsilon(delta=1e-5, mu=1.0), 10)
 4.3771780957
@@ -39,6 +40,7 @@ _LOG_SQRT_2PI = 0.5 * math.log(2 * math.pi)
 _TINY = math.ulp(0.0)
 _NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(10))
 _NODES = _NODES + 0.5  # on (0, 1)
+_LEAST_MU, _MOST_MU = 1e-8, 1e4  # between these the closed form is certified
 _FAR = 1e6  # |u| beyond this gives a delta of exactly 0 or 1 in floating point
 
 
@@ -54,7 +56,13 @@ def gaussian_delta_bounds(epsilon: float, mu: float) -> Bounds:
     >>> bounds.lower < 0.126936737506648 < bounds.upper
     True
     """
-    point = _point(*_checked(epsilon, mu))
+    epsilon, mu = _checked(epsilon, mu)
+    if mu > _MOST_MU:
+        return _far_delta_bounds(epsilon, mu)
+    if mu < _LEAST_MU and epsilon <= mu:
+        upper = mu / math.sqrt(2 * math.pi)  # delta(0) = 2 Phi(mu / 2) - 1
+        return Bounds(upper * (1 - ALLOWANCE) if epsilon == 0 else 0.0, upper * (1 + ALLOWANCE) + _TINY)
+    point = _point(epsilon, mu)
     if point.log_odds <= 0:
         delta = math.exp(point.log_delta)
         return Bounds(max(0.0, delta * (1 - ALLOWANCE) - _TINY), delta * (1 + ALLOWANCE) + _TINY)
@@ -84,8 +92,13 @@ def gaussian_epsilon_bounds(delta: float, mu: float) -> Bounds:
 
     Both ends are checked against the curve; the root finder need not be trusted.
     """
+    delta, mu = probability("delta", delta), _positive("mu", mu)
+    if mu > _MOST_MU:
+        return _far_epsilon_bounds(delta, mu)
+    if mu < _LEAST_MU:
+        return Bounds(0.0, gaussian_epsilon_bounds(delta, _LEAST_MU).upper)
     epsilon = gaussian_epsilon(delta, mu)
-    target, mu = _log_odds(float(delta)), float(mu)
+    target = _log_odds(delta)
     slack = ALLOWANCE / max(_point(epsilon, mu).epsilon_slope, _TINY) + math.ulp(epsilon)
 
     upper, step = epsilon, slack
@@ -95,6 +108,32 @@ def gaussian_epsilon_bounds(delta: float, mu: float) -> Bounds:
     while lower > 0 and _point(lower, mu).log_odds < target + ALLOWANCE:
         lower, step = max(0.0, epsilon - step), 2 * step
     return Bounds(lower, upper)
+
+
+def _far_epsilon_bounds(delta: float, mu: float) -> Bounds:
+    """For a very large mu. Both ends are checked: :func:`_far_delta` encloses the exact curve."""
+    centre = -float(ndtri(delta))
+    above, below, step = centre, centre, 1e-10 * (1 + abs(centre))
+    while _far_delta(above, mu).upper > delta:
+        above, step = centre + step, 2 * step
+    step = 1e-10 * (1 + abs(centre))
+    while _far_delta(below, mu).lower < delta:
+        below, step = centre - step, 2 * step
+    return Bounds((mu / 2 + below) * mu * (1 - 1e-15), (mu / 2 + above) * mu * (1 + 1e-15))
+
+
+def _far_delta_bounds(epsilon: float, mu: float) -> Bounds:
+    u, error = epsilon / mu - mu / 2, 1e-15 * (epsilon / mu + mu)
+    return Bounds(_far_delta(u + error, mu).lower, _far_delta(u - error, mu).upper)
+
+
+def _far_delta(u: float, mu: float) -> Bounds:
+    """Phi(-u) - phi(u) M(u + mu), for u + mu > 0."""
+    tail = float(ndtr(-u))
+    rest = math.exp(-0.5 * u * u - _LOG_SQRT_2PI) / (u + mu)
+    return Bounds(
+        max(0.0, tail * (1 - ALLOWANCE) - rest * (1 + ALLOWANCE)), min(1.0, tail * (1 + ALLOWANCE) + _TINY)
+    )
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:

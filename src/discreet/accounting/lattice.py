@@ -22,7 +22,7 @@ FFTs see the region of interest at full precision: every numerical error is an L
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -30,8 +30,8 @@ import scipy.fft
 from numpy.typing import NDArray
 
 from discreet.accounting.pairs import Array, Pair
+from discreet.accounting.rounding import ULP, Layers, cell_accuracy
 
-ULP = 2.3e-16
 PESSIMISTIC, OPTIMISTIC = 0, 1
 TINY = 1e-300
 OMITTED = 3e-20  # e^-45
@@ -52,6 +52,7 @@ class Lattice:
     error: float  # bound on the L1 distance of each row from the law it stands for
     releases: int
     cell_error: float  # bound on the rounding of all cell masses, in units of the tail beyond a loss
+    layers: Layers | None = None  # a closer bound on the same
 
     @property
     def losses(self) -> Array:
@@ -92,17 +93,22 @@ class Lattice:
         """log of the factor that :meth:`curve` leaves out."""
         return float(self.log_scale[row] - self.tilt * epsilon)
 
-    def _slack(self, epsilon: float, tail: float) -> tuple[float, float]:
-        """What numerical errors can add to a delta: absolutely, and relative to it."""
-        cells = self.cell_error * (tail + self.error)
+    def _slack(self, row: int, epsilon: float, tail: float) -> tuple[float, float]:
+        """What numerical errors can add to a delta: absolutely, and relative to it. ``tail`` is that of ``row``."""
+        tail = (tail + self.error) * float(
+            np.exp(min(self.log_scale[PESSIMISTIC] - self.log_scale[row], 50.0))
+        )
+        cells = self.cell_error * tail
+        if self.layers is not None:
+            cells = min(cells, self.layers.rounding(tail))
         span = abs(self.start) + self.step * self.masses.shape[1] + abs(epsilon)
         relative = ULP * (64.0 * self.releases + 8.0 * self.tilt * span + self.masses.shape[1])
-        return self.error * _largest_weight(self.tilt) + cells + OMITTED, relative
+        return self.error * largest_weight(self.tilt) + cells + OMITTED, relative
 
     def delta_upper(self, epsilon: float) -> tuple[float, float]:
         """A proved upper bound on delta(epsilon), and the slope of its logarithm (not proved)."""
         delta, tail = self.curve(PESSIMISTIC, epsilon)
-        absolute, relative = self._slack(epsilon, tail)
+        absolute, relative = self._slack(PESSIMISTIC, epsilon, tail)
         bound = (
             _times_exp((delta + absolute) * (1.0 + relative), self.log_unit(PESSIMISTIC, epsilon))
             + self.infinite
@@ -110,13 +116,29 @@ class Lattice:
         slope = -max(tail - delta, TINY) / (delta + absolute)
         return bound if bound < 1.0 else 1.0, slope  # a NaN becomes 1, never 0
 
-    def delta_lower(self, epsilon: float) -> tuple[float, float]:
-        """A proved lower bound on delta(epsilon), and the slope of its logarithm (not proved)."""
+    def delta_lower(self, epsilon: float, errors_at: float | None = None) -> tuple[float, float]:
+        """A proved lower bound on delta(epsilon), and the slope of its logarithm (not proved).
+
+        ``errors_at`` takes the numerical errors of a smaller epsilon, which are larger.
+        """
         delta, tail = self.curve(OPTIMISTIC, epsilon)
-        absolute, relative = self._slack(epsilon, tail)
+        absolute, relative = self._slack(OPTIMISTIC, epsilon, tail)
+        if errors_at is not None and self.tilt > 0:
+            absolute, relative = self._slack(OPTIMISTIC, errors_at, self.curve(OPTIMISTIC, errors_at)[1])
+            absolute *= float(np.exp(min(self.tilt * (epsilon - errors_at), 700.0)))
         value = max(delta * (1.0 - relative) - absolute, 0.0)
         return _times_exp(value, self.log_unit(OPTIMISTIC, epsilon)), -max(tail - delta, TINY) / max(
             value, TINY
+        )
+
+    def total_lower(self) -> float:
+        """A proved lower bound on the total mass of P, for a lattice that is not tilted."""
+        return float((self.masses[OPTIMISTIC].sum() - self.error) * np.exp(self.log_scale[OPTIMISTIC]))
+
+    def floor(self, epsilon: float) -> float:
+        """What numerical errors alone add to a delta, about: no finer grid brings it down."""
+        return _times_exp(
+            self.error * largest_weight(self.tilt) + OMITTED, self.log_unit(PESSIMISTIC, epsilon)
         )
 
 
@@ -124,7 +146,7 @@ def _times_exp(value: float, exponent: float) -> float:
     return float(np.exp(min(np.log(value) + exponent, 1.0))) if value != 0.0 else 0.0
 
 
-def _largest_weight(tilt: float) -> float:
+def largest_weight(tilt: float) -> float:
     """max over y >= 0 of e^{-tilt y} (1 - e^{-y})."""
     if tilt == 0.0:
         return 1.0
@@ -148,7 +170,7 @@ def discretise(
     Guarantee: H_optimistic <= H(lower) and H(upper) <= H_pessimistic + infinite, at every a >= 0.
     """
     losses = offset + step * vertices.astype(np.float64)
-    pessimistic, infinite = _chords(upper, losses)
+    pessimistic, infinite = chords(upper, losses)
     accuracy = cell_accuracy(log_delta)
     optimistic = _tangents(lower, losses, accuracy)
     if not (np.all(np.isfinite(pessimistic)) and np.all(np.isfinite(optimistic)) and np.isfinite(infinite)):
@@ -166,20 +188,13 @@ def discretise(
         total = max(float(tilted.sum()), 1e-300)
         rows[row, place] = tilted / total
         scale[row] = top + np.log(total)
-    return Lattice(float(losses[0]), step, tilt, rows, scale, infinite, 0.0, 1, accuracy)
+    layers = Layers.of(
+        rows[PESSIMISTIC, place], pessimistic, tilt * np.diff(losses, append=losses[-1]), log_delta
+    )
+    return Lattice(float(losses[0]), step, tilt, rows, scale, infinite, 0.0, 1, accuracy, layers)
 
 
-def cell_accuracy(log_delta: float) -> float:
-    """Bound on the rounding of a one-step curve after composition, relative to the composed tail P(L > epsilon).
-
-    A normal tail of mass m is computed to ulp (c + 2 log(1/m)), because its argument is rounded. The error of
-    the composed curve is the mean of m ulp (c + 2 log(1/m)) over the other losses; that function of m is
-    concave, so it is at most its value at the mean of m, which is the composed tail and no less than delta.
-    """
-    return ULP * (12.0 + 3.0 * max(-log_delta, 0.0))
-
-
-def _chords(pair: Pair, losses: Array) -> tuple[Array, float]:
+def chords(pair: Pair, losses: Array) -> tuple[Array, float]:
     """Masses at ``losses`` that keep the P- and Q-mass of every cell; what lies below moves up to the first."""
     cells = pair.cells(losses)
     gap = -np.expm1(-np.diff(losses))
@@ -311,6 +326,7 @@ def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], a
     first = int(np.floor((window[0] - origin) / step))
     spectrum: NDArray[np.complex128] | None = None
     log_scale, infinite, error, cell_error, releases, total, few = np.zeros(2), 0.0, 2 * alias, 0.0, 0, 0, 0
+    layers: Layers | None = None
     for part, count in parts:
         power = _power(scipy.fft.rfft(_folded(part.masses, size), axis=1), count)
         spectrum = power if spectrum is None else spectrum * power
@@ -320,6 +336,7 @@ def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], a
         few += count if count < 64 else 0
         releases += count * part.releases
         cell_error += count * part.cell_error
+        layers = part.layers.times(count, layers) if part.layers else None
         total += count
     masses = scipy.fft.irfft(spectrum, size, axis=1)
     # Each output of an FFT is wrong by at most about 4 ulp log2(n) times the L1 norm of its input. A power z^m turns
@@ -331,7 +348,7 @@ def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], a
     masses[masses < rounding / size] = 0.0  # this is noise, and costs as much once more
     error += 2 * rounding
     return Lattice(
-        origin + first * step, step, tilt, masses, log_scale, infinite, error, releases, cell_error
+        origin + first * step, step, tilt, masses, log_scale, infinite, error, releases, cell_error, layers
     )
 
 
@@ -417,6 +434,9 @@ def coarsen(lattice: Lattice, factor: int) -> Lattice:
         lattice.error * growth / min(1.0, float(totals.min()) + TINY),
         lattice.releases,
         lattice.cell_error + cell_accuracy(0.0),
+        replace(lattice.layers, common=lattice.layers.common + cell_accuracy(0.0))
+        if lattice.layers
+        else None,
     )
 
 

@@ -152,7 +152,7 @@ class Sampled(Pair):
 
     def _base_loss(self, loss: Array) -> Array:
         far = loss > 40.0
-        with np.errstate(divide="ignore"):
+        with np.errstate(divide="ignore", over="ignore"):
             base = np.log1p(np.maximum(np.expm1(np.minimum(loss, 40.0)) / self.rate, -1.0))
         base[far] = loss[far] - np.log(self.rate) + np.log1p(-(1 - self.rate) * np.exp(-loss[far]))
         return np.asarray(base)

@@ -21,7 +21,7 @@ from discreet.accounting.account import account
 from discreet.accounting.curve import PrivacyCurve
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.audit.lines import Lines
-from discreet.errors import AccuracyNotReached, InvalidParameter, UnsupportedEvent, real
+from discreet.errors import InvalidParameter, UnsupportedEvent, real
 from discreet.events import (
     ApproximateDP,
     Composition,
@@ -92,10 +92,7 @@ class Claim:
 
     def epsilon_at(self, step: int) -> float:
         """The epsilon of a member of the family, rounded down: nothing below it is consistent with a refutation."""
-        try:
-            return self.curve(step).epsilon_bounds(self.delta).lower
-        except AccuracyNotReached as rough:
-            return rough.bounds[0]
+        return self.curve(step).epsilon_bounds(self.delta).lower
 
     def curve(self, step: int) -> PrivacyCurve:
         """The certified curve of the claim with 2^(step/512) times the noise."""

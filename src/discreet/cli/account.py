@@ -50,8 +50,8 @@ def account(
         raise InvalidParameter("delta", None, "is needed, for instance --delta 1e-6; or --epsilon.")
     made = _event_in(event, options) if event else release(**options)
     curve = account_for(made, neighbours, group_size)
-    epsilons = [(at, curve.epsilon_bounds(at, tolerance=tolerance or 1e-3)) for at in delta]
-    deltas = [(at, curve.delta_bounds(at, tolerance=tolerance or 1e-2)) for at in epsilon]
+    epsilons = [(at, curve.epsilon_bounds(at, tolerance=tolerance)) for at in delta]
+    deltas = [(at, curve.delta_bounds(at, tolerance=tolerance)) for at in epsilon]
     power = curve.power(ALARMS)
     data = {
         "event": made.to_dict(),

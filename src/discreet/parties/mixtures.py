@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from discreet.accounting.account import account
 from discreet.accounting.curve import DELTA_REMEDY, PrivacyCurve
-from discreet.errors import AccuracyNotReached, InvalidParameter, real, whole
+from discreet.errors import InvalidParameter, real, whole
 from discreet.events import MAX_COUNT, Event, Gaussian
 from discreet.guarantee import Bounds, Guarantee, Neighbours, neighbours_named
 from discreet.parties.counts import ALLOWANCE, brackets, chance_above, most_likely_count
@@ -93,10 +93,10 @@ class MixtureCurve:
         delta = real("delta", delta, at_least=1e-100, below=1, remedy=DELTA_REMEDY)
         mean = self._mean(delta * _TAIL)
         typical = account(self.repeats.typical, self.neighbours)
-        start = best_bounds(typical, delta).upper
+        start = typical.epsilon_bounds(delta).upper
         if start > _MEANINGLESS and self._effort is _SAMPLED:
             return self._coarse_bounds(delta)
-        slope = math.log(2) / max(best_bounds(typical, delta / 2).upper - start, 1e-9 * max(start, 1.0))
+        slope = math.log(2) / max(typical.epsilon_bounds(delta / 2).upper - start, 1e-9 * max(start, 1.0))
         accuracy = self._effort.accuracy
         upper = _crossing(lambda at: mean(at).upper, delta, start, slope, accuracy, above=True)
         lower = _crossing(lambda at: mean(at).lower, delta, start, slope, accuracy, above=False)
@@ -108,11 +108,11 @@ class MixtureCurve:
         trials, chance, most = repeats.trials, repeats.chance, repeats.most or repeats.trials
         small = math.floor(trials * chance - 3 * math.sqrt(trials * chance))
         large = max(1, most_likely_count(trials, chance, delta * _TAIL))
-        upper = best_bounds(self._curve(min(large, most)), delta * (1 - 2 * _TAIL)).upper
+        upper = self._curve(min(large, most)).epsilon_bounds(delta * (1 - 2 * _TAIL)).upper
         if small < 1 or delta > 0.5:
             return Bounds(0.0, upper)
         share = chance_above(small - 1, trials, chance) * (1 - 2 * ALLOWANCE)
-        return Bounds(best_bounds(self._curve(min(small, most)), delta / share).lower, upper)
+        return Bounds(self._curve(min(small, most)).epsilon_bounds(delta / share).lower, upper)
 
     def delta(self, epsilon: float) -> float:
         """The smallest delta proved at ``epsilon``: never below the exact one."""
@@ -158,23 +158,10 @@ class MixtureCurve:
         return mean
 
     def _delta(self, count: int, epsilon: float) -> Bounds:
-        if count == 0:
-            return Bounds(0.0, 0.0)
-        try:
-            return self._curve(count).delta_bounds(epsilon)
-        except AccuracyNotReached as error:
-            return Bounds(*error.bounds)
+        return self._curve(count).delta_bounds(epsilon) if count else Bounds(0.0, 0.0)
 
     def _make_curve(self, count: int) -> PrivacyCurve:
         return account(self.repeats.event * count, self.neighbours)
-
-
-def best_bounds(curve: PrivacyCurve, delta: float) -> Bounds:
-    """Bounds on epsilon at ``delta``, however wide: a wide bound is a bound."""
-    try:
-        return curve.epsilon_bounds(delta)
-    except AccuracyNotReached as error:
-        return Bounds(*error.bounds)
 
 
 def _crossing(

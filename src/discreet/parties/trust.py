@@ -32,7 +32,7 @@ from discreet.events import Event
 from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, rounded_up
 from discreet.hardened import SPARED_DELTA
 from discreet.parties.arrangement import Arrangement
-from discreet.parties.mixtures import MixtureCurve, best_bounds
+from discreet.parties.mixtures import MixtureCurve
 from discreet.parties.view import Face, View
 from discreet.parties.views import views
 
@@ -240,7 +240,7 @@ def noise_for(
 
 def _epsilon_bounds(face: Face, neighbours: Neighbours, delta: float) -> Bounds:
     if isinstance(face, Event):
-        return best_bounds(account(face, neighbours), delta)
+        return account(face, neighbours).epsilon_bounds(delta)
     return MixtureCurve(face, neighbours).epsilon_bounds(delta)
 
 

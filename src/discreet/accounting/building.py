@@ -1,0 +1,149 @@
+"""Choose grid and window, put the laws of one direction on them, compose: from an aim to a lattice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.accounting.lattice import Lattice, coarsen, compose, discretise, mass_outside
+from discreet.accounting.pairs import Array, Pair
+from discreet.accounting.steering import Aim, Scout
+
+CUT = 1e-6  # share of delta that cut tails and wrapped windows may cost, each
+LARGEST = 2**19  # grid points; beyond that a coarser grid, and wider bounds, must do
+MANY = 200_000  # releases from which a second, coarser grid pays
+CORE = 0.2  # P-mass of a cell from which the grid is shifted onto its loss
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """``count`` releases whose exact one-step curve lies between those of ``lower`` and ``upper``."""
+
+    upper: Pair
+    lower: Pair
+    count: int
+
+
+def step_for(width: float, steps: int, tilt: float) -> float:
+    """Grid step at which chords and tangents are about ``width`` apart in epsilon after ``steps`` releases."""
+    return float(np.sqrt(4.0 * width / (steps * (tilt + 1))))
+
+
+def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lattice, float]:
+    """The composed lattice around ``aim``, and the smallest step of a one-step grid that memory allows."""
+    here = scout.moments(aim.tilt)
+    # The tilted mass that wraps around the window may change delta by the share CUT.
+    log_mass = np.log(CUT) + aim.log_delta - (here.value - aim.tilt * aim.epsilon)
+    log_mass = float(np.clip(log_mass, -34.0, -12.0)) - 1.0
+    window, slopes = scout.chernoff(aim.tilt, log_mass, step)
+    window = (min(window) - 4 * step, max(window) + 4 * step)
+    width = window[1] - window[0]
+    two_levels = scout.steps >= MANY and width / step > 2**16
+    block = round(np.sqrt(scout.steps)) if two_levels else 1
+    factor = int(np.sqrt(block)) | 1
+    step = step / np.sqrt(2) if two_levels else step
+    log_tail = aim.log_delta + float(np.log(CUT / scout.steps))
+    ranges = [
+        (max(law.upper.p_range(log_tail)[0], floor), law.upper.p_range(log_tail)[1])
+        for law, floor in zip(laws, scout.floors(aim.tilt, CUT / 100), strict=True)
+    ]
+    longest = max([width / factor, *(high - low for low, high in ranges)])
+    limit = longest / LARGEST
+    step = max(step, limit)
+    for atoms in (law.upper.atoms for law in laws):
+        if atoms and atoms[1] - atoms[0] > step / 4:
+            step = (atoms[1] - atoms[0]) / float(np.ceil((atoms[1] - atoms[0]) / step))  # both onto the grid
+    widest = factor // 4 if two_levels else 256  # a coarser grid must not see the gaps
+    parts = []
+    for law, (low, high), (losses, log_p, _) in zip(laws, ranges, scout.parts, strict=True):
+        offset = _offset(law.upper, float(losses[np.argmax(log_p)]), step, low, high)
+        first, last = int(np.floor((low - offset) / step - 1e-6)), int(np.ceil((high - offset) / step + 1e-6))
+        if max(abs(first), abs(last)) > 2**60:
+            raise FloatingPointError("a privacy loss beyond the range of double precision")
+        vertices = _graded(
+            first, max(last, first + 2), (losses - offset) / step, log_p + aim.tilt * losses, widest
+        )
+        # Charged as if delta were as small as the tails that are cut: more rounding than there is, never less.
+        parts.append(
+            (discretise(law.upper, law.lower, aim.tilt, step, offset, vertices, log_tail), law.count)
+        )
+    if two_levels:
+        parts = _in_blocks(parts, scout, aim.tilt, block, factor, log_mass)
+    return compose(parts, window, mass_outside(parts, window, slopes)), limit
+
+
+def _graded(first: int, last: int, places: Array, log_weights: Array, widest: int) -> NDArray[np.int64]:
+    """Grid points from ``first`` to ``last``: all of them in the bulk, ever fewer in the tails.
+
+    Cells may be m times wider where less than 0.005 / m^2 of the tilted law lies beyond; together they add a
+    few percent to the error of a full grid. Wide cells in the far tails are cheaper, and lose less to rounding.
+    """
+    if last - first < 4096:
+        return np.arange(first, last + 1)
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= weights.sum()
+    below, above = np.cumsum(weights), np.cumsum(weights[::-1])
+    pieces, low, high, width = [], last, first, 1
+    while True:
+        share = 0.005 / width**2
+        left = int(np.clip(np.floor(places[np.argmax(below > share)]), first, low))
+        right = int(np.clip(np.ceil(places[::-1][np.argmax(above > share)]), high, last))
+        if 2 * width > widest:
+            left, right = first, last
+        pieces += (
+            [np.arange(low, left, -width), np.arange(high, right, width)]
+            if width > 1
+            else [np.arange(left, right + 1)]
+        )
+        if 2 * width > widest:
+            return np.unique(np.concatenate([*pieces, [first, last]]))
+        low, high, width = left, right, 2 * width
+
+
+def _in_blocks(
+    parts: list[tuple[Lattice, int]], scout: Scout, tilt: float, block: int, factor: int, log_mass: float
+) -> list[tuple[Lattice, int]]:
+    """The same composition as blocks of releases on a grid ``factor`` times coarser.
+
+    The error of a grid grows with the number of releases put on it, so the sum of a block can be stored on a
+    coarser grid than its members.
+    """
+    coarse = []
+    for (lattice, count), picture in zip(parts, scout.parts, strict=True):
+        whole, rest = divmod(count, min(block, count))
+        for length, repeats in ((min(block, count), whole), (rest, 1)):
+            if length == 0:
+                continue
+            alone = Scout.of_pictures([(picture[0], picture[1], length)])
+            window, slopes = alone.chernoff(tilt, log_mass - float(np.log(repeats)), lattice.step)
+            window = (min(window) - 4 * lattice.step, max(window) + 4 * lattice.step)
+            if (window[1] - window[0]) / lattice.step > 2 * LARGEST:
+                raise FloatingPointError("a grid beyond what memory is given to it")
+            sums = compose([(lattice, length)], window, mass_outside([(lattice, length)], window, slopes))
+            coarse.append((coarsen(sums, factor), repeats))
+    return coarse
+
+
+def _offset(pair: Pair, mode: float, step: float, low: float, high: float) -> float:
+    """Shift of the grid that puts a core narrower than a cell on a grid point.
+
+    Seen from the nearer end of the range, the core must not lie beyond that point: there the optimistic curve
+    starts (or stops), and would leave out the whole core.
+    """
+    if pair.atoms and pair.atoms[1] - pair.atoms[0] > 0.99 * step:
+        return pair.atoms[1]
+    move, before = 0.0, (np.nan, np.nan)
+    for _ in range(12):
+        cells = pair.cells(np.array([mode - step / 2, mode + step / 2]))
+        if cells.p[0] < CORE or cells.q[0] <= 0:
+            break
+        move = float(np.log(cells.p[0] / cells.q[0])) - mode
+        if abs(move) < 1e-15:
+            break
+        slope = (move - before[1]) / (mode - before[0]) if mode != before[0] else 0.0
+        before = (mode, move)
+        mode += float(np.clip(-move / slope, -step, step)) if slope < 0 else move  # secant from the second on
+    return mode + 2 * abs(move) if mode - low < high - mode else mode - 2 * abs(move)
