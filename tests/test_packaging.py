@@ -10,6 +10,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 import discreet
@@ -99,3 +100,44 @@ def test_extras_that_are_recommended_exist():
     texts = [*SOURCE.rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
     named = {name for path in texts for name in re.findall(r"discreet\[(\w+)\]", path.read_text())}
     assert {"torch", "parties", "studio", "figures"} <= named <= set(extras)
+
+
+def steps_of(workflow):
+    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+def test_workflows_run_what_the_makefile_has_on_every_version_that_is_promised():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    workflows = {
+        path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / ".github/workflows").glob("*.yml")
+    }
+    assert set(workflows) == {"test", "release", "docs"}
+    words = [
+        step["run"].split() for workflow in workflows.values() for step in steps_of(workflow) if "run" in step
+    ]
+    asked = {target for program, *rest in words if program == "make" for target in rest}
+    assert {"check", "test", "test-all", "coverage", "dist", "docs"} == asked <= targets
+    versions = workflows["test"]["jobs"]["change"]["strategy"]["matrix"]["python"]
+    classifiers = PROJECT["project"]["classifiers"]
+    assert [f"Programming Language :: Python :: {version}" for version in versions] == [
+        line for line in classifiers if re.search(r"3\.\d+$", line)
+    ]
+    assert PROJECT["project"]["requires-python"] == f">={versions[0]}"
+
+
+def test_nothing_is_published_with_a_stored_token():
+    """Only the job that publishes may ask the forge to vouch for it, and it runs nothing of ours."""
+    text = (ROOT / ".github/workflows/release.yml").read_text()
+    assert "secrets." not in text
+    jobs = yaml.safe_load(text)["jobs"]
+    assert {name for name, job in jobs.items() if "id-token" in job.get("permissions", {})} == {"publish"}
+    assert not [step for step in jobs["publish"]["steps"] if "run" in step]
+
+
+def test_the_slow_tests_are_those_of_the_list():
+    """CONTRIBUTING says of every file with slow tests what stands in for them."""
+    tests = (ROOT / "tests").rglob("test_*.py")
+    marked = {path.relative_to(ROOT).as_posix() for path in tests if "mark" + ".slow" in path.read_text()}
+    assert len(marked) >= 2
+    listed = set(re.findall(r"^\| `(tests/\S+\.py)`", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE))
+    assert marked == listed
