@@ -9,6 +9,7 @@ from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
 from discreet.guarantee import rounded_up
 from discreet.parties import Study, Terms, observers, rehearse
+from discreet.parties.optimizers import suggested_rate
 from discreet.parties.study import Aggregation, Privacy
 from support.parties_bank import SIZES, holders, study
 
@@ -187,3 +188,49 @@ def test_the_certified_delta_of_a_secure_study_is_the_one_of_its_budget():
     assert certificate.guarantee.within(plan.budget)
     assert rounded_up(certificate.guarantee.delta) == "1e-06"
     assert any("more than 0 of the other parties" in text for text in certificate.not_covered)
+
+
+def test_a_study_of_format_1_is_refused_with_a_sentence():
+    """Its messages were floats, and its digest is another one: kits and ledgers of it belong to no study of today."""
+    with pytest.raises(InvalidParameter, match=r"floating-point sums.*Agree on it anew"):
+        Study.from_toml('format = "discreet study 1"\n' + TEXT)
+    plan = Study.from_toml('format = "discreet study 2"\n' + TEXT)
+    assert plan == Study.from_toml(TEXT)
+    assert plan.privacy.arithmetic == "hardened"
+    assert plan.to_dict()["format"] == "discreet study 2"
+
+
+def test_float_arithmetic_is_a_word_of_its_own():
+    plan = Study.from_toml(TEXT.replace("delta = 1e-6", 'delta = 1e-6\narithmetic = "float"'))
+    assert plan.accounted_delta == plan.privacy.delta
+    assert plan.digest() != Study.from_toml(TEXT).digest()
+    with pytest.raises(InvalidParameter, match="arithmetic"):
+        Study.from_toml(TEXT.replace("delta = 1e-6", 'delta = 1e-6\narithmetic = "double"'))
+    with pytest.raises(InvalidParameter, match="arithmetic"):
+        study(privacy=Privacy(1.0, 1e-3, arithmetic="float"), aggregation=Aggregation("secure"))
+
+
+def test_rows_that_count_on_unequal_weights_say_that_they_are_for_real_numbers():
+    table = observers(study(weights="equal"))
+    assert "real numbers" in table["final model"].note
+    assert "real numbers" not in table["coordinator"].note
+    assert "real numbers" not in observers(study())["final model"].note
+
+
+def test_the_distance_of_discrete_noise_fits_into_what_is_spared():
+    for plan in (study(privacy=(1.0, 1e-6)), study("sgd1", privacy=(1.0, 1e-6))):
+        charge = (1 + math.e) * plan.arithmetic.distance
+        assert 0 < charge < plan.privacy.delta - plan.accounted_delta
+        assert Terms(plan, "ann").arithmetic.distance <= plan.arithmetic.distance
+
+
+def test_the_suggested_rate_follows_the_noise():
+    def rate(sizes=(2000, 1500), **changes):
+        return suggested_rate(
+            study(sizes=dict(zip("ab", sizes, strict=True)), privacy=(1.0, 1e-6), **changes), 8.0
+        )
+
+    assert rate(rounds=100) == pytest.approx(0.6 / (84 * 2**0.5 * 10 / 3500), rel=0.05)
+    assert rate(rounds=400) == pytest.approx(rate(rounds=100) / 4, rel=0.05)
+    assert rate(sizes=(200_000, 150_000), rounds=100) == 8.0
+    assert rate(clip_norm=2.0, rounds=100) == pytest.approx(rate(rounds=100) / 2, rel=0.05)

@@ -40,7 +40,9 @@ def study() -> None:
 @click.option("--delta", type=NUMBER, required=True, help="Well below 1 / number of records.")
 @click.option("--rounds", type=NUMBER, default=100, show_default=True)
 @click.option("--clip-norm", type=NUMBER, default=1.0, show_default=True)
-@click.option("--learning-rate", type=NUMBER, default=1.0, show_default=True)
+@click.option(
+    "--learning-rate", type=NUMBER, help="By default it is worked out from records, rounds and noise."
+)
 @click.option("--secure", is_flag=True, help="The coordinator sees only the sum over all parties.")
 @click.option(
     "--robust", is_flag=True, help="A geometric median, which a party that lies cannot lead astray."
@@ -82,7 +84,7 @@ def study_text(
     delta: float,
     rounds: int,
     clip_norm: float,
-    learning_rate: float,
+    learning_rate: float | None,
     secure: bool,
     robust: bool,
     party_bound: float | None,
@@ -91,7 +93,8 @@ def study_text(
     """The text of a new study file."""
     from discreet.cli.joint_model import dimension
     from discreet.linear.schema import Numeric, Schema
-    from discreet.parties.study import FORMAT
+    from discreet.parties.optimizers import suggested_rate
+    from discreet.parties.study import FORMAT, Study
 
     found = Schema.load(schema_file)
     schema = Schema(found.columns, target or found.target)
@@ -103,7 +106,11 @@ def study_text(
         "study": {"name": name, "algorithm": "sgd2"},
         "parties": dict(_named(parties, "party", "NAME=RECORDS", int)),
         "privacy": {"epsilon": epsilon, "delta": delta, "against": "coordinator"},
-        "training": {"rounds": rounds, "clip_norm": clip_norm, "learning_rate": learning_rate},
+        "training": {
+            "rounds": rounds,
+            "clip_norm": clip_norm,
+            "learning_rate": 1.0 if learning_rate is None else learning_rate,
+        },
         "aggregation": {"kind": "secure", "dropouts": 0} if secure else {"kind": "plain"},
         "network": {"coordinator": coordinator, "timeout": 10.0},
         "model": {"kind": kind, "dimension": dimension(schema), "target": schema.target},
@@ -112,11 +119,24 @@ def study_text(
         sections["aggregation"]["robust"] = "geometric-median"
     if party_bound is not None:
         sections["training"]["party_bound"] = party_bound
+    if learning_rate is None:
+        learning_rate = suggested_rate(Study.from_dict(sections), _steepest(schema))
+    sections["training"]["learning_rate"] = learning_rate
     written = [
         f"[{title}]\n" + "\n".join(f"{_word(key)} = {_toml(value)}" for key, value in section.items())
         for title, section in sections.items()
     ]
     return "\n\n".join([f"format = {_toml(FORMAT)}", *written, f"[model.columns]\n{columns}"]) + "\n"
+
+
+def _steepest(schema: Any) -> float:
+    """The largest learning rate: twice the inverse of the loss's curvature; for numbers, whose errors vary, 1."""
+    from discreet.linear.schema import Category, Numeric
+
+    target = schema.columns[schema.target]
+    if isinstance(target, Numeric):
+        return 1.0
+    return 4.0 if isinstance(target, Category) and len(target.values) > 2 else 8.0
 
 
 def _named(pairs: tuple[str, ...], option: str, form: str, kind: Any) -> list[tuple[str, Any]]:

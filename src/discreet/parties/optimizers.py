@@ -30,6 +30,9 @@ from discreet.parties.study import Study
 Floats = NDArray[np.float64]
 
 MOMENTUM = 0.9
+NOISE_IN_MODEL = 0.6
+"""How much noise in a coordinate of the model :func:`suggested_rate` aims at; features lie between 0 and 1."""
+
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8
 
 
@@ -151,3 +154,17 @@ def averages(study: Study) -> bool:
     if study.training.steps == "constant":
         return study.training.optimizer == "sgd"
     return study.training.steps == "notes-strongly-convex" and study.algorithm == "sgd2"
+
+
+def suggested_rate(study: Study, steepest: float) -> float:
+    """A constant learning rate for SGD2 from public numbers: as large as noise and the loss allow.
+
+    After all rounds the noise in a coordinate of the model has a standard deviation of the rate times that of a
+    gradient times the root of the number of rounds. The rate keeps it at :data:`NOISE_IN_MODEL`, and stays below
+    ``steepest``, at which the descent begins to swing. A rule found by trial, not a theorem; two digits.
+    """
+    training = study.training
+    messages = len(study.parties) if study.aggregation.kind == "plain" else len(study.parties) / study.shares
+    noise = study.noise_multiplier * training.clip_norm * math.sqrt(messages)
+    walk = noise / (study.records * training.rate) * math.sqrt(study.updates)
+    return float(f"{min(steepest, NOISE_IN_MODEL / walk):.2g}")
