@@ -106,11 +106,7 @@ def study_text(
         "study": {"name": name, "algorithm": "sgd2"},
         "parties": dict(_named(parties, "party", "NAME=RECORDS", int)),
         "privacy": {"epsilon": epsilon, "delta": delta, "against": "coordinator"},
-        "training": {
-            "rounds": rounds,
-            "clip_norm": clip_norm,
-            "learning_rate": 1.0 if learning_rate is None else learning_rate,
-        },
+        "training": {"rounds": rounds, "clip_norm": clip_norm},
         "aggregation": {"kind": "secure", "dropouts": 0} if secure else {"kind": "plain"},
         "network": {"coordinator": coordinator, "timeout": 10.0},
         "model": {"kind": kind, "dimension": dimension(schema), "target": schema.target},
