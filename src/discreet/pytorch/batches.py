@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
-from discreet.errors import InvalidParameter, PlanViolation, whole
+from discreet.errors import CheckFailed, InvalidParameter, PlanViolation, whole
 from discreet.pytorch.examples import number_of_examples, rebuilt, select
 from discreet.sampling import Indices
 
@@ -53,14 +53,32 @@ class Batch:
 class Turns:
     """Keeps the examples of each batch as long as the batch itself, and hands them out in the order drawn."""
 
-    def __init__(self) -> None:
+    def __init__(self, dataset: Any = None) -> None:
         self._drawn: WeakKeyDictionary[Batch, Any] = WeakKeyDictionary()
+        self._dataset = dataset
+        self._last = 0
 
     def batch_of(self, drawn: tuple[int, Any]) -> Batch:
         """A batch that carries the number of its step, and nothing else of what was drawn."""
         batch = Batch(drawn[0])
         self._drawn[batch] = drawn
+        self._last = drawn[0]
         return batch
+
+    def refuse_again(self, dataset: Any, taken: int, planned: int) -> None:
+        """Refuse to draw anew: after the last step, in place of a batch not used yet, or from other data."""
+        if taken >= planned:
+            raise PlanViolation("All steps of the plan are taken; a new plan needs a budget of its own.")
+        if self._last > taken:
+            raise PlanViolation(
+                "A batch was drawn and not used, and drawing again is a choice among batches, which no theorem "
+                "covers. Pass every batch to step(), or go on from a checkpoint with a new run."
+            )
+        if self._dataset is not None and not _same_records(dataset, self._dataset):
+            raise PlanViolation(
+                "The run began with another data set, and its guarantee is for the records of one. Go on with that "
+                "one, or make a run with a plan of its own."
+            )
 
     def examples_of(self, batch: object, due: int) -> Any:
         """What was drawn for a batch, if it is the one that is due."""
@@ -77,21 +95,56 @@ class Turns:
         return examples
 
 
-class Reader:
-    """Fetches records by their row numbers; nothing drawn gives None."""
+def _same_records(one: Any, other: Any) -> bool:
+    """Whether it is the same data set, or one with the same columns."""
+    if one is other:
+        return True
+    if isinstance(one, TensorDataset) and isinstance(other, TensorDataset):
+        one, other = tuple(one.tensors), tuple(other.tensors)
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same_records(one[name], other[name]) for name in one)
+    if type(one) is tuple:
+        return len(one) == len(other) and all(map(_same_records, one, other))
+    if isinstance(one, torch.Tensor | np.ndarray):
+        one, other = torch.as_tensor(one), torch.as_tensor(other)
+        same = one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
+        return same and bool(torch.equal(one.nan_to_num(), other.nan_to_num()))
+    return False
 
-    def __init__(self, rows: int, fetch: Callable[[Sequence[int] | Indices], Any]) -> None:
-        self.rows = rows
+
+class Reader:
+    """Fetches records by their row numbers; nothing drawn gives None.
+
+    ``fetch`` gives a batch, or the list of its records if there is a ``collate`` to make a batch of them.
+    """
+
+    def __init__(
+        self, rows: int, fetch: Callable[[Sequence[int] | Indices], Any], collate: Collate | None = None
+    ) -> None:
+        self.rows, self.collate = rows, collate
         self._fetch = fetch
 
     def __call__(self, indices: Sequence[int] | Indices) -> Any:
-        return self._fetch(indices) if len(indices) else None
+        if not len(indices):
+            return None
+        if self.collate is None:
+            return self._fetch(indices)
+        batch = self.collate(self._fetch(indices))
+        refuse_other_number(batch, len(indices))
+        return batch
+
+    def examples(self, indices: Sequence[int]) -> list[Any]:
+        """The records as the data set holds them, not yet made into a batch."""
+        return list(self._fetch(indices))
 
     def part(self, rows: range) -> Reader:
         """A reader of some of the rows, numbered from 0."""
         if len(rows) == self.rows:
             return self
-        return Reader(len(rows), lambda indices: self([rows[int(i)] for i in indices]))
+        fetch = self._fetch
+        return Reader(len(rows), lambda indices: fetch([rows[int(i)] for i in indices]), self.collate)
 
     def each(self, drawn: Iterable[Indices], workers: int = 0) -> Iterator[Any]:
         """What was drawn, one batch after the other; ``workers`` processes read ahead."""
@@ -127,7 +180,7 @@ def reader(dataset: Any, collate: Collate | None = None) -> Reader:
     ):
         remedy = "must be tensors, or have len() and [index]; the plan draws the batches, not a loader."
         raise InvalidParameter("dataset", type(dataset).__name__, remedy)
-    return Reader(len(dataset), _fetcher(dataset, default_collate if collate is None else collate))
+    return Reader(len(dataset), _fetcher(dataset), default_collate if collate is None else collate)
 
 
 def _columns(columns: Any) -> Reader:
@@ -148,11 +201,20 @@ def _as_tensors(columns: Any) -> Any:
     return columns
 
 
-def _fetcher(dataset: Any, collate: Collate) -> Callable[[Sequence[int] | Indices], Any]:
+def _fetcher(dataset: Any) -> Callable[[Sequence[int] | Indices], Any]:
     def fetch(indices: Sequence[int] | Indices) -> Any:
         numbers = [int(index) for index in indices]
         if hasattr(dataset, "__getitems__"):  # torch's own convention for reading many at once
-            return collate(dataset.__getitems__(numbers))
-        return collate([dataset[number] for number in numbers])
+            return dataset.__getitems__(numbers)
+        return [dataset[number] for number in numbers]
 
     return fetch
+
+
+def refuse_other_number(batch: Any, drawn: int) -> None:
+    """Refuse a batch that does not hold one example for each record that was drawn."""
+    if number_of_examples(batch) != drawn:
+        raise CheckFailed(
+            "collate makes more or fewer examples than there are records, so the clip norm would not bound what one "
+            "record does. Make one example of each record."
+        )

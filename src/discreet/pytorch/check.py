@@ -22,7 +22,7 @@ it passes is all that it tells, and no message holds a value.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -30,8 +30,11 @@ import torch
 from torch import Tensor, nn
 
 from discreet.errors import CheckFailed, InvalidParameter
+from discreet.pytorch.batches import Collate, Reader, reader
+from discreet.pytorch.collation import refuse_mixing_collate
 from discreet.pytorch.compatibility import refuse_layers
 from discreet.pytorch.constancy import Constancy
+from discreet.pytorch.doubling import refuse_in_double_too
 from discreet.pytorch.exactness import refuse_inexact
 from discreet.pytorch.examples import number_of_examples
 from discreet.pytorch.independence import (
@@ -43,22 +46,45 @@ from discreet.pytorch.independence import (
 from discreet.pytorch.mixing import close, random_state, seeded
 from discreet.pytorch.per_example import Losses, trainable
 from discreet.pytorch.steady import steady_draws
-from discreet.pytorch.trial_examples import EXAMPLES, made_up
+from discreet.pytorch.trial_examples import EXAMPLES, all_changed, made_up
+from discreet.pytorch.wandering import elsewhere
 
 SEEDS = 48  # so that of losses that mix one batch in ten, one in a hundred passes
 STEADY = 3  # draws held still in so many ways, as one of them may leave out a part of the model
-MOST_KEPT = 1 << 24  # numbers of a tensor that is put back as it was; larger ones are watched only
+ROWS = 64  # of a data set, for the batch to check with
+MOST_KEPT = 1 << 24  # numbers of a buffer that is put back as it was; larger ones are watched only
 
 
-def check(model: nn.Module, losses: Losses, batch: Any) -> None:
+def check(
+    model: nn.Module,
+    losses: Losses,
+    batch: Any = None,
+    *,
+    dataset: Any = None,
+    collate: Collate | None = None,
+) -> None:
     """Raise :class:`CheckFailed` if training with these losses could break the guarantee.
 
-    Guarantee: none for what is not tested. A model that passes has, on the examples tried, losses that depend on
-    one example each, gradients equal to those of single examples, and buffers that stay as they are.
+    Give a batch, or the data set and ``collate`` as for a run: then it is also tried whether ``collate`` lets an
+    example depend on those that it meets in a batch.
+
+    Guarantee: none for what is not tested. A model that passes has, on the examples tried and with weights near
+    its own, losses that depend on one example each, gradients equal to those of single examples, and buffers that
+    stay as they are.
     """
+    if (batch is None) == (dataset is None):
+        raise InvalidParameter("batch", "both" if dataset is not None else None, "or dataset= must be given.")
+    check_read(model, losses, batch, None if dataset is None else reader(dataset, collate))
+
+
+def check_read(model: nn.Module, losses: Losses, batch: Any, read: Reader | None) -> None:
+    """:func:`check` with a batch, or with what a reader reads, or both."""
     refuse_layers(model)
     if not trainable(model):
         raise InvalidParameter("model", type(model).__name__, "must have a parameter to train.")
+    if batch is None and read is not None:
+        batch = read(range(min(read.rows, ROWS)))
+    count = number_of_examples(batch)
     with _undisturbed(model):
         for module in model.modules():
             if isinstance(
@@ -66,21 +92,51 @@ def check(model: nn.Module, losses: Losses, batch: Any) -> None:
             ):  # it draws where an input is negative, so the others' draws move on
                 module.eval()
         few = made_up(batch, EXAMPLES)
-        many = made_up(batch, max(EXAMPLES, number_of_examples(batch)))
+        many = made_up(batch, max(EXAMPLES, count))
         watch = Constancy(model, trained_too=True)
         _one_loss_each(model, losses, few)
         watch.refuse_change()
         _no_outsiders(model, losses, few)
         _same_twice(model, losses, few)
-        refuse_mixing(model, losses, few)
-        refuse_mixing_of_halves(model, losses, many, seeds=1)
-        draws = _draws(model, losses, few)
-        if draws:
-            refuse_mixing_of_halves(model, losses, few, seeds=SEEDS)
-        for seed in range(STEADY if draws else 1):
-            _held_still(partial(refuse_other_losses_alone, model, losses, many), seed)
-        _held_still(partial(refuse_inexact, model, losses, few), 0)
+        refuse_in_double_too(refuse_mixing, model, losses, few)
         watch.refuse_change()
+        with _wandered(model, losses, few):
+            watch = Constancy(model, trained_too=True)
+            _compare(model, losses, few, many)
+            if read is not None:
+                refuse_mixing_collate(model, losses, read)
+            watch.refuse_change()
+
+
+def _compare(model: nn.Module, losses: Losses, few: Any, many: Any) -> None:
+    """Examples with others, alone, and in another order; and gradients by the fast way and by the slow one."""
+    refuse_in_double_too(refuse_mixing, model, losses, few)
+    refuse_in_double_too(partial(refuse_mixing_of_halves, seeds=1), model, losses, many)
+    draws = _draws(model, losses, few)
+    if draws:
+        refuse_in_double_too(partial(refuse_mixing_of_halves, seeds=SEEDS), model, losses, few)
+    for seed in range(STEADY if draws else 1):
+        alone = partial(refuse_in_double_too, refuse_other_losses_alone, model, losses, many)
+        _held_still(alone, seed)
+    _held_still(partial(refuse_inexact, model, losses, few), 0)
+
+
+@contextmanager
+def _wandered(model: nn.Module, losses: Losses, examples: Any) -> Iterator[None]:
+    """With other weights, as far from the model's own as the losses stand without leaving the numbers."""
+    for turned in (True, False):
+        with elsewhere(model, turned=turned):
+            if _finite(model, losses, examples):
+                yield
+                return
+    yield
+
+
+def _finite(model: nn.Module, losses: Losses, examples: Any) -> bool:
+    try:
+        return bool(losses_of(model, losses, examples).isfinite().all())
+    except Exception:  # a model that looks at its weights
+        return False
 
 
 def _held_still(refuse: Callable[[], None], seed: int) -> None:
@@ -148,6 +204,11 @@ def _ends(values: Tensor) -> list[Tensor]:
         if node is None or node in visited:
             continue
         visited.add(node)
+        if node.name() == "CheckpointFunctionBackward":
+            raise CheckFailed(
+                "The model uses gradient checkpoints of the old kind, which hide its layers. Say "
+                'use_reentrant=False; in transformers gradient_checkpointing_enable({"use_reentrant": False}).'
+            )
         if hasattr(node, "variable"):
             found.append(node.variable)
         waiting.extend(following for following, _ in node.next_functions)
@@ -155,12 +216,17 @@ def _ends(values: Tensor) -> list[Tensor]:
 
 
 def _same_twice(model: nn.Module, losses: Losses, examples: Any) -> None:
-    """What is drawn must follow the seeds, or nothing can be compared."""
-    if not close(losses_of(model, losses, examples), losses_of(model, losses, examples), 1e-4):
-        raise CheckFailed(
-            "The losses of the same examples differ with the same seeds, so it cannot be seen whether examples "
-            "mix. Draw from the global generators of torch, numpy or random, without a generator of your own."
-        )
+    """What is drawn must follow the seeds, and what was seen be forgotten, or nothing can be compared."""
+    first, second = (losses_of(model, losses, examples) for _ in range(2))
+    with suppress(Exception):  # values that have no meaning here
+        losses_of(model, losses, all_changed(examples))
+    for later in (second, losses_of(model, losses, examples)):
+        if not close(first, later, 1e-4):
+            raise CheckFailed(
+                "The losses of the same examples differ with the same seeds, so it cannot be seen whether examples "
+                "mix. Let neither the model nor the losses remember earlier batches, and draw from the global "
+                "generators of torch, numpy or random, without a generator of your own."
+            )
 
 
 # ---- leaving no trace ----
@@ -177,8 +243,11 @@ def _draws(model: nn.Module, losses: Losses, examples: Any) -> bool:
 def _undisturbed(model: nn.Module) -> Iterator[None]:
     """Afterwards modes, parameters, buffers and generators are what they were."""
     modes = {module: module.training for module in model.modules()}
-    tensors = (*model.parameters(), *model.buffers())
-    kept = [(value, value.detach().clone()) for value in tensors if value.numel() <= MOST_KEPT]
+    kept = [
+        (value, value.detach().clone())
+        for value in (*model.parameters(), *model.buffers())
+        if value.numel() <= MOST_KEPT
+    ]
     with seeded(), torch.enable_grad():
         try:
             yield

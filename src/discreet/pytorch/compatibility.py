@@ -28,6 +28,11 @@ def refuse_layers(model: nn.Module) -> None:
         if problem:
             raise CheckFailed(f"The layer {name!r} ({type(module).__name__}) {problem}")
     for name, parameter in model.named_parameters():
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:
+            raise CheckFailed(
+                f"The parameter {name!r} has a hook, which would see gradients without noise. Remove it; "
+                "after a step parameter.grad is the private gradient."
+            )
         if is_lazy(parameter):
             raise CheckFailed(
                 f"The parameter {name!r} has no shape yet. Run the model on made-up inputs once, and make the "
@@ -47,6 +52,13 @@ def _problem(module: nn.Module) -> str:
             "was compiled, which hides its layers from per-example gradients. Pass the module as it was before "
             "torch.compile."
         )
+    if isinstance(module, torch.jit.ScriptModule):
+        return (
+            "was scripted or traced, which hides its layers from per-example gradients. Pass the module as it was "
+            "before torch.jit."
+        )
+    if module._backward_hooks or module._backward_pre_hooks:
+        return "has a backward hook, which would see gradients without noise. Remove it."
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and _over_the_batch(module):
         return (
             "normalises over the batch, so each example's gradient depends on all others. Use GroupNorm: "

@@ -25,6 +25,8 @@ from discreet.pytorch.members import full_name, tensors_in
 
 ROW = 8 * 4096  # bytes
 
+_OF_SPECTRAL_NORM = ("weight_u", "weight_v", "weight.0._u", "weight.0._v")
+
 Place = tuple[nn.Module, str, Tensor]
 
 
@@ -65,6 +67,13 @@ class Constancy:
             return
         owner = changed.rpartition(".")[0]
         layer = type(self._model.get_submodule(owner)).__name__
+        if changed.endswith(_OF_SPECTRAL_NORM):
+            raise CheckFailed(
+                f"The buffer {changed!r} of a spectral norm is updated in every forward pass, and how many there are "
+                "depends on the size of the batch. Use torch.nn.utils.parametrizations.spectral_norm, call eval() on "
+                "layer.parametrizations, and let it follow the weights between steps, without records: call train() "
+                "on it, read layer.weight, and call eval() again."
+            )
         what = "parameter" if changed in dict(self._model.named_parameters()) else "buffer"
         raise CheckFailed(
             f"The {what} {changed!r} of {owner!r} ({layer}) changes in the forward pass, so it would carry what it "

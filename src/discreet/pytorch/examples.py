@@ -51,6 +51,10 @@ def rebuilt(batch: Any, change: Callable[[Tensor], Any]) -> Any:
 
 def number_of_examples(batch: Any) -> int:
     """The common first dimension of all tensors, or a refusal that does not tell it."""
+    for tensor in tensors_of(batch):
+        if tensor.is_nested:
+            needed = "must hold plain tensors; pad nested ones, and mask in losses what was added."
+            raise InvalidParameter("batch", "a nested tensor", needed)
     sizes = {len(tensor) if tensor.ndim else -1 for tensor in tensors_of(batch)}
     if len(sizes) != 1 or -1 in sizes:
         shown = ", ".join(shape_without_examples(tensor) for tensor in tensors_of(batch)) or "no tensor"

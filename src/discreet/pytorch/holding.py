@@ -25,7 +25,7 @@ from discreet.errors import InvalidParameter
 from discreet.hardened import hardened_sum
 from discreet.noise import BoundedSum
 from discreet.pytorch.batches import Collate, reader
-from discreet.pytorch.check import check
+from discreet.pytorch.check import check_read
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.examples import number_of_examples, rebuilt
 from discreet.pytorch.per_example import Losses, per_example_gradients
@@ -62,7 +62,7 @@ class TorchHolder:
         self._size = physical_batch_size
         self._parameters = list(self._sum.parameters.values())
         if self._read.rows:
-            check(model, losses, self._batch(np.arange(min(self._read.rows, 16))))
+            check_read(model, losses, self._batch(np.arange(min(self._read.rows, 16))), self._read)
         self.start: Floats = _flat(self._parameters)
         """The parameters with which the model came."""
 

@@ -6,6 +6,8 @@ several times. Names are made only when somebody must be told one.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 
@@ -38,16 +40,22 @@ def full_name(model: nn.Module, owner: nn.Module, name: str) -> str:
 
 
 def signature(model: nn.Module) -> tuple[object, ...]:
-    """Modules, modes and parameters: while they stay the same, so does the verdict of the privacy type-check.
+    """Modules, modes, hooks on gradients, parameters: while they are the same, so is the verdict of the check.
 
     Objects appear by their identity, so whoever keeps a signature has to keep :func:`held` along with it.
     """
     parts: list[object] = []
     for module in modules_of(model):
-        parts += (id(module), module.training, *module._modules)
+        hooked = bool(module._backward_hooks or module._backward_pre_hooks)
+        parts += (id(module), module.training, hooked, module.__dict__.get("forward"), *module._modules)
         for name, value in module._parameters.items():
-            parts += (name, id(value), value is not None and value.requires_grad)
+            trained = value is not None and value.requires_grad
+            parts += (name, id(value), trained, trained and _hooked(value))
     return tuple(parts)
+
+
+def _hooked(value: Any) -> bool:
+    return bool(value._backward_hooks or value._post_accumulate_grad_hooks)
 
 
 def held(model: nn.Module) -> list[object]:

@@ -69,7 +69,7 @@ class Recorder(TorchFunctionMode, ABC):
         if func == torch.embedding_renorm_:
             needed = "must be None: it changes the weights by what a batch contains, outside of the noise."
             raise InvalidParameter("Embedding.max_norm", "set", needed)
-        if not sources or not torch.is_grad_enabled():
+        if not sources or not torch.is_grad_enabled() or _transformed():
             return func(*args, **kwargs)
         if func in UNROLLED:
             with self:
@@ -234,6 +234,11 @@ def _leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
 
 
 _NO_CALLS = {"size", "dim", "numel", "__len__", "is_floating_point"}  # their results carry no gradient
+
+
+def _transformed() -> bool:
+    """Whether the losses are inside of ``torch.func``, where no hook is called: the parameters escape."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 @lru_cache

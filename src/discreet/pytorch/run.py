@@ -41,6 +41,15 @@ from discreet.pytorch.sums import Sums
 from discreet.pytorch.watch import Watch
 from discreet.randomness import RandomStream
 
+MOST_TIMES = 3
+"""A data set so many times as long as planned is a mistake; a finer comparison would tell who is in it."""
+
+NOT_COVERED = (
+    "rows of the data set that depend on other rows, change while it is read, or hold one record more than once",
+    "what the model, the losses or hooks remember, keep or print of the records",
+    "anything else done to the model with the records, also after the run: edits of weights, statistics of batches",
+)
+
 
 class PrivateRun:
     """One plan, carried out on one model.
@@ -116,13 +125,20 @@ class PrivateRun:
         the same data set and gets batches of its own part.
         """
         records, start = reader(dataset, collate), self._taken
+        self._turns.refuse_again(dataset, start, self._stage.steps)
+        if records.rows >= MOST_TIMES * self._stage.records:
+            raise PlanViolation(
+                f"The data set has {MOST_TIMES} times as many rows as the plan has records, or more. Plan with "
+                "records= as many as there are, rounded as you would publish it."
+            )
         if self._processes.size > 1:
             if self._stage.sampling == "fixed-size":
                 raise PlanViolation("Fixed-size batches need a single process; plan with Poisson sampling.")
             self._processes.refuse_difference({"the number of rows of the data set": str(records.rows)})
             records = records.part(self._processes.rows(records.rows))
         drawn = self._stage.batches(self._stream, rows=records.rows, start=start)
-        self._turns = Turns()
+        self._watch.reads(records)
+        self._turns = Turns(dataset)
         numbered = map(self._turns.batch_of, enumerate(records.each(drawn, workers), start + 1))
         return shown(numbered, self.plan, start) if self._progress else numbered
 
@@ -146,8 +162,16 @@ class PrivateRun:
         sums = self._sum(examples) if count else Sums(self._parameters)
         self._watch.after_forward()
         self._descent.step(sums, self._add_noise)
+        self._watch.after_step()
         if isinstance(self._clipping, AdaptiveClip) and isinstance(rule, Watched):
             self._clipping = moved(self._clipping, rule.norms(), self._processes, self._stream)
+
+    def edited(self) -> None:
+        """Say that weights were changed between two steps by something that knows nothing of the records.
+
+        For instance by a clamp, or by a model average of this run. Otherwise the next step is refused.
+        """
+        self._watch.edited()
 
     def certificate(self) -> Certificate:
         """What this run has released so far, and what it cost at most."""
@@ -155,7 +179,8 @@ class PrivateRun:
 
         def written() -> str:
             assert self._ledger is not None
-            return Certificate.of(self._ledger, self.plan, trusted=self._trusted).to_json()
+            made = Certificate.of(self._ledger, self.plan, trusted=self._trusted, not_covered=NOT_COVERED)
+            return made.to_json()
 
         return Certificate.from_json(self._processes.text_of_first(written))
 

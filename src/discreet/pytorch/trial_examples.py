@@ -10,6 +10,7 @@ tensor([0.6000, 0.7333, 0.8667, 1.0000])
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -36,13 +37,20 @@ def made_up(batch: Any, count: int) -> Any:
 def with_others_changed(examples: Any) -> Iterator[Any]:
     """Batches that agree with ``examples`` in the first example only.
 
-    Columns of whole numbers get values that these records may not have, because the weight of a rare class
-    shows only if the class occurs.
+    Columns get values that these records may not have, because the weight of a rare class shows only if the
+    class occurs, and the care for huge numbers and NaN only if they do.
     """
     yield rebuilt(examples, _others_changed)
     for place, column in enumerate(tensors_of(examples)):
-        for value in _whole_numbers(column):
+        for value in (*_whole_numbers(column), *_extremes(column)):
             yield _with_column_set(examples, place, value)
+
+
+def all_changed(examples: Any) -> Any:
+    """Other examples of the same shape."""
+    return rebuilt(
+        examples, lambda column: _changed_except(column, torch.zeros(len(column), dtype=torch.bool))
+    )
 
 
 def with_half_changed(examples: Any) -> Iterator[tuple[Tensor, Any]]:
@@ -75,7 +83,7 @@ def _changed_except(column: Tensor, stays: Tensor) -> Tensor:
     return torch.where(stays.to(column.device).view(shape), column, other)
 
 
-def _with_column_set(examples: Any, place: int, value: int) -> Any:
+def _with_column_set(examples: Any, place: int, value: float) -> Any:
     places = itertools.count()
 
     def change(column: Tensor) -> Tensor:
@@ -96,3 +104,10 @@ def _whole_numbers(column: Tensor) -> list[int]:
     inside = [low + (high - low) * part // 4 for part in range(5)]
     outside = [-100, -1, *(range(16) if column.ndim == 1 else ()), high + 1]
     return sorted({*inside, *(outside if column.device.type == "cpu" else ())})
+
+
+def _extremes(column: Tensor) -> list[float]:
+    """Numbers that few records have and that losses may treat in a way of its own."""
+    if not column.is_floating_point() or column.device.type != "cpu":
+        return []
+    return [math.nan, 1e6, -1e6] if column.dtype.itemsize >= 4 else [math.nan]

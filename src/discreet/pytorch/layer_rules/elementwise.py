@@ -110,5 +110,7 @@ def multiply(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, An
 def expand(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A parameter copied for each example: class tokens, learned starting states."""
     source = record.source_of(args[0])
+    if source is None:  # the parameter is the one that says how far: x.expand_as(weight)
+        return None
     uses: list[Use] = [Shift(source)]
     return func(source.value, *args[1:], **kwargs).clone(), uses

@@ -24,7 +24,7 @@ class EmbeddingWeight(Use):
 
     def prepare(self, x: Tensor, grad: Tensor, layout: Layout) -> None:
         self.index = layout.examples_first(x, self.examples).reshape(self.examples, -1)
-        self.g = wide(layout.examples_first(grad, self.examples)).reshape(*self.index.shape, -1)
+        self.g = wide(layout.examples_first(grad, self.examples)).reshape(*self.index.shape, grad.shape[-1])
         if self.padding >= 0:
             self.g = self.g.masked_fill((self.index == self.padding).unsqueeze(2), 0)
         self.vocabulary = self.source.tensor.shape[0]
