@@ -49,6 +49,12 @@ from discreet.noise import FEWEST_STEPS, BoundedSum, checked_grid, noise_ratio, 
 SPARED_DELTA = 1e-4
 """The part of delta kept for :func:`distance_to_continuous`; the rest is accounted as for continuous noise."""
 
+MOST_ROWS = 2**32
+"""Records in one sum of whole numbers that becomes a float."""
+
+FLOAT_ROOM = 2.0**-20
+"""What turning such a sum into float64 can add to its sensitivity, in clip norms (docs/engines.md: E14)."""
+
 _BLOCK = 2**20  # numbers that are converted at once
 
 
@@ -71,6 +77,14 @@ def grid_for(event: Gaussian | Laplace, clip_norm: float, most_records: int) -> 
         raise InvalidParameter("most_records", most_records, requirement)
     noise_steps(event, clip_norm, grid)  # raises where no grid can serve, for instance for a vast multiplier
     return grid
+
+
+def sum_grid(clip_norm: float) -> float:
+    """A power of two for sums of whole numbers that become floats: 2**29 to 2**30 steps make ``clip_norm``.
+
+    So :data:`MOST_ROWS` contributions stay within int64.
+    """
+    return math.ldexp(1.0, math.frexp(clip_norm)[1] - 30)
 
 
 def hardened_sum(

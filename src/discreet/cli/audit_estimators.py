@@ -29,7 +29,7 @@ from discreet.linear import (
     PrivatePoissonRegressor,
     PrivateSVC,
 )
-from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
+from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Loss
 from discreet.linear.recipe.records import Block
 from discreet.linear.recipe.spending import Spending, Stage
@@ -250,8 +250,6 @@ class _Parts:
         z, y, _, norms = next(iter(_Whole(*records)))
         known = (self._loss, z, y, self._theta, 0.0, norms, _CLIP)
         grid = self.stage(self._row).grid(_CLIP)
-        if grid is None:
-            return clipped_gradient(*known)
         return np.asarray(hardened_clipped_gradient(*known, grid) * grid, np.float64)
 
     def noise_of_fit(self, draws: int) -> Floats:

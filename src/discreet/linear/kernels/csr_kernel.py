@@ -1,6 +1,6 @@
 """One pass over the rows of a sparse matrix (CSR): scores, clipped residuals, and the sum, block by block.
 
-Products are added up in float64 column by column, so there is nothing to flush. ``matrix`` is the triple
+Products are cut to whole steps of a grid, each on its own, and added up as whole numbers. ``matrix`` is the triple
 (data, indices, indptr). A row whose indices are out of order or out of range is found when its norm is taken:
 out of range counts for nothing, as NaN does, and its indices are never used again.
 """
@@ -104,44 +104,24 @@ def room_for(dtype: Any, outputs: int) -> Room:
 
 
 @compiled
-def add_gradients(step: Step, data: Data, room: Room, first: int, last: int, sums: Array) -> None:
-    """Add the clipped gradients of the rows ``first <= i < last`` to ``sums``, of shape (d + 1, outputs).
+def add_counts(step: Step, data: Data, room: Room, first: int, last: int, grid: float, counts: Array) -> None:
+    """Add the clipped gradients of the rows ``first <= i < last`` to ``counts``, in whole steps of ``grid``.
 
-    The first row of ``sums`` is for the constant.
+    ``counts`` has the shape (d + 1, outputs), its first row for the constant. Every number is cut toward zero.
     """
     values, indices, indptr = data.matrix
-    below = sums[1:].reshape(-1)
+    below, per_unit = counts[1:].reshape(-1), 1.0 / grid
     for start in range(first, last, BLOCK):
         count = min(BLOCK, last - start)
         _clip_block(step, data, room, start, count)
-        for k in range(sums.shape[1]):
-            total = 0.0
+        if step.constant > 0.0:
             for r in range(count):
-                total += np.float64(room.residuals[k, r])
-            sums[0, k] += step.constant * total
-        if sums.shape[1] == 1:
-            _add_one(values, indices, indptr, start, count, room.residuals, below)
+                for k in range(counts.shape[1]):
+                    counts[0, k] += np.int64(np.float64(room.residuals[k, r]) * step.constant * per_unit)
+        if counts.shape[1] == 1:
+            _add_one(values, indices, indptr, start, count, room.residuals, per_unit, below)
         else:
-            _add_many(values, indices, indptr, start, count, room.limits, room.residuals, below)
-
-
-@compiled
-def add_counts(
-    step: Step, data: Data, room: Room, first: int, last: int, per_unit: float, counts: Array
-) -> None:
-    """As :func:`add_gradients`, but every number is cut to a whole number of grid steps and added as such.
-
-    ``per_unit`` is how many steps make 1.
-    """
-    values, indices, indptr = data.matrix
-    below = counts[1:].reshape(-1)
-    for start in range(first, last, BLOCK):
-        count = min(BLOCK, last - start)
-        _clip_block(step, data, room, start, count)
-        for r in range(count):
-            for k in range(counts.shape[1]):
-                counts[0, k] += np.int64(np.float64(room.residuals[k, r]) * step.constant * per_unit)
-        _add_steps(values, indices, indptr, start, count, room.limits, room.residuals, per_unit, below)
+            _add_many(values, indices, indptr, start, count, room.limits, room.residuals, per_unit, below)
 
 
 @compiled
@@ -191,14 +171,21 @@ def _score_one(
 
 @compiled
 def _add_one(
-    values: Array, indices: Array, indptr: Array, start: int, count: int, residuals: Array, sums: Array
+    values: Array,
+    indices: Array,
+    indptr: Array,
+    start: int,
+    count: int,
+    residuals: Array,
+    per_unit: float,
+    counts: Array,
 ) -> None:
     """A residual is 0 where the indices are out of range."""
     for r in range(count):
         residual = np.float64(residuals[0, r])
         if residual != 0.0:
             for p in range(np.int64(indptr[start + r]), np.int64(indptr[start + r + 1])):
-                sums[np.uint32(indices[p])] += residual * np.float64(values[p])
+                counts[np.uint32(indices[p])] += np.int64(residual * np.float64(values[p]) * per_unit)
 
 
 @compiled
@@ -234,7 +221,8 @@ def _add_many(
     count: int,
     limits: Array,
     residuals: Array,
-    sums: Array,
+    per_unit: float,
+    counts: Array,
 ) -> None:
     outputs, none = residuals.shape[0], limits.dtype.type(0)
     own = np.empty(outputs)
@@ -245,25 +233,4 @@ def _add_many(
             for p in range(np.int64(indptr[start + r]), np.int64(indptr[start + r + 1])):
                 at, value = np.uint64(indices[p]) * np.uint64(outputs), np.float64(values[p])
                 for k in range(outputs):
-                    sums[at + np.uint64(k)] += own[k] * value
-
-
-@compiled
-def _add_steps(
-    values: Array,
-    indices: Array,
-    indptr: Array,
-    start: int,
-    count: int,
-    limits: Array,
-    residuals: Array,
-    per_unit: float,
-    counts: Array,
-) -> None:
-    outputs, none = residuals.shape[0], limits.dtype.type(0)
-    for r in range(count):
-        if limits[r] > none:
-            for p in range(np.int64(indptr[start + r]), np.int64(indptr[start + r + 1])):
-                at, value = np.uint64(indices[p]) * np.uint64(outputs), np.float64(values[p])
-                for k in range(outputs):
-                    counts[at + np.uint64(k)] += np.int64(np.float64(residuals[k, r]) * value * per_unit)
+                    counts[at + np.uint64(k)] += np.int64(own[k] * value * per_unit)

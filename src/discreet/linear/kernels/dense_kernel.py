@@ -1,7 +1,8 @@
 """One pass over the rows of a dense matrix: scores, clipped residuals, and the sum, block by block.
 
-A block of rows is read from memory once and stays in the cache while it is used. Scores and products are
-taken in the type of the matrix; the sums of a few blocks are added up in float64.
+A block of rows is read from memory once and stays in the cache while it is used. Scores are taken in the type of
+the matrix. Products are rounded to whole steps of a grid, each on its own, and added up as whole numbers: by adding
+a number so large that its last digit is one step, and reading the digits of the sum (docs/engines.md: E13).
 """
 
 from __future__ import annotations
@@ -21,12 +22,9 @@ from discreet.linear.kernels.coefficients import (
     fill_block,
     inlined,
 )
-from discreet.linear.kernels.vectors import DOT_ROWS, SUM_ROWS, add_rows, dot_rows
+from discreet.linear.kernels.vectors import DOT_ROWS, SUM_ROWS, add_steps, dot_rows
 
 Array = NDArray[Any]
-
-FLUSH = 4 * BLOCK
-"""Rows that are added up in the matrix's type before the sum goes on in float64."""
 
 _UNIT = 2.0**-52  # twice the rounding error of float64
 _SAFE_NORM, _SHRINK = 2.0**450, 2.0**-600  # beyond the first, squares of numbers times the second are finite
@@ -85,58 +83,31 @@ def room_for(Z: Array, outputs: int) -> Room:
 
 
 @compiled
-def add_gradients(
-    step: Step, data: Data, room: Room, first: int, last: int, partial: Array, sums: Array
+def add_counts(
+    step: Step, data: Data, room: Room, first: int, last: int, grid: float, below: Array, counts: Array
 ) -> None:
-    """Add the clipped gradients of the rows ``first <= i < last`` to ``sums``, of shape (outputs, d + 1).
+    """Add the clipped gradients of the rows ``first <= i < last`` to ``counts``, in whole steps of ``grid``.
 
-    The first column of ``sums`` is for the constant. ``partial`` holds zeros in the shape of ``step.weights``.
+    ``counts`` has the shape (outputs, d + 1), its first column for the constant. ``below`` holds int64 zeros,
+    outputs by d, padded.
+
+    Guarantee: every number is rounded to the nearest step on its own, exactly, so the sum is one of whole numbers
+    that depend on one row each; less than 2**51 steps are needed for any of them.
     """
-    size, waiting = room.rows.shape[0], 0
+    size, blocks = room.rows.shape[0], 0
+    origin = 1.5 * 2.0**52 * grid
     for start in range(first, last, size):
         if _clip_block(step, data, room, start, min(size, last - start)):
-            _add_block(room.rows, 0, size, room.residuals, partial)
+            _add_block(room.rows, 0, size, room.residuals, below, origin)
         else:
-            _add_block(data.matrix, start, size, room.residuals, partial)
-        _add_totals(room.residuals, step.constant, sums)
-        waiting += size
-        if waiting >= FLUSH or start + size >= last:
-            waiting = 0
-            _flush(partial, sums)
-
-
-@compiled
-def add_counts(
-    step: Step,
-    data: Data,
-    room: Room,
-    first: int,
-    last: int,
-    per_unit: float,
-    exact_rows: int,
-    partial: Array,
-    counts: Array,
-) -> None:
-    """As :func:`add_gradients`, but every number is cut to a whole number of grid steps and added as such.
-
-    ``per_unit`` is how many steps make 1. The whole numbers of ``exact_rows`` rows add up to at most 2**53,
-    so float64 adds them exactly, in vectors; then they go on as int64. ``partial`` is shaped like ``counts``.
-    """
-    size, waiting = room.rows.shape[0], 0
-    for start in range(first, last, size):
-        count = min(size, last - start)
-        _clip_block(step, data, room, start, count)
-        for r in range(count):
-            for k in range(counts.shape[0]):
-                residual = np.float64(room.residuals[k, r])
-                if residual != 0.0:
-                    partial[k, 0] += np.trunc(residual * step.constant * per_unit)
-                    _add_steps(data.matrix, start + r, residual, per_unit, partial, k)
-            waiting += 1
-            if waiting >= exact_rows:
-                waiting = 0
-                _flush_counts(partial, counts)
-    _flush_counts(partial, counts)
+            _add_block(data.matrix, start, size, room.residuals, below, origin)
+        if step.constant > 0.0:
+            _add_constants(room.residuals, size, step.constant / grid, counts)
+        blocks += 1
+    origins = np.int64(blocks * size) * np.float64(origin).view(np.int64)
+    for k in range(counts.shape[0]):
+        for j in range(counts.shape[1] - 1):
+            counts[k, j + 1] += below[k, j] - origins
 
 
 @inlined
@@ -164,10 +135,10 @@ def _score_block(rows: Array, first: int, size: int, weights: Array, offsets: Ar
 
 
 @inlined
-def _add_block(rows: Array, first: int, size: int, residuals: Array, partial: Array) -> None:
-    for k in range(partial.shape[0]):
+def _add_block(rows: Array, first: int, size: int, residuals: Array, below: Array, origin: float) -> None:
+    for k in range(below.shape[0]):
         for r in range(0, size, SUM_ROWS):
-            add_rows(rows, first + r, residuals, k, r, partial)
+            add_steps(rows, first + r, residuals, k, r, below, origin)
 
 
 @compiled
@@ -180,32 +151,11 @@ def _copy_finite(Z: Array, start: int, count: int, limits: Array, out: Array) ->
             out[r, j] = Z[start + r, j] if counts else none
 
 
-@_reordered
-def _add_totals(residuals: Array, constant: float, sums: Array) -> None:
+@compiled
+def _add_constants(residuals: Array, size: int, steps: float, counts: Array) -> None:
+    """The constant's part of the gradients, cut to whole steps."""
     for k in range(residuals.shape[0]):
-        total = 0.0
-        for r in range(BLOCK):
-            total += np.float64(residuals[k, r])
-        sums[k, 0] += constant * total
-
-
-@compiled
-def _flush(partial: Array, sums: Array) -> None:
-    for k in range(sums.shape[0]):
-        for j in range(sums.shape[1] - 1):
-            sums[k, j + 1] += np.float64(partial[k, j])
-            partial[k, j] = 0
-
-
-@compiled
-def _add_steps(Z: Array, row: int, residual: float, per_unit: float, partial: Array, k: int) -> None:
-    for j in range(Z.shape[1]):
-        partial[k, j + 1] += np.trunc(residual * np.float64(Z[row, j]) * per_unit)
-
-
-@compiled
-def _flush_counts(partial: Array, counts: Array) -> None:
-    for k in range(counts.shape[0]):
-        for j in range(counts.shape[1]):
-            counts[k, j] += np.int64(partial[k, j])
-            partial[k, j] = 0.0
+        total = np.int64(0)
+        for r in range(size):
+            total += np.int64(np.float64(residuals[k, r]) * steps)
+        counts[k, 0] += total

@@ -21,15 +21,17 @@ once. Work is divided into tasks by the shape of the matrix; results do not depe
 | weight                       | moved into [0, 1], NaN to 0, and applied after the clip                 |
 
 **What is proved.** A row's contribution depends on that row alone, bit for bit, and its exact value has norm at
-most ``clip_norm``. :func:`hardened_clipped_gradient` adds the contributions as whole numbers, so a record that
-comes or goes changes the sum by at most ``clip_norm``, exactly. :func:`clipped_gradient` adds them in floating
-point: each coordinate of its sum is off by at most :func:`summation_error` times the sum of the magnitudes.
+most ``clip_norm``. The contributions are whole numbers of grid steps and are added up as such, in any order and
+without rounding: so a record that comes or goes changes the sum by at most ``clip_norm``, exactly, however many
+records there are. :func:`hardened_clipped_gradient` gives these whole numbers, and :func:`clipped_gradient` the same
+as floats, which keep the bound for up to :data:`MOST_ROWS` rows.
 
-In docs/engines.md: E3.
+In docs/engines.md: E3, E13, E14.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -41,9 +43,10 @@ from discreet.errors import InvalidParameter, real
 from discreet.linear.kernels import csr_kernel, dense_kernel
 from discreet.linear.kernels.coefficients import BLOCK, Data, Step, clip_margin, limit_range, loss_code
 from discreet.linear.kernels.threads import in_threads
-from discreet.linear.kernels.vectors import lanes
+from discreet.linear.kernels.vectors import padded_width
 from discreet.linear.losses import Loss
 from discreet.noise import checked_grid
+from discreet.hardened import FLOAT_ROOM, MOST_ROWS, sum_grid
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -88,24 +91,14 @@ def clipped_gradient(
     ``norms`` are :func:`row_norms` of the same rows and constant. ``y`` and ``weights`` are used as they are
     if they have the type of ``Z``, and converted otherwise.
 
-    Guarantee: every row contributes a vector of norm at most ``clip_norm``, exactly, that depends on that row
-    only. The sum is rounded (arithmetic ``"float"``): see :func:`summation_error`.
+    Guarantee: adding or removing a row changes the result, as computed, by a vector of norm at most ``clip_norm``:
+    it is a sum of whole numbers, and one rounding to float64 at its end, for which the clip leaves room.
     """
-    data = _checked_data(Z, y, norms, weights)
-    step, cuts = _step(loss, Z, theta, constant, clip_norm), _cuts(Z, loss.outputs)
-    parts = _parts(Z, loss, cuts, np.float64)
-
-    def work(task: int) -> None:
-        if issparse(Z):
-            room: Any = csr_kernel.room_for(Z.dtype, loss.outputs)
-            csr_kernel.add_gradients(step, data, room, cuts[task], cuts[task + 1], parts[task])
-        else:
-            room, partial = dense_kernel.room_for(Z, loss.outputs), np.zeros_like(step.weights)
-            dense_kernel.add_gradients(step, data, room, cuts[task], cuts[task + 1], partial, parts[task])
-
-    in_threads(len(cuts) - 1, work)
-    total: Floats = _shaped(parts, Z, loss)
-    return total
+    clip_norm = clip_norm_of("clip_norm", clip_norm)
+    grid = sum_grid(clip_norm)
+    inner = clip_norm * (1 - FLOAT_ROOM)
+    known = (loss, Z, y, theta, constant, norms, inner, grid, weights)
+    return hardened_clipped_gradient(*known) * grid
 
 
 def hardened_clipped_gradient(
@@ -119,7 +112,7 @@ def hardened_clipped_gradient(
     grid: float,
     weights: ArrayLike | None = None,
 ) -> NDArray[np.int64]:
-    """The same sum in whole steps of a public ``grid``, every row's gradient rounded toward zero.
+    """The same sum in whole steps of a public ``grid``, every number of a row's gradient rounded on its own.
 
     ``BoundedSum(result, clip_norm, grid=grid)`` takes it on; see :mod:`discreet.hardened` and its
     ``grid_for``.
@@ -128,35 +121,22 @@ def hardened_clipped_gradient(
     a vector of norm at most ``clip_norm / grid``, which depends on that row only.
     """
     data, grid = _checked_data(Z, y, norms, weights), checked_grid(grid)
-    step, cuts = _step(loss, Z, theta, constant, clip_norm), _cuts(Z, loss.outputs)
-    if not clip_norm / grid <= 2.0**62:
-        raise InvalidParameter("grid", grid, "must be at least clip_norm * 2**-62; hardened.grid_for() is.")
-    exact_rows = max(1, int(min(2.0**52 * grid / clip_norm, 1024.0)))
+    step, cuts = _step(loss, Z, theta, constant, clip_norm, grid), _cuts(Z, loss.outputs)
     parts = _parts(Z, loss, cuts, np.int64)
 
     def work(task: int) -> None:
         first, last = cuts[task], cuts[task + 1]
         if issparse(Z):
             room: Any = csr_kernel.room_for(Z.dtype, loss.outputs)
-            csr_kernel.add_counts(step, data, room, first, last, 1 / grid, parts[task])
+            csr_kernel.add_counts(step, data, room, first, last, grid, parts[task])
         else:
-            room, partial = dense_kernel.room_for(Z, loss.outputs), np.zeros(parts[task].shape)
-            dense_kernel.add_counts(step, data, room, first, last, 1 / grid, exact_rows, partial, parts[task])
+            room = dense_kernel.room_for(Z, loss.outputs)
+            below = np.zeros((loss.outputs, padded_width(Z.shape[1], 8)), np.int64)
+            dense_kernel.add_counts(step, data, room, first, last, grid, below, parts[task])
 
     in_threads(len(cuts) - 1, work)
     total: NDArray[np.int64] = _shaped(parts, Z, loss)
     return total
-
-
-def summation_error(dtype: Any, rows: int) -> float:
-    """The relative rounding error of a coordinate of :func:`clipped_gradient`, for that many rows.
-
-    The sum differs from the exact sum of the clipped contributions by at most this times the sum of their
-    magnitudes. A million rows: 1.5e-5 in float32 and 1.1e-10 in float64 at worst; roundings of both signs
-    leave about the root of the number of rows of it. Differential privacy is proved for the exact sum.
-    """
-    unit = 2.0**-24 if np.dtype(dtype) == np.float32 else 2.0**-53
-    return float(dense_kernel.FLUSH * unit + (rows + 8) * 2.0**-53) * (1 + 1e-3)
 
 
 def _checked_rows(Z: Any) -> Any:
@@ -168,6 +148,8 @@ def _checked_rows(Z: Any) -> Any:
         raise InvalidParameter("Z", type(Z), "must be a two-dimensional numpy array or a CSR matrix.")
     if Z.dtype not in (np.float32, np.float64):
         raise InvalidParameter("Z.dtype", str(Z.dtype), "must be float32 or float64.")
+    if Z.shape[0] > MOST_ROWS:
+        raise InvalidParameter("Z", "too many rows", "must have at most 2**32: so many are added up exactly.")
     return Z if issparse(Z) else _readable(Z)
 
 
@@ -212,7 +194,9 @@ def _triple(Z: Any) -> tuple[Array, Array, Array]:
     return _readable(Z.data), _readable(Z.indices), _readable(Z.indptr)
 
 
-def _step(loss: Loss, Z: Any, theta: ArrayLike, constant: float, clip_norm: float) -> Step:
+def _step(
+    loss: Loss, Z: Any, theta: ArrayLike, constant: float, clip_norm: float, grid: float
+) -> Step:
     constant = real("constant", constant, at_least=0, at_most=2.0**450)
     clip_norm = clip_norm_of("clip_norm", clip_norm)
     if Z.dtype == np.float32 and not 1e-30 <= clip_norm <= 1e30:
@@ -226,16 +210,24 @@ def _step(loss: Loss, Z: Any, theta: ArrayLike, constant: float, clip_norm: floa
     with np.errstate(all="ignore"):
         columns = theta.reshape(shape[0], -1).astype(Z.dtype)
         offsets = (theta[0] * constant).reshape(-1).astype(Z.dtype)
-    clip = clip_norm * (1 - clip_margin(Z.dtype))
+    clip = _room_for_rounding(clip_norm, grid, 0 if issparse(Z) else columns.size) * (1 - clip_margin(Z.dtype))
     return Step(loss_code(loss), _weights(Z, columns[1:]), offsets, constant, clip, *limit_range(Z.dtype))
+
+
+def _room_for_rounding(clip_norm: float, grid: float, rounded: int) -> float:
+    """The clip norm, less what rounding so many numbers to the nearest step can add to a norm."""
+    clip = clip_norm - 0.5 * math.sqrt(rounded) * grid
+    if not (clip > 0 and clip_norm / grid <= 2.0**50):
+        requirement = "must be above clip_norm * 2**-50 and far below clip_norm; hardened.grid_for() is."
+        raise InvalidParameter("grid", grid, requirement)
+    return clip
 
 
 def _weights(Z: Any, columns: Array) -> Array:
     """By column for CSR; for dense rows one padded row for each output."""
     if issparse(Z):
         return np.ascontiguousarray(columns)
-    width = lanes(Z.itemsize)
-    padded = np.zeros((columns.shape[1], -(-columns.shape[0] // width) * width), Z.dtype)
+    padded = np.zeros((columns.shape[1], padded_width(columns.shape[0], Z.itemsize)), Z.dtype)
     padded[:, : columns.shape[0]] = columns.T
     return padded
 

@@ -1,4 +1,4 @@
-"""Two loops over rows of a matrix as vector instructions: products with weights, and weighted sums.
+"""Two loops over rows of a matrix as vector instructions: products with weights, and sums of whole numbers.
 
 A step of a linear model is bound by reading the matrix, so the arithmetic has to be free. The loops that a
 compiler makes of plain Python need twice the time: they guard against overlapping arrays, and their scalar
@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 cgutils: Any = _cgutils
 
 DOT_ROWS, SUM_ROWS = 2, 4
-"""Rows that :func:`dot_rows` and :func:`add_rows` take at once."""
+"""Rows that :func:`dot_rows` and :func:`add_steps` take at once."""
 
 VECTOR_BYTES = 32
 _I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
@@ -33,18 +33,26 @@ def lanes(itemsize: int) -> int:
     return VECTOR_BYTES // itemsize
 
 
+def padded_width(columns: int, itemsize: int) -> int:
+    """The number of columns, rounded up to whole vectors."""
+    width = lanes(itemsize)
+    return -(-columns // width) * width
+
+
 class _Numbers:
-    """A matrix from some row on, as vectors: where it lies, and how to read and write it. Offsets are in bytes.
+    """A matrix from some row on, as vectors: where it lies, and how to read and write it.
 
     The loops get whole matrices and row numbers, because views would be counted, at the cost of the arithmetic.
     """
 
-    def __init__(self, context: Any, builder: Any, kind: Any, value: Any, first: Any) -> None:
+    def __init__(
+        self, context: Any, builder: Any, kind: Any, value: Any, first: Any, lanes_used: int = 0
+    ) -> None:
         array = context.make_array(kind)(context, builder, value)
         self.builder = builder
         self.real = context.get_value_type(kind.dtype)
         self.size = kind.dtype.bitwidth // 8
-        self.lanes = lanes(self.size)
+        self.lanes = lanes_used or lanes(self.size)
         self.vector = ir.VectorType(self.real, self.lanes)
         self.columns = cgutils.unpack_tuple(builder, array.shape)[1]
         self.pitch = builder.mul(self.columns, _I64(self.size))
@@ -56,8 +64,11 @@ class _Numbers:
 
     def number(self, first: Any, index: int) -> Any:
         """The address of a number in the first row."""
-        place = self.builder.mul(self.builder.add(first, _I64(index)), _I64(self.size))
-        return self.builder.add(self.start, place)
+        return self.beside(self.start, self.builder.add(first, _I64(index)))
+
+    def beside(self, start: Any, column: Any) -> Any:
+        """The address of a number, so many columns after another."""
+        return self.builder.add(start, self.builder.mul(column, _I64(self.size)))
 
     def _load(self, address: Any, kind: Any) -> Any:
         loaded = self.builder.load(self.builder.inttoptr(address, kind.as_pointer()), typ=kind)
@@ -116,15 +127,15 @@ class _Numbers:
 
 
 def _for_each_vector(rows: _Numbers, body: Callable[[Any, Callable[[Any], Any]], None]) -> None:
-    """Call ``body(offset, load)`` for every vector of a row; ``load`` reads no further than the row."""
+    """Call ``body(column, load)`` for every vector of a row; ``load`` reads no further than the row."""
     builder = rows.builder
     count = builder.sdiv(rows.columns, _I64(rows.lanes))
     rest = builder.srem(rows.columns, _I64(rows.lanes))
     with cgutils.for_range(builder, count) as loop:
-        body(builder.mul(loop.index, _I64(VECTOR_BYTES)), rows.vector_at)
+        body(builder.mul(loop.index, _I64(rows.lanes)), rows.vector_at)
     with builder.if_then(builder.icmp_signed(">", rest, _I64(0))):
-        offset = builder.mul(count, _I64(VECTOR_BYTES))
-        body(offset, lambda address: rows.partial_vector_at(address, rest))
+        column = builder.mul(count, _I64(rows.lanes))
+        body(column, lambda address: rows.partial_vector_at(address, rest))
 
 
 def _dot_rows(typing: Any, Z: Any, row: Any, weights: Any, output: Any, out: Any, index: Any) -> Any:
@@ -140,10 +151,10 @@ def _dot_rows(typing: Any, Z: Any, row: Any, weights: Any, output: Any, out: Any
         for total in sums:
             builder.store(rows.zeros, total)
 
-        def body(offset: Any, load: Callable[[Any], Any]) -> None:
-            factor = factors.vector_at(builder.add(factors.start, offset))
+        def body(column: Any, load: Callable[[Any], Any]) -> None:
+            factor = factors.vector_at(factors.beside(factors.start, column))
             for start, total in zip(starts, sums, strict=True):
-                numbers = load(builder.add(start, offset))
+                numbers = load(rows.beside(start, column))
                 builder.store(rows.multiply_add(numbers, factor, builder.load(total)), total)
 
         _for_each_vector(rows, body)
@@ -154,30 +165,48 @@ def _dot_rows(typing: Any, Z: Any, row: Any, weights: Any, output: Any, out: Any
     return types.void(Z, types.intp, weights, types.intp, out, types.intp), generate
 
 
-def _add_rows(typing: Any, Z: Any, row: Any, factors: Any, output: Any, index: Any, sums: Any) -> Any:
-    """``sums[output] += factors[output, index + k] * Z[row + k]`` for SUM_ROWS rows; sums are padded."""
+def _add_steps(
+    typing: Any, Z: Any, row: Any, factors: Any, output: Any, index: Any, counts: Any, origin: Any
+) -> Any:
+    """``counts[output] += bits(factors[output, index + k] * Z[row + k] + origin)`` for SUM_ROWS rows.
+
+    Product and sum are rounded once, to float64, and ``bits`` reads that number as a whole one (docs/engines.md:
+    E13). ``counts`` is padded; additions wrap around.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds = signature.args
-        rows = _Numbers(context, builder, kinds[0], arguments[0], arguments[1])
+        wide = ir.VectorType(ir.DoubleType(), lanes(8))
+        rows = _Numbers(context, builder, kinds[0], arguments[0], arguments[1], lanes(8))
         weights = _Numbers(context, builder, kinds[2], arguments[2], arguments[3])
         results = _Numbers(context, builder, kinds[5], arguments[5], arguments[3])
         starts = [rows.row(k) for k in range(SUM_ROWS)]
         numbers = [weights.number_at(weights.number(arguments[4], k)) for k in range(SUM_ROWS)]
-        spread = [rows.spread(number) for number in numbers]
+        spread = [rows.spread(_widened(builder, number, ir.DoubleType())) for number in numbers]
+        origins = rows.spread(arguments[6])
+        fma = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(wide, [wide] * 3), f"llvm.fma.v{lanes(8)}f64"
+        )
 
-        def body(offset: Any, load: Callable[[Any], Any]) -> None:
-            address = builder.add(results.start, offset)
+        def body(column: Any, load: Callable[[Any], Any]) -> None:
+            address = results.beside(results.start, column)
             total = results.vector_at(address)
             for start, factor in zip(starts, spread, strict=True):
-                total = rows.multiply_add(load(builder.add(start, offset)), factor, total)
+                values = _widened(builder, load(rows.beside(start, column)), wide)
+                sums = builder.call(fma, [values, factor, origins])
+                total = builder.add(total, builder.bitcast(sums, results.vector))
             results.store(total, address)
 
         _for_each_vector(rows, body)
         return context.get_dummy_value()
 
-    return types.void(Z, types.intp, factors, types.intp, types.intp, sums), generate
+    kinds = (Z, types.intp, factors, types.intp, types.intp, counts, types.float64)
+    return types.void(*kinds), generate
+
+
+def _widened(builder: Any, value: Any, kind: Any) -> Any:
+    return value if value.type == kind else builder.fpext(value, kind)
 
 
 dot_rows: Any = intrinsic(_dot_rows)
-add_rows: Any = intrinsic(_add_rows)
+add_steps: Any = intrinsic(_add_steps)

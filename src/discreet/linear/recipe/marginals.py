@@ -54,7 +54,8 @@ def measured(records: Records, count: float, stage: Stage) -> Marginals:
             sums.add_ones(cells + j * BINS, weights)
         sums.add_rows(k * BINS, x[:, :k] - np.float32(0.5), weights)
         sums.add_rows(k * BINS + k, x[:, k:], weights)
-        sums.add_rows(k * BINS + width, x[:, columns.words] ** 2, weights, unit=1 / columns.text_norm)
+        words = x[:, columns.words].astype(np.float64)  # whose squares are exact
+        sums.add_rows(k * BINS + width, words**2, weights, unit=1 / columns.text_norm)
     noisy = sums.released()
     histograms, noise = noisy[: k * BINS].reshape(k, BINS), sums.noise
     means, squares = noisy[k * BINS :][:width] / count, noisy[k * BINS + width :] * columns.text_norm / count

@@ -32,7 +32,7 @@ from discreet.accounting.gaussian import gaussian_mu
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one_of, real, whole
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
-from discreet.hardened import distance_to_continuous, grid_for
+from discreet.hardened import distance_to_continuous, grid_for, sum_grid
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.mechanisms import Arithmetic, units
 from discreet.noise import BoundedSum, add_noise
@@ -43,7 +43,6 @@ Progress = Callable[[str, int, int], None]
 """Is told the name of a stage, how many releases it has made, and how many it will make. All are public."""
 
 _MARGIN = 1 + 1e-11  # on every noise multiplier: more than the sums of shares can be off by
-_FLOAT_SLACK = 1 + 1e-4  # on every clip norm: more than float32 sums of millions of rows are off by
 _LEAST_SHARE = 1e-9
 _SPARE = 1e-3  # of delta, kept back in hardened arithmetic for the distance to continuous noise
 _MOST_RECORDS = 2**30  # decides the grid of hardened sums; more records cost accuracy, not privacy
@@ -127,9 +126,7 @@ class Spending:
         """The sum with noise. For stages, which have paid."""
         if total.arithmetic != self.arithmetic:
             raise PlanViolation(f"This fit promises {self.arithmetic} sums; this one is {total.arithmetic}.")
-        if total.grid is None:
-            total = BoundedSum(total.value, total.clip_norm * _FLOAT_SLACK, total.norm)
-        else:
+        if total.grid is not None:
             size = int(np.size(total.value))
             self._distance += distance_to_continuous(event, total.clip_norm, total.grid, size)
             if not (1 + math.exp(self.budget.epsilon)) * self._distance <= _SPARE * self.budget.delta:
@@ -176,10 +173,10 @@ class Stage:
         """How the sums have to be made."""
         return self._spending.arithmetic
 
-    def grid(self, clip_norm: float) -> float | None:
-        """The grid of a hardened sum; None in floating point."""
+    def grid(self, clip_norm: float) -> float:
+        """The steps in which a sum is gathered: a matter of public numbers."""
         if self.arithmetic == "float":
-            return None
+            return sum_grid(clip_norm)
         return grid_for(self.event, clip_norm, _MOST_RECORDS)
 
     def release(self, total: BoundedSum) -> Array:

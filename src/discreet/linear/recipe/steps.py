@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient
+from discreet.linear.kernels.kernel import hardened_clipped_gradient
 from discreet.linear.lecture.descent import Path, descend
 from discreet.linear.losses import Loss
 from discreet.linear.recipe.problems import Problem
@@ -103,13 +103,11 @@ def pulled_back(theta: Array, start: Array, unit: Array, start_error: float, var
 def noisy_gradient(loss: Loss, working: Blocks, theta: Array, clip_norm: float, stage: Stage) -> Array:
     """The sum of clipped gradients at ``theta``, with noise.
 
-    Guarantee: the sensitivity is ``clip_norm``; see :func:`~discreet.linear.kernels.kernel.clipped_gradient`.
+    Guarantee: the sensitivity is ``clip_norm``; see
+    :func:`~discreet.linear.kernels.kernel.hardened_clipped_gradient`.
     """
     sums = Sums(stage, theta.size, clip_norm)
     for z, y, weights, norms in working:
         known = (loss, z, y, theta, working.constant, norms, clip_norm)
-        if sums.grid is None:
-            sums.add_total(clipped_gradient(*known, weights))
-        else:
-            sums.add_total(hardened_clipped_gradient(*known, sums.grid, weights))
+        sums.add_total(hardened_clipped_gradient(*known, sums.grid, weights))
     return sums.released().reshape(theta.shape)

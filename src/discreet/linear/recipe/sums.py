@@ -1,8 +1,10 @@
-"""A sum of contributions, gathered piece by piece in the arithmetic of its stage: :class:`Sums`.
+"""A sum of contributions, gathered piece by piece in whole numbers: :class:`Sums`.
 
 Statistics of a table are joint releases: one record adds a 1 to a bin here, a number there. Whoever fills a
-:class:`Sums` proves that one record's additions together have norm at most ``clip_norm``. In hardened arithmetic
-every addition is rounded toward zero to the stage's grid, which keeps that true, and the sum is of whole numbers.
+:class:`Sums` proves that one record's additions together have norm at most ``clip_norm``. Every addition is rounded
+toward zero to a public grid, which keeps that true, and the sum is one of whole numbers: no record changes what
+another one adds, however many there are. Only the noise knows two arithmetics: in ``"hardened"`` it is a whole
+number, too; in ``"float"`` the sum becomes floats before continuous noise is added (docs/engines.md: E14).
 
 >>> from discreet import Budget
 >>> from discreet.linear.recipe.spending import Spending
@@ -21,11 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import PlanViolation
+from discreet.hardened import FLOAT_ROOM
+from discreet.linear.kernels.counting import add_cut_ones, add_cut_rows
 from discreet.linear.recipe.spending import Stage
 from discreet.noise import BoundedSum
 
 Array = NDArray[np.float64]
-_BLOCK = 2**21  # numbers rounded at once
 
 
 class Sums:
@@ -34,12 +37,12 @@ class Sums:
     def __init__(self, stage: Stage, size: int, clip_norm: float) -> None:
         self._stage, self._clip_norm = stage, float(clip_norm)
         self.grid = stage.grid(self._clip_norm)
-        self._sum: NDArray[Any] = np.zeros(size, np.float64 if self.grid is None else np.int64)
+        self._counts = np.zeros(size, np.int64)
 
     @property
     def total(self) -> Array:
         """What was gathered: private."""
-        return self._sum * (1.0 if self.grid is None else self.grid)
+        return self._counts * self.grid
 
     @property
     def noise(self) -> float:
@@ -50,33 +53,24 @@ class Sums:
         self, cells: NDArray[np.int64], weights: NDArray[Any] | None = None, unit: float = 1.0
     ) -> None:
         """For each record ``unit`` times its weight, into its cell."""
-        size = len(self._sum)
-        if self.grid is None:
-            self._sum += unit * np.bincount(cells, weights, minlength=size)
-        elif weights is None:
-            self._sum += int(unit / self.grid) * np.bincount(cells, minlength=size)
+        if weights is None:
+            self._counts += int(unit / self.grid) * np.bincount(cells, minlength=len(self._counts))
         else:
-            np.add.at(self._sum, cells, (unit * weights / self.grid).astype(np.int64))
+            add_cut_ones(cells, weights * (unit / self.grid), self._counts)
 
     def add_rows(
         self, first: int, rows: NDArray[Any], weights: NDArray[Any] | None = None, unit: float = 1.0
     ) -> None:
         """For each record ``unit`` times its weight times its row, into the cells from ``first`` on."""
-        where = self._sum[first : first + rows.shape[1]]
-        if self.grid is None:
-            where += unit * (rows.sum(0, dtype=np.float64) if weights is None else weights @ rows)
-            return
-        step = max(1, _BLOCK // max(1, rows.shape[1]))
-        for start in range(0, len(rows), step):
-            part = rows[start : start + step].astype(np.float64)
-            part *= unit if weights is None else unit * weights[start : start + step, None]
-            where += (part / self.grid).astype(np.int64).sum(0)
+        steps = unit / self.grid
+        factors = np.full(len(rows), steps) if weights is None else weights * steps
+        add_cut_rows(np.ascontiguousarray(rows), factors, self._counts[first : first + rows.shape[1]])
 
-    def add_total(self, total: NDArray[Any]) -> None:
-        """A sum that somebody else made in this arithmetic: numbers, or whole steps of :attr:`grid`."""
-        if total.dtype != self._sum.dtype:
-            raise PlanViolation(f"A {self._sum.dtype} sum is gathered here, not one of {total.dtype}.")
-        self._sum += total.reshape(-1)
+    def add_total(self, total: NDArray[np.int64]) -> None:
+        """A sum that somebody else made, in whole steps of :attr:`grid`."""
+        if total.dtype != np.int64:
+            raise PlanViolation(f"Whole numbers are gathered here, not {total.dtype}.")
+        self._counts += total.reshape(-1)
 
     def released(self) -> Array:
         """The sum with noise.
@@ -84,4 +78,6 @@ class Sums:
         Guarantee: as :class:`~discreet.linear.recipe.spending.Stage`, if one record's additions have norm at most
         ``clip_norm`` together.
         """
-        return self._stage.release(BoundedSum(self._sum, self._clip_norm, grid=self.grid))
+        if self._stage.arithmetic == "hardened":
+            return self._stage.release(BoundedSum(self._counts, self._clip_norm, grid=self.grid))
+        return self._stage.release(BoundedSum(self.total, self._clip_norm * (1 + FLOAT_ROOM)))
