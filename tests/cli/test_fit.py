@@ -95,11 +95,12 @@ def test_a_fit_writes_weights_text_and_a_certificate_that_says_so(place):
     certificate = Certificate.load(model / "certificate.json")
     assert answer["certificate"] == certificate.digest()
     assert certificate.verify().guarantee.within(Budget(1.0, 1e-6))
-    assert (answer["epsilon"]["upper"], answer["delta"]) == (1.0, 1e-6)
+    assert answer["epsilon"]["upper"] == 1.0
+    assert 0.9999e-6 < answer["delta"] <= 1e-6  # what discrete noise may add is kept back
     text = json.loads((model / "model.json").read_text())
     assert text["classes"] == ["high", "low", "middle"]
     assert set(text["coefficients"]) >= {"age", "hours", "job=clerk", "smoker", "hours=missing", "spend"}
-    assert sum(stage["share"] for stage in answer["spending"]) == pytest.approx(1)
+    assert sum(stage["share"] for stage in answer["spending"]) == pytest.approx(1, rel=1e-5)
     assert answer["spending"][0]["stage"] == "ranges"
     assert text["spending"] == answer["spending"]
 
@@ -366,7 +367,7 @@ def test_two_fits_share_a_ledger_and_a_third_is_refused(place, tmp_path):
     assert sum(run["share"] for run in shown["runs"]) == pytest.approx(shown["spent"])
     with Ledger.open(ledger) as book:
         price = GaussianFilter(Budget(1.0, 1e-6)).limits()[0] / book.rule.limits()[0]
-        assert shown["spent"] == pytest.approx(float(price))
+        assert shown["spent"] == pytest.approx(float(price), rel=1e-5)
         assert Anchor.from_json(anchor.read_text()) == book.anchor()
         assert run("ledger", "entries", ledger).stdout.splitlines() == book.entries()
     listed = run("ledger", "show", ledger).stdout
@@ -535,7 +536,7 @@ def test_the_progress_of_a_fit_shows_shares_of_the_budget(monkeypatch):
         assert spent.share() == 0.0
         spending = Spending(budget, ledger, name="more")
         spending.stage("counts", 0.25)
-        assert spent.share() == pytest.approx(0.25)
+        assert spent.share() == pytest.approx(0.25, rel=1e-5)
         with spent.shown() as told:
             assert told is False  # standard error is no terminal here
         monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)

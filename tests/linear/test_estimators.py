@@ -36,7 +36,7 @@ from discreet.linear.transformers import PublicBounds
 from discreet.randomness import RandomStream
 from support.linear_frames import FRAMES
 
-GENEROUS = {"epsilon": 50.0, "delta": 1e-3, "unsafe_seed": 0}
+GENEROUS = {"epsilon": 50.0, "delta": 1e-3, "unsafe_seed": 0, "arithmetic": "float"}
 SILENT = "whether it would be refused depends on the records, so it is not"
 DIFFERENT = {
     "check_sample_weight_equivalence_on_dense_data": "a weight of 2 is clamped: it would double the sensitivity",
@@ -371,7 +371,7 @@ def test_one_record_moves_the_histograms_of_ranges_as_far_as_is_paid_for():
         for record in records:
             after = range_sums(np.vstack([x, *[[record]] * copies]))
             for one, other in zip(before, after, strict=True):
-                yield np.linalg.norm(one.value - other.value) / one.clip_norm
+                yield np.linalg.norm(one.value - other.value) * one.grid / one.clip_norm
 
     assert 0.5 < max(moved(1)) <= 1
     assert max(moved(2)) > 1
@@ -390,7 +390,7 @@ def test_undeclared_bounds_are_learnt_out_of_the_same_budget():
     scales = np.array([1.0, 1e-4, 1e5])
     y = (score > 0).astype(int)
     model = PrivateLogisticRegression(epsilon=2.0, unsafe_seed=0).fit(x * scales + [0, 7, -1e6], y)
-    assert model.score(x * scales + [0, 7, -1e6], y) > 0.85
+    assert model.score(x * scales + [0, 7, -1e6], y) > 0.83
     assert model.certificate_.guarantee.within(Budget(2.0, 1e-6))
     regression = PrivateLinearRegression(epsilon=2.0, unsafe_seed=0).fit(
         x, 1e4 + 1e3 * score + rng.normal(size=len(x))

@@ -1,12 +1,18 @@
 """Losses: residuals are derivatives, bounds are bounds, and bad targets do not count."""
 
 import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from discreet.errors import InvalidParameter
-from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
+from discreet.linear import PrivateLinearRegression
+from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
+from discreet.linear.losses import Huber, Logistic, Loss, Poisson, SmoothedHinge, Softmax, Squared
 
 SCORES = np.linspace(-6, 6, 241)
 ONE_SCORE = [
@@ -93,3 +99,111 @@ def test_far_scores_stay_finite(loss):
 def test_parameters_are_checked(make, value):
     with pytest.raises(InvalidParameter):
         make(value)
+
+
+# ---- losses of others ----
+
+
+@dataclass(frozen=True)
+class Quantile(Loss):
+    """Written from outside: the pinball loss, its corner rounded over ``width``."""
+
+    level: float = 0.9
+    width: float = 0.5
+    kind = "numbers"
+    lipschitz = 1.0
+
+    def accepts(self, y):
+        return np.isfinite(y)
+
+    def residual(self, u, y):
+        return np.clip((u - y) / self.width + 1 - self.level, -self.level, 1 - self.level)
+
+    def value(self, u, y):
+        slope = self.residual(u, y)
+        return slope * (u - y) - self.width * (slope + self.level - 1) ** 2 / 2
+
+    def mean(self, u):
+        return u
+
+
+@dataclass(frozen=True)
+class Foreign(Logistic):
+    """The logistic loss without its machine code: the same sums by another way."""
+
+    machine_code = None
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_loss_without_machine_code_gives_the_same_sum(form, dtype):
+    rng = np.random.default_rng(0)
+    Z, y, theta = form(rng.normal(size=(200, 5)).astype(dtype)), rng.integers(0, 3, 200), rng.normal(size=6)
+    found = [
+        hardened_clipped_gradient(loss, Z, y, theta, 0.3, row_norms(Z, 0.3), 0.7, 2.0**-30) * 2.0**-30
+        for loss in (Logistic(), Foreign())
+    ]
+    np.testing.assert_allclose(found[0], found[1], atol=1e-4 if dtype == np.float32 else 1e-6)
+
+
+def test_the_residual_of_a_loss_of_others_is_checked_like_our_own():
+    (u, y), h = grid((-1.5, 0, 2.25)), 1e-5
+    for loss in (Quantile(), Quantile().in_units(3.0, 2.0)):
+        slopes = (loss.value(u + h, y) - loss.value(u - h, y)) / (2 * h)
+        np.testing.assert_allclose(loss.residual(u, y), slopes, atol=2e-5)
+
+
+@pytest.mark.parametrize("level", [0.1, 0.9])
+def test_a_loss_of_others_is_the_one_that_is_fitted(level):
+    """In 0.1.0 it was replaced by least squares, without a word: half of the targets were below the prediction."""
+    rng = np.random.default_rng(1)
+    x = rng.uniform(0, 10, (20_000, 2))
+    y = x @ [1.0, -0.5] + rng.normal(0, 2, len(x))
+    settings = {"epsilon": 2.0, "bounds": (0, 10), "target_bounds": (-20, 20), "unsafe_seed": 0}
+    model = PrivateLinearRegression(loss=Quantile(level), **settings).fit(x, y)
+    assert abs(np.mean(y < model.predict(x)) - level) < 0.03
+    np.testing.assert_allclose(model.coef_, [1.0, -0.5], atol=0.15)
+    squared = PrivateLinearRegression(**settings).fit(x, y)
+    assert abs(np.mean(y < squared.predict(x)) - 0.5) < 0.03
+
+
+def test_what_is_not_known_is_refused():
+    x, y = np.random.default_rng(0).random((50, 2)), np.arange(50) % 2
+
+    class Mixing(Quantile):
+        def residual(self, u, y):
+            return super().residual(u - np.mean(u), y)
+
+    class Kindless(Quantile):
+        kind = "shapes"
+
+    class Unfinished(Loss):
+        kind = "numbers"
+
+    with pytest.raises(TypeError, match="abstract"):
+        Unfinished()
+    for loss, match in (
+        (Mixing(), "its own residual"),
+        (Kindless(), "a loss of numbers"),
+        (Logistic(), "a loss of numbers"),
+        (object(), "loss="),
+        ("absolute", "loss="),
+    ):
+        with pytest.raises(InvalidParameter, match=match):
+            PrivateLinearRegression(loss=loss, bounds=(0, 1), target_bounds=(0, 1)).fit(x, y)
+    norms = row_norms(x, 1.0)
+    for loss, match in ((Kindless(), "a kind"), (object(), "must be a Loss")):
+        with pytest.raises(InvalidParameter, match=match):
+            hardened_clipped_gradient(loss, x, y, np.zeros(3), 1.0, norms, 1.0, 2.0**-30)
+
+
+def test_nobody_but_the_losses_asks_for_the_type_of_one():
+    """Each place that does is one where a new loss would be taken for another."""
+    folder = Path(__file__).parents[2] / "src" / "discreet"
+    named = re.compile(r"\b(Logistic|Softmax|Squared|Huber|Poisson|SmoothedHinge)\b")
+    for file in folder.rglob("*.py"):
+        if file.name == "losses.py":
+            continue
+        for line in file.read_text().splitlines():
+            if "isinstance(" in line or line.strip().startswith("case "):
+                assert not named.search(line), (file.name, line)

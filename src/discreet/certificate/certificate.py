@@ -116,6 +116,11 @@ class Certificate:
         files = tuple(sorted((Path(path).name, file_digest(path)) for path in paths))
         return replace(self, files=checked_files(files), signatures=())
 
+    @property
+    def headline(self) -> str:
+        """The guarantee in words, and that it is not of the very bits that were released, where it is not."""
+        return f"{self.guarantee}{'; ' * bool(self.arithmetic.caution)}{self.arithmetic.caution}"
+
     def signed(self, key: Ed25519PrivateKey) -> Certificate:
         """This certificate with one more signature."""
         return replace(self, signatures=(*self.signatures, sign(self.digest(), key)))

@@ -37,6 +37,13 @@ class Arithmetic:
                 self, "distance", real("distance", self.distance, above=0, below=1, remedy=remedy)
             )
 
+    @property
+    def caution(self) -> str:
+        """What a reader should know of the arithmetic; empty if the proof covers every bit."""
+        if self.kind == "hardened":
+            return ""
+        return "proved for real numbers and computed in floating point, whose last bits can tell more"
+
     def charged(self, guarantee: Guarantee) -> Guarantee:
         """The guarantee with what the distance adds to delta: (1 + exp(epsilon)) times as much."""
         if not self.distance:

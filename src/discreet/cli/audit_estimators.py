@@ -231,7 +231,7 @@ class _Parts:
 
     def __init__(self, estimator: Estimator, row: dict[str, Any]) -> None:
         self._budget, self._rows, self._row = estimator.budget, estimator.stages, row
-        self._arithmetic: Any = estimator.settings.get("arithmetic", "float")
+        self._arithmetic: Any = estimator.settings.get("arithmetic") or "hardened"
         self._loss = estimator.loss()
         self._theta = np.zeros(_WIDTH + 1)
 

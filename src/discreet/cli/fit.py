@@ -31,7 +31,7 @@ _RENAMED = {"table": "TABLE", "schema": "--schema", "path": "--sign-with"}
 @click.option(
     "--task", type=click.Choice(TASKS), help="By default what the target's column in the schema is."
 )
-@click.option("--arithmetic", type=click.Choice(["float", "hardened"]), default="float", show_default=True)
+@click.option("--arithmetic", type=click.Choice(["hardened", "float"]), default="hardened", show_default=True)
 @click.option("--ledger", type=str, help="A ledger whose budget this fit is charged to: discreet ledger new.")
 @click.option("--key", type=FILE, help="The ledger's key file, if it is not beside it.")
 @click.option(

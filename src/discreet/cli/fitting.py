@@ -219,7 +219,7 @@ def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]
     ]
     text = (
         f"{type(model).__name__} of {model.schema.target!r} on {_columns(model)}\n"
-        f"{certificate.guarantee}\n\n{table(('spent on', 'releases', 'noise multiplier', 'share'), rows)}\n\n"
+        f"{certificate.headline}\n\n{table(('spent on', 'releases', 'noise multiplier', 'share'), rows)}\n\n"
         f"written to {out}: {', '.join(files)}\ncheck it: discreet verify {out}"
     )
     return Answer(data, text)

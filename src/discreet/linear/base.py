@@ -35,7 +35,7 @@ from discreet.linear.recipe.ranges import learned_ranges
 from discreet.linear.recipe.spending import Spending
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.targets import record_weights
-from discreet.mechanisms import gaussian_event
+from discreet.mechanisms import Arithmetic, gaussian_event
 
 Array = NDArray[np.float64]
 
@@ -112,11 +112,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def event(self) -> Event:
         """What one fit releases, as one event: for a :class:`~discreet.selection.PrivateSearch`.
 
-        Guarantee: a fit costs at most what this event costs. The recipe spends by a Gaussian filter, so all its
-        releases together are as private as one Gaussian release that costs the budget.
+        Guarantee: a fit costs at most what this event costs. The recipe spends by a Gaussian filter, so in
+        floating point all its releases together are as private as one Gaussian release that costs the budget. Of
+        hardened releases only the budget itself is proved, which costs a search more.
         """
         budget = self._budget()
-        if self.method == "recipe" and self.arithmetic == "float":
+        if self.method == "recipe" and self._chosen_arithmetic() == "float":
             return gaussian_event(budget)
         return ApproximateDP(budget.epsilon, budget.delta)
 
@@ -153,9 +154,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _check_method(self) -> None:
         method = one_of("method", self.method, METHODS)
-        arithmetic = one_of("arithmetic", self.arithmetic, ("float", "hardened"))
-        if arithmetic == "hardened" and method != "recipe":
+        if self._chosen_arithmetic() == "hardened" and method != "recipe":
             raise InvalidParameter("arithmetic", "hardened", "is for method='recipe'.")
+
+    def _chosen_arithmetic(self) -> Arithmetic:
+        """As asked for; else the one whose proof covers most: hardened, where the method has it."""
+        if self.arithmetic is None:
+            return "hardened" if self.method == "recipe" else "float"
+        asked = one_of("arithmetic", self.arithmetic, ("float", "hardened"))
+        return "float" if asked == "float" else "hardened"
 
     def _charged(self, continued: bool) -> AbstractContextManager[Charge]:
         return charged(
@@ -164,7 +171,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             self._budget(),
             self.ledger,
             self.unsafe_seed,
-            self.arithmetic,
+            self._chosen_arithmetic(),
             staged=self.method == "recipe",
             continued=continued,
         )
@@ -222,9 +229,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _settings(self) -> dict[str, Any]:
         """The parameters as declared, for the certificate. They are public."""
         hidden = ("ledger", "verbose", "unsafe_seed")
-        return {
-            name: _plain(value) for name, value in self.get_params(deep=False).items() if name not in hidden
-        }
+        settings = self.get_params(deep=False) | {"arithmetic": self._chosen_arithmetic()}
+        return {name: _plain(value) for name, value in settings.items() if name not in hidden}
 
     # ---- answering ----
 

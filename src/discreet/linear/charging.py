@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from discreet.certificate import Arithmetic, Certificate, Procedure
+from discreet.certificate import Arithmetic as CertifiedArithmetic
+from discreet.certificate import Certificate, Procedure
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.events import ApproximateDP
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger, SpendingRule
-from discreet.linear.recipe.spending import Spending
+from discreet.linear.recipe.spending import SPARE, Spending
+from discreet.mechanisms import Arithmetic
 from discreet.randomness import RandomStream, system_stream
-
-HARDENED_SPARE = 1e-3  # of delta, for the distance between discrete and continuous noise
 
 
 @dataclass(frozen=True, eq=False)
 class Charge:
     """One fit's right to spend: its ledger, its procedure, its randomness.
 
-    The procedure carries a run name of its own, so that two fits with the same settings are two procedures.
+    The procedure carries a run name of its own, so that two fits with the same settings are two procedures. ``alone``
+    if nobody else can charge the ledger.
     """
 
     budget: Budget
     ledger: Ledger
     procedure: Procedure
     stream: RandomStream
-    arithmetic: str
+    arithmetic: Arithmetic
+    alone: bool = False
 
     def spending(self) -> Spending:
         """The budget, to be spent in stages."""
@@ -39,7 +43,7 @@ class Charge:
             self.budget,
             self.ledger,
             self.stream,
-            "hardened" if self.arithmetic == "hardened" else "float",
+            self.arithmetic,
             name=str(self.procedure.settings["run"]),
             plan_hash=self.procedure.digest(),
         )
@@ -62,15 +66,25 @@ class Charge:
 
     def certificate(self, distance: float, not_covered: tuple[str, ...]) -> Certificate:
         """What was spent and what it proves. ``distance`` is of all hardened releases together."""
-        hardened = self.arithmetic == "hardened"
-        arithmetic = Arithmetic("hardened", distance * (1 + 1e-12)) if hardened else Arithmetic()
         return Certificate.of(
             self.ledger,
             self.procedure,
-            arithmetic=arithmetic,
+            arithmetic=self._certified_arithmetic(distance * (1 + 1e-12)),
             trusted=self.stream.trusted,
             not_covered=not_covered,
         )
+
+    def _certified_arithmetic(self, distance: float) -> CertifiedArithmetic:
+        """With the distance that was kept back for; where others share the ledger, with the one that was needed.
+
+        The first makes the guarantee the very budget that was asked for.
+        """
+        if self.arithmetic == "float":
+            return CertifiedArithmetic()
+        rule = self.procedure.rule.budget
+        spare = Fraction(self.budget.delta) - Fraction(rule.delta)
+        planned = float(spare / (1 + Fraction(math.exp(rule.epsilon) * (1 + 1e-14)))) * (1 - 1e-14)
+        return CertifiedArithmetic("hardened", planned if self.alone and distance <= planned else distance)
 
 
 @contextmanager
@@ -80,7 +94,7 @@ def charged(
     budget: Budget,
     ledger: Ledger | str | os.PathLike[str] | None,
     unsafe_seed: int | None,
-    arithmetic: str,
+    arithmetic: Arithmetic,
     *,
     staged: bool = True,
     continued: bool = False,
@@ -99,17 +113,17 @@ def charged(
         run = f"{name}-{os.urandom(8).hex()}"
         procedure = Procedure(name, {**settings, "run": run}, opened.rule if continued else rule)
         stream = system_stream() if unsafe_seed is None else RandomStream(unsafe_seed=unsafe_seed)
-        yield Charge(budget, opened, procedure, stream, arithmetic)
+        yield Charge(budget, opened, procedure, stream, arithmetic, alone=ledger is None)
     finally:
         if opened is not ledger:
             opened.close()
 
 
-def _within(budget: Budget, arithmetic: str) -> Budget:
+def _within(budget: Budget, arithmetic: Arithmetic) -> Budget:
     """What the releases may cost if the noise were continuous."""
     if arithmetic != "hardened":
         return budget
-    return replace(budget, delta=budget.delta * (1 - HARDENED_SPARE))
+    return replace(budget, delta=budget.delta * (1 - SPARE))
 
 
 def _black_box(budget: Budget) -> ApproximateDP:

@@ -85,7 +85,8 @@ class PrivateLogisticRegression(PrivateClassifier):
     max_weight : the declared maximum of ``sample_weight``.
     method : ``"recipe"``, or one of :mod:`discreet.linear.lecture.methods`.
     records : a public number of records; only the other methods need it, under add-remove neighbours.
-    arithmetic : ``"float"``, or ``"hardened"`` for a proof that covers rounding.
+    arithmetic : ``"hardened"``, for a proof of the very bits that are released, or ``"float"``, for one of real
+        numbers. None is hardened for the recipe, and float for the other methods, which have no other.
     ledger : a :class:`~discreet.ledger.Ledger`, or the path of one, whose budget several fits share.
     unsafe_seed : a seed for tests; the certificate then says that nothing is private.
     verbose : show a progress bar for every stage on standard error.
@@ -114,7 +115,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         neighbours: str = "add-remove",
         method: str = "recipe",
         records: int | None = None,
-        arithmetic: str = "float",
+        arithmetic: str | None = None,
         ledger: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,
@@ -171,7 +172,7 @@ class PrivateSVC(PrivateClassifier):
         neighbours: str = "add-remove",
         method: str = "recipe",
         records: int | None = None,
-        arithmetic: str = "float",
+        arithmetic: str | None = None,
         ledger: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,

@@ -25,31 +25,144 @@ SmoothedHinge(h)     max(0, 1 - m), m = (2y - 1) u,  between -1 and 1           
 Targets are 0 or 1 for Logistic and SmoothedHinge, class numbers 0..K-1 for Softmax, counts for Poisson. A
 target that a loss does not accept (NaN, a label nobody declared, a negative count) has value and residual 0:
 the record does not count, and nobody is told.
+
+Another loss is a subclass of :class:`Loss`: see docs/extending.md. Whoever works with losses asks what they know of
+themselves, never which class they are.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.errors import real, whole
+from discreet.errors import InvalidParameter, real, whole
 
 Floats = NDArray[np.float64]
 
 _LARGEST_EXPONENT = 700.0  # e**700 is a float64 number
 
 
+class Start(NamedTuple):
+    """The score of the best model without features; the loss's curvature near it, and a step size for that."""
+
+    score: Floats
+    curvature: float
+    rate: float
+
+
+class Loss(ABC):
+    """What a record costs at a score, elementwise: frozen data with four methods, and what is known of it.
+
+    ``kind`` says what targets are: ``"classes"`` by their numbers, ``"numbers"``, or ``"counts"`` with a log link.
+    ``lipschitz`` bounds the residual, ``curvature`` its derivative; None where there is no bound. ``one_sided`` if
+    the residual has the same sign at every score, for a given target. ``fits_mean`` if the best constant score for
+    numbers is about their mean. ``likelihood`` names the model whose coefficients have known standard errors.
+    """
+
+    kind: ClassVar[Literal["classes", "numbers", "counts"]]
+    one_sided: ClassVar[bool] = False
+    fits_mean: ClassVar[bool] = False
+    likelihood: ClassVar[Literal["normal", "bernoulli"] | None] = None
+
+    @property
+    def outputs(self) -> int:
+        """How many scores a record has."""
+        return 1
+
+    @property
+    def lipschitz(self) -> float | None:
+        return None
+
+    @property
+    def curvature(self) -> float | None:
+        return None
+
+    @property
+    def machine_code(self) -> tuple[str, float] | None:
+        """The name of the compiled residual and its parameter; None computes :meth:`residual` instead."""
+        return None
+
+    @abstractmethod
+    def accepts(self, y: ArrayLike) -> NDArray[np.bool_]:
+        """Which targets count."""
+
+    @abstractmethod
+    def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
+        """The cost of each record."""
+
+    @abstractmethod
+    def residual(self, u: ArrayLike, y: ArrayLike) -> Floats:
+        """The derivative of the value in u; 0 where the target does not count."""
+
+    @abstractmethod
+    def mean(self, u: ArrayLike) -> Floats:
+        """What is predicted at score u."""
+
+    # ---- what a fit has to know ----
+
+    @property
+    def class_count(self) -> int:
+        """How many classes there are; numbers and counts are one."""
+        return max(2, self.outputs) if self.kind == "classes" else 1
+
+    def start(self, priors: Floats) -> Start:
+        """For two classes, from their shares: the log odds."""
+        balance = 2 * (1 - float(priors @ priors))  # 1 for two equal classes, small if one is rare
+        return Start(np.log(priors[1] / priors[0]), 0.15 * max(balance, 0.05), 3.0)
+
+    def in_units(self, shift: float, scale: float) -> Loss:
+        """The loss of scores and targets that have been brought to other units: u = shift + scale * new."""
+        return _InUnits(self, shift, scale)
+
+    @property
+    def typical_residual(self) -> float:
+        """For numbers of variance 1."""
+        return 1.0 if self.lipschitz is None else min(1.0, self.lipschitz)
+
+    @property
+    def typical_curvature(self) -> float:
+        """The same; few records are where a loss of small residuals bends, so they bend it less."""
+        return 1.0 if self.lipschitz is None else min(1.0, 0.8 * self.lipschitz)
+
+    def steepest(self, score: float, target: float) -> float | None:
+        """The largest residual where scores and targets are within these bounds; None if there is no bound."""
+        return self.lipschitz
+
+
+def checked_loss(loss: object) -> Loss:
+    """The loss, if it is one whose records do not mix and which kernels can compute; else a refusal."""
+    if not isinstance(loss, Loss):
+        raise InvalidParameter("loss", loss, "must be a Loss, for instance Logistic().")
+    if loss.machine_code is not None:
+        return loss
+    if loss.outputs != 1 or getattr(loss, "kind", None) not in ("classes", "numbers", "counts"):
+        raise InvalidParameter("loss", loss, "must have one output and a kind: classes, numbers or counts.")
+    u, y = np.array([-2.0, -0.5, 0.0, 0.7, 3.0]), np.array([0.0, 1.0, 1.0, 0.0, 1.0])
+    alone = [np.asarray(loss.residual(u[[k]], y[[k]]), np.float64) for k in range(len(u))]
+    together = np.asarray(loss.residual(u, y), np.float64)
+    if together.shape != u.shape or not np.array_equal(np.concatenate(alone), together):
+        raise InvalidParameter(
+            "loss", loss, "must give every record its own residual, whatever the others are."
+        )
+    return loss
+
+
 @dataclass(frozen=True)
-class Logistic:
+class Logistic(Loss):
     """Binary cross-entropy, for targets 0 and 1."""
 
-    outputs: ClassVar[int] = 1
-    lipschitz: ClassVar[float] = 1.0
-    curvature: ClassVar[float] = 0.25
+    kind = "classes"
+    one_sided = True
+    likelihood = "bernoulli"
+    machine_code = ("logistic", 0.0)
+
+    lipschitz = 1.0
+    curvature = 0.25
 
     def accepts(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Which targets count."""
@@ -70,12 +183,14 @@ class Logistic:
 
 
 @dataclass(frozen=True)
-class Softmax:
+class Softmax(Loss):
     """Cross-entropy over ``classes`` declared classes; scores have one column for each."""
 
     classes: int
-    lipschitz: ClassVar[float] = math.nextafter(math.sqrt(2.0), 2.0)
-    curvature: ClassVar[float] = 0.5
+    kind = "classes"
+    machine_code = ("softmax", 0.0)
+    lipschitz = math.nextafter(math.sqrt(2.0), 2.0)
+    curvature = 0.5
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", whole("classes", self.classes, at_least=2, at_most=2**20))
@@ -83,6 +198,9 @@ class Softmax:
     @property
     def outputs(self) -> int:
         return self.classes
+
+    def start(self, priors: Floats) -> Start:
+        return Start(np.log(priors) - np.log(priors).mean(), 0.15, 3.0)
 
     def accepts(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Which targets count."""
@@ -112,12 +230,14 @@ class Softmax:
 
 
 @dataclass(frozen=True)
-class Squared:
+class Squared(Loss):
     """Half the squared distance, for any finite target."""
 
-    outputs: ClassVar[int] = 1
-    lipschitz: ClassVar[None] = None
-    curvature: ClassVar[float] = 1.0
+    kind = "numbers"
+    fits_mean = True
+    likelihood = "normal"
+    machine_code = ("squared", 0.0)
+    curvature = 1.0
 
     def accepts(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Which targets count."""
@@ -132,14 +252,21 @@ class Squared:
     def mean(self, u: ArrayLike) -> Floats:
         return _floats(u)
 
+    def in_units(self, shift: float, scale: float) -> Squared:
+        return self
+
+    def steepest(self, score: float, target: float) -> float:
+        return score + target
+
 
 @dataclass(frozen=True)
-class Huber:
+class Huber(Loss):
     """Squared up to a distance of ``threshold``, then linear: far targets pull with bounded force."""
 
     threshold: float
-    outputs: ClassVar[int] = 1
-    curvature: ClassVar[float] = 1.0
+    kind = "numbers"
+    fits_mean = True
+    curvature = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "threshold", real("threshold", self.threshold, above=0))
@@ -147,6 +274,13 @@ class Huber:
     @property
     def lipschitz(self) -> float:
         return self.threshold
+
+    @property
+    def machine_code(self) -> tuple[str, float]:
+        return "huber", self.threshold
+
+    def in_units(self, shift: float, scale: float) -> Huber:
+        return Huber(self.threshold / scale)
 
     def accepts(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Which targets count."""
@@ -165,12 +299,11 @@ class Huber:
 
 
 @dataclass(frozen=True)
-class Poisson:
+class Poisson(Loss):
     """Counts with the log link, up to a term that does not depend on the model."""
 
-    outputs: ClassVar[int] = 1
-    lipschitz: ClassVar[None] = None
-    curvature: ClassVar[None] = None
+    kind = "counts"
+    machine_code = ("poisson", 0.0)
 
     def accepts(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Which targets count."""
@@ -187,9 +320,12 @@ class Poisson:
         """The expected count."""
         return np.asarray(np.exp(np.minimum(_floats(u), _LARGEST_EXPONENT)))
 
+    def steepest(self, score: float, target: float) -> float | None:
+        return max(math.exp(score), target) if score <= 200 else None
+
 
 @dataclass(frozen=True)
-class SmoothedHinge:
+class SmoothedHinge(Loss):
     """The loss of a support vector machine, with its corner rounded over a width of ``smoothness``.
 
     With m = u for target 1 and -u for target 0: 0 above 1 + h, 1 - m below 1 - h, and the parabola
@@ -197,8 +333,9 @@ class SmoothedHinge:
     """
 
     smoothness: float = 0.5
-    outputs: ClassVar[int] = 1
-    lipschitz: ClassVar[float] = 1.0
+    kind = "classes"
+    one_sided = True
+    lipschitz = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(
@@ -208,6 +345,13 @@ class SmoothedHinge:
     @property
     def curvature(self) -> float:
         return math.nextafter(0.5 / self.smoothness, math.inf)
+
+    @property
+    def machine_code(self) -> tuple[str, float]:
+        return "hinge", self.smoothness
+
+    def start(self, priors: Floats) -> Start:
+        return Start(np.asarray(priors[1] - priors[0]), 0.15, 1.5 / max(self.curvature, 1.0))
 
     def accepts(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Which targets count."""
@@ -230,7 +374,41 @@ class SmoothedHinge:
         return 1.0 + self.smoothness - (2.0 * _floats(y) - 1.0) * _floats(u)
 
 
-Loss = Logistic | Softmax | Squared | Huber | Poisson | SmoothedHinge
+@dataclass(frozen=True)
+class _InUnits(Loss):
+    """A loss of numbers, for scores and targets in other units; the residual stays what it was."""
+
+    loss: Loss
+    shift: float
+    scale: float
+    kind = "numbers"
+
+    @property
+    def fits_mean(self) -> bool:  # type: ignore[override]
+        return self.loss.fits_mean
+
+    @property
+    def lipschitz(self) -> float | None:
+        return self.loss.lipschitz
+
+    @property
+    def curvature(self) -> float | None:
+        return None if self.loss.curvature is None else self.loss.curvature * self.scale
+
+    def accepts(self, y: ArrayLike) -> NDArray[np.bool_]:
+        return self.loss.accepts(self._back(y))
+
+    def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
+        return self.loss.value(self._back(u), self._back(y)) / self.scale
+
+    def residual(self, u: ArrayLike, y: ArrayLike) -> Floats:
+        return self.loss.residual(self._back(u), self._back(y))
+
+    def mean(self, u: ArrayLike) -> Floats:
+        return self.loss.mean(self._back(u))
+
+    def _back(self, values: ArrayLike) -> Floats:
+        return self.shift + self.scale * _floats(values)
 
 
 def _floats(values: ArrayLike) -> Floats:

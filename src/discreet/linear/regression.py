@@ -11,7 +11,7 @@ from sklearn.metrics import d2_tweedie_score
 
 from discreet.errors import InvalidParameter, one_of
 from discreet.linear.base import PrivateLinearModel
-from discreet.linear.losses import Huber, Loss, Poisson, Squared
+from discreet.linear.losses import Huber, Loss, Poisson, Squared, checked_loss
 from discreet.linear.recipe.ranges import learned_ranges
 from discreet.linear.recipe.spending import Spending
 from discreet.linear.targets import one_for_each_row, target_numbers, target_range
@@ -69,7 +69,8 @@ class PrivateLinearRegression(PrivateRegressor):
 
     ``target_bounds`` are the public bounds of the target; None learns them privately, out of the same budget.
     ``loss="huber"`` counts distances beyond ``huber_threshold``, in the target's units, only linearly; by default
-    that is a tenth of the width of the target's bounds, and much less makes the descent slow. The other parameters
+    that is a tenth of the width of the target's bounds, and much less makes the descent slow. ``loss`` may also be a
+    :class:`~discreet.linear.losses.Loss` of numbers, your own for instance (docs/extending.md). The other parameters
     and attributes are those of :class:`~discreet.linear.classification.PrivateLogisticRegression`, without classes.
 
     >>> x = np.linspace(0, 10, 5000)[:, None]
@@ -83,7 +84,7 @@ class PrivateLinearRegression(PrivateRegressor):
         epsilon: float = 1.0,
         delta: float = 1e-6,
         target_bounds: Any = None,
-        loss: str = "squared",
+        loss: str | Loss = "squared",
         huber_threshold: float | None = None,
         bounds: Any = None,
         schema: Any = None,
@@ -92,7 +93,7 @@ class PrivateLinearRegression(PrivateRegressor):
         neighbours: str = "add-remove",
         method: str = "recipe",
         records: int | None = None,
-        arithmetic: str = "float",
+        arithmetic: str | None = None,
         ledger: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,
@@ -115,6 +116,10 @@ class PrivateLinearRegression(PrivateRegressor):
         self.verbose = verbose
 
     def _loss(self) -> Loss:
+        if isinstance(self.loss, Loss):
+            if self.loss.kind != "numbers":
+                raise InvalidParameter("loss", self.loss, "must be a loss of numbers.")
+            return checked_loss(self.loss)
         if one_of("loss", self.loss, ("squared", "huber")) == "squared":
             return Squared()
         if self.huber_threshold is not None:
@@ -143,7 +148,7 @@ class PrivatePoissonRegressor(PrivateRegressor):
         neighbours: str = "add-remove",
         method: str = "recipe",
         records: int | None = None,
-        arithmetic: str = "float",
+        arithmetic: str | None = None,
         ledger: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,

@@ -121,7 +121,7 @@ class TestGradients:
         rng = np.random.default_rng(3)
         for target in (0.0, 1.0):
             row, theta = rng.normal(size=4), rng.normal(size=4) * 0.3
-            total = GradientSum(loss, table_of(row[None], [target]), Clip(1e6))
+            total = GradientSum(loss, table_of(row[None], [target]), Clip(100.0))
             found = total.at(theta).value
             shifts = np.eye(4) * 1e-6
             numeric = [
@@ -129,7 +129,7 @@ class TestGradients:
                 for h in shifts
             ]
             np.testing.assert_allclose(found, numeric, atol=1e-6)
-            np.testing.assert_allclose(found * row[0], row * found[0], atol=1e-9)
+            np.testing.assert_allclose(found * row[0], row * found[0], atol=1e-6)
 
     def test_softmax_has_a_column_for_each_class(self):
         rng = np.random.default_rng(4)
@@ -137,7 +137,7 @@ class TestGradients:
         total = GradientSum(Softmax(3), table_of(X, y), Clip(100.0))
         assert total.shape == (2, 3)
         expected = X.T @ Softmax(3).residual(X @ theta, y)
-        np.testing.assert_allclose(total.at(theta).value, expected, rtol=1e-9)
+        np.testing.assert_allclose(total.at(theta).value, expected, atol=30 * 100.0 * 2.0**-29)
 
     @pytest.mark.parametrize(
         ("route", "project"),
@@ -169,9 +169,9 @@ class TestGradients:
         rows, targets, theta = np.array([[0.6, 0.8], [1.0, 0.0]]), [-3.0, 1.0], np.array([1.2, 1.6])
         total = GradientSum(Squared(), table_of(rows, targets), route, project)
         assert total.clip_norm == pytest.approx(1.0 * (1.0 * 2.0 + 3.0), rel=1e-9)
-        np.testing.assert_allclose(total.at(theta).value, rows.T @ (rows @ theta - targets), rtol=1e-9)
+        np.testing.assert_allclose(total.at(theta).value, rows.T @ (rows @ theta - targets), rtol=2e-6)
         first = GradientSum(Squared(), table_of(rows[:1], targets[:1]), route, project)
-        assert np.linalg.norm(first.at(theta).value) == pytest.approx(total.clip_norm, rel=1e-9)
+        assert np.linalg.norm(first.at(theta).value) == pytest.approx(total.clip_norm, rel=2e-6)
         counts = GradientSum(Poisson(), table_of(rows, [0, 1]), route, project)
         assert counts.clip_norm == pytest.approx(math.exp(2.0), rel=1e-9)
         assert GradientSum(Logistic(), table_of(rows, [0, 1]), BoundedData(2.0)).clip_norm == pytest.approx(

@@ -12,7 +12,7 @@ from discreet.accounting.gaussian import gaussian_delta, gaussian_mu
 from discreet.ledger import FixedPlan, Ledger
 from discreet.linear.lecture.methods import METHODS, private_minimiser
 from discreet.linear.lecture.objective_noise import ObjectiveNoise
-from discreet.linear.lecture.perturbation import ONE_SIDED, objective_perturbation, output_perturbation
+from discreet.linear.lecture.perturbation import objective_perturbation, output_perturbation
 from discreet.linear.lecture.risk import Risk, Setting
 from discreet.linear.lecture.table import Table
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
@@ -173,7 +173,7 @@ def worst_ratio(loss, noise_multiplier, convexity, determinant=None):
     determinant = math.log1p(ratio_of) if determinant is None else determinant
     largest = 0.0
     for neighbours, first, second in PAIRS:
-        bound = ObjectiveNoise(noise_multiplier, determinant, neighbours, isinstance(loss, ONE_SIDED))
+        bound = ObjectiveNoise(noise_multiplier, determinant, neighbours, loss.one_sided)
         if not all(loss.accepts(y) for _, y in first + second):
             continue
         p, q = (masses(loss, records, sigma, convexity, grid) for records in (first, second))

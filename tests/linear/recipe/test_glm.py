@@ -180,7 +180,7 @@ class Watched(Spending):
 
 
 def watched():
-    return Watched(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=0))
+    return Watched(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=0), arithmetic="float")
 
 
 def test_one_record_moves_a_look_at_the_mean_by_the_reach_at_most():
@@ -237,7 +237,7 @@ def test_marginals_with_a_vast_budget_are_those_of_the_data():
     )
     columns = Columns(2, (3,), text=4, text_norm=3.0)
     records = Records(Squared(), x, np.zeros(5000), columns)
-    found = measured(records, 5000.0, spending(VAST).stage("marginals"))
+    found = measured(records, 5000.0, spending(VAST, arithmetic="float").stage("marginals"))
     np.testing.assert_allclose(found.centre, x.mean(0), atol=0.01)
     np.testing.assert_allclose(found.scale[:5], x.std(0)[:5], rtol=0.05)
     np.testing.assert_allclose(found.scale[5:], x.std(0)[5:], rtol=0.05)
@@ -253,17 +253,17 @@ def test_with_a_vast_budget_least_squares_is_least_squares():
         @ np.array([[1, 0, 0, 0], [0.4, 0.6, 0, 0], [0, 0, 1, 0], [0, 0.5, 0, 0.5]]).T
     )
     y = 40 + 10 * (x @ [1.0, -2.0, 0.5, 0.0]) + rng.normal(size=4000)
-    fit = fit_glm(Squared(), x, y, FOUR, spending(VAST), target_bounds=(0.0, 100.0))
+    fit = fit_glm(Squared(), x, y, FOUR, spending(VAST, arithmetic="float"), target_bounds=(0.0, 100.0))
     exact = LinearRegression().fit(x, y)
     np.testing.assert_allclose(fit.coefficients, exact.coef_, atol=0.15)
     np.testing.assert_allclose(fit.intercept, exact.intercept_, atol=0.15)
-    robust = fit_glm(Huber(3.0), x, y, FOUR, spending(VAST), target_bounds=(0.0, 100.0))
+    robust = fit_glm(Huber(3.0), x, y, FOUR, spending(VAST, arithmetic="float"), target_bounds=(0.0, 100.0))
     np.testing.assert_allclose(robust.coefficients, exact.coef_, atol=0.3)
 
 
 def test_with_a_vast_budget_logistic_regression_is_logistic_regression():
     x, y = classified(6000)
-    fit = fit_glm(Logistic(), x, y, FOUR, spending(VAST))
+    fit = fit_glm(Logistic(), x, y, FOUR, spending(VAST, arithmetic="float"))
     exact = LogisticRegression(C=1e6, max_iter=1000).fit(x, y)
     np.testing.assert_allclose(fit.coefficients, exact.coef_[0], atol=0.06 * np.linalg.norm(exact.coef_))
     assert isinstance(fit.coordinates, Whitened)

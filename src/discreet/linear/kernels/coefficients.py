@@ -18,14 +18,15 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from discreet.linear.losses import Huber, Logistic, Loss, Poisson, SmoothedHinge, Softmax, Squared
+from discreet.linear.losses import Loss
 
 Array = NDArray[Any]
 Function = TypeVar("Function")
 
 BLOCK = 64
 
-LOGISTIC, SQUARED, HUBER, POISSON, HINGE = range(5)
+LOGISTIC, SQUARED, HUBER, POISSON, HINGE, GIVEN = range(6)
+_CODES = {"logistic": LOGISTIC, "squared": SQUARED, "huber": HUBER, "poisson": POISSON, "hinge": HINGE}
 
 _UNIT = 2.0**-52
 f32, i32, i64 = np.float32, np.int32, np.int64
@@ -65,20 +66,11 @@ class ManyScores(NamedTuple):
 
 
 def loss_code(loss: Loss) -> OneScore | ManyScores:
-    """The loss as numbers, for machine code."""
-    match loss:
-        case Logistic():
-            return OneScore(LOGISTIC, 0.0)
-        case Softmax():
-            return ManyScores(loss.classes)
-        case Squared():
-            return OneScore(SQUARED, 0.0)
-        case Huber():
-            return OneScore(HUBER, loss.threshold)
-        case Poisson():
-            return OneScore(POISSON, 0.0)
-        case SmoothedHinge():
-            return OneScore(HINGE, loss.smoothness)
+    """The loss as numbers, for machine code; without code of its own, residuals are given in place of targets."""
+    if loss.machine_code is None:
+        return OneScore(GIVEN, 0.0)
+    name, parameter = loss.machine_code
+    return ManyScores(loss.outputs) if name == "softmax" else OneScore(_CODES[name], parameter)
 
 
 def clip_margin(dtype: np.dtype[Any]) -> float:
@@ -175,6 +167,8 @@ def replace_by_residuals(code: int, scores: Array, targets: Array, parameter: An
         _poisson(scores, targets)
     elif code == HINGE:
         _hinge(scores, targets, parameter)
+    elif code == GIVEN:
+        scores[:] = targets
     else:
         _squared(scores, targets)
         if code == HUBER:

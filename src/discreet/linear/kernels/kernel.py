@@ -40,13 +40,14 @@ from scipy.sparse import issparse
 
 from discreet.clipping import clip_norm_of
 from discreet.errors import InvalidParameter, real
+from discreet.hardened import FLOAT_ROOM, MOST_ROWS, sum_grid
 from discreet.linear.kernels import csr_kernel, dense_kernel
 from discreet.linear.kernels.coefficients import BLOCK, Data, Step, clip_margin, limit_range, loss_code
+from discreet.linear.kernels.rowwise import times
 from discreet.linear.kernels.threads import in_threads
 from discreet.linear.kernels.vectors import padded_width
-from discreet.linear.losses import Loss
+from discreet.linear.losses import Loss, checked_loss
 from discreet.noise import checked_grid
-from discreet.hardened import FLOAT_ROOM, MOST_ROWS, sum_grid
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -98,7 +99,7 @@ def clipped_gradient(
     grid = sum_grid(clip_norm)
     inner = clip_norm * (1 - FLOAT_ROOM)
     known = (loss, Z, y, theta, constant, norms, inner, grid, weights)
-    return hardened_clipped_gradient(*known) * grid
+    return np.asarray(hardened_clipped_gradient(*known) * grid, np.float64)
 
 
 def hardened_clipped_gradient(
@@ -120,6 +121,8 @@ def hardened_clipped_gradient(
     Guarantee: exact and independent of the order of the rows. Adding or removing a row changes the result by
     a vector of norm at most ``clip_norm / grid``, which depends on that row only.
     """
+    if checked_loss(loss).machine_code is None:
+        y = _residuals(loss, Z, y, theta, constant)
     data, grid = _checked_data(Z, y, norms, weights), checked_grid(grid)
     step, cuts = _step(loss, Z, theta, constant, clip_norm, grid), _cuts(Z, loss.outputs)
     parts = _parts(Z, loss, cuts, np.int64)
@@ -137,6 +140,19 @@ def hardened_clipped_gradient(
     in_threads(len(cuts) - 1, work)
     total: NDArray[np.int64] = _shaped(parts, Z, loss)
     return total
+
+
+def _residuals(loss: Loss, Z: Any, y: Any, theta: ArrayLike, constant: float) -> Array:
+    """The residual of each row by the loss itself; 0 where it is not a number, or where the target does not count.
+
+    Guarantee: that of a row depends on the row only, as far as the loss keeps records apart.
+    """
+    Z, weights = _checked_rows(Z), np.asarray(theta, np.float64)
+    with np.errstate(all="ignore"):  # a warning would tell of a value
+        scores = np.asarray(Z @ weights[1:] if issparse(Z) else times(Z, weights[1:]), np.float64)
+        found = np.asarray(loss.residual(scores + constant * weights[0], _column("y", y, Z)), np.float64)
+        counted = np.isfinite(found) & loss.accepts(_column("y", y, Z))
+        return np.where(counted, found, 0.0).astype(Z.dtype)
 
 
 def _checked_rows(Z: Any) -> Any:
@@ -194,9 +210,7 @@ def _triple(Z: Any) -> tuple[Array, Array, Array]:
     return _readable(Z.data), _readable(Z.indices), _readable(Z.indptr)
 
 
-def _step(
-    loss: Loss, Z: Any, theta: ArrayLike, constant: float, clip_norm: float, grid: float
-) -> Step:
+def _step(loss: Loss, Z: Any, theta: ArrayLike, constant: float, clip_norm: float, grid: float) -> Step:
     constant = real("constant", constant, at_least=0, at_most=2.0**450)
     clip_norm = clip_norm_of("clip_norm", clip_norm)
     if Z.dtype == np.float32 and not 1e-30 <= clip_norm <= 1e30:
@@ -210,7 +224,9 @@ def _step(
     with np.errstate(all="ignore"):
         columns = theta.reshape(shape[0], -1).astype(Z.dtype)
         offsets = (theta[0] * constant).reshape(-1).astype(Z.dtype)
-    clip = _room_for_rounding(clip_norm, grid, 0 if issparse(Z) else columns.size) * (1 - clip_margin(Z.dtype))
+    clip = _room_for_rounding(clip_norm, grid, 0 if issparse(Z) else columns.size) * (
+        1 - clip_margin(Z.dtype)
+    )
     return Step(loss_code(loss), _weights(Z, columns[1:]), offsets, constant, clip, *limit_range(Z.dtype))
 
 

@@ -17,19 +17,20 @@ from numpy.typing import NDArray
 
 from discreet.linear.kernels.threads import in_threads
 
-Matrix = NDArray[np.float32]
+Matrix = NDArray[Any]
 
 _TASK = 2**23  # multiplications that are worth a task
 
 
 def times(rows: Matrix, matrix: NDArray[Any]) -> Matrix:
-    """``rows @ matrix`` in float32; the matrix may be a vector.
+    """``rows @ matrix`` in float32, or in float64 if the rows are; the matrix may be a vector.
 
     Guarantee: every row of the result depends on its own row alone, bit for bit.
     """
-    right = np.ascontiguousarray(matrix, np.float32).reshape(len(matrix), -1)
-    rows = np.ascontiguousarray(rows, np.float32)
-    out = np.zeros((len(rows), right.shape[1]), np.float32)
+    kind = np.float64 if rows.dtype == np.float64 else np.float32
+    right = np.ascontiguousarray(matrix, kind).reshape(len(matrix), -1)
+    rows = np.ascontiguousarray(rows, kind)
+    out = np.zeros((len(rows), right.shape[1]), kind)
     tasks = max(1, min(len(rows), rows.size * right.shape[1] // _TASK))
     cuts = [len(rows) * task // tasks for task in range(tasks + 1)]
     in_threads(tasks, lambda task: _add(rows, right, out, cuts[task], cuts[task + 1]))

@@ -43,7 +43,7 @@ from discreet.ledger import Ledger
 from discreet.linear.lecture.release import LinearRelease, black_box, charge
 from discreet.linear.lecture.risk import Risk, posed
 from discreet.linear.lecture.table import Floats, Table
-from discreet.linear.losses import Loss
+from discreet.linear.losses import Loss, checked_loss
 from discreet.mechanisms import Release, certified, gaussian_event, units
 from discreet.randomness import RandomStream, system_stream
 
@@ -187,7 +187,7 @@ def exponential_choice(
 
 
 def _candidates(candidates: ArrayLike, dimension: int, loss: Loss) -> Floats:
-    if not isinstance(loss, Loss) or loss.outputs != 1:
+    if checked_loss(loss).outputs != 1:
         raise InvalidParameter("loss", loss, "must be a loss with one output, for instance Logistic().")
     points = np.asarray(candidates, np.float64)
     if points.ndim != 2 or not len(points) or points.shape[1] != dimension or not np.isfinite(points).all():

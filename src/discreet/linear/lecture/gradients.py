@@ -38,7 +38,7 @@ from discreet.errors import InvalidParameter, real
 from discreet.linear.kernels.kernel import clipped_gradient, row_norms
 from discreet.linear.lecture.descent import OntoBall, Projection
 from discreet.linear.lecture.table import Floats, Table
-from discreet.linear.losses import Loss, Poisson, Squared
+from discreet.linear.losses import Loss, checked_loss
 from discreet.noise import BoundedSum
 
 _UP = 1 + 1e-12
@@ -106,10 +106,9 @@ class BoundedData:
             remedy = "must be OntoBall(radius) around 0: the slope of this loss grows with the parameters."
             raise InvalidParameter("project", project, remedy)
         score = self.row * project.radius
-        if isinstance(loss, Squared):
-            return score + self.target
-        if isinstance(loss, Poisson) and score <= 200:
-            return max(math.exp(score), self.target)
+        steepest = loss.steepest(score, self.target)
+        if steepest is not None:
+            return steepest
         raise InvalidParameter("row", self.row, "gives no bound for this loss; use Clip(clip_norm).")
 
     def prepare(self, table: Table) -> Table:
@@ -126,8 +125,7 @@ class GradientSum:
     """The sum over a table of the gradients at a point, each bounded by ``clip_norm``."""
 
     def __init__(self, loss: Loss, table: Table, route: Route, project: Projection | None = None) -> None:
-        if not isinstance(loss, Loss):
-            raise InvalidParameter("loss", loss, "must be a loss, for instance Logistic().")
+        checked_loss(loss)
         if not isinstance(route, Route):
             raise InvalidParameter("route", route, "must be a Clip, BoundedData or Declared.")
         self.loss = loss

@@ -37,13 +37,10 @@ from discreet.ledger import Ledger
 from discreet.linear.lecture.objective_noise import ObjectiveNoise
 from discreet.linear.lecture.release import LinearRelease, black_box, charge, deviation
 from discreet.linear.lecture.risk import Risk, posed
-from discreet.linear.losses import Logistic, Loss, SmoothedHinge
+from discreet.linear.losses import Loss
 from discreet.mechanisms import certified, gaussian_event, laplace_event
 from discreet.noise import BoundedSum, add_noise
 from discreet.randomness import RandomStream, system_stream
-
-ONE_SIDED = (Logistic, SmoothedHinge)
-"""Losses whose slope has the same sign at every score, for a given target."""
 
 
 def output_perturbation(
@@ -118,7 +115,7 @@ def objective_perturbation(
         raise InvalidParameter("group_size", budget.group_size, remedy)
     real("delta", budget.delta, above=0, at_most=0.5, remedy="Gaussian noise needs a delta above 0.")
 
-    one_sided, event = isinstance(loss, ONE_SIDED), black_box(budget, budget.delta)
+    one_sided, event = loss.one_sided, black_box(budget, budget.delta)
     wish = replace(budget, epsilon=event.epsilon)
 
     def noise_at(strength: float) -> ObjectiveNoise:

@@ -22,7 +22,7 @@ from discreet.clipping import clip_norm_of, clip_rows
 from discreet.errors import InvalidParameter, real
 from discreet.guarantee import Budget
 from discreet.linear.lecture.table import Floats, Table
-from discreet.linear.losses import Loss
+from discreet.linear.losses import Loss, checked_loss
 
 _NUDGE = 1e-5  # of the scores, for the slope of the residual
 _MOST_STEPS = 500
@@ -41,8 +41,7 @@ class Setting:
     norm_guess: float
 
     def __post_init__(self) -> None:
-        if not isinstance(self.loss, Loss):
-            raise InvalidParameter("loss", self.loss, "must be a loss, for instance Logistic().")
+        checked_loss(self.loss)
         if self.loss.outputs != 1 or self.loss.lipschitz is None or self.loss.curvature is None:
             remedy = "needs a bounded slope and one output: Logistic, Huber or SmoothedHinge; or use descent."
             raise InvalidParameter("loss", self.loss, remedy)

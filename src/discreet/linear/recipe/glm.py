@@ -33,7 +33,7 @@ from scipy.sparse import issparse
 
 from discreet.errors import InvalidParameter, real
 from discreet.linear.kernels.kernel import row_norms
-from discreet.linear.losses import Loss, Poisson, Softmax
+from discreet.linear.losses import Loss, checked_loss
 from discreet.linear.recipe import problems
 from discreet.linear.recipe.columns import Columns
 from discreet.linear.recipe.coordinates import Standardised, Whitened, standardised
@@ -103,9 +103,10 @@ def fit_glm(
     Guarantee: the fit is within the budget of ``spending``, whatever the records are: every stage proves its own
     sensitivity, and rows that break the promise of ``columns`` are moved into it first.
     """
-    return _Recipe(loss, columns, spending, progress, _checked_bounds(loss, target_bounds)).fit(
-        Records(loss, x, y, columns, weights, memory)
-    )
+    recipe = _Recipe(checked_loss(loss), columns, spending, progress, _checked_bounds(loss, target_bounds))
+    records = Records(loss, x, y, columns, weights, memory)
+    spending.refuse_more_rows(len(records))
+    return recipe.fit(records)
 
 
 class _Recipe:
@@ -139,7 +140,7 @@ class _Recipe:
         start = coordinates.of_constant(problem.start)
         path = noisy_descent(problem, working, start, rule, counts.records, stage)
         theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records
-        if not problems.is_classification(self.loss):
+        if self.loss.kind != "classes":
             curvature = problem.curvature * row_size**2 / size
             variance = noise**2 * averaging_gain(rule, steps, curvature)
             unit = coordinates.of_constant(np.ones(()))
@@ -167,8 +168,7 @@ class _Recipe:
         return Wealth(counts.records, self.spending.strength, self.columns.reach)
 
     def counted(self, records: Records) -> tuple[Counts, Wealth]:
-        classes = problems.number_of_classes(self.loss)
-        counts = count_classes(records, classes, self.spending.stage("counts", COUNTS))
+        counts = count_classes(records, self.loss.class_count, self.spending.stage("counts", COUNTS))
         return counts, self.wealth(counts)
 
     def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
@@ -180,7 +180,7 @@ class _Recipe:
     def looked_again(self, records: Records, counts: Counts) -> Counts:
         """Which class is the most frequent decides all where features say little: with few records, ask again."""
         few = self.wealth(counts).for_recalibration == 0
-        if not few or not problems.is_classification(self.loss):
+        if not few or self.loss.kind != "classes":
             return counts
         return compare_classes(records, counts, self.spending.stage("classes", CLASSES))
 
@@ -213,11 +213,11 @@ class _Recipe:
         return Typical(0.5 * math.sqrt(max(expected, 1e-6)), False)
 
     def problem(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
-        if problems.is_classification(self.loss):
+        if self.loss.kind == "classes":
             return problems.of_classes(self.loss, counts)
         stage = self.spending.stage("target", wealth.for_target)
         closer = self.for_the_mean(wealth)
-        if isinstance(self.loss, Poisson):
+        if self.loss.kind == "counts":
             return problems.of_counts(self.loss, records, self.bounds[1], counts.records, stage, closer)
         return problems.of_numbers(self.loss, records, self.bounds, counts.records, stage, closer)
 
@@ -230,8 +230,8 @@ class _Recipe:
 
     def kept_for_the_end(self, wealth: Wealth) -> float:
         """The share of the last correction; 0 where there is none."""
-        numbers = not isinstance(self.loss, Poisson) and not problems.is_classification(self.loss)
-        share = 0.0 if numbers or isinstance(self.loss, Softmax) else wealth.for_recalibration
+        none = self.loss.kind == "numbers" or self.loss.outputs > 1
+        share = 0.0 if none else wealth.for_recalibration
         return min(share, self.spending.left / 3)
 
     def corrected(
@@ -245,7 +245,7 @@ class _Recipe:
         share: float,
     ) -> Array:
         unit = coordinates.of_constant(np.ones(()))
-        if isinstance(self.loss, Poisson):
+        if self.loss.kind == "counts":
             stage = self.spending.stage("recalibration", share)
             most = problem.largest
             return mean_matched(problem, working, theta, unit, most, counts.records, stage)
@@ -259,6 +259,6 @@ class _Recipe:
 def _checked_bounds(loss: Loss, bounds: tuple[float, float]) -> tuple[float, float]:
     lower = real("target_bounds[0]", bounds[0], at_least=-1e100, at_most=1e100)
     upper = real("target_bounds[1]", bounds[1], above=lower, at_most=1e100)
-    if isinstance(loss, Poisson) and lower != 0:
+    if loss.kind == "counts" and lower != 0:
         raise InvalidParameter("target_bounds", bounds, "must begin at 0 for counts.")
     return lower, upper

@@ -21,7 +21,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.losses import Logistic, Squared
 from discreet.linear.recipe.coordinates import Whitened
 from discreet.linear.recipe.glm import Fit
 
@@ -34,17 +33,17 @@ _CLEARLY_SEEN = 3.0  # smallest second moment over the spectral norm of its nois
 def standard_errors(fit: Fit) -> Array | None:
     """The standard error of each encoded coefficient, or None where the approximation is not valid."""
     loss, coordinates = fit.problem.loss, fit.coordinates
-    if not isinstance(coordinates, Whitened) or not isinstance(loss, Squared | Logistic):
+    if not isinstance(coordinates, Whitened) or loss.likelihood is None:
         return None
     if not coordinates.resolution > _CLEARLY_SEEN or _skewed(fit):
         return None
     theta, constant = fit.theta[1:], coordinates.inverse[0]
     slopes = theta - constant * (constant @ theta) / (constant @ constant)
-    hessian = np.eye(len(theta)) if isinstance(loss, Squared) else logistic_hessian(theta, slopes, constant)
+    hessian = np.eye(len(theta)) if loss.likelihood == "normal" else logistic_hessian(theta, slopes, constant)
     curvatures, directions = np.linalg.eigh(hessian)
     if not fit.rule.ridge < _NEGLIGIBLE * curvatures[0]:
         return None
-    unexplained = max(1 - float(slopes @ slopes), 0.02) if isinstance(loss, Squared) else 1.0
+    unexplained = max(1 - float(slopes @ slopes), 0.02) if loss.likelihood == "normal" else 1.0
     variances = unexplained / (fit.counts.records * curvatures)
     variances = variances + [fit.gradient_noise**2 * noise_gain(fit, curvature) for curvature in curvatures]
     back = (coordinates.rotation[1:].T / coordinates.marginals.scale).T @ directions

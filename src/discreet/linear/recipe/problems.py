@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.losses import Huber, Logistic, Loss, SmoothedHinge, Softmax, Squared
+from discreet.linear.losses import Loss
 from discreet.linear.recipe.counts import Counts
 from discreet.linear.recipe.location import Location, looked_closer
 from discreet.linear.recipe.records import Records
@@ -26,6 +26,7 @@ Array = NDArray[np.float64]
 _BINS = 64
 _ROUNDING = 1 + 1e-9
 _FASTEST = 1.5  # below 2, where a descent on a loss of curvature 1 would grow
+_ANYWHERE = 1e6  # the error of a start that says nothing of the best score
 _UNKNOWN = 12**-0.5  # the error of a mean that may be anywhere in [0, 1]
 
 
@@ -65,15 +66,9 @@ class Problem:
 def of_classes(loss: Loss, counts: Counts) -> Problem:
     """Two or more classes; the priors are known from the counts."""
     priors = counts.priors
-    balance = 2 * (1 - float(priors @ priors))  # 1 for two equal classes, small if one is rare
-    if isinstance(loss, Softmax):
-        start = np.log(priors) - np.log(priors).mean()
-        return Problem(loss, _same, start, 0.15, 2 * 0.15 * min(1.0, balance), 4.0, 3.0)
-    if isinstance(loss, SmoothedHinge):
-        start, curvature, rate = np.asarray(priors[1] - priors[0]), 0.15, 1.5 / max(loss.curvature, 1.0)
-    else:
-        start, curvature, rate = np.log(priors[1] / priors[0]), 0.15 * max(balance, 0.05), 3.0
-    return Problem(loss, _same, np.asarray(start), curvature, 2 * curvature * balance, 4.0, rate)
+    balance = min(1.0, 2 * (1 - float(priors @ priors)))  # 1 for two equal classes, small if one is rare
+    score, curvature, rate = loss.start(priors)
+    return Problem(loss, _same, np.asarray(score), curvature, 2 * curvature * balance, 4.0, rate)
 
 
 def of_numbers(
@@ -104,16 +99,14 @@ def of_numbers(
 
         found = looked_closer(targets, found, count, closer)
     middle, spread = lower + width * found.mean, width * found.spread
-    working = Huber(loss.threshold / spread) if isinstance(loss, Huber) else Squared()
-    residual, curvature = 1.0, 1.0
-    if isinstance(working, Huber):  # few records are within a small threshold, so they bend the loss less
-        residual, curvature = min(1.0, working.threshold), min(1.0, 0.8 * working.threshold)
+    working = loss.in_units(middle, spread)
+    residual, curvature = working.typical_residual, working.typical_curvature
 
     def target(y: Array) -> Array:
         return np.asarray((np.clip(y, *bounds) - middle) / spread)
 
     limits = {"least": 0.5, "most": 32.0, "shift": middle, "scale": spread}
-    limits["start_error"] = found.error / found.spread
+    limits["start_error"] = found.error / found.spread if loss.fits_mean else _ANYWHERE
     limits["residual"] = residual
     rate = min(0.5 / curvature, _FASTEST)
     return Problem(working, target, np.zeros(()), curvature, curvature, 0.6, rate, **limits)
@@ -167,18 +160,6 @@ def of_counts(
     start = np.asarray(math.log(mean))
     known = {"residual": deviation, "largest": largest, "start_error": error / mean}
     return Problem(loss, target, start, mean, mean**2, 0.5, 0.5 / mean, **known)
-
-
-def is_classification(loss: Loss) -> bool:
-    """Whether targets are classes."""
-    return isinstance(loss, Logistic | Softmax | SmoothedHinge)
-
-
-def number_of_classes(loss: Loss) -> int:
-    """How many classes are counted; regressions have one."""
-    if isinstance(loss, Softmax):
-        return loss.classes
-    return 2 if is_classification(loss) else 1
 
 
 def _same(y: Array) -> Array:

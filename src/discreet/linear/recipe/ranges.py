@@ -45,6 +45,7 @@ def learned_ranges(
     Guarantee: two stages, each with half of ``share``. In each a record adds at most 1 to one cell of each column,
     so the sensitivity is the square root of the number of columns.
     """
+    spending.refuse_more_rows(table.shape[0])
     coarse = _histograms(table, weights, spending.stage(name, share / 2), _power_cells, _CELLS)
     ranges = [_span(histogram, noise) for histogram, noise in coarse]
     lower, width = np.array([low for low, _ in ranges]), np.array([high - low for low, high in ranges])

@@ -55,6 +55,9 @@ class Records:
         self._weights = None if weights is None else _one_each("weights", weights, self._x.shape[0])
         self._kept = list(self._read()) if self._fits(columns.width) else None
 
+    def __len__(self) -> int:
+        return int(self._x.shape[0])
+
     def everybody(self) -> Iterator[Chunk]:
         """All records with finite features, whatever their target."""
         return iter(self._kept) if self._kept is not None else self._read()
@@ -76,7 +79,7 @@ class Records:
         return Working(self, transform, target, constant, kept=self._fits(width))
 
     def _fits(self, width: int) -> bool:
-        return bool(4 * self._x.shape[0] * width <= self.memory)
+        return bool(4 * len(self) * width <= self.memory)
 
     def _read(self) -> Iterator[Chunk]:
         step = max(1, _CHUNK // max(1, self.columns.width))

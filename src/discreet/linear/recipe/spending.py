@@ -32,7 +32,7 @@ from discreet.accounting.gaussian import gaussian_mu
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one_of, real, whole
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
-from discreet.hardened import distance_to_continuous, grid_for, sum_grid
+from discreet.hardened import MOST_ROWS, distance_to_continuous, grid_for, sum_grid
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.mechanisms import Arithmetic, units
 from discreet.noise import BoundedSum, add_noise
@@ -42,10 +42,13 @@ Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 """Is told the name of a stage, how many releases it has made, and how many it will make. All are public."""
 
+SPARE = 1e-5
+"""Of delta, kept back in hardened arithmetic for the distance to continuous noise."""
+
 _MARGIN = 1 + 1e-11  # on every noise multiplier: more than the sums of shares can be off by
 _LEAST_SHARE = 1e-9
-_SPARE = 1e-3  # of delta, kept back in hardened arithmetic for the distance to continuous noise
-_MOST_RECORDS = 2**30  # decides the grid of hardened sums; more records cost accuracy, not privacy
+_MOST_RECORDS, _FEWEST_RECORDS = 2**30, 2**20  # that hardened sums have room for, as the budget allows
+_RELEASES, _DIMENSION = 2**7, 2**16  # of a fit that the grid is made for; a larger one is refused on its way
 
 
 class Spending:
@@ -64,7 +67,7 @@ class Spending:
         budget: Budget,
         ledger: Ledger | None = None,
         stream: RandomStream | None = None,
-        arithmetic: Arithmetic = "float",
+        arithmetic: Arithmetic = "hardened",
         name: str = "fit",
         plan_hash: str | None = None,
     ) -> None:
@@ -78,6 +81,9 @@ class Spending:
         )
         self.stream = system_stream() if stream is None else stream
         self.strength = _strength(budget, self.arithmetic)
+        self.most_records = (
+            MOST_ROWS if self.arithmetic == "float" else _room_for_records(budget, self.strength)
+        )
         self.ledger = (
             Ledger.in_memory(GaussianFilter(budget)) if ledger is None else _agreeing(ledger, budget)
         )
@@ -129,10 +135,15 @@ class Spending:
         if total.grid is not None:
             size = int(np.size(total.value))
             self._distance += distance_to_continuous(event, total.clip_norm, total.grid, size)
-            if not (1 + math.exp(self.budget.epsilon)) * self._distance <= _SPARE * self.budget.delta:
-                remedy = "is too large for hardened noise at this delta; choose arithmetic='float'."
-                raise InvalidParameter("epsilon", self.budget.epsilon, remedy)
+            if not self._distance <= _spare_distance(self.budget):
+                raise _too_large(self.budget)
         return np.asarray(add_noise(total, event, self.stream), np.float64)
+
+    def refuse_more_rows(self, rows: int) -> None:
+        """Raise if sums over so many rows could leave the range of whole numbers."""
+        if rows > self.most_records:
+            most = f"must have at most {self.most_records}, which is what can be added up exactly at this budget."
+            raise InvalidParameter("X", "too many rows", most)
 
     def tell(self, stage: str, done: int, steps: int) -> None:
         """Tell :attr:`progress`, if anybody listens."""
@@ -177,7 +188,7 @@ class Stage:
         """The steps in which a sum is gathered: a matter of public numbers."""
         if self.arithmetic == "float":
             return sum_grid(clip_norm)
-        return grid_for(self.event, clip_norm, _MOST_RECORDS)
+        return grid_for(self.event, clip_norm, self._spending.most_records)
 
     def release(self, total: BoundedSum) -> Array:
         """The sum with noise of ``noise_multiplier`` clip norms on every number.
@@ -196,12 +207,33 @@ def _strength(budget: Budget, arithmetic: Arithmetic) -> float:
     """Contribution of one record / noise, for one release that spends everything; rounded down."""
     remedy = "Gaussian noise needs a delta above 0, well below 1 / number of records."
     delta = real("delta", budget.delta, at_least=1e-300, at_most=0.5, remedy=remedy)
-    usable = delta if arithmetic == "float" else delta * (1 - _SPARE)
+    usable = delta if arithmetic == "float" else delta * (1 - SPARE)
     strength = gaussian_mu(budget.epsilon, usable) / units(budget) / _MARGIN
     if not 1e-8 <= strength <= 1e4:
         remedy = "is beyond what can be certified for Gaussian noise; choose it between 1e-6 and 1e6."
         raise InvalidParameter("epsilon", budget.epsilon, remedy)
     return strength
+
+
+def _spare_distance(budget: Budget) -> float:
+    """How far discrete noise may be from continuous noise, in total variation, for what is kept back of delta."""
+    return SPARE * budget.delta / (1 + math.exp(min(budget.epsilon, 700.0)))
+
+
+def _room_for_records(budget: Budget, strength: float) -> int:
+    """How many records hardened sums are made for: the more, the coarser their grid, and the noise on it."""
+    # (E2) for one release of many, solved for the noise's scale in steps.
+    distance = _spare_distance(budget) / _RELEASES
+    scale = math.sqrt(math.sqrt(_DIMENSION) / max(24 * distance, 1e-300))
+    room = 2.0**59 / strength / scale
+    if scale > 2.0**38 or room < _FEWEST_RECORDS:
+        raise _too_large(budget)
+    return min(int(room), _MOST_RECORDS)
+
+
+def _too_large(budget: Budget) -> InvalidParameter:
+    remedy = "is too large for hardened noise at this delta; choose arithmetic='float'."
+    return InvalidParameter("epsilon", budget.epsilon, remedy)
 
 
 def _agreeing(ledger: Any, budget: Budget) -> Ledger:

@@ -42,7 +42,7 @@ class Sums:
     @property
     def total(self) -> Array:
         """What was gathered: private."""
-        return self._counts * self.grid
+        return np.asarray(self._counts * self.grid, np.float64)
 
     @property
     def noise(self) -> float:
