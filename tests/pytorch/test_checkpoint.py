@@ -11,7 +11,7 @@ from torch import nn
 from discreet import Budget, InvalidParameter, PlanViolation, Recipe
 from discreet.clipping import AdaptiveClip
 from discreet.ledger import FixedPlan, Ledger, LedgerCorrupted
-from discreet.pytorch import PrivateRun
+from discreet.pytorch import PrivateRun, checkpoint
 
 RECORDS = 40
 X = torch.randn(RECORDS, 5, generator=torch.Generator().manual_seed(0))
@@ -116,6 +116,13 @@ def test_a_scheduler_that_is_missing_or_new_is_refused(tmp_path, saved):
     other = None if saved else torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
     with pytest.raises(InvalidParameter, match=r"scheduler=.*must be the one of the checkpoint"):
         later.resume(tmp_path / "checkpoint", scheduler=other)
+
+
+def test_a_scheduler_that_has_seen_nothing_yet_goes_on():
+    """Its best is infinite, and JSON has no infinity."""
+    state = {"best": float("inf"), "worst": [-float("inf")], "lr": 0.1}
+    text = json.loads(json.dumps(checkpoint._without_tensors(state, "scheduler", {}), allow_nan=False))
+    assert checkpoint._with_tensors(text, {}) == state
 
 
 def test_a_scheduler_with_code_in_its_state_is_refused(tmp_path):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -178,6 +179,8 @@ def _without_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, list | tuple):
         parts = [_without_tensors(part, f"{name}.{index}", tensors) for index, part in enumerate(value)]
         return {type(value).__name__: parts}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"number": repr(value)}  # the best of nothing yet, in ReduceLROnPlateau
     if value is None or isinstance(value, bool | int | float | str):
         return value
     remedy = f"keeps a {type(value).__name__} in {name!r}; checkpoints hold tensors, numbers and words only."
@@ -191,6 +194,8 @@ def _with_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
     ((kind, content),) = value.items()
     if kind == "tensor":
         return tensors[content]
+    if kind == "number":
+        return float(content)
     if kind in ("items", "counts"):
         found = {key: _with_tensors(part, tensors) for key, part in content}
         return found if kind == "items" else Counter(found)
