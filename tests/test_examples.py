@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
-MARKS = {"demo.py": pytest.mark.slow, "lora.py": pytest.mark.slow, "three_hospitals.py": pytest.mark.network}
+SLOW = {"demo.py", "lora.py", "three_hospitals.py"}
 
 
 @pytest.mark.parametrize(
-    "example", [pytest.param(path, marks=MARKS.get(path.name, ()), id=path.name) for path in EXAMPLES]
+    "example",
+    [
+        pytest.param(path, marks=pytest.mark.slow if path.name in SLOW else (), id=path.name)
+        for path in EXAMPLES
+    ],
 )
 def test_example_runs(example, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", [str(example)])

@@ -16,6 +16,8 @@ from discreet.ledger import Ledger
 from discreet.parties.joint import JointCertificate
 from support.small_study import free_port
 
+pytestmark = pytest.mark.network
+
 PATIENCE = 120.0  # seconds: machines that run tests are busy
 SCHEMA = 'target = "again"\n[columns]\nage = { bounds = [0, 100] }\nagain = { flag = "yes" }\n'
 ROWS = "age,again\n" + "".join(f"{age},{'yes' if age > 50 else 'no'}\n" for age in range(10, 90, 10))
