@@ -25,7 +25,7 @@ from support import footguns_loops, random_models
 from support.clip_judge import LIMIT, REFUSALS, exact
 from timing import Targets, table
 
-MODELS, BATCHES = 600, 18  # of the random models: 10 800 batches
+MODELS, BATCHES = 400, 27  # of the random models: 10 800 batches
 SEEDS = 200
 HOLES = ("other", "1 rows", "2 checkpoints", "3 collate", "4 first weights", "5 cancellation", "6 chance")
 

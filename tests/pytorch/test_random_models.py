@@ -24,7 +24,7 @@ from support.random_models import (
 )
 
 # ``make bench-check`` tries 10 000 batches and more; these are the first of them.
-MODELS, BATCHES = 60, 6
+MODELS, BATCHES = 40, 8
 
 
 @pytest.mark.xfail(strict=False)
