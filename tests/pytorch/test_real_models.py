@@ -36,8 +36,6 @@ def test_the_bank_is_large():
 
 @pytest.mark.parametrize("name", ALL)
 def test_transformers(name):
-    if "CLIP with" in name:
-        pytest.xfail("parameters that are one number")
     verdict = exact(*real_problem(name))
     assert verdict.kind == "harmless", f"{verdict.kind}: {verdict.detail}"
 
