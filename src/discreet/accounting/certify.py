@@ -288,5 +288,9 @@ class OneStep:
         p, q = float(cells.p[1]), float(cells.q[1])
         scaled_q = float(np.exp(min(epsilon + np.log(q), 700.0))) if q > 0 else 0.0
         underflow = float(np.exp(min(epsilon - 690.0, 700.0)))  # what a q below 1e-300 may hide
-        error = cell_accuracy(float(np.log(max(p, 1e-300)))) * (p + scaled_q) + underflow + 1e-300
+        error = (
+            cell_accuracy(float(np.log(max(p, 1e-300))) - max(epsilon, 0.0)) * (p + scaled_q)
+            + underflow
+            + 1e-300
+        )
         return max(p - scaled_q, 0.0), p, error, cells.p_above

@@ -39,7 +39,7 @@ class Chernoff:
     @classmethod
     def of(cls, parts: Sequence[tuple[Pair, int]], log_tail: float) -> Chernoff:
         """From pairs and their counts; losses beyond the P-mass exp(``log_tail``) are rare."""
-        laws, infinite, releases = [], 0.0, 0
+        laws, infinite, accuracy = [], 0.0, 0.0
         for pair, count in parts:
             losses = _strictly_increasing(pair.nodes(log_tail))
             with np.errstate(all="ignore"):
@@ -47,8 +47,8 @@ class Chernoff:
                 kept = masses > 0
                 laws.append((losses[kept], np.log(masses[kept]), count))
             infinite += count * above if np.all(np.isfinite(masses)) else np.inf
-            releases += count
-        return cls(tuple(laws), infinite * (1 + _ROUNDING), releases * cell_accuracy(log_tail))
+            accuracy += count * cell_accuracy(log_tail - max(float(losses[-1]), 0.0))
+        return cls(tuple(laws), infinite * (1 + _ROUNDING), accuracy)
 
     def epsilon(self, delta: float) -> float:
         """Guarantee: everything together is (this epsilon, ``delta``)-DP in this direction."""

@@ -171,7 +171,7 @@ def discretise(
     """
     losses = offset + step * vertices.astype(np.float64)
     pessimistic, infinite = chords(upper, losses)
-    accuracy = cell_accuracy(log_delta)
+    accuracy = cell_accuracy(log_delta - max(float(losses[-1]), 0.0))
     optimistic = _tangents(lower, losses, accuracy)
     if not (np.all(np.isfinite(pessimistic)) and np.all(np.isfinite(optimistic)) and np.isfinite(infinite)):
         raise FloatingPointError("a privacy loss beyond the range of double precision")
@@ -189,7 +189,7 @@ def discretise(
         rows[row, place] = tilted / total
         scale[row] = top + np.log(total)
     layers = Layers.of(
-        rows[PESSIMISTIC, place], pessimistic, tilt * np.diff(losses, append=losses[-1]), log_delta
+        losses, rows[PESSIMISTIC, place], pessimistic, tilt * np.diff(losses, append=losses[-1]), log_delta
     )
     return Lattice(float(losses[0]), step, tilt, rows, scale, infinite, 0.0, 1, accuracy, layers)
 
@@ -340,8 +340,8 @@ def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], a
         total += count
     masses = scipy.fft.irfft(spectrum, size, axis=1)
     # Each output of an FFT is wrong by at most about 4 ulp log2(n) times the L1 norm of its input. A power z^m turns
-    # that into m |z|^(m-1) as much: at most 2 |z^m| m for many factors, and m for few. From the spectrum to the L1
-    # norm of the result it goes through the L2 norm.
+    # that into m |z|^(m-1) as much: at most m for few factors; for many 2 m |z^m| where |z| >= 1/2 and m 2^(1-m),
+    # which is nothing, elsewhere. From the spectrum to the L1 norm of the result it goes through the L2 norm.
     norm = float(np.sqrt(size * np.max(np.sum(masses**2, axis=1))))
     rounding = 4 * ULP * float(np.log2(size)) * ((2 * (total - few) + 1) * norm + few * np.sqrt(size))
     masses = np.roll(masses, -first % size, axis=1)
