@@ -171,7 +171,7 @@ QUESTIONS = {
     "of": (
         PoissonSampled,
         {"rate": 0.5, "of": G},
-        (0, 1.0, PoissonSampled(0.1, G), G * 2, ApproximateDP(1.0)),
+        (0, 1.0, PoissonSampled(0.1, G), G + Laplace(1.0), ApproximateDP(1.0)),
     ),
     "batch_size": (FixedSizeSampled, {"batch_size": 2, "records": 5, "of": G}, (*ZERO, *FRACTIONS, 6)),
     "records": (FixedSizeSampled, {"batch_size": 2, "records": 5, "of": G}, (*ZERO, *FRACTIONS)),

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
+from discreet.accounting.boxes import LogMoment
 from discreet.accounting.lattice import chords, largest_weight
 from discreet.accounting.pairs import Array, Pair
 from discreet.accounting.rounding import cell_accuracy
@@ -35,9 +36,15 @@ class Chernoff:
     laws: tuple[tuple[Array, Array, int], ...]
     infinite: float
     accuracy: float
+    boxes: tuple[tuple[LogMoment, int], ...] = ()
 
     @classmethod
-    def of(cls, parts: Sequence[tuple[Pair, int]], log_tail: float) -> Chernoff:
+    def of(
+        cls,
+        parts: Sequence[tuple[Pair, int]],
+        log_tail: float,
+        boxes: tuple[tuple[LogMoment, int], ...] = (),
+    ) -> Chernoff:
         """From pairs and their counts; losses beyond the P-mass exp(``log_tail``) are rare."""
         laws, infinite, accuracy = [], 0.0, 0.0
         for pair, count in parts:
@@ -48,7 +55,7 @@ class Chernoff:
                 laws.append((losses[kept], np.log(masses[kept]), count))
             infinite += count * above if np.all(np.isfinite(masses)) else np.inf
             accuracy += count * cell_accuracy(log_tail - max(float(losses[-1]), 0.0))
-        return cls(tuple(laws), infinite * (1 + _ROUNDING), accuracy)
+        return cls(tuple(laws), infinite * (1 + _ROUNDING), accuracy, boxes)
 
     def epsilon(self, delta: float) -> float:
         """Guarantee: everything together is (this epsilon, ``delta``)-DP in this direction."""
@@ -69,6 +76,9 @@ class Chernoff:
             moment = logsumexp(log_p + tilts[:, None] * losses, axis=1)
             total += count * moment
             slack += count * np.abs(moment)
+        for box, count in self.boxes:
+            total += count * box(tilts)
+            slack += count * box(tilts)
         weights = np.log([largest_weight(float(tilt)) for tilt in tilts])
         slack = _ROUNDING * (slack + np.abs(weights)) + self.accuracy * (tilts + 1)
         return np.asarray(total + weights + slack)

@@ -26,7 +26,7 @@ from discreet.accounting.lattice import Lattice
 from discreet.accounting.pairs import Pair
 from discreet.accounting.power import power_of, power_on
 from discreet.errors import AccuracyNotReached, DiscreetError, real, whole
-from discreet.events import Event
+from discreet.events import ApproximateDP, Composition, Event, RenyiDP, ZeroConcentratedDP
 from discreet.guarantee import Bounds, Guarantee, Neighbours, neighbours_named
 
 TINY = 1e-12
@@ -86,6 +86,10 @@ class PrivacyCurve:
             return Bounds(0.0, np.inf)
         if delta == 0:
             return self._around_largest
+        if self._parts.boxes:
+            return Bounds(
+                self._without_boxes._hidden_epsilon(delta, tolerance).lower, self._simple_epsilon(delta)
+            )
         if not self._parts.laws:
             return self._gaussian(lambda mu: gaussian_epsilon_bounds(delta, mu), 0.0)
         near_top = self._near_largest_loss(delta)
@@ -130,7 +134,7 @@ class PrivacyCurve:
     def _simple_epsilon(self, delta: float) -> float:
         """The best of the bounds that always exist: by moments, and without the help of sampling."""
         worst = max(
-            Chernoff.of(pairs, float(np.log(delta * CUT / steps))).epsilon(delta)
+            Chernoff.of(pairs, float(np.log(delta * CUT / steps)), self._parts.boxes).epsilon(delta)
             for pairs, steps in self._pairs(delta)
         )
         whole = self._unsampled
@@ -141,6 +145,8 @@ class PrivacyCurve:
         delta = _hidden_share(real("delta", delta, above=0, below=1), self._parts.exposure.upper, 1.0)
         if delta <= 0:
             return np.inf
+        if self._parts.boxes:
+            return self._simple_epsilon(delta)
         if not self._parts.laws:
             return self._gaussian(lambda mu: gaussian_epsilon_bounds(delta, mu), 0.0).upper
         # Removing a record is the worse direction wherever the two were compared.
@@ -173,7 +179,9 @@ class PrivacyCurve:
         """
         found = np.array([real("epsilons", value, at_least=0) for value in np.ravel(epsilons)])
         lattices = (
-            [self._bulk(direction) for direction in self._parts.directions()] if self._parts.laws else []
+            [self._bulk(direction) for direction in self._parts.directions()]
+            if self._parts.laws and not self._parts.boxes
+            else []
         )
         if not lattices or max(lattice.error for lattice in lattices) > _USELESS:
             return np.array([self.delta(float(value)) for value in found])
@@ -185,6 +193,10 @@ class PrivacyCurve:
         exact = self._parts.largest
         if epsilon >= self._around_largest.upper or (exact is not None and Fraction(epsilon) >= exact):
             return Bounds(0.0, 0.0)
+        if self._parts.boxes:
+            lower = self._without_boxes._hidden_delta(epsilon, tolerance).lower
+            rough = self._simple_delta(epsilon, 1e-15)
+            return Bounds(lower, min(rough, self._simple_delta(epsilon, max(rough, 1e-290))))
         if not self._parts.laws:
             return self._gaussian(lambda mu: gaussian_delta_bounds(epsilon, mu), 0.0)
         lower = upper = 0.0
@@ -213,7 +225,7 @@ class PrivacyCurve:
     def _simple_delta(self, epsilon: float, about: float) -> float:
         """As :meth:`_simple_epsilon`; rare losses are those that are rare beside ``about``."""
         worst = max(
-            Chernoff.of(pairs, float(np.log(about * CUT / steps))).delta(epsilon)
+            Chernoff.of(pairs, float(np.log(about * CUT / steps)), self._parts.boxes).delta(epsilon)
             for pairs, steps in self._pairs(about)
         )
         whole = self._unsampled
@@ -245,6 +257,13 @@ class PrivacyCurve:
         return self._as_asked(bounds, "power", tolerance, 1e-280)
 
     def _hidden_power(self, alarms: float, tolerance: float) -> Bounds:
+        if self._parts.boxes:
+            furthest = self._simple_epsilon(min(max(1e-3 * alarms, 1e-30), 0.5))
+            points = [
+                (float(at), self._hidden_delta(float(at), 0.1).upper) for at in np.linspace(0, furthest, 41)
+            ]
+            upper = min(delta + float(np.exp(min(at, 700.0))) * alarms for at, delta in points)
+            return Bounds(alarms, min(1.0, upper * (1 + ULPS)))
         if not self._parts.laws:
             return self._gaussian(lambda mu: _around(gaussian_power(alarms, mu), 1e-12), alarms)
         lattices = [self._bulk(direction) for direction in self._parts.directions()]
@@ -284,6 +303,17 @@ class PrivacyCurve:
         return Bounds(bounds_at(mu * (1 - 4e-16)).lower, bounds_at(mu * (1 + 4e-16)).upper)
 
     @cached_property
+    def _without_boxes(self) -> PrivacyCurve:
+        """Everything else: no more is known from below. Nothing at all is a black box of epsilon 0."""
+        kept = tuple(
+            (part, count)
+            for part, count in self.event.parts()
+            if not isinstance(part, RenyiDP | ZeroConcentratedDP)
+        )
+        rest = Composition(kept) if kept else ApproximateDP(0.0)
+        return PrivacyCurve(rest, self.neighbours, self.group_size)
+
+    @cached_property
     def _unsampled(self) -> PrivacyCurve | None:
         """The same releases without sampling, if there is any."""
         whole = without_sampling(self.event)
@@ -298,7 +328,7 @@ class PrivacyCurve:
     @cached_property
     def _largest_losses(self) -> dict[Direction, float]:
         """The largest loss in each direction; infinite for Gaussian noise, but for its sampled additions."""
-        if self._parts.mu > 0:
+        if self._parts.mu > 0 or self._parts.boxes:
             return dict.fromkeys(self._parts.directions(), np.inf)
         return {name: largest_loss(laws) for name, laws in self._rough_laws.items()}
 
@@ -314,7 +344,9 @@ class PrivacyCurve:
     def _pairs(self, delta: float) -> list[tuple[list[tuple[Pair, int]], int]]:
         """The pairs of each direction with their counts, and the number of releases."""
         laws = [self._parts.composed(name, Quality(delta * 1e-5, 1e-3)) for name in self._parts.directions()]
-        return [([(law.upper, law.count) for law in each], sum(law.count for law in each)) for each in laws]
+        return [
+            ([(law.upper, law.count) for law in each], 1 + sum(law.count for law in each)) for each in laws
+        ]
 
     def _make_composed(self, direction: Direction, quality: Quality) -> Composed | OneStep:
         laws = self._parts.composed(direction, quality)

@@ -16,7 +16,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from discreet.accounting.allocation import DiscreteLaw, allocation_law
+from discreet.accounting.boxes import LogMoment, log_moment_of
 from discreet.accounting.building import Law
+from discreet.accounting.discrete_pairs import (
+    BoundedRangePair,
+    discrete_gaussian,
+    discrete_laplace,
+    randomised_response,
+)
 from discreet.accounting.epsilon_delta import group_privacy
 from discreet.accounting.pairs import (
     DiscretePair,
@@ -31,13 +38,19 @@ from discreet.accounting.pairs import (
 from discreet.errors import UnsupportedEvent
 from discreet.events import (
     ApproximateDP,
+    BoundedRange,
     Composition,
+    DiscreteGaussian,
+    DiscreteLaplace,
     Event,
     FixedSizeSampled,
     Gaussian,
     Laplace,
     PoissonSampled,
+    RandomisedResponse,
     RandomlyAllocated,
+    RenyiDP,
+    ZeroConcentratedDP,
 )
 from discreet.guarantee import Bounds, Neighbours
 
@@ -78,6 +91,7 @@ class Dominating:
     laws: tuple[LawOf, ...]
     symmetric: bool
     largest: Fraction | None  # the exact epsilon of pure differential privacy, where it is rational
+    boxes: tuple[tuple[LogMoment, int], ...] = ()
 
     def directions(self) -> tuple[Direction, ...]:
         """The directions that must be composed separately."""
@@ -101,6 +115,7 @@ def dominating(event: Event, relation: Relation) -> Dominating:
     """
     shifts, log_hidden, laws, symmetric = [0.0], 0.0, [], True
     largest: Fraction | None = Fraction(0)
+    boxes: list[tuple[LogMoment, int]] = []
     exact_exposure: Bounds | None = Bounds(0.0, 0.0)
     for part, count in event.parts():
         _refuse_the_absurd(part)
@@ -124,6 +139,23 @@ def dominating(event: Event, relation: Relation) -> Dominating:
             if epsilon > 0:
                 laws.append(_same(DiscretePair.randomised_response(epsilon), count))
                 largest = _plus(largest, Fraction(epsilon) * count)
+        elif isinstance(part, BoundedRange):
+            width = part.epsilon * relation.group_size  # ranges add up from one neighbour to the next
+            laws.append(_same(BoundedRangePair(width), count))
+            largest = _plus(largest, Fraction(width) * count)
+        elif isinstance(part, RandomisedResponse):
+            laws.append(_response(part, count, relation))
+            largest = _plus(largest, Fraction(part.epsilon) * count * relation.group_size)
+        elif isinstance(part, DiscreteLaplace):
+            shift = part.sensitivity * round(relation.reach)
+            laws.append(_same(discrete_laplace(part.scale, shift), count))
+            largest = None
+        elif isinstance(part, DiscreteGaussian):
+            laws.append(_discrete_gaussian(part, count, relation))
+            largest = None
+        elif isinstance(part, ZeroConcentratedDP | RenyiDP):
+            boxes.append((log_moment_of(part, relation.group_size), count))
+            largest = None
         elif isinstance(part, PoissonSampled):
             laws.append(_poisson(part, count, relation))
             symmetric = symmetric and relation.neighbours == "replace-one"
@@ -139,7 +171,7 @@ def dominating(event: Event, relation: Relation) -> Dominating:
     mu = relation.reach * math.hypot(*shifts)
     exposure = -float(np.expm1(log_hidden))
     exposed = Bounds(exposure * (1 - ULPS), min(exposure * (1 + ULPS), 1.0))
-    return Dominating(mu, exact_exposure or exposed, tuple(laws), symmetric, largest)
+    return Dominating(mu, exact_exposure or exposed, tuple(laws), symmetric, largest, tuple(boxes))
 
 
 def without_sampling(event: Event) -> Event:
@@ -158,10 +190,10 @@ def _plus(total: Fraction | None, more: Fraction) -> Fraction | None:
 def _refuse_the_absurd(event: Event) -> None:
     """Numbers so far out that no arithmetic follows them, and no privacy is left to account for."""
     noise = getattr(event, "of", event)
-    level = {Gaussian: "noise_multiplier", Laplace: "scale"}.get(type(noise))
+    level = {Gaussian: "noise_multiplier", Laplace: "scale", DiscreteLaplace: "scale"}.get(type(noise))
     if level and getattr(noise, level) < LEAST_NOISE:
         raise UnsupportedEvent(f"{level} below {LEAST_NOISE:g} protects nobody; use more noise.")
-    if isinstance(event, ApproximateDP) and event.epsilon > MOST_EPSILON:
+    if isinstance(event, ApproximateDP | BoundedRange) and event.epsilon > MOST_EPSILON:
         raise UnsupportedEvent(f"epsilon above {MOST_EPSILON:g} promises nothing; leave the black box out.")
 
 
@@ -175,6 +207,26 @@ def _either(pair: Pair, count: int) -> LawOf:
     """A law given for the direction ``remove``."""
     laws = {"remove": Law(pair, pair, count), "add": Law(Reversed(pair), Reversed(pair), count)}
     return lambda direction, quality: laws[direction]
+
+
+def _response(event: RandomisedResponse, count: int, relation: Relation) -> LawOf:
+    if relation.neighbours != "replace-one":
+        raise UnsupportedEvent(
+            "reports of records show who answered, so add-remove neighbours have no theorem; use "
+            "neighbours='replace-one'."
+        )
+    # Every record of a group answers by itself.
+    return _same(randomised_response(event.epsilon, event.categories), count * relation.group_size)
+
+
+def _discrete_gaussian(event: DiscreteGaussian, count: int, relation: Relation) -> LawOf:
+    shift = event.sensitivity * round(relation.reach)
+
+    def law(direction: Direction, quality: Quality) -> Law:
+        upper, lower = discrete_gaussian(event.deviation, shift, min(max(quality.tail / count, 1e-250), 1e-3))
+        return Law(upper, lower, count)
+
+    return law
 
 
 def _poisson(event: PoissonSampled, count: int, relation: Relation) -> LawOf:

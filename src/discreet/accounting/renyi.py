@@ -25,10 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
+from discreet.accounting.boxes import log_moment_of
 from discreet.accounting.epsilon_delta import ROUND_UP
 from discreet.accounting.moments import log_moment
 from discreet.errors import InvalidParameter, UnsupportedEvent, probability, real
-from discreet.events import Event, Gaussian, Laplace, PoissonSampled
+from discreet.events import Event, Gaussian, Laplace, PoissonSampled, RenyiDP, ZeroConcentratedDP
 from discreet.guarantee import Neighbours, neighbours_named
 
 Divergence = Callable[[float], float]
@@ -118,6 +119,9 @@ def _part(event: Event, width: float) -> Divergence:
         return lambda order: 0.5 * order * mu * mu
     if isinstance(event, Laplace):
         return lambda order: _laplace(order, width / event.scale)
+    if isinstance(event, ZeroConcentratedDP | RenyiDP):
+        moment = log_moment_of(event, 1)
+        return lambda order: float(moment(np.array([order - 1]))[0]) / (order - 1)
     if isinstance(event, PoissonSampled) and isinstance(event.of, Gaussian):
         if width != 1:
             raise UnsupportedEvent(

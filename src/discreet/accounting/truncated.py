@@ -36,7 +36,7 @@ import numpy as np
 
 from discreet.accounting.dominating import Direction, Quality, Relation, dominating
 from discreet.accounting.pairs import Array, DiscretePair, Pair
-from discreet.errors import InvalidParameter, real
+from discreet.errors import InvalidParameter, UnsupportedEvent, real
 from discreet.events import Event
 from discreet.guarantee import Budget, Neighbours, neighbours_named
 
@@ -77,6 +77,10 @@ def costs_of_cuts(
         raise InvalidParameter("event", event, "must be an event, such as Gaussian(noise_multiplier=4.0).")
     with np.errstate(over="ignore"):
         found = dominating(event, Relation(neighbours_named(neighbours), group_size))
+    if found.boxes:
+        raise UnsupportedEvent(
+            "black boxes with a Renyi curve have no truncated divergences; use a filter of one Renyi order."
+        )
     costs: dict[Direction, tuple[Array, Array]] = {}
     for direction in DIRECTIONS:
         divergences, masses = np.zeros(len(cuts)), np.full(len(cuts), found.exposure.upper)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -97,12 +98,12 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _registered(cls: type[Event]) -> type[Event]:
+def registered(cls: type[Event]) -> type[Event]:
     _TYPES[cls.kind] = lambda data: cls(**data)
     return cls
 
 
-@_registered
+@registered
 @dataclass(frozen=True)
 class Gaussian(Event):
     """A sum released with Gaussian noise of ``noise_multiplier`` times the l2 clip norm."""
@@ -119,7 +120,7 @@ class Gaussian(Event):
         return {"event": self.kind, "noise_multiplier": self.noise_multiplier}
 
 
-@_registered
+@registered
 @dataclass(frozen=True)
 class Laplace(Event):
     """A sum released with Laplace noise of ``scale`` times the l1 clip norm on every coordinate."""
@@ -135,7 +136,7 @@ class Laplace(Event):
         return {"event": self.kind, "scale": self.scale}
 
 
-@_registered
+@registered
 @dataclass(frozen=True)
 class ApproximateDP(Event):
     """A black box known only to be (epsilon, delta)-DP, for the neighbours it will be accounted under."""
@@ -155,16 +156,30 @@ class ApproximateDP(Event):
 def _noise(name: str, value: object) -> Gaussian | Laplace:
     if isinstance(value, dict):
         value = Event.from_dict(value)
+    if isinstance(value, Composition) and all(isinstance(part, Gaussian) for part, _ in value.parts()):
+        value = _one_gaussian(value)
     if not isinstance(value, Gaussian | Laplace):
         raise InvalidParameter(name, value, "must be a Gaussian or a Laplace event.")
     return value
 
 
-@_registered
+def _one_gaussian(several: Composition) -> Gaussian:
+    """Several Gaussian releases of the same batch are one, of the noise 1 / sqrt(sum 1 / noise^2), rounded down.
+
+    One kernel makes all of them from it, with the record and without.
+    """
+    shifts = [
+        math.sqrt(n) / part.noise_multiplier for part, n in several.parts() if isinstance(part, Gaussian)
+    ]
+    return Gaussian(1 / math.hypot(*shifts) * (1 - 1e-15))
+
+
+@registered
 @dataclass(frozen=True)
 class PoissonSampled(Event):
     """``of`` on a batch that every record joins independently with probability ``rate``.
 
+    Several Gaussian releases of the same batch, such as one for every layer, may be given as their sum.
     The batch size is random and the divisor public. A shuffled or fixed-size loader is *not* this event.
     """
 
@@ -184,7 +199,7 @@ class PoissonSampled(Event):
         return {"event": self.kind, "rate": self.rate, "of": self.of.to_dict()}
 
 
-@_registered
+@registered
 @dataclass(frozen=True)
 class FixedSizeSampled(Event):
     """``of`` on a uniformly random subset of exactly ``batch_size`` of ``records`` records, drawn afresh.
@@ -221,7 +236,7 @@ class FixedSizeSampled(Event):
         }
 
 
-@_registered
+@registered
 @dataclass(frozen=True)
 class RandomlyAllocated(Event):
     """One epoch of ``steps`` releases in which every record takes part exactly once, at a random step.

@@ -1,0 +1,45 @@
+"""What is released, as frozen data: :mod:`discreet.events.common`, and more in :mod:`discreet.events.mechanisms`.
+
+>>> step = PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=4.0))
+>>> run = step * 10_000 + ZeroConcentratedDP(rho=0.01)
+>>> Event.from_json(run.to_json()) == run
+True
+"""
+
+from discreet.events.common import (
+    MAX_COUNT,
+    ApproximateDP,
+    Composition,
+    Event,
+    FixedSizeSampled,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    RandomlyAllocated,
+)
+from discreet.events.mechanisms import (
+    BoundedRange,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    RandomisedResponse,
+    RenyiDP,
+    ZeroConcentratedDP,
+)
+
+__all__ = [
+    "MAX_COUNT",
+    "ApproximateDP",
+    "BoundedRange",
+    "Composition",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Event",
+    "FixedSizeSampled",
+    "Gaussian",
+    "Laplace",
+    "PoissonSampled",
+    "RandomisedResponse",
+    "RandomlyAllocated",
+    "RenyiDP",
+    "ZeroConcentratedDP",
+]
