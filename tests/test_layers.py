@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "discreet"
 PROOF = ["errors", "guarantee", "events", "accounting", "calibration"]
 CHANCE = ["arrays", "draws", "discrete", "randomness", "noise", "hardened", "clipping", "sampling"]
 ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
+    "compat": {*PROOF},
     "arrays": {"errors"},
     "draws": set(),
     "discrete": {"errors", "draws"},

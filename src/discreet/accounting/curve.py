@@ -258,9 +258,10 @@ class PrivacyCurve:
 
     def _hidden_power(self, alarms: float, tolerance: float) -> Bounds:
         if self._parts.boxes:
-            furthest = self._simple_epsilon(min(max(1e-3 * alarms, 1e-30), 0.5))
+            alarms = max(alarms, 1e-30)
+            furthest = self._simple_epsilon(min(1e-3 * alarms, 0.5))
             points = [
-                (float(at), self._hidden_delta(float(at), 0.1).upper) for at in np.linspace(0, furthest, 41)
+                (at, self._simple_delta(at, 1e-3 * alarms)) for at in np.linspace(0, furthest, 41).tolist()
             ]
             upper = min(delta + float(np.exp(min(at, 700.0))) * alarms for at, delta in points)
             return Bounds(alarms, min(1.0, upper * (1 + ULPS)))

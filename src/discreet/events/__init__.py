@@ -1,4 +1,4 @@
-"""What is released, as frozen data: :mod:`discreet.events.common`, and more in :mod:`discreet.events.mechanisms`.
+"""What is released, as frozen data: :mod:`discreet.events.common`, and more in :mod:`discreet.events.catalogue`.
 
 >>> step = PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=4.0))
 >>> run = step * 10_000 + ZeroConcentratedDP(rho=0.01)
@@ -6,6 +6,14 @@
 True
 """
 
+from discreet.events.catalogue import (
+    BoundedRange,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    RandomisedResponse,
+    RenyiDP,
+    ZeroConcentratedDP,
+)
 from discreet.events.common import (
     MAX_COUNT,
     ApproximateDP,
@@ -16,14 +24,6 @@ from discreet.events.common import (
     Laplace,
     PoissonSampled,
     RandomlyAllocated,
-)
-from discreet.events.mechanisms import (
-    BoundedRange,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    RandomisedResponse,
-    RenyiDP,
-    ZeroConcentratedDP,
 )
 
 __all__ = [

@@ -1,0 +1,193 @@
+"""Accountants in other libraries' shapes, driven as those libraries drive them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from discreet import FixedSizeSampled, Gaussian, InvalidParameter, PoissonSampled, UnsupportedEvent, account
+from discreet.compat.dp_accounting import DpAccountant, event_of
+from discreet.compat.opacus import OpacusAccountant
+
+# Values of dp-accounting 0.6 (PLD, interval 1e-4) and Opacus 1.6 (PRV), computed once: upper bounds of theirs.
+PLD_SGD, PRV_SGD = 0.9470, 0.9573  # noise 4, rate 0.01, 10 000 steps, delta 1e-5
+
+
+class Optimizer:
+    """What a hook is given by Opacus."""
+
+    def __init__(self, noise_multiplier, accumulated_iterations=1):
+        self.noise_multiplier, self.accumulated_iterations = noise_multiplier, accumulated_iterations
+
+
+def test_an_opacus_run():
+    accountant = OpacusAccountant()
+    assert accountant.get_epsilon(delta=1e-5) == 0
+    hook = accountant.get_optimizer_hook_fn(sample_rate=0.01)
+    for _ in range(30):
+        hook(Optimizer(4.0))
+    for _ in range(20):
+        hook(Optimizer(2.0, accumulated_iterations=2))
+    assert len(accountant) == 50
+    assert accountant.history == [(4.0, 0.01, 30), (2.0, 0.02, 20)]
+    event = PoissonSampled(0.01, Gaussian(4.0)) * 30 + PoissonSampled(0.02, Gaussian(2.0)) * 20
+    assert accountant.get_epsilon(delta=1e-5) == account(event).epsilon(1e-5)
+    other = OpacusAccountant()
+    other.load_state_dict(accountant.state_dict())
+    assert other.history == accountant.history
+    assert accountant.mechanism() == "discreet"
+
+
+def test_a_history_of_opacus_costs_less_than_it_said():
+    accountant = OpacusAccountant()
+    accountant.load_state_dict({"history": [(4.0, 0.01, 10_000)], "mechanism": "prv"})
+    lower, upper = accountant.epsilon_bounds(1e-5)
+    assert lower <= 0.9468668 <= upper < PRV_SGD
+
+
+@pytest.mark.parametrize(
+    "state", [None, {}, {"history": 5}, {"history": [(1.0, 0.1)]}, {"history": [(0.0, 0.1, 3)]}]
+)
+def test_bad_states_are_refused(state):
+    accountant = OpacusAccountant()
+    with pytest.raises(InvalidParameter):
+        accountant.load_state_dict(state)
+    with pytest.raises(InvalidParameter):
+        accountant.step(noise_multiplier=float("nan"), sample_rate=0.1)
+    assert accountant.history == []
+
+
+# The events of dp-accounting, by name and field.
+
+
+@dataclass
+class NoOpDpEvent: ...
+
+
+@dataclass
+class NonPrivateDpEvent: ...
+
+
+@dataclass
+class GaussianDpEvent:
+    noise_multiplier: float
+
+
+@dataclass
+class LaplaceDpEvent:
+    noise_multiplier: float
+
+
+@dataclass
+class EpsilonDeltaDpEvent:
+    epsilon: float
+    delta: float
+
+
+@dataclass
+class SelfComposedDpEvent:
+    event: Any
+    count: int
+
+
+@dataclass
+class ComposedDpEvent:
+    events: list[Any] = field(default_factory=list)
+
+
+@dataclass
+class PoissonSampledDpEvent:
+    sampling_probability: float
+    event: Any
+
+
+@dataclass
+class SampledWithoutReplacementDpEvent:
+    source_dataset_size: int
+    sample_size: int
+    event: Any
+
+
+@dataclass
+class DiscreteLaplaceDpEvent:
+    noise_parameter: float
+    sensitivity: int
+
+
+@dataclass
+class DiscreteGaussianDpEvent:
+    sigma: float
+    sensitivity: float = 1.0
+    dimension: int | None = None
+
+
+@dataclass
+class RandomizedResponseDpEvent:
+    noise_parameter: float
+    num_buckets: int
+
+
+@dataclass
+class ZCDpEvent:
+    rho: float
+    xi: float = 0.0
+
+
+def test_a_run_of_dp_accounting():
+    step = PoissonSampledDpEvent(0.01, GaussianDpEvent(4.0))
+    accountant = DpAccountant()
+    assert accountant.get_epsilon(1e-5) == 0
+    accountant.compose(SelfComposedDpEvent(step, 5_000)).compose(step, 5_000).compose(NoOpDpEvent())
+    lower, upper = accountant.epsilon_bounds(1e-5)
+    assert lower <= 0.9468668 <= upper <= PLD_SGD * (1 + 1e-3)
+    assert accountant.get_delta(upper) <= 1.01e-5
+
+
+@pytest.mark.parametrize(
+    ("theirs", "relation"),
+    [
+        (GaussianDpEvent(2.0), "ADD_OR_REMOVE_ONE"),
+        (ComposedDpEvent([LaplaceDpEvent(3.0), EpsilonDeltaDpEvent(0.1, 1e-9)]), "ADD_OR_REMOVE_ONE"),
+        (SampledWithoutReplacementDpEvent(1000, 10, GaussianDpEvent(2.0)), "REPLACE_ONE"),
+        (DiscreteLaplaceDpEvent(0.5, 2), "ADD_OR_REMOVE_ONE"),
+        (DiscreteGaussianDpEvent(3.0, 1, dimension=1), "ADD_OR_REMOVE_ONE"),
+        (RandomizedResponseDpEvent(0.5, 4), "REPLACE_ONE"),
+        (ZCDpEvent(0.1), "ADD_OR_REMOVE_ONE"),
+        (
+            PoissonSampledDpEvent(0.1, ComposedDpEvent([GaussianDpEvent(2.0), GaussianDpEvent(3.0)])),
+            "REPLACE_ONE",
+        ),
+    ],
+)
+def test_every_kind_is_read(theirs, relation):
+    accountant = DpAccountant(relation)
+    assert accountant.supports(theirs)
+    once = accountant.compose(theirs).get_epsilon(1e-6)
+    assert 0 < once < accountant.compose(theirs, 3).get_epsilon(1e-6) < float("inf")
+
+
+def test_the_meaning_of_parameters():
+    assert event_of(SampledWithoutReplacementDpEvent(1000, 10, GaussianDpEvent(2.0))).parts() == (
+        (FixedSizeSampled(10, 1000, Gaussian(2.0)), 1),
+    )
+    ((response, _),) = event_of(RandomizedResponseDpEvent(0.5, 4)).parts()
+    truth, lie = 0.5 + 0.5 / 4, 0.5 / 4  # with probability 1/2 the truth, or else one of four
+    assert truth / lie == pytest.approx(2.718281828459045**response.epsilon, rel=1e-12)
+
+
+def test_what_has_no_theorem_is_refused_and_changes_nothing():
+    accountant = DpAccountant()
+    for theirs in (
+        NonPrivateDpEvent(),
+        ZCDpEvent(0.1, xi=0.2),
+        DiscreteGaussianDpEvent(3.0),
+        SampledWithoutReplacementDpEvent(1000, 10, GaussianDpEvent(2.0)),
+        RandomizedResponseDpEvent(0.5, 4),
+        GaussianDpEvent(0.0),
+    ):
+        assert not accountant.supports(theirs)
+        with pytest.raises(ValueError, match=r"has no event|replace-one|noise_multiplier"):
+            accountant.compose(theirs)
+    assert accountant.get_epsilon(1e-9) == 0
+    with pytest.raises(UnsupportedEvent, match="REPLACE_SPECIAL"):
+        DpAccountant("REPLACE_SPECIAL")
