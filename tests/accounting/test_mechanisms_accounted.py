@@ -16,6 +16,7 @@ from discreet import (
     Gaussian,
     InvalidParameter,
     Laplace,
+    MixtureOfGaussians,
     PoissonSampled,
     RandomisedResponse,
     RenyiDP,
@@ -29,6 +30,7 @@ from discreet.accounting.discrete_pairs import BoundedRangePair
 from discreet.accounting.gaussian import gaussian_epsilon
 from discreet.accounting.renyi import renyi_divergence, renyi_epsilon
 from discreet.accounting.truncated import truncated_costs
+from support import accounting_reference as ref
 
 
 def enclosed(curve, exact_delta, epsilons, slack=0.012):
@@ -171,6 +173,62 @@ def test_several_gaussians_of_one_batch_are_one():
         PoissonSampled(0.5, Gaussian(3.0) + Laplace(1.0))
 
 
+# ---- mixtures ----
+
+
+def test_mixtures_that_are_known_by_another_name():
+    def same(event, mixture, **relation):
+        ours = account(event, **relation).epsilon_bounds(1e-6, tolerance=1e-4)
+        theirs = account(mixture).epsilon_bounds(1e-6, tolerance=1e-4)
+        return ours.lower <= theirs.upper and theirs.lower <= ours.upper
+
+    assert same(
+        PoissonSampled(0.02, Gaussian(1.5)) * 300, MixtureOfGaussians(1.5, (0.0, 1.0), (0.98, 0.02)) * 300
+    )
+    chances = tuple(math.comb(3, j) * 0.1**j * 0.9 ** (3 - j) for j in range(4))
+    mixed = MixtureOfGaussians(4.0, (0.0, 1.0, 2.0, 3.0), chances) * 50
+    assert same(PoissonSampled(0.1, Gaussian(4.0)) * 50, mixed, group_size=3)
+    assert not same(PoissonSampled(0.1, Gaussian(4.0)) * 50, mixed, group_size=2)
+    whole = account(MixtureOfGaussians(3.0, (1.5,), (1.0,)) * 9).epsilon_bounds(1e-6)
+    assert whole.lower <= gaussian_epsilon(1e-6, 1.5) <= whole.upper
+
+
+@pytest.mark.parametrize("steps", [40, 300])
+def test_a_mixture_by_an_independent_integral(steps):
+    """Shifts that are no whole numbers, in both directions."""
+    chances = {0.0: 0.9, 0.4: 0.07, 2.5: 0.03}
+    curve = account(MixtureOfGaussians(1.2, tuple(chances), tuple(chances.values())) * steps)
+    for delta in (1e-3, 1e-7):
+        lower, upper = curve.epsilon_bounds(delta)
+        assert upper - lower <= 1e-3 * upper
+        for epsilon, way in ((upper, 1), (lower, -1)):
+            found = max(
+                ref.delta(
+                    lambda tail, fine, pair=pair: [ref.gaussian_mixtures(1.2, *pair, tail, fine)],
+                    [steps],
+                    epsilon,
+                    delta,
+                )
+                for pair in ((chances, {0.0: 1.0}), ({0.0: 1.0}, chances))
+            )
+            assert way * found.delta <= way * delta * (1 + way * found.error)
+
+
+def test_mixtures_are_refused_where_no_theorem_is():
+    event = MixtureOfGaussians(1.0, (0.0, 1.0), (0.5, 0.5))
+    with pytest.raises(UnsupportedEvent, match="shifts"):
+        account(event, "replace-one")
+    for shifts, chances, name in (
+        ((1.0, 0.5), (0.5, 0.5), "shifts"),
+        ((0.0,), (1.0,), "shifts"),
+        ((0.0, 1.0), (0.5, 0.4), "probabilities"),
+        ((0.0, 1.0), (1.0,), "probabilities"),
+        (1.0, (1.0,), "shifts"),
+    ):
+        with pytest.raises(InvalidParameter, match=f"^{name}="):
+            MixtureOfGaussians(1.0, shifts, chances)
+
+
 # ---- boxes with a curve ----
 
 
@@ -263,6 +321,7 @@ def test_bad_values_are_refused_by_name(make, name):
         RandomisedResponse(1.5, 4),
         DiscreteLaplace(2.5, 2),
         DiscreteGaussian(4.0, 3),
+        MixtureOfGaussians(2.0, (0.0, 1.5), (0.75, 0.25)),
     ],
 )
 def test_round_trips(event):

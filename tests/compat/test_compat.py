@@ -128,6 +128,13 @@ class RandomizedResponseDpEvent:
 
 
 @dataclass
+class MixtureOfGaussiansDpEvent:
+    standard_deviation: float
+    sensitivities: list[float]
+    sampling_probs: list[float]
+
+
+@dataclass
 class ZCDpEvent:
     rho: float
     xi: float = 0.0
@@ -153,6 +160,7 @@ def test_a_run_of_dp_accounting():
         (DiscreteGaussianDpEvent(3.0, 1, dimension=1), "ADD_OR_REMOVE_ONE"),
         (RandomizedResponseDpEvent(0.5, 4), "REPLACE_ONE"),
         (ZCDpEvent(0.1), "ADD_OR_REMOVE_ONE"),
+        (MixtureOfGaussiansDpEvent(2.0, [0.0, 1.0, 3.0], [0.9, 0.08, 0.02]), "ADD_OR_REMOVE_ONE"),
         (
             PoissonSampledDpEvent(0.1, ComposedDpEvent([GaussianDpEvent(2.0), GaussianDpEvent(3.0)])),
             "REPLACE_ONE",

@@ -33,7 +33,7 @@ def mixture(pair: Pair) -> GroupPair | None:
         return GroupPair(1 / pair.mu, 1.0, 1, 0)
     if isinstance(pair, Sampled) and isinstance(pair.base, GaussianPair):
         return GroupPair(1 / pair.base.mu, pair.rate, 1, 0)
-    if isinstance(pair, Reversed) and (turned := mixture(pair.of)):
+    if isinstance(pair, Reversed) and type(turned := mixture(pair.of)) is GroupPair:
         return GroupPair(turned.noise, turned.rate, turned.joining, turned.leaving)
     return None
 

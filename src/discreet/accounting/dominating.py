@@ -25,6 +25,7 @@ from discreet.accounting.discrete_pairs import (
     randomised_response,
 )
 from discreet.accounting.epsilon_delta import group_privacy
+from discreet.accounting.mixture_pair import MixturePair
 from discreet.accounting.pairs import (
     DiscretePair,
     FixedSize,
@@ -46,6 +47,7 @@ from discreet.events import (
     FixedSizeSampled,
     Gaussian,
     Laplace,
+    MixtureOfGaussians,
     PoissonSampled,
     RandomisedResponse,
     RandomlyAllocated,
@@ -150,6 +152,9 @@ def dominating(event: Event, relation: Relation) -> Dominating:
             shift = part.sensitivity * round(relation.reach)
             laws.append(_same(discrete_laplace(part.scale, shift), count))
             largest = None
+        elif isinstance(part, MixtureOfGaussians):
+            laws.append(_mixture(part, count, relation))
+            symmetric, largest = False, None
         elif isinstance(part, DiscreteGaussian):
             laws.append(_discrete_gaussian(part, count, relation))
             largest = None
@@ -217,6 +222,15 @@ def _response(event: RandomisedResponse, count: int, relation: Relation) -> LawO
         )
     # Every record of a group answers by itself.
     return _same(randomised_response(event.epsilon, event.categories), count * relation.group_size)
+
+
+def _mixture(event: MixtureOfGaussians, count: int, relation: Relation) -> LawOf:
+    if relation.neighbours != "add-remove" or relation.group_size > 1:
+        raise UnsupportedEvent(
+            "mixtures of Gaussians are proved for add-remove neighbours and group_size=1 only; put what a group may "
+            "add into the shifts."
+        )
+    return _either(MixturePair.of(event.deviation, event.shifts, event.probabilities), count)
 
 
 def _discrete_gaussian(event: DiscreteGaussian, count: int, relation: Relation) -> LawOf:

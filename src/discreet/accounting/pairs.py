@@ -274,6 +274,20 @@ class FixedSize(Pair):
         return np.concatenate([negative[negative < 0], [0.0], positive[positive > 0]])
 
 
+@lru_cache(maxsize=16)
+def _binomial(size: int, rate: float) -> tuple[Array, Array]:
+    """The possible numbers of sampled records, with their probabilities."""
+    shifts = np.arange(size + 1.0)
+    if size <= 1:
+        weights = np.array([1 - rate, rate] if size else [1.0])
+    else:
+        from scipy.stats import binom  # takes half a second to import, and only groups need it
+
+        weights = binom.pmf(shifts, size, rate)
+    kept = weights > 0
+    return shifts[kept], weights[kept]
+
+
 @dataclass(frozen=True)
 class GroupPair(Pair):
     """``leaving`` records of one group against ``joining`` others, each sampled on its own with ``rate``.
@@ -288,17 +302,8 @@ class GroupPair(Pair):
     leaving: int
     joining: int
 
-    @lru_cache(maxsize=8)  # noqa: B019 - pairs are small, frozen and few
     def _mixture(self, size: int) -> tuple[Array, Array]:
-        shifts = np.arange(size + 1.0)
-        if size <= 1:
-            weights = np.array([1 - self.rate, self.rate] if size else [1.0])
-        else:
-            from scipy.stats import binom  # takes half a second to import, and only groups need it
-
-            weights = binom.pmf(shifts, size, self.rate)
-        kept = weights > 0
-        return shifts[kept], weights[kept]
+        return _binomial(size, self.rate)
 
     def _log_ratio(self, outcome: Array, size: int) -> tuple[Array, Array]:
         """log density ratio of the mixture to N(0), and its derivative."""

@@ -25,6 +25,7 @@ from discreet.events import (
     FixedSizeSampled,
     Gaussian,
     Laplace,
+    MixtureOfGaussians,
     PoissonSampled,
     RandomisedResponse,
     ZeroConcentratedDP,
@@ -69,6 +70,12 @@ def _simple(theirs: Any) -> Event:
             return DiscreteLaplace(1 / theirs.noise_parameter * (1 - 1e-15), theirs.sensitivity)
         case "DiscreteGaussianDpEvent" if theirs.dimension == 1:
             return DiscreteGaussian(theirs.sigma, theirs.sensitivity)
+        case "MixtureOfGaussiansDpEvent":
+            chances = dict(zip(theirs.sensitivities, theirs.sampling_probs, strict=True))
+            shifts = sorted(shift for shift, chance in chances.items() if chance > 0)
+            return MixtureOfGaussians(
+                theirs.standard_deviation, tuple(shifts), tuple(chances[shift] for shift in shifts)
+            )
         case "RandomizedResponseDpEvent":
             share, buckets = theirs.noise_parameter, theirs.num_buckets
             return RandomisedResponse(math.log1p(buckets * (1 - share) / share) * (1 + 1e-14), buckets)

@@ -8,6 +8,7 @@ True
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -143,3 +144,42 @@ class DiscreteGaussian(Event):
 
     def to_dict(self) -> dict[str, Any]:
         return {"event": self.kind, "deviation": self.deviation, "sensitivity": self.sensitivity}
+
+
+@registered
+@dataclass(frozen=True)
+class MixtureOfGaussians(Event):
+    """A sum with Gaussian noise of that ``deviation``, to which a record adds at most ``shifts[i]`` (l2 norm) with
+    probability ``probabilities[i]``, drawn independently of everybody else.
+
+    ``PoissonSampled(rate, Gaussian(z))`` is the mixture of the shifts 0 and 1 with 1 - rate and rate. Persons with
+    several records, batches that take a record more than once and banded matrix mechanisms are other ones.
+    """
+
+    deviation: float
+    shifts: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    kind: ClassVar[str] = "mixture-of-gaussians"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "deviation", real("deviation", self.deviation, at_least=1e-6))
+        for name in ("shifts", "probabilities"):
+            if not isinstance(getattr(self, name), tuple | list):
+                raise InvalidParameter(name, getattr(self, name), "must be a tuple of numbers.")
+        shifts = tuple(real("shifts", shift, at_least=0, at_most=1e4) for shift in self.shifts)
+        chances = tuple(real("probabilities", chance, above=0, at_most=1) for chance in self.probabilities)
+        if not shifts or shifts[-1] == 0 or any(low >= high for low, high in pairwise(shifts)):
+            raise InvalidParameter("shifts", self.shifts, "must increase, to more than 0.")
+        if len(chances) != len(shifts) or abs(math.fsum(chances) - 1) > 1e-12:
+            requirement = f"must be {len(shifts)}, one for each shift, and add up to 1."
+            raise InvalidParameter("probabilities", self.probabilities, requirement)
+        object.__setattr__(self, "shifts", shifts)
+        object.__setattr__(self, "probabilities", chances)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "event": self.kind,
+            "deviation": self.deviation,
+            "shifts": list(self.shifts),
+            "probabilities": list(self.probabilities),
+        }
