@@ -38,6 +38,7 @@ ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
         *CHANCE,
         "mechanisms",
         "documents",
+        "files",
         "stage",
         "plan",
         "recipe",
@@ -50,6 +51,7 @@ ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
     "audit": {*PROOF, *CHANCE, "documents", "stage", "plan", "ledger", "certificate"},
     "report": {*PROOF, "documents", "files", "explanation", "stage", "plan", "ledger", "certificate"},
 }
+ALLOWED["adapters"] = {*ALLOWED}  # where engines, and the audit, meet
 ROOMS = {*ALLOWED}
 ALLOWED |= {
     "figures": ROOMS,
@@ -65,14 +67,15 @@ THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
     "randomness": NUMERICS | {"cryptography"},
     "ledger": {"sqlalchemy", "psycopg"},
     "certificate": {"cryptography"},
-    "linear": NUMERICS | {"numba", "llvmlite", "sklearn", "rich"},
+    "linear": NUMERICS
+    | {"numba", "llvmlite", "sklearn", "rich", "safetensors", "pyarrow", "pandas", "cryptography"},
     "pytorch": NUMERICS | {"numba", "llvmlite", "torch", "safetensors", "rich"},
     "parties": NUMERICS | {"cryptography", "nvflare", "rich"},
     "audit": NUMERICS | {"rich"},
     "report": NUMERICS | {"jinja2"},
     "figures": NUMERICS | {"matplotlib"},
     "studio": NUMERICS | {"jinja2", "starlette", "uvicorn"},
-    "cli": NUMERICS | {"click", "rich", "safetensors", "pyarrow", "cryptography"},
+    "cli": NUMERICS | {"click", "rich", "pyarrow", "cryptography"},
 }
 ONLY_IN = {"nvflare": {f"parties/{name}.py" for name in ("nvflare", "sites", "doors", "kits")}}
 """Packages that a few thin files know."""

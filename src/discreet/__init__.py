@@ -39,6 +39,7 @@ if _TYPE_CHECKING:
     )
     from discreet.guarantee import Bounds, Budget, Guarantee
     from discreet.ledger import Ledger
+    from discreet.linear.model_folder import load
     from discreet.mean import private_mean
     from discreet.mechanisms import gaussian_mechanism, laplace_mechanism
     from discreet.plan import Plan
@@ -83,6 +84,7 @@ __all__ = [
     "calibrate",
     "gaussian_mechanism",
     "laplace_mechanism",
+    "load",
     "private_mean",
 ]
 
@@ -125,6 +127,7 @@ _LATER = {
     "calibrate": "discreet.calibration",
     "gaussian_mechanism": "discreet.mechanisms",
     "laplace_mechanism": "discreet.mechanisms",
+    "load": "discreet.linear.model_folder",
     "private_mean": "discreet.mean",
 }
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from discreet.adapters.audit_fit import Estimator, _worlds, attack
 from discreet.certificate import Certificate, Procedure
 from discreet.certificate.procedure import rule_of
 from discreet.cli import main
-from discreet.cli.audit_estimators import Estimator, _worlds, attack
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter, Ledger
@@ -114,7 +114,7 @@ def test_other_samplings(sampling, tmp_path):
 def test_an_engine_with_too_little_noise_is_contradicted(plan, tmp_path, monkeypatch):
     from support.audit_faults import weaker
 
-    monkeypatch.setattr("discreet.cli.audit_subjects.add_noise", weaker(0.3))
+    monkeypatch.setattr("discreet.adapters.audit_subjects.add_noise", weaker(0.3))
     result = run(tmp_path / "plan.json", *FEW)
     assert result.exit_code == 1
     assert "THE CLAIM IS CONTRADICTED" in result.stdout

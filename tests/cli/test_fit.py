@@ -18,10 +18,10 @@ from discreet.certificate import new_signing_key
 from discreet.certificate.signatures import public_key_of
 from discreet.cli import main
 from discreet.cli.fitting import declared, estimator_for, fitted, task_of
-from discreet.cli.models import FittedModel
 from discreet.cli.progress import Spent
-from discreet.cli.tables import table_in
 from discreet.ledger import Anchor, GaussianFilter, Ledger
+from discreet.linear.fitted_model import FittedModel
+from discreet.linear.tables import table_in
 
 SCHEMA = """
 target = "income"
@@ -119,15 +119,15 @@ def test_the_folder_answers_as_the_librarys_estimator_does(place, frame, tmp_pat
     schema = declared(place / "schema.toml", target)
     task = task_of(schema, TASKS[target])
     ours = estimator_for(task, schema, epsilon=5.0, delta=1e-6, unsafe_seed=3)
-    assert fitted(ours, table_in(place / "table.csv").whole(schema.columns), schema) == []
+    assert fitted(ours, table_in(place / "table.csv").whole(schema.columns)) == []
     theirs = estimator_for(task, schema, epsilon=5.0, delta=1e-6, unsafe_seed=3)
     theirs.fit(frame, frame[target] == "yes" if target == "smoker" else frame[target])
     assert ours.coef_ == pytest.approx(theirs.coef_, rel=1e-6)
-    FittedModel.of(task, ours).save(tmp_path, {"note": "more"})
-    loaded = FittedModel.load(tmp_path)
+    FittedModel.of(ours).write(tmp_path, {"note": "more"})
+    loaded = FittedModel.read(tmp_path)
     assert loaded.predict(frame).tolist() == ours.predict(frame).tolist()
     if task == "classification":
-        assert np.array_equal(loaded.probabilities(frame), ours.predict_proba(frame))
+        assert np.array_equal(loaded.predict_proba(frame), ours.predict_proba(frame))
 
 
 def test_a_fit_of_parquet_and_of_other_tasks(place, tmp_path, monkeypatch):
@@ -148,7 +148,7 @@ def test_a_fit_of_parquet_and_of_other_tasks(place, tmp_path, monkeypatch):
     assert list(written.columns) == ["id", "job", "prediction"]
     assert written["id"].tolist() == list(range(ROWS))
     assert written["prediction"].between(0, 20).all()
-    monkeypatch.setattr("discreet.cli.parquet.ROWS", 1000)
+    monkeypatch.setattr("discreet.linear.parquet.ROWS", 1000)
     done(
         "predict",
         tmp_path / "m",
@@ -275,7 +275,7 @@ def test_chunks_lines_and_kept_columns(place, tmp_path, monkeypatch):
     whole = run("predict", place / "model", table, "--keep", "id,job").stdout
     assert whole.splitlines()[1].startswith("0,")
     assert len(whole.splitlines()) == 1 + 199 + 2
-    monkeypatch.setattr("discreet.cli.tables.CHUNK", 300)
+    monkeypatch.setattr("discreet.linear.tables.CHUNK", 300)
     assert (
         run("predict", place / "model", table, "--keep", "id,job", "--out", out).stdout
         == f"written to {out}\n"
@@ -514,15 +514,15 @@ def test_ctrl_c_in_the_middle_of_a_fit_loses_nothing(place, tmp_path):
 
 
 def test_ctrl_c_while_the_model_is_written_waits(place, tmp_path, monkeypatch):
-    whole = FittedModel.save
+    whole = FittedModel.write
 
     def save(self, folder, more):
         os.kill(os.getpid(), signal.SIGINT)
-        whole(self, folder, more)
+        return whole(self, folder, more)
 
-    monkeypatch.setattr(FittedModel, "save", save)
+    monkeypatch.setattr(FittedModel, "write", save)
     assert done(*fit(place, "--out", tmp_path / "m"))["task"] == "classification"
-    assert FittedModel.load(tmp_path / "m").classes == ("high", "low", "middle")
+    assert FittedModel.read(tmp_path / "m").classes == ("high", "low", "middle")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from discreet.adapters.joint_model import JointModel, dimension
 from discreet.cli import main
-from discreet.cli.joint_model import JointModel, dimension
-from discreet.cli.models import FittedModel
 from discreet.cli.paying import kit_lock, ledger_lock, table_lock
 from discreet.ledger import Ledger
+from discreet.linear.fitted_model import FittedModel
 from discreet.linear.schema import Schema
 from discreet.parties import Party, Study, Terms
 from discreet.parties.kits import open_kit, revoked
@@ -170,8 +170,8 @@ def test_cells_that_are_not_as_declared_count_as_missing_without_a_word(folder):
 def test_the_models_folder_is_one_that_predict_reads(folder):
     made = JointModel.of(agreed())
     theta = np.array([0.5, -1.0, 2.0, 0.25, -0.25, 3.0])
-    made.fitted(theta).save(folder, {})
-    model = FittedModel.load(folder)
+    made.fitted(theta).write(folder, {})
+    model = FittedModel.read(folder)
     assert model.classes == (False, True)
     assert np.allclose(model.model.coefficients, theta[1:])
     assert float(model.model.intercept) == 0.5

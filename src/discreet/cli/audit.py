@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -9,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from discreet.cli.files import CERTIFICATE
 from discreet.cli.refusals import REFUSED
 from discreet.cli.shell import FILE, NUMBER, Answer, Command, progress
 from discreet.documents import parsed, read_text
 from discreet.errors import InvalidParameter, UnsupportedEvent
 
 if TYPE_CHECKING:
+    from discreet.adapters.audit_subjects import Attacked
     from discreet.audit import AuditResult
-    from discreet.audit.examine import Examination
+    from discreet.audit.examine import Examination, Specification, Subject
     from discreet.certificate import Certificate
-    from discreet.cli.audit_subjects import Attacked
     from discreet.plan import Plan
 
 
@@ -70,11 +74,11 @@ def audit(
     fits: int,
     confidence: float,
 ) -> Answer:
-    """Audit DOCUMENT, a plan or certificate, as this library carries it out; or a function of yours.
+    """Audit a plan, a certificate or the folder of a model, as this library carries it out; or a function of yours.
 
     \b
     discreet audit plan.json
-    discreet audit model/certificate.json
+    discreet audit model/
     discreet audit --subject my_training:subject
 
     For a certificate of `discreet fit` the same estimator is fitted again and again. Only made-up records are
@@ -112,17 +116,16 @@ def audit(
 
 def _of_user(name: str, settings: dict[str, Any], told: Callable[[str], None]) -> Examination:
     from discreet.audit.examine import examine
-    from discreet.cli.audit_subjects import users_subject
 
-    subject, specification = users_subject(name)
+    subject, specification = _users_subject(name)
     return examine(subject, specification, progress=told, **settings)
 
 
 def _of_plan(
     plan: Plan, engine: str, canaries: int, runs: int, settings: dict[str, Any], told: Callable[[str], None]
 ) -> tuple[Examination, Attacked | None]:
+    from discreet.adapters import audit_subjects as made
     from discreet.audit.examine import Specification, examine
-    from discreet.cli import audit_subjects as made
 
     stage = plan.stage()
     if engine == "linear":
@@ -142,15 +145,37 @@ def _of_fit(
     told: Callable[[str], None],
     counted: Callable[[int, int], None],
 ) -> Answer:
-    from discreet.cli.audit_estimators import Estimator, attack, examination
+    from discreet.adapters.audit_fit import audit_fit
 
-    estimator = Estimator.of(certificate)
-    found = examination(estimator, told, **settings)
-    if not fits:
-        return _answer(found, None, "")
-    told("fitted models")
-    result = attack(estimator, fits, confidence, counted)
-    return _answer(found, result, f"attack on {2 * fits} models of made-up records")
+    found = audit_fit(certificate, fits, confidence, **settings, progress=told, counted=counted)
+    return _answer(
+        found.examination,
+        found.attack,
+        f"attack on {2 * fits} models of made-up records" if found.attack else "",
+    )
+
+
+def _users_subject(name: str) -> tuple[Subject, Specification]:
+    """What the function ``module:function`` returns: a Subject and its Specification."""
+    from discreet.audit.examine import Specification, Subject
+
+    module, _, function = name.partition(":")
+    if not (module and function):
+        raise InvalidParameter("subject", name, "must be written as module:function.")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        made = getattr(importlib.import_module(module), function)()
+    except (ImportError, AttributeError) as error:
+        raise InvalidParameter("subject", name, f"cannot be imported ({type(error).__name__}).") from None
+    if not (
+        isinstance(made, tuple)
+        and len(made) == 2
+        and isinstance(made[0], Subject)
+        and isinstance(made[1], Specification)
+    ):
+        raise InvalidParameter("subject", name, "must return a Subject and a Specification.")
+    return made
 
 
 def _attack(
@@ -178,7 +203,7 @@ def _read(document: Path) -> Plan | Certificate:
     from discreet.certificate import Certificate
     from discreet.plan import Plan
 
-    text = read_text(document)
+    text = read_text(document / CERTIFICATE if document.is_dir() else document)
     found = parsed(text, "document")
     try:
         if not str(found.get("format", "")).startswith("discreet certificate"):

@@ -59,7 +59,7 @@ def coordinate(
     the end it writes joint.json: the parties' signed certificates and the digest of the model. A party that was away
     then gets the model with --serve, for as long as --wait says.
     """
-    from discreet.cli.joint_model import JointModel
+    from discreet.adapters.joint_model import JointModel
     from discreet.parties import Study
     from discreet.parties.kits import open_kit
     from discreet.parties.nvflare import listen
@@ -257,6 +257,6 @@ class Spending:
 def _write(folder: Path, model: Any, result: Any, ending: Any) -> None:
     """The model folder, as `discreet predict` reads it, and the table of observers."""
     about = {"study": result.study.to_dict(), "digest": result.study.digest(), "model_digest": ending.model}
-    model.fitted(result.theta).save(folder, about)
+    model.fitted(result.theta).write(folder, about)
     with whole_file(folder / "observers.json") as file:
         json.dump(result.observers.to_dict(), file, indent=2)

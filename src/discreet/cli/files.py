@@ -1,4 +1,4 @@
-"""The files of a fitted model, and files that are never overwritten by accident."""
+"""The report in a model's folder, and files that are never overwritten by accident."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from pathlib import Path
 
 from discreet.errors import InvalidParameter
 
-WEIGHTS, MODEL = "weights.safetensors", "model.json"
 CERTIFICATE, REPORT = "certificate.json", "report.html"
-"""The files of a fitted model."""
+"""What people look for in the folder of a model."""
 
 
 def refuse_existing(

@@ -8,14 +8,13 @@ import click
 
 from discreet.cli.shell import FILE, NUMBER, Answer, command
 from discreet.guarantee import NEIGHBOURS
-
-TASKS = ("classification", "regression", "counts")
+from discreet.linear.schema import TASKS
 
 _INTERRUPTED = (
     "No model was written. What the ledger had reserved by then stays spent; "
     "discreet ledger show tells how much."
 )
-_RENAMED = {"table": "TABLE", "schema": "--schema", "path": "--sign-with"}
+_RENAMED = {"table": "TABLE", "schema": "--schema", "path": "--sign-with", "schema.target": "--target"}
 
 
 @command("fit", interrupted=_INTERRUPTED, renamed=_RENAMED)

@@ -8,27 +8,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from discreet.certificate import Certificate, read_signing_key
 from discreet.cli.budgets import delta_note, gaussian_budget
-from discreet.cli.files import (
-    CERTIFICATE,
-    MODEL,
-    REPORT,
-    WEIGHTS,
-    refuse_existing,
-)
-from discreet.cli.fit import TASKS
+from discreet.cli.files import REPORT, refuse_existing
 from discreet.cli.interrupts import ignore_interrupts
 from discreet.cli.ledger import RUN_NAME, opened
-from discreet.cli.models import FittedModel
 from discreet.cli.progress import Spent
 from discreet.cli.shell import Answer, note, table
-from discreet.cli.tables import Table, table_in
+from discreet.cli.watching import watched
 from discreet.documents import read_text
 from discreet.errors import InvalidParameter, one_of
-from discreet.events import Gaussian
 from discreet.files import insist_writable, whole_folder
 from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter, Ledger
@@ -38,10 +27,10 @@ from discreet.linear import (
     PrivateLogisticRegression,
     PrivatePoissonRegressor,
 )
-from discreet.linear.schema import Category, Column, Flag, Numeric, Schema
+from discreet.linear.model_folder import spending, write_model
+from discreet.linear.schema import TASKS, Numeric, Schema
+from discreet.linear.tables import Table, joined, table_in
 from discreet.report import Report
-
-_FLAG_CLASSES = (False, True)
 
 
 def fit_table(
@@ -70,13 +59,15 @@ def fit_table(
     insist_writable(out)
     with ExitStack() as stack:
         book = stack.enter_context(_ledger(ledger, key, budget, name))
-        rows = source.whole(schema.columns)
+        rows = joined(watched("reading", source, schema.columns), schema.columns)
         progress = stack.enter_context(Spent(book, budget).shown())
         model = estimator_for(task, schema, **settings, ledger=book, verbose=progress)
-        notes = fitted(model, rows, schema)
+        notes = fitted(model, rows)
         ignore_interrupts()  # all is paid for: it is written, and told, whatever is pressed now
         with whole_folder(out) as folder:
-            files = write_model(folder, task, model, signer)
+            files = [*write_model(model, folder, signer), REPORT]
+            page = Report(model.certificate_, title=f"Privacy report of {type(model).__name__}")
+            page.save(folder / REPORT)
     notes += _of_delta(budget, model)
     for text in notes:
         note(text)
@@ -103,7 +94,7 @@ def declared(path: Path, target: str | None) -> Schema:
 
 def task_of(schema: Schema, task: str | None) -> str:
     """The task, which must go with the kind of the target."""
-    numeric = isinstance(_target(schema), Numeric)
+    numeric = isinstance(schema.columns[str(schema.target)], Numeric)
     if task is None:
         return "regression" if numeric else "classification"
     if numeric == (task == "classification"):
@@ -114,33 +105,19 @@ def task_of(schema: Schema, task: str | None) -> str:
     return task
 
 
-def _target(schema: Schema) -> Column:
-    return schema.columns[str(schema.target)]
-
-
 def estimator_for(task: str, schema: Schema, **settings: Any) -> Any:
     """The estimator for a task; all that it knows of the table is the schema."""
-    target = _target(schema)
-    if one_of("task", task, TASKS) == "classification":
-        classes = target.values if isinstance(target, Category) else _FLAG_CLASSES
-        if len(classes) < 2:
-            requirement = f"{schema.target!r} must have two or more categories in the schema, or be a flag."
-            raise InvalidParameter("target", schema.target, requirement)
-        return PrivateLogisticRegression(schema=schema, classes=classes, **settings)
-    assert isinstance(target, Numeric)
-    bounds = (target.lower, target.upper) if target.declared else None
-    kind = PrivatePoissonRegressor if task == "counts" else PrivateLinearRegression
-    return kind(schema=schema, target_bounds=bounds, **settings)
+    kinds = dict(
+        zip(TASKS, (PrivateLogisticRegression, PrivateLinearRegression, PrivatePoissonRegressor), strict=True)
+    )
+    return kinds[one_of("task", task, TASKS)](schema=schema, **settings)
 
 
-def fitted(model: Any, rows: Table, schema: Schema) -> list[str]:
+def fitted(model: Any, rows: Table) -> list[str]:
     """Fit the model; what it has to say besides, which follows from released numbers."""
-    y = rows[str(schema.target)]
-    if isinstance(_target(schema), Flag):
-        y = y != None  # noqa: E711  (of each cell)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", DeclarationWarning)
-        model.fit(rows, y)
+        model.fit(rows)
     return [str(warning.message) for warning in said if issubclass(warning.category, DeclarationWarning)]
 
 
@@ -162,39 +139,7 @@ def _of_delta(budget: Budget, model: Any) -> list[str]:
     return [] if said is None else [said]
 
 
-# ---- what is written ----
-
-
-def write_model(folder: Path, task: str, model: Any, signer: Ed25519PrivateKey | None = None) -> list[str]:
-    """Write all that belongs to a fitted model into ``folder``; the names of the files.
-
-    The certificate is for the files that were written, and so is its signature.
-    """
-    more = {"estimator": type(model).__name__, "spending": spending(model.certificate_)}
-    FittedModel.of(task, model).save(folder, more)
-    certificate = model.certificate_.for_files(folder / WEIGHTS, folder / MODEL)
-    if signer is not None:
-        certificate = certificate.signed(signer)
-    certificate.save(folder / CERTIFICATE)
-    model.certificate_ = certificate
-    Report(certificate, title=f"Privacy report of {type(model).__name__}").save(folder / REPORT)
-    return [WEIGHTS, MODEL, CERTIFICATE, REPORT]
-
-
-def spending(certificate: Certificate) -> list[dict[str, Any]]:
-    """What the budget was spent on, in order: the shares are of the squared signal-to-noise ratio."""
-    digest = certificate.procedure.digest()
-    stages: list[tuple[str, int, float]] = []
-    for run in certificate.ledger.runs:
-        if run.plan_hash == digest:
-            for event, releases in run.event.parts():
-                assert isinstance(event, Gaussian)  # as the rule of every fit has it
-                stages.append((run.name.rpartition("/")[2], releases, event.noise_multiplier))
-    total = math.fsum(releases / noise**2 for _, releases, noise in stages)
-    return [
-        {"stage": name, "releases": releases, "noise_multiplier": noise, "share": releases / noise**2 / total}
-        for name, releases, noise in stages
-    ]
+# ---- what is told ----
 
 
 def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]) -> Answer:

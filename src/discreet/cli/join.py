@@ -11,7 +11,6 @@ import click
 
 from discreet.cli.certifying import remember_procedure
 from discreet.cli.coordinate import Spending, digest_line, study_table
-from discreet.cli.files import MODEL, WEIGHTS
 from discreet.cli.interrupts import ignore_interrupts
 from discreet.cli.paying import kit_lock, ledger_lock, paying_ledger, remember, spending, table_lock
 from discreet.cli.shell import FILE, NUMBER, Answer, Tenths, command, note, progress
@@ -64,7 +63,7 @@ def join(
     what leaves is charged to your ledger first. You may stop and join again at any time, also after the end: then the
     coordinator hands out the model again (`discreet coordinate --serve`), and nothing is charged.
     """
-    from discreet.cli.joint_model import JointModel
+    from discreet.adapters.joint_model import JointModel
     from discreet.parties import Party, Study, Terms
     from discreet.parties.kits import open_kit
     from discreet.parties.nvflare import connect
@@ -101,10 +100,9 @@ def join(
         certificate = party.certificate()
     path = folder / "certificate.json"
     about = {"study": study.to_dict(), "digest": study.digest(), "model_digest": ending.model}
-    model.fitted(ending.theta).save(folder, about)
+    written = model.fitted(ending.theta).write(folder, about)
     write_whole(folder / ROSTER, kit.path(ROSTER).read_bytes())
-    files = (folder / WEIGHTS, folder / MODEL, folder / ROSTER)
-    certificate.for_files(*files).signed(signing_key).save(path)
+    certificate.for_files(*written, folder / ROSTER).signed(signing_key).save(path)
     epsilon = certificate.guarantee.epsilon.upper
     exact = (
         ""

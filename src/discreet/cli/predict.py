@@ -13,12 +13,13 @@ import click
 
 from discreet.cli.files import CERTIFICATE, refuse_existing
 from discreet.cli.shell import FILE, Answer, command, note, wants_json
-from discreet.cli.tables import Source, table_in
+from discreet.cli.watching import watched
 from discreet.errors import InvalidParameter
 from discreet.files import whole_file
+from discreet.linear.tables import Source, table_in
 
 if TYPE_CHECKING:
-    from discreet.cli.models import FittedModel
+    from discreet.linear.fitted_model import FittedModel
 
 Columns = Mapping[str, Any]
 PARQUET = (".parquet", ".pq")
@@ -49,8 +50,8 @@ def predict(
             )
         refuse_existing("out", out, overwrite)
     fitted = _checked(model)
-    if probabilities and not fitted.classes:
-        requirement = f"are of classes; this is a model for {fitted.task}."
+    if probabilities and not fitted.has_probabilities:
+        requirement = f"are of classes, by a logistic regression; this is {fitted.estimator or fitted.task}."
         raise InvalidParameter("probabilities", None, requirement)
     kept = keep.split(",") if keep else []
     chunks = predictions(fitted, table_in(table), kept, probabilities)
@@ -60,7 +61,7 @@ def predict(
         write_csv(sys.stdout, chunks)
         return None
     if out.suffix.lower() in PARQUET:
-        from discreet.cli import parquet
+        from discreet.linear import parquet
 
         with whole_file(out, "wb") as file:
             parquet.write(file, chunks)
@@ -72,15 +73,13 @@ def predict(
 
 def _checked(folder: Path) -> FittedModel:
     """The model in a folder, which must be the one that its certificate is for, if there is one."""
-    # What these need takes seconds to import, and --help must not.
-    from discreet.cli.belonging import verified_model
-    from discreet.cli.certificates import read_certificate
-    from discreet.cli.models import FittedModel
+    from discreet.linear.model_folder import (
+        load,  # what it needs takes seconds to import, and --help must not
+    )
 
-    if (folder / CERTIFICATE).exists():
-        return verified_model(folder, read_certificate(folder / CERTIFICATE))
-    fitted = FittedModel.load(folder)
-    note(f"there is no {CERTIFICATE} in {folder}: nobody can check what this model gave away.")
+    fitted = load(folder)
+    if fitted.certificate_ is None:
+        note(f"there is no {CERTIFICATE} in {folder}: nobody can check what this model gave away.")
     return fitted
 
 
@@ -88,11 +87,11 @@ def predictions(
     model: FittedModel, source: Source, keep: list[str], probabilities: bool
 ) -> Iterator[Columns]:
     """The columns of the answer, chunk by chunk."""
-    for chunk in source.watched("predicting", model.schema.features, keep):
+    for chunk in watched("predicting", source, model.schema.features, keep):
         columns: dict[str, Any] = dict(chunk.kept)
         columns["prediction"] = model.predict(chunk)
         if probabilities:
-            chances = model.probabilities(chunk)
+            chances = model.predict_proba(chunk)
             columns |= {f"probability of {label}": chances[:, k] for k, label in enumerate(model.classes)}
         yield columns
 

@@ -19,10 +19,10 @@ import click
 from discreet.cli.files import refuse_existing
 from discreet.cli.refusals import Refusal
 from discreet.cli.shell import FILE, NUMBER, Answer, command
-from discreet.cli.tables import table_in
 from discreet.errors import InvalidParameter, real
 from discreet.files import whole_file
 from discreet.linear.schema import Category, Numeric, Schema
+from discreet.linear.tables import table_in
 
 KINDS = ("number", "category", "flag", "learn", "skip", "later")
 BLANK = "# FILL IN: bounds = [lower, upper], categories = [...], flag = value, or learn = true"

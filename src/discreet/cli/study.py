@@ -91,7 +91,7 @@ def study_text(
     coordinator: str,
 ) -> str:
     """The text of a new study file."""
-    from discreet.cli.joint_model import dimension
+    from discreet.adapters.joint_model import dimension
     from discreet.linear.schema import Numeric, Schema
     from discreet.parties.optimizers import suggested_rate
     from discreet.parties.study import FORMAT, Study

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from discreet.certificate import Certificate
-from discreet.cli.certificates import read_certificate
+from discreet.certificate.reading import read_certificate
 from discreet.cli.files import CERTIFICATE
 from discreet.cli.ledger import opened
 from discreet.cli.refusals import UNVOUCHED
@@ -74,7 +74,7 @@ def verify(
 
 def _whole(folder: Path, certificate: Certificate) -> str:
     """That the model in the folder is the certificate's, or it is rejected."""
-    from discreet.cli.belonging import WHOLE, verified_model  # what it needs takes seconds to import
+    from discreet.linear.model_folder import WHOLE, verified_model  # what it needs takes seconds to import
 
     verified_model(folder, certificate)
     return WHOLE

@@ -15,13 +15,18 @@ from typing import Any as _Any
 if _TYPE_CHECKING:
     from discreet.linear.base import DeclarationWarning
     from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
+    from discreet.linear.fitted_model import FittedModel
+    from discreet.linear.model_folder import load
     from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
-    from discreet.linear.schema import Category, Flag, Numeric, Schema
+    from discreet.linear.schema import Category, Date, Flag, Numeric, Schema
+    from discreet.linear.tables import read_table
     from discreet.linear.transformers import PublicBounds, SchemaEncoder
 
 __all__ = [
     "Category",
+    "Date",
     "DeclarationWarning",
+    "FittedModel",
     "Flag",
     "Numeric",
     "PrivateLinearRegression",
@@ -31,12 +36,16 @@ __all__ = [
     "PublicBounds",
     "Schema",
     "SchemaEncoder",
+    "load",
+    "read_table",
 ]
 
 # Loaded when first used: the lectures' algorithms in this room do without scikit-learn.
 _LATER = {
     "Category": "schema",
+    "Date": "schema",
     "DeclarationWarning": "base",
+    "FittedModel": "fitted_model",
     "Flag": "schema",
     "Numeric": "schema",
     "PrivateLinearRegression": "regression",
@@ -46,6 +55,8 @@ _LATER = {
     "PublicBounds": "transformers",
     "Schema": "schema",
     "SchemaEncoder": "transformers",
+    "load": "model_folder",
+    "read_table": "tables",
 }
 
 

@@ -6,7 +6,8 @@ import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from typing import Any, Self
+from os import PathLike
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from discreet.errors import BudgetExceeded, InvalidParameter, one_of, probability
 from discreet.events import ApproximateDP, Event
 from discreet.guarantee import Budget, neighbours_named
+from discreet.linear.cells import declared_numbers
 from discreet.linear.charging import Charge, charged
 from discreet.linear.encoder import (
     BoundedNumbers,
@@ -28,12 +30,12 @@ from discreet.linear.encoder import (
     schema_columns,
 )
 from discreet.linear.fitting import METHODS, Encoded, Model, by_recipe, by_theorem
-from discreet.linear.inputs import column_names, number_table, numbers
+from discreet.linear.inputs import column_names, column_values, number_table
 from discreet.linear.losses import Loss
 from discreet.linear.progress import shown
 from discreet.linear.recipe.ranges import learned_ranges
 from discreet.linear.recipe.spending import Spending
-from discreet.linear.schema import Schema, schema_of
+from discreet.linear.schema import Column, Schema, schema_of
 from discreet.linear.targets import record_weights
 from discreet.mechanisms import Arithmetic, gaussian_event
 
@@ -57,6 +59,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     coef_: Array
     _procedures: tuple[str, ...]
+    _task: str
     intercept_: Any
 
     # ---- what each estimator knows ----
@@ -87,14 +90,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     # ---- fitting ----
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit the model, at the cost of (epsilon, delta).
 
+        Without ``y``, the target is the column of the table that the schema names.
         ``sample_weight`` is divided by the declared ``max_weight`` and clamped to [0, 1].
         """
         return self._fit(X, y, sample_weight, previous=None)
 
-    def fit_more(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit_more(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Go on with further records, or the same ones, at the cost of another (epsilon, delta).
 
         The new model and the one so far are averaged, weighed by what their noise and numbers of records say of
@@ -127,6 +131,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         table = self._read_table(X, reset)
         rows = _rows(table)
         weights = record_weights(sample_weight, rows, self.max_weight)
+        y = self._target_in(X) if y is None else y
         target, weights = self._read_target(y, rows, weights, reset)
         self._loss()  # refuses what cannot be, before anything is spent
         with self._charged(continued=not reset) as charge, shown(self.verbose) as progress:
@@ -188,6 +193,20 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     # ---- reading tables ----
 
+    def _target_column(self) -> Column | None:
+        """The target as the schema declares it; None if it does not."""
+        schema = None if self.schema is None else schema_of(self.schema)
+        return None if schema is None or schema.target is None else schema.columns[schema.target]
+
+    def _target_in(self, X: Any) -> Any:
+        """The column of a frame that the schema names as the target; None if there is no such column."""
+        name = None if self.schema is None else schema_of(self.schema).target
+        return column_values(X, name) if name is not None and name in (column_names(X) or ()) else None
+
+    def _refuse_target(self, remedy: str) -> NoReturn:
+        target = schema_of(self.schema).target
+        raise InvalidParameter("schema.target", target, f"{target!r} {remedy}")
+
     def _read_table(self, X: Any, reset: bool) -> Any:
         """The table, if its columns are those of the schema or of the fit. Refusals depend on names and shapes."""
         if self.schema is not None:
@@ -213,7 +232,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             schema = schema_of(self.schema)
             if schema.undeclared:
                 columns = schema_columns(table, schema)
-                parts = [numbers(columns[name], f"X[{name!r}]") for name in schema.undeclared]
+                parts = [
+                    declared_numbers(schema.features[name], columns[name], f"X[{name!r}]")  # type: ignore[arg-type]
+                    for name in schema.undeclared
+                ]
                 found = learned_ranges(np.column_stack(parts), weights, _needed(spending), _RANGES)
                 schema = schema.with_bounds(dict(zip(schema.undeclared, found, strict=True)))
             return SchemaEncoding(schema)
@@ -230,7 +252,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         """The parameters as declared, for the certificate. They are public."""
         hidden = ("ledger", "verbose", "unsafe_seed")
         settings = self.get_params(deep=False) | {"arithmetic": self._chosen_arithmetic()}
-        return {name: _plain(value) for name, value in settings.items() if name not in hidden}
+        return {name: plain(value) for name, value in settings.items() if name not in hidden}
 
     # ---- answering ----
 
@@ -251,6 +273,23 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         errors, _ = self._encoding.in_units_of_table(self._model.errors, 0.0)
         reach = float(ndtri((1 + confidence) / 2)) * errors.reshape(self.coef_.shape)
         return np.stack([self.coef_ - reach, self.coef_ + reach], axis=-1)
+
+    def save(self, folder: str | PathLike[str], sign_with: Any = None) -> None:
+        """Write the model into a new folder: weights, ``model.json`` and its certificate. Nothing in it could run.
+
+        ``sign_with`` is an Ed25519 key, or the path of one in PEM. :func:`discreet.load` reads the folder.
+        """
+        from discreet.linear.model_folder import save_model
+
+        check_is_fitted(self)
+        save_model(self, folder, sign_with)
+
+    def to_sklearn(self) -> Any:
+        """A plain scikit-learn pipeline with the same predictions, for machines without this package."""
+        from discreet.linear.fitted_model import FittedModel
+
+        check_is_fitted(self)
+        return FittedModel.of(self).to_sklearn()
 
     def _scores(self, X: Any) -> Array:
         """intercept + encoded row times coefficients, for each row and output."""
@@ -286,16 +325,16 @@ def _needed(spending: Spending | None) -> Spending:
     return spending
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A declared parameter as plain data for JSON."""
     if isinstance(value, Schema):
         return value.to_dict()
     if isinstance(value, np.ndarray | np.generic):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not np.isfinite(value):
         return repr(value)  # JSON has no such number; whoever reads the parameter refuses it by name
     return value if isinstance(value, str | int | float | bool | None) else repr(value)

@@ -9,32 +9,58 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
 from discreet.errors import InvalidParameter
-from discreet.linear.base import PrivateLinearModel
+from discreet.linear.base import PrivateLinearModel, plain
 from discreet.linear.losses import Logistic, Loss, SmoothedHinge, Softmax
+from discreet.linear.schema import Category, Numeric
 from discreet.linear.targets import (
     class_numbers,
     class_weights,
     combined_weights,
     declared_classes,
+    declared_labels,
     one_for_each_row,
 )
 
 Array = NDArray[np.float64]
+
+_BINARY = (0, 1)
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[misc]
     """Base of the classifiers. Labels that were not declared make a record count as nothing."""
 
     classes_: NDArray[Any]
+    _task = "classification"
 
     def _read_target(
         self, y: Any, rows: int, weights: Array | None, reset: bool
     ) -> tuple[Array, Array | None]:
         labels = one_for_each_row("y", y, rows)
         if reset:
-            self.classes_ = declared_classes(self.classes, labels)
+            self.classes_ = declared_classes(self._classes(), labels)
+        column = None if self.classes is not None else self._target_column()
+        if column is not None:
+            labels = declared_labels(column, labels)
         places = class_numbers(labels, self.classes_)
         return places, combined_weights(weights, class_weights(self.class_weight, self.classes_), places)
+
+    def _classes(self) -> Any:
+        """The classes as declared: here, or by the target of the schema."""
+        if self.classes is not None:
+            return self.classes
+        column = self._target_column()
+        if column is None:
+            return _BINARY
+        if isinstance(column, Numeric):
+            self._refuse_target(
+                "has bounds, which are of a regression: declare categories or a flag, or give classes."
+            )
+        if isinstance(column, Category) and len(column.values) < 2:
+            self._refuse_target("must have two or more categories in the schema, or be a flag.")
+        return column.values if isinstance(column, Category) else (False, True)
+
+    def _settings(self) -> dict[str, Any]:
+        return super()._settings() | {"classes": plain(self._classes())}
 
     def _bounded_target(
         self, y: Array, weights: Array | None, spending: Any
@@ -76,7 +102,8 @@ class PrivateLogisticRegression(PrivateClassifier):
     Parameters
     ----------
     epsilon, delta, neighbours : the budget of one fit, and between which tables it is promised.
-    classes : the labels, declared. ``"from-data"`` takes them from ``y``, which is not covered by the guarantee.
+    classes : the labels, declared; by default those of the schema's target, or (0, 1). ``"from-data"`` takes
+        them from ``y``, which is not covered by the guarantee.
     bounds : ``(lower, upper)`` of the columns, declared: numbers, lists, or dictionaries by column name. None
         learns them privately, out of the same budget.
     schema : a :class:`~discreet.linear.schema.Schema` or ``schema.toml`` instead of bounds.
@@ -106,7 +133,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         self,
         epsilon: float = 1.0,
         delta: float = 1e-6,
-        classes: Any = (0, 1),
+        classes: Any = None,
         bounds: Any = None,
         schema: Any = None,
         row_norm: float | None = None,
@@ -162,7 +189,7 @@ class PrivateSVC(PrivateClassifier):
         self,
         epsilon: float = 1.0,
         delta: float = 1e-6,
-        classes: Any = (0, 1),
+        classes: Any = None,
         smoothness: float = 0.5,
         bounds: Any = None,
         schema: Any = None,

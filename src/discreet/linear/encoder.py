@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from discreet.errors import InvalidParameter, real
-from discreet.linear.inputs import codes, column_names, column_values, is_frame, number_table, numbers
+from discreet.linear.cells import declared_codes, declared_numbers
+from discreet.linear.inputs import column_names, column_values, is_frame, number_table
 from discreet.linear.recipe.columns import Columns
 from discreet.linear.schema import Category, Flag, Numeric, Schema, ordered_bounds
 
@@ -136,7 +137,7 @@ class SchemaEncoding(Encoding):
     def on_demand(self, X: Any) -> OnDemand:
         features = schema_columns(X, self.schema)
         for name in self.numerics:  # types are refused here, before anything is spent
-            numbers(features[name][:0], f"X[{name!r}]")
+            declared_numbers(self.numerics[name], features[name][:0], f"X[{name!r}]")
         rows = len(next(iter(features.values())))
         return OnDemand((rows, self.columns.width), lambda rows: self._rows(features, rows))
 
@@ -144,7 +145,7 @@ class SchemaEncoding(Encoding):
         part = {name: values[rows] for name, values in features.items()}
         encoded = np.zeros((len(next(iter(part.values()))), self.columns.width), np.float32)
         for place, (name, column) in enumerate(self.numerics.items()):
-            encoded[:, place] = scaled(numbers(part[name]), column.lower, column.upper)
+            encoded[:, place] = scaled(declared_numbers(column, part[name]), column.lower, column.upper)
         start = len(self.numerics)
         for name, labels in self.groups.items():
             found = _codes(self.schema.features[name], part[name])
@@ -211,11 +212,9 @@ def _cells(X: Any, width: int) -> NDArray[Any]:
 
 def _codes(column: Any, values: NDArray[Any]) -> NDArray[np.int64]:
     """The place of each value in its one-hot group, or -1."""
-    if isinstance(column, Category):
-        return codes(values, column.values)
-    if isinstance(column, Flag):
-        return codes(values, (column.yes,))
-    return np.isnan(numbers(values)).astype(np.int64) - 1  # the flag of missing numbers
+    if isinstance(column, Category | Flag):
+        return declared_codes(column, values)
+    return np.isnan(declared_numbers(column, values)).astype(np.int64) - 1  # the flag of missing numbers
 
 
 def _group_names(name: str, column: Any) -> tuple[str, ...]:

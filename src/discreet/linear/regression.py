@@ -10,10 +10,12 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
 from discreet.errors import InvalidParameter, one_of
-from discreet.linear.base import PrivateLinearModel
+from discreet.linear.base import PrivateLinearModel, plain
+from discreet.linear.cells import declared_numbers
 from discreet.linear.losses import Huber, Loss, Poisson, Squared, checked_loss
 from discreet.linear.recipe.ranges import learned_ranges
 from discreet.linear.recipe.spending import Spending
+from discreet.linear.schema import Date, Numeric
 from discreet.linear.targets import one_for_each_row, target_numbers, target_range
 
 Array = NDArray[np.float64]
@@ -24,12 +26,29 @@ _TARGET = 0.10  # share of the budget for the bounds of the target, if they are 
 class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc]
     """Base of the regressions. Targets outside of their bounds are clamped; what is no number does not count."""
 
+    _task = "regression"
+
     def _read_target(
         self, y: Any, rows: int, weights: Array | None, reset: bool
     ) -> tuple[Array, Array | None]:
         if reset:
-            self.target_bounds_ = target_range(self.target_bounds)
-        return target_numbers(one_for_each_row("y", y, rows)), weights
+            self.target_bounds_ = target_range(self._declared_bounds())
+        numbers, column = one_for_each_row("y", y, rows), self._target_column()
+        if isinstance(column, Numeric):
+            numbers = declared_numbers(column, numbers, "y")
+        return target_numbers(numbers), weights
+
+    def _declared_bounds(self) -> Any:
+        """The bounds of the target as declared: here, or by the target of the schema."""
+        column = self._target_column()
+        if self.target_bounds is not None or column is None:
+            return self.target_bounds
+        if not isinstance(column, Numeric) or isinstance(column, Date):
+            self._refuse_target("must have bounds in numbers; categories and flags are of a classification.")
+        return (column.lower, column.upper) if column.declared else None
+
+    def _settings(self) -> dict[str, Any]:
+        return super()._settings() | {"target_bounds": plain(self._declared_bounds())}
 
     def _bounded_target(
         self, y: Array, weights: Array | None, spending: Spending | None
@@ -67,7 +86,8 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
 class PrivateLinearRegression(PrivateRegressor):
     """Linear regression by least squares, or by Huber's loss, at the cost of (epsilon, delta). No knobs.
 
-    ``target_bounds`` are the public bounds of the target; None learns them privately, out of the same budget.
+    ``target_bounds`` are the public bounds of the target; None takes
+    those of the schema's target, or learns them privately, out of the same budget.
     ``loss="huber"`` counts distances beyond ``huber_threshold``, in the target's units, only linearly; by default
     that is a tenth of the width of the target's bounds, and much less makes the descent slow. ``loss`` may also be a
     :class:`~discreet.linear.losses.Loss` of numbers, your own for instance (docs/extending.md). The other parameters
@@ -135,6 +155,8 @@ class PrivatePoissonRegressor(PrivateRegressor):
     ``score`` is the share of the deviance that is explained. The other parameters and attributes are those of
     :class:`~discreet.linear.classification.PrivateLogisticRegression`, without classes.
     """
+
+    _task = "counts"
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ would tell something about one record.
 ... income = { categories = ["low", "high"] }
 ... ''')
 >>> schema.features["age"], schema.target
-(Numeric(lower=17.0, upper=90.0, missing='centre'), 'income')
+(Numeric(lower=17.0, upper=90.0, missing='centre', decimal='.', thousands='', missing_values=()), 'income')
 >>> Schema.from_dict(schema.to_dict()) == schema
 True
 """
@@ -24,7 +24,9 @@ True
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import date
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +37,12 @@ from discreet.errors import InvalidParameter, one_of, real
 Missing = Literal["centre", "flag"]
 Value = str | int | float | bool
 
+TASKS = ("classification", "regression", "counts")
+"""What a model is for, in the words of the command line and of model.json."""
+
+EPOCH = date(1970, 1, 1).toordinal()
+ISO = "%Y-%m-%d"
+
 _FARTHEST = 1e150  # bounds are kept where their differences and squares are ordinary numbers
 
 
@@ -42,15 +50,22 @@ _FARTHEST = 1e150  # bounds are kept where their differences and squares are ord
 class Numeric:
     """A number between ``lower`` and ``upper``. Without them the bounds are learnt privately.
 
-    A missing value counts as the middle; ``missing="flag"`` adds a column that says so.
+    A missing value counts as the middle; ``missing="flag"`` adds a column that says so. ``missing_values`` are
+    numbers that stand for a missing one, such as 999. ``decimal`` and ``thousands`` are how texts are written:
+    "1.234,5" has the decimal "," and the thousands ".".
     """
 
     lower: float | None = None
     upper: float | None = None
     missing: Missing = "centre"
+    decimal: str = "."
+    thousands: str = ""
+    missing_values: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         one_of("missing", self.missing, ("centre", "flag"))
+        _check_separators(self.decimal, self.thousands)
+        object.__setattr__(self, "missing_values", _missing_values(self.missing_values))
         if self.lower is None and self.upper is None:
             return
         lower, upper = ordered_bounds(self.lower, self.upper)
@@ -62,38 +77,103 @@ class Numeric:
         """True when the bounds are known."""
         return self.lower is not None
 
+    @property
+    def plain(self) -> bool:
+        """True where numbers are written and read as everywhere."""
+        return (self.decimal, self.thousands, self.missing_values) == (".", "", ())
+
     def to_dict(self) -> dict[str, Any]:
         """The column as in ``schema.toml``."""
         known: dict[str, Any] = {"bounds": [self.lower, self.upper]} if self.declared else {"learn": True}
-        return known | ({} if self.missing == "centre" else {"missing": self.missing})
+        return known | _unusual(self, Numeric(), "missing", "decimal", "thousands", "missing_values")
+
+
+@dataclass(frozen=True)
+class Date(Numeric):
+    """A day between two, given as dates or as texts such as "1930-01-31". A model counts the days since 1970.
+
+    ``format`` is how texts in the table are written, in the letters of :meth:`datetime.datetime.strptime`.
+
+    >>> Date("1969-12-31", "1970-01-02").lower
+    -1.0
+    """
+
+    format: str = ISO
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lower", _days("lower", self.lower))
+        object.__setattr__(self, "upper", _days("upper", self.upper))
+        super().__post_init__()
+        if not isinstance(self.format, str) or "%" not in self.format:
+            raise InvalidParameter("format", self.format, "must be like '%d.%m.%Y'.")
+        if self.decimal != "." or self.thousands or self.missing_values:
+            raise InvalidParameter("columns", "a date", "has no decimal, thousands or missing_values.")
+
+    @property
+    def plain(self) -> bool:
+        """Dates are not read as numbers."""
+        return False
+
+    def to_dict(self) -> dict[str, Any]:
+        """The column as in ``schema.toml``."""
+        ends = [_day(end).isoformat() for end in (self.lower, self.upper)]
+        return {"bounds": ends} | _unusual(self, Numeric(), "missing") | _unusual(self, Date(0, 1), "format")
 
 
 @dataclass(frozen=True)
 class Category:
-    """One of the ``values``. Anything else, and what is missing, is none of them."""
+    """One of the ``values``. Anything else, and what is missing, is none of them.
+
+    ``strip`` forgives blanks around a text, ``casefold`` capital letters.
+    """
 
     values: tuple[Value, ...]
+    strip: bool = False
+    casefold: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", distinct("categories", self.values))
+        _check_forgiving(self)
+        same = len({self.same(value) for value in self.values}) < len(self.values)
+        if same:
+            raise InvalidParameter("categories", self.values, "are not distinct with strip and casefold.")
+
+    def same(self, value: Any) -> Any:
+        """What is left of a cell when blanks and capitals are forgiven."""
+        return _forgiven(value, self.strip, self.casefold)
 
     def to_dict(self) -> dict[str, Any]:
         """The column as in ``schema.toml``."""
-        return {"categories": list(self.values)}
+        return {"categories": list(self.values)} | _unusual(self, Flag(), "strip", "casefold")
 
 
 @dataclass(frozen=True)
 class Flag:
-    """True where the value is ``yes``; anything else, and what is missing, is false."""
+    """True where the value is ``yes``; anything else, and what is missing, is false.
+
+    ``strip`` forgives blanks around a text, ``casefold`` capital letters.
+    """
 
     yes: Value = True
+    strip: bool = False
+    casefold: bool = False
 
     def __post_init__(self) -> None:
         distinct("flag", (self.yes,))
+        _check_forgiving(self)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The one value that counts."""
+        return (self.yes,)
+
+    def same(self, value: Any) -> Any:
+        """What is left of a cell when blanks and capitals are forgiven."""
+        return _forgiven(value, self.strip, self.casefold)
 
     def to_dict(self) -> dict[str, Any]:
         """The column as in ``schema.toml``."""
-        return {"flag": self.yes}
+        return {"flag": self.yes} | _unusual(self, Flag(), "strip", "casefold")
 
 
 Column = Numeric | Category | Flag
@@ -219,27 +299,100 @@ def _only(name: str, data: object, keys: tuple[str, ...] | None) -> None:
         raise InvalidParameter(name, unknown, f"unknown keys; known are {', '.join(keys or ())}.")
 
 
+_NUMBERS = ("missing", "decimal", "thousands", "missing_values", "format")
+_LABELS = ("strip", "casefold")
+_OPTIONS = {"bounds": _NUMBERS, "learn": _NUMBERS[:-1], "categories": _LABELS, "flag": _LABELS}
+"""What may be said of each kind of column besides."""
+
+
 def _column(name: str, data: Any) -> Column:
     """One entry of ``[columns]``."""
     where = f"columns.{name}"
     if isinstance(data, Column):
         return data
-    _only(where, data, ("bounds", "learn", "missing", "categories", "flag"))
-    kinds = [key for key in ("bounds", "learn", "categories", "flag") if key in data]
-    if len(kinds) != 1 or ("missing" in data and kinds[0] not in ("bounds", "learn")):
-        requirement = "must have one of bounds, learn, categories, flag; missing goes with bounds and learn."
-        raise InvalidParameter(where, dict(data), requirement)
+    _only(where, data, (*_OPTIONS, *_NUMBERS, *_LABELS))
+    kinds = [key for key in _OPTIONS if key in data]
+    if len(kinds) != 1:
+        raise InvalidParameter(where, dict(data), "must have one of bounds, learn, categories, flag.")
     kind, value = kinds[0], data[kinds[0]]
+    more = {key: item for key, item in data.items() if key != kind}
+    if wrong := [key for key in more if key not in _OPTIONS[kind]]:
+        fitting = [other for other, options in _OPTIONS.items() if wrong[0] in options]
+        requirement = f"{wrong[0]} goes with {' and '.join(fitting)}, not with {kind}."
+        raise InvalidParameter(f"{where}.{wrong[0]}", more[wrong[0]], requirement)
+    try:
+        return _of_kind(where, kind, value, more)
+    except InvalidParameter as error:
+        if error.name.startswith(where):
+            raise
+        raise InvalidParameter(f"{where}.{error.name}", error.value, error.requirement) from None
+
+
+def _of_kind(where: str, kind: str, value: Any, more: dict[str, Any]) -> Column:
     if kind == "categories":
-        return Category(distinct(f"{where}.categories", value))
+        return Category(distinct(f"{where}.categories", value), **more)
     if kind == "flag":
-        return Flag(distinct(f"{where}.flag", (value,))[0])
-    missing = data.get("missing", "centre")
+        return Flag(distinct(f"{where}.flag", (value,))[0], **more)
     if kind == "learn":
         if value is not True:
             raise InvalidParameter(f"{where}.learn", value, "must be true; or declare bounds.")
-        return Numeric(missing=missing)
+        return Numeric(**more)
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise InvalidParameter(f"{where}.bounds", value, "must be [lower, upper].")
-    lower, upper = ordered_bounds(value[0], value[1], where)
-    return Numeric(lower, upper, missing)
+    if all(isinstance(end, str | date) for end in value):
+        return Date(value[0], value[1], **more)
+    if "format" in more:
+        raise InvalidParameter(f"{where}.format", more["format"], "is of dates; give the bounds as dates.")
+    return Numeric(value[0], value[1], **more)
+
+
+# ---- how cells are written ----
+
+
+def _check_separators(decimal: object, thousands: object) -> None:
+    one_of("decimal", decimal, (".", ","))
+    one_of("thousands", thousands, ("", ",", ".", " ", "'", "_"))
+    if decimal == thousands:
+        raise InvalidParameter("thousands", thousands, "must not be the decimal separator, too.")
+
+
+def _missing_values(values: object) -> tuple[float, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidParameter("missing_values", values, "must be a list of numbers, such as [999].")
+    remedy = "Texts that are no numbers count as missing anyway."
+    return tuple(real("missing_values", _plain(value), remedy=remedy) for value in values)
+
+
+def _check_forgiving(column: Category | Flag) -> None:
+    for name in _LABELS:
+        if not isinstance(getattr(column, name), bool):
+            raise InvalidParameter(name, getattr(column, name), "must be true or false.")
+
+
+def _forgiven(value: Any, strip: bool, casefold: bool) -> Any:
+    if not isinstance(value, str):
+        return value
+    value = value.strip() if strip else value
+    return value.casefold() if casefold else value
+
+
+def _unusual(column: Any, usual: Any, *names: str) -> dict[str, Any]:
+    """What differs from the defaults, as plain data: old schemas are written as they always were."""
+    told = {name: getattr(column, name) for name in names if getattr(column, name) != getattr(usual, name)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
+
+
+def _days(name: str, value: Any) -> float:
+    """A day as the number of days since 1970."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = date.fromisoformat(value)
+    if isinstance(value, date):
+        return float(value.toordinal() - EPOCH)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    raise InvalidParameter(name, value, "must be a date such as '1930-01-31'.")
+
+
+def _day(days: float | None) -> date:
+    return date.fromordinal(int(days or 0) + EPOCH)

@@ -16,8 +16,9 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
 from discreet.errors import InvalidParameter, real
+from discreet.linear.cells import declared_codes
 from discreet.linear.inputs import codes, numbers
-from discreet.linear.schema import distinct
+from discreet.linear.schema import Category, Flag, Numeric, distinct
 
 Array = NDArray[np.float64]
 
@@ -64,6 +65,22 @@ def declared_classes(classes: Any, y: Any = None) -> NDArray[Any]:
         requirement = "one class is not enough, there must be two; declare them, for instance classes=(0, 1)."
         raise InvalidParameter("classes", classes, requirement)
     return found
+
+
+def declared_labels(column: Category | Flag | Numeric, y: NDArray[Any]) -> NDArray[Any]:
+    """The labels as a schema declares them: the category that a cell stands for or None, whether a flag is set.
+
+    >>> declared_labels(Flag("yes"), np.array(["yes", "no", None], object)).tolist()
+    [True, False, False]
+    """
+    if isinstance(column, Flag):
+        told = y.dtype.kind == "b" and not isinstance(
+            column.yes, bool
+        )  # the flag itself, not how it is spelt
+        return y if told else declared_codes(column, y) >= 0
+    assert isinstance(column, Category)
+    values = np.array([*column.values, None], object)
+    return np.asarray(values[declared_codes(column, y)])  # -1, for what nobody declared, is the last
 
 
 def class_numbers(y: NDArray[Any], classes: NDArray[Any]) -> Array:

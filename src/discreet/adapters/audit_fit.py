@@ -1,4 +1,4 @@
-"""``discreet audit`` of a certificate of ``discreet fit``: the same estimator again, on made-up records.
+"""Auditing a fitted model from its certificate: the same estimator again, on made-up records.
 
 The attack fits the estimator many times, with and without a group of records that lie in a corner of the table and
 have an extreme target, and asks each model for the score of such a record. Only the model is seen, as by whoever
@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,6 @@ from numpy.typing import NDArray
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.audit import AuditResult, Examination, OneStep, Specification, Subject, audit, examine
 from discreet.certificate import Certificate, Procedure
-from discreet.cli.fitting import spending
-from discreet.cli.tables import Table
 from discreet.errors import InvalidParameter
 from discreet.guarantee import Budget
 from discreet.linear import (
@@ -31,11 +30,13 @@ from discreet.linear import (
 )
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Loss
+from discreet.linear.model_folder import spending
 from discreet.linear.recipe.records import Block
 from discreet.linear.recipe.spending import Spending, Stage
 from discreet.linear.recipe.steps import noisy_gradient
 from discreet.linear.recipe.sums import Sums
-from discreet.linear.schema import Category, Column, Flag, Numeric, schema_of
+from discreet.linear.schema import Category, Column, Date, Flag, Numeric, schema_of
+from discreet.linear.tables import Table
 from discreet.mechanisms import gaussian_event
 
 Floats = NDArray[np.float64]
@@ -103,6 +104,45 @@ def _restored(settings: dict[str, Any]) -> dict[str, Any]:
     return settings
 
 
+@dataclass(frozen=True)
+class FitAudit:
+    """What was found of a fit: the detectors' findings, and the bound of the attack, if there was one."""
+
+    examination: Examination
+    attack: AuditResult | None
+
+    @property
+    def passed(self) -> bool:
+        """True if nothing contradicts the claim. That is not a proof."""
+        attack = self.attack
+        return self.examination.passed and (attack is None or attack.lower <= attack.claimed)
+
+
+def audit_fit(
+    certificate: Certificate,
+    fits: int = 200,
+    confidence: float = 0.99,
+    *,
+    alpha: float = 1e-3,
+    pairs: int = 200,
+    draws: int = 20_000,
+    progress: Callable[[str], None] | None = None,
+    counted: Told | None = None,
+) -> FitAudit:
+    """Audit the fit that a certificate is of, on made-up records: ``fits`` models with, and as many without, a group.
+
+    ``alpha``, ``pairs`` and ``draws`` are those of :func:`discreet.audit.examine`. ``progress`` is told what begins,
+    ``counted`` how many of the models are fitted.
+    """
+    told = progress or (lambda name: None)
+    estimator = Estimator.of(certificate)
+    found = examination(estimator, told, alpha=alpha, pairs=pairs, draws=draws)
+    if not fits:
+        return FitAudit(found, None)
+    told("fitted models")
+    return FitAudit(found, attack(estimator, fits, confidence, counted or (lambda done, total: None)))
+
+
 # ---- the attack ----
 
 
@@ -156,6 +196,9 @@ def _row(settings: Mapping[str, Any], extreme: int) -> dict[str, Any]:
 
 def _cell(column: Column, extreme: int) -> Any:
     match column:
+        case Date():
+            first, last = map(date.fromisoformat, column.to_dict()["bounds"])
+            return last if extreme else first + (last - first) / 2
         case Numeric(lower=None):
             return float(extreme)
         case Numeric(lower=lower, upper=upper):

@@ -13,9 +13,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from discreet import Budget, CertificateRejected, Gaussian
 from discreet.certificate import Certificate, Procedure, new_signing_key, public_key_of
 from discreet.cli import main
-from discreet.cli.belonging import insist_belonging
-from discreet.cli.models import FittedModel
 from discreet.ledger import GaussianFilter, Ledger
+from discreet.linear.fitted_model import FittedModel
+from discreet.linear.model_folder import insist_belonging
 
 SCHEMA = """
 [columns]
@@ -262,7 +262,7 @@ def test_weights_and_text_must_agree(place, tmp_path):
         with pytest.raises(
             CertificateRejected, match=f"{part} in model.json and in weights.safetensors differ"
         ):
-            FittedModel.load(folder)
+            FittedModel.read(folder)
 
 
 def test_a_folder_without_a_certificate_or_with_a_broken_one(place, tmp_path):

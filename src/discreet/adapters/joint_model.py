@@ -23,15 +23,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.cli.models import FittedModel
-from discreet.cli.tables import table_in
 from discreet.errors import InvalidParameter, one_of, whole
+from discreet.linear.cells import declared_numbers
 from discreet.linear.encoder import SchemaEncoding, scaled
+from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import Model
 from discreet.linear.holding import LinearHolder
-from discreet.linear.inputs import codes, numbers
+from discreet.linear.inputs import codes
 from discreet.linear.losses import Logistic, Loss, Softmax, Squared
 from discreet.linear.schema import Category, Column, Flag, Numeric, Schema
+from discreet.linear.tables import table_in
+from discreet.linear.targets import declared_labels
 from discreet.parties.study import Study
 
 KINDS = ("logistic", "linear")
@@ -98,11 +100,11 @@ class JointModel:
     def _targets(self, cells: NDArray[Any]) -> NDArray[np.float64]:
         column = self.target
         if isinstance(column, Numeric):
-            values = numbers(cells).astype(np.float64)
+            values = declared_numbers(column, cells).astype(np.float64)
             return np.where(np.isfinite(values), scaled(values, column.lower, column.upper), np.nan)
         if isinstance(column, Flag):
-            return (codes(cells, (column.yes,)) >= 0).astype(np.float64)
-        found = codes(cells, tuple(_classes(column))).astype(np.float64)
+            return declared_labels(column, cells).astype(np.float64)
+        found = codes(declared_labels(column, cells), tuple(_classes(column))).astype(np.float64)
         return np.where(found < 0, np.nan, found)
 
     # ---- the result ----

@@ -1,10 +1,10 @@
-"""Certificates in files, as the commands read them: what is none is rejected, and never quoted."""
+"""Certificates in files: what is none is rejected, and never quoted."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from discreet.certificate import Certificate
+from discreet.certificate.certificate import Certificate
 from discreet.documents import read_text
 from discreet.errors import CertificateRejected, InvalidParameter
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from discreet.cli.tables import Read, Source, Table
 from discreet.errors import InvalidParameter, MissingDependency
+from discreet.linear.tables import Read, Source, Table
 
 ROWS = 2**16  # that are read at once
 

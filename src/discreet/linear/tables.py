@@ -13,7 +13,7 @@ import csv
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
@@ -22,9 +22,8 @@ from typing import IO, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.cli.shell import progress
 from discreet.errors import InvalidParameter
-from discreet.linear.schema import Category, Column, Numeric
+from discreet.linear.schema import Category, Column, Flag, Numeric, schema_of
 
 Cells = NDArray[Any]
 Read = Callable[[Sequence[Any]], Cells]
@@ -78,17 +77,7 @@ class Source(ABC):
 
     def whole(self, columns: Mapping[str, Column]) -> Table:
         """All rows at once."""
-        parts = list(self.watched("reading", columns))
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in columns}
-        return Table(joined, sum(map(len, parts)))
-
-    def watched(self, what: str, columns: Mapping[str, Column], keep: Sequence[str] = ()) -> Iterator[Table]:
-        """The chunks, with a progress bar."""
-        with progress() as bar:
-            task = bar.add_task(what, total=1.0)
-            for chunk in self.chunks(columns, keep):
-                yield chunk
-                bar.update(task, completed=self.progress())
+        return joined(self.chunks(columns), columns)
 
     @abstractmethod
     def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
@@ -99,10 +88,25 @@ class Source(ABC):
         """The part of the file that was read, from 0 to 1."""
 
 
+def read_table(path: str | os.PathLike[str], schema: Any) -> Table:
+    """The columns of a schema (or of a ``schema.toml``) in a CSV or Parquet file, for ``fit`` and ``predict``.
+
+    Guarantee: a line is a record. What is refused is refused by names and types, never by a cell.
+    """
+    return table_in(Path(path)).whole(schema_of(schema).columns)
+
+
+def joined(chunks: Iterable[Table], columns: Iterable[str]) -> Table:
+    """Chunks of rows as one table."""
+    parts = list(chunks)
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in columns}
+    return Table(whole, sum(map(len, parts)))
+
+
 def table_in(path: Path) -> Source:
     """The table in a file; ``-`` is standard input, as CSV."""
     if path.suffix.lower() in (".parquet", ".pq"):
-        from discreet.cli.parquet import ParquetSource
+        from discreet.linear.parquet import ParquetSource
 
         return ParquetSource(path)
     return CsvSource(path)
@@ -186,10 +190,8 @@ def _text(file: IO[bytes]) -> TextIO:
 def reader(column: Column) -> Read:
     """How to read the cells of such a column."""
     if isinstance(column, Numeric):
-        return numbers_in
-    if isinstance(column, Category):
-        return _Known(column.values).read
-    return _Known((column.yes,)).read
+        return numbers_in if column.plain else as_they_are
+    return _Known(column).read
 
 
 def numbers_in(cells: Sequence[Any]) -> NDArray[np.float64]:
@@ -221,21 +223,22 @@ def as_they_are(cells: Sequence[Any]) -> Cells:
 class _Known(dict[Any, Any]):
     """From a cell to the declared value that it stands for; None if it is none of them."""
 
-    def __init__(self, values: Sequence[Any]) -> None:
-        super().__init__({value: value for value in values if isinstance(value, str)})
-        self._numbers = {value: value for value in values if not isinstance(value, str)}
+    def __init__(self, column: Category | Flag) -> None:
+        super().__init__({value: value for value in column.values if isinstance(value, str)})
+        self._numbers = {value: value for value in column.values if not isinstance(value, str)}
+        self._same, self._texts = column.same, {column.same(value): value for value in self}
 
     def read(self, cells: Sequence[Any]) -> Cells:
         """The declared values of the cells.
 
-        >>> _Known(("clerk", 1)).read(["clerk", " clerk", "1.0", "pilot", None]).tolist()
+        >>> _Known(Category(("clerk", 1))).read(["clerk", " clerk", "1.0", "pilot", None]).tolist()
         ['clerk', 'clerk', 1, None, None]
         """
         return as_they_are(list(map(self.__getitem__, cells)))
 
     def __missing__(self, cell: Any) -> Any:
         text = cell.strip() if isinstance(cell, str) else None
-        found = dict.get(self, text)
+        found = dict.get(self, text, self._texts.get(self._same(text)))
         if found is None and self._numbers:
             word = {"true": True, "false": False}.get(text.lower(), text) if text is not None else cell
             found = self._numbers.get(_number(word) if isinstance(word, str) else word)

@@ -1,10 +1,10 @@
-"""A fitted model in a folder: weights, what they mean, and the certificate. Nothing in it could run.
+"""A fitted model as it is saved: weights, and what they mean. Nothing in its files could run.
 
 * ``weights.safetensors``: coefficients and intercept of the encoded columns, and the range of each.
 * ``model.json``: the task, the schema with all bounds, the classes; for each encoded column, by name and in the
   table's units, its coefficients and the range that it is ``clamped_to``; the hash of the weights.
-* ``certificate.json``: what was spent, what follows, and the digests of the two files above, so that a signature
-  covers all three. :mod:`discreet.cli.belonging` tells whether it is of this model.
+
+:mod:`discreet.linear.model_folder` adds the certificate, and tells whether it is of this model.
 
 A prediction is intercept + sum of coefficient * clamped value, through the link of its task: ``model.json`` suffices.
 """
@@ -22,18 +22,18 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from discreet.cli.files import MODEL, WEIGHTS
-from discreet.cli.fit import TASKS
+from discreet.certificate import Certificate
 from discreet.documents import parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter, one_of
 from discreet.files import write_whole
-from discreet.linear.encoder import SchemaEncoding
+from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import Model
 from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared
-from discreet.linear.schema import Schema
+from discreet.linear.schema import TASKS, Numeric, Schema
 from discreet.linear.targets import declared_classes, target_range
 
 FORMAT = "discreet model 1"
+WEIGHTS, MODEL = "weights.safetensors", "model.json"
 _TENSORS = {"coefficients", "intercept", "lower", "upper"}
 
 
@@ -41,7 +41,8 @@ _TENSORS = {"coefficients", "intercept", "lower", "upper"}
 class FittedModel:
     """What ``predict`` needs: it knows nothing of the records that the model was fitted to.
 
-    ``classes`` are those of a classification, ``target_bounds`` those of a regression.
+    ``classes`` are those of a classification, ``target_bounds`` those of a regression. ``estimator`` is the name of
+    the class that was fitted, where it is known; ``certificate_`` is the one that was found to be of this model.
     """
 
     task: str
@@ -49,23 +50,32 @@ class FittedModel:
     model: Model
     classes: tuple[Any, ...] = ()
     target_bounds: tuple[float, float] | None = None
+    estimator: str = ""
+    certificate_: Certificate | None = None
 
     @classmethod
-    def of(cls, task: str, estimator: Any) -> FittedModel:
+    def of(cls, fitted: Any) -> FittedModel:
         """The model of a fitted estimator."""
-        bounds = None if task == "classification" else estimator._usable(estimator.target_bounds_)
-        classes = tuple(estimator.classes_.tolist()) if task == "classification" else ()
-        return cls(task, estimator._encoding.schema, estimator._model, classes, bounds)
+        task: str = fitted._task
+        bounds = None if task == "classification" else fitted._usable(fitted.target_bounds_)
+        classes = tuple(fitted.classes_.tolist()) if task == "classification" else ()
+        schema = _schema_of(fitted._encoding, getattr(fitted, "feature_names_in_", None))
+        return cls(task, schema, fitted._model, classes, bounds, type(fitted).__name__, fitted.certificate_)
 
     # ---- answering ----
 
-    def scores(self, table: Any) -> NDArray[np.float64]:
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The classes, in the order of the probabilities."""
+        return np.array(self.classes)
+
+    def decision_function(self, table: Any) -> NDArray[np.float64]:
         """intercept + encoded row times coefficients."""
         return self.model.scores(SchemaEncoding(self.schema).encode(table))
 
     def predict(self, table: Any) -> NDArray[Any]:
         """The most likely class, or the expected target within its bounds, of each row."""
-        scores = self.scores(table)
+        scores = self.decision_function(table)
         if self.target_bounds is not None:
             return np.clip(self._loss().mean(scores), *self.target_bounds)
         places = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
@@ -86,9 +96,17 @@ class FittedModel:
             "clamped_to": dict(zip(names, np.column_stack(ends).tolist(), strict=True)),
         }
 
-    def probabilities(self, table: Any) -> NDArray[np.float64]:
+    @property
+    def has_probabilities(self) -> bool:
+        """Whether the model tells how likely a class is: a regression and a support vector machine do not."""
+        return self.task == "classification" and self.estimator != "PrivateSVC"
+
+    def predict_proba(self, table: Any) -> NDArray[np.float64]:
         """The probability of each class, for each row."""
-        chances = self._loss().mean(self.scores(table))
+        if not self.has_probabilities:
+            what = self.estimator or f"a model for {self.task}"
+            raise InvalidParameter("probabilities", what, "has none: they are of a logistic regression.")
+        chances = self._loss().mean(self.decision_function(table))
         return chances if chances.ndim == 2 else np.column_stack([1 - chances, chances])
 
     def _loss(self) -> Loss:
@@ -96,10 +114,16 @@ class FittedModel:
             return Logistic() if len(self.classes) == 2 else Softmax(len(self.classes))
         return Poisson() if self.task == "counts" else Squared()
 
+    def to_sklearn(self) -> Any:
+        """A plain scikit-learn pipeline with the same predictions, for machines without this package."""
+        from discreet.linear.plain_pipeline import plain_pipeline
+
+        return plain_pipeline(self)
+
     # ---- reading and writing ----
 
-    def save(self, folder: Path, more: dict[str, Any]) -> None:
-        """Write weights and ``model.json`` into an existing folder; ``more`` is added to the text."""
+    def write(self, folder: Path, more: dict[str, Any]) -> tuple[Path, Path]:
+        """Write weights and ``model.json``, which are returned, into a folder; ``more`` is added to the text."""
         lower, upper = self.model.limits
         tensors = {"coefficients": self.model.coefficients, "intercept": self.model.intercept}
         tensors |= {"lower": lower, "upper": upper}
@@ -118,10 +142,11 @@ class FittedModel:
             **self.in_units_of_table(),
         }
         write_whole(folder / MODEL, json.dumps(text | more, indent=2, allow_nan=False) + "\n")
+        return folder / WEIGHTS, folder / MODEL
 
     @classmethod
-    def load(cls, folder: Path) -> FittedModel:
-        """Read a folder written by :meth:`save`; anything that does not fit together is refused."""
+    def read(cls, folder: Path) -> FittedModel:
+        """Read what :meth:`write` has written; anything that does not fit together is refused."""
         text, content = model_text(folder), (folder / WEIGHTS).read_bytes()
         if text.get("weights") != hashlib.sha256(content).hexdigest():
             raise CertificateRejected(f"{folder} is rejected: {WEIGHTS} is not the file that {MODEL} names.")
@@ -154,7 +179,19 @@ class FittedModel:
             raise ValueError("its weights do not fit its schema")
         limits = (tensors["lower"], tensors["upper"])
         model = Model(tensors["coefficients"], tensors["intercept"], 1.0, limits)
-        return cls(task, schema, model, classes, bounds)
+        return cls(task, schema, model, classes, bounds, str(text.get("estimator", "")))
+
+
+def _schema_of(encoding: Encoding, names: Any) -> Schema:
+    """The schema of an encoding: bounds of columns without one are a schema of numbers."""
+    if isinstance(encoding, SchemaEncoding):
+        return encoding.schema
+    if not isinstance(encoding, BoundedNumbers):
+        requirement = "models of sparse rows are not saved: they have no columns that could be named."
+        raise InvalidParameter("row_norm", "declared", requirement)
+    found = [f"x{place}" for place in range(encoding.columns.width)] if names is None else names
+    bounds = zip(encoding.lower.tolist(), encoding.upper.tolist(), strict=True)
+    return Schema({str(name): Numeric(*pair) for name, pair in zip(found, bounds, strict=True)})
 
 
 def model_text(folder: Path) -> dict[str, Any]:

@@ -1,10 +1,7 @@
-"""Subjects for ``discreet audit``: our own engines on made-up records, and functions of the user's."""
+"""Subjects of an audit: our own engines on made-up records."""
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -14,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.audit import GradientCanaries, ModelCanaries
-from discreet.audit.examine import Specification, Subject
+from discreet.audit.examine import Subject
 from discreet.clipping import clip_rows
-from discreet.errors import InvalidParameter
 from discreet.events import Event
 from discreet.noise import BoundedSum, add_noise
 from discreet.plan import Plan
@@ -110,27 +106,6 @@ def linear_attack(plan: Plan, canaries: int, runs: int) -> Attacked:
 
     method = ModelCanaries(count=canaries, runs=runs + 1, clip_norm=stage.clip_norm)
     return Attacked(train, method, plan.event, stage.steps)
-
-
-def users_subject(name: str) -> tuple[Subject, Specification]:
-    """What the function ``module:function`` returns: a Subject and its Specification."""
-    module, _, function = name.partition(":")
-    if not (module and function):
-        raise InvalidParameter("subject", name, "must be written as module:function.")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        made = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError) as error:
-        raise InvalidParameter("subject", name, f"cannot be imported ({type(error).__name__}).") from None
-    if not (
-        isinstance(made, tuple)
-        and len(made) == 2
-        and isinstance(made[0], Subject)
-        and isinstance(made[1], Specification)
-    ):
-        raise InvalidParameter("subject", name, "must return a Subject and a Specification.")
-    return made
 
 
 def _shortened(stage: Stage) -> Stage:

@@ -1,0 +1,1 @@
+"""Where rooms meet: fits that are audited, linear models that several parties train."""

@@ -1,0 +1,106 @@
+"""Cells of a declared column: what number, which category, as the schema says; never a word about a cell.
+
+>>> from discreet.linear.schema import Flag, Numeric
+>>> declared_numbers(Numeric(0, 99, decimal=",", thousands="."), np.array(["1.234,5", "7", "1.5", "x"], object))
+array([1234.5,    7. ,    nan,    nan])
+>>> declared_codes(Flag("yes", strip=True, casefold=True), np.array(["YES ", "no", None], object)).tolist()
+[0, -1, -1]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.linear.inputs import codes, numbers
+from discreet.linear.schema import EPOCH, ISO, Category, Date, Flag, Numeric
+
+Floats = NDArray[np.floating[Any]]
+
+_KEPT = 2**16  # texts whose meaning is remembered
+
+
+def declared_numbers(column: Numeric, values: NDArray[Any], name: str = "X") -> Floats:
+    """The cells of a numeric column as numbers, days for a date; NaN for what is missing or not as declared."""
+    if column.plain:
+        return numbers(values, name)
+    if isinstance(column, Date):
+        return _days(column, values)
+    if values.dtype.kind in "OUST" and (column.decimal != "." or column.thousands):
+        values = _each(values, _number_reader(column))
+    found = numbers(values, name)
+    coded = np.isin(found, column.missing_values)
+    return np.where(coded, np.nan, found) if coded.any() else found
+
+
+def declared_codes(column: Category | Flag, values: NDArray[Any]) -> NDArray[np.int64]:
+    """The place of each cell among the declared values, or -1."""
+    if values.dtype.kind in "OUST" and (column.strip or column.casefold):
+        values = _each(values, column.same, object)
+    return codes(values, tuple(map(column.same, column.values)))
+
+
+def _number_reader(column: Numeric) -> Callable[[Any], Any]:
+    """From a text to a float as the separators say; other cells stay as they are."""
+    thousands, decimal = re.escape(column.thousands), re.escape(column.decimal)
+    grouped = rf"\d{{1,3}}(?:{thousands}\d{{3}})+|" if thousands else ""
+    number = re.compile(rf"[+-]?(?:{grouped}\d+)?(?:{decimal}\d*)?(?:[eE][+-]?\d+)?")
+
+    def read(cell: Any) -> Any:
+        if not isinstance(cell, str):
+            return cell
+        text = cell.strip()
+        if not number.fullmatch(text):
+            return float("nan")
+        plain = text.replace(column.thousands, "") if column.thousands else text
+        with suppress(ValueError):
+            return float(plain.replace(column.decimal, "."))
+        return float("nan")
+
+    return read
+
+
+def _days(column: Date, values: NDArray[Any]) -> Floats:
+    """Cells as days since 1970: dates of any type, and texts in the declared format."""
+    if values.dtype.kind == "M":
+        days = values.astype("datetime64[D]")
+        return np.where(np.isnat(days), np.nan, days.astype(np.float64))
+
+    def read(cell: Any) -> float:
+        if isinstance(cell, int | float | np.number) and not isinstance(cell, bool):
+            cell = f"{cell:.0f}"  # such as 20240131 for %Y%m%d
+        if isinstance(cell, str):
+            cell = _parsed(cell.strip(), column.format)
+        return float(cell.toordinal() - EPOCH) if isinstance(cell, date) else float("nan")
+
+    return _each(values, read, np.float64)
+
+
+def _parsed(text: str, form: str) -> date | None:
+    with suppress(ValueError):
+        return datetime.fromisoformat(text) if form == ISO else datetime.strptime(text, form)
+    return None
+
+
+def _each(values: NDArray[Any], read: Callable[[Any], Any], kind: Any = object) -> NDArray[Any]:
+    """A function of every cell; a text is read once. What a cell raises is a missing value."""
+    known: dict[str, Any] = {}
+    found = np.empty(values.size, kind)
+    for place, cell in enumerate(values.ravel().tolist()):
+        if isinstance(cell, str) and cell in known:
+            found[place] = known[cell]
+            continue
+        try:
+            meaning = read(cell)
+        except Exception:  # whatever a cell may raise
+            meaning = float("nan")
+        if isinstance(cell, str) and len(known) < _KEPT:
+            known[cell] = meaning
+        found[place] = meaning
+    return found.reshape(values.shape)
