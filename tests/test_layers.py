@@ -25,7 +25,7 @@ ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
     "documents": {"errors"},
     "files": set(),
     "explanation": {"guarantee", "stage"},
-    "plan": {*PROOF, "sampling", "stage", "documents", "files", "explanation"},
+    "plan": {*PROOF, "sampling", "stage", "documents", "files", "explanation", "ledger"},
     "recipe": {*PROOF, "sampling", "stage", "plan"},
     "prices": {*PROOF, "clipping", "stage", "plan"},
     "explore": {*PROOF, "stage", "explanation", "plan", "recipe", "prices"},

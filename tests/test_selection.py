@@ -220,7 +220,7 @@ def test_a_search_that_does_not_fit_trains_nothing():
     with pytest.raises(InvalidParameter, match="give ledger= as well"):
         CHARGED.run("ab", seen.append, float, delta=1e-7)
     with pytest.raises(InvalidParameter, match="ledger="):
-        CHARGED.run("ab", seen.append, float, ledger="study.ledger", delta=1e-7)
+        CHARGED.run("ab", seen.append, float, ledger=7, delta=1e-7)
     assert seen == []
 
 

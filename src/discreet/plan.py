@@ -30,6 +30,7 @@ from discreet.events import Event
 from discreet.explanation import ALARMS, explanation
 from discreet.files import write_whole
 from discreet.guarantee import Budget, Guarantee, Neighbours
+from discreet.ledger.filters import FixedPlan
 from discreet.sampling import Sampler
 from discreet.stage import Stage
 
@@ -71,6 +72,11 @@ class Plan:
     def guarantee(self) -> Guarantee:
         """The certified cost of the whole plan at its delta."""
         return self.curve.guarantee(self.delta)
+
+    @cached_property
+    def rule(self) -> FixedPlan:
+        """The rule of a ledger for this plan alone: it releases what it says, and costs what that costs."""
+        return FixedPlan.at_its_cost(self.event, self.delta, self.neighbours, self.group_size)
 
     # ---- what it does ----
 

@@ -52,7 +52,8 @@ from discreet.accounting.renyi import epsilon_of_divergence, renyi_divergence
 from discreet.errors import BudgetExceeded, InvalidParameter, UnsupportedEvent, probability, real
 from discreet.events import ApproximateDP, Event
 from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours
-from discreet.ledger import Ledger
+from discreet.ledger import FixedPlan, Till
+from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.randomness import RandomStream, system_stream
 from discreet.trials import ROUND_UP, NegativeBinomialTrials, PoissonTrials, Trials
 
@@ -119,7 +120,8 @@ class PrivateSearch:
         score: Callable[[Outcome], float],
         stream: RandomStream | None = None,
         *,
-        ledger: Ledger | None = None,
+        ledger: AnyLedger = None,
+        ledger_key: KeyFile = None,
         delta: float | None = None,
         name: str = "search",
     ) -> Selected[Candidate, Outcome] | None:
@@ -129,16 +131,17 @@ class PrivateSearch:
         its outcome and public data only. A score that is no number counts as minus infinity. None if no trial was
         drawn.
 
-        With a ``ledger``, the whole search is charged to it first, as one black box: :meth:`event` at this
-        ``delta``, in a run of this ``name``. If it does not fit, nothing is trained. The ledger's rule must hold
-        that event: a FixedPlan that lists it, or a TruncatedRenyiFilter. ``train`` itself charges nothing: the
-        number of trials is secret.
+        With a ``ledger`` (:mod:`~discreet.ledger.till`), the whole search is charged to it first, as one black box:
+        :meth:`event` at this ``delta``, in a run of this ``name``. If it does not fit, nothing is trained. The
+        ledger's rule must hold that event: a FixedPlan that lists it, or a TruncatedRenyiFilter; one that is begun
+        here is for this search alone, with add-remove neighbours. ``train`` itself charges nothing: the number of
+        trials is secret.
 
         Guarantee: :meth:`guarantee`, for an observer who sees the returned value only.
         """
         if len(candidates) == 0:
             raise InvalidParameter("candidates", candidates, "must hold at least one candidate.")
-        self._charge(ledger, delta, name)
+        self._charge(ledger, ledger_key, delta, name)
         stream, best = stream or system_stream(), None
         for _ in range(self.trials.draw(stream)):
             candidate = candidates[int(stream.integers(len(candidates)))]
@@ -149,22 +152,20 @@ class PrivateSearch:
                 best = Selected(candidate, outcome, value)
         return best
 
-    def _charge(self, ledger: Ledger | None, delta: float | None, name: str) -> None:
-        """Reserve the whole search, if there is a ledger."""
-        if ledger is None:
+    def _charge(self, ledger: AnyLedger, ledger_key: KeyFile, delta: float | None, name: str) -> None:
+        """Pay for the whole search; a ledger in memory would be gone when it is over."""
+        if ledger is None and ledger_key is None:
             if delta is not None:
                 raise InvalidParameter(
                     "delta", delta, "is what the ledger is charged with; give ledger= as well."
                 )
             return
-        if not isinstance(ledger, Ledger):
-            raise InvalidParameter("ledger", type(ledger), "must be a Ledger, such as Ledger.open(...).")
-        budget = ledger.rule.budget
         delta = probability(
             "delta", delta, remedy="It is the part of the budget's delta that the search may use."
         )
-        event = self.event(delta, budget.neighbours)
-        ledger.run(event, event.digest(), name=name).reserve()
+        alone = FixedPlan.at_its_cost(self.event(delta), delta)
+        with Till.open(ledger, alone, key=ledger_key) as till:
+            till.pay(self.event(delta, till.ledger.rule.budget.neighbours), name=name)
 
     def _events(self) -> tuple[Event, ...]:
         return self.trial if isinstance(self.trial, tuple) else (self.trial,)

@@ -8,7 +8,6 @@ from click.testing import CliRunner
 
 from discreet.adapters.audit_fit import Estimator, _worlds, attack
 from discreet.certificate import Certificate, Procedure
-from discreet.certificate.procedure import rule_of
 from discreet.cli import main
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
@@ -87,7 +86,7 @@ def test_a_plan_passes_and_the_answer_serves_the_report(plan, tmp_path):
 
 
 def test_a_certificate_is_audited_by_its_plan(plan, tmp_path):
-    ledger = Ledger.in_memory(rule_of(plan))
+    ledger = Ledger.in_memory(plan.rule)
     ledger.run(plan.event, plan.digest(), name="descent").reserve(1)
     Certificate.of(ledger, plan).save(tmp_path / "certificate.json")
     result = run(tmp_path / "certificate.json", "--canaries", 0, *FEW[:4])

@@ -19,7 +19,7 @@ from discreet.certificate.signatures import public_key_of
 from discreet.cli import main
 from discreet.cli.fitting import declared, estimator_for, fitted, task_of
 from discreet.cli.progress import Spent
-from discreet.ledger import Anchor, GaussianFilter, Ledger
+from discreet.ledger import Anchor, GaussianFilter, Ledger, Till
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.tables import table_in
 
@@ -531,10 +531,10 @@ def test_the_progress_of_a_fit_shows_shares_of_the_budget(monkeypatch):
 
     budget = Budget(1.0, 1e-6)
     with Ledger.in_memory(GaussianFilter(Budget(3.0, 1e-6))) as ledger:
-        Spending(budget, ledger).stage("earlier", 0.5)
+        Spending(budget, Till.open(ledger, GaussianFilter(budget))).stage("earlier", 0.5)
         spent = Spent(ledger, budget)
         assert spent.share() == 0.0
-        spending = Spending(budget, ledger, name="more")
+        spending = Spending(budget, Till.open(ledger, GaussianFilter(budget)), name="more")
         spending.stage("counts", 0.25)
         assert spent.share() == pytest.approx(0.25, rel=1e-5)
         with spent.shown() as told:

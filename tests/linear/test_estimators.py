@@ -202,11 +202,14 @@ def test_a_clone_spends_from_the_same_ledger():
         assert len({name.partition("/")[0] for name in ledger.runs()}) == 2
 
 
-def test_a_ledger_that_does_not_exist_is_not_invented(tmp_path):
+def test_a_ledger_that_is_begun_here_is_for_one_fit_alone(tmp_path):
     x, y = binary(records=50)
-    with pytest.raises(InvalidParameter, match=r"create it first: Ledger\.create"):
-        PrivateLogisticRegression(ledger=str(tmp_path / "none")).fit(x, y)
-    with pytest.raises(InvalidParameter, match="must be a Ledger or the path"):
+    model = PrivateLogisticRegression(bounds=(0, 10), ledger=str(tmp_path / "none")).fit(x, y)
+    with Ledger.open(tmp_path / "none") as ledger:
+        model.certificate_.verify(ledger)
+    with pytest.raises(BudgetExceeded, match="no room for another fit"):
+        model.fit(x, y)
+    with pytest.raises(InvalidParameter, match="must be a Ledger, the path"):
         PrivateLogisticRegression(ledger=7).fit(x, y)
 
 

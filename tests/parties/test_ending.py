@@ -119,7 +119,7 @@ def test_after_the_end_there_is_no_other_model_and_no_other_round():
     question = Message(PLAN.digest(), "sum", 1, "*", MODEL).encode(KEY, ALL)
     assert refusal(made.answer(question)) is Refusal.BEYOND_PLAN
     assert np.array_equal(made.ending.theta, MODEL)
-    assert sum(run.reserved for run in made._ledger.runs().values()) == 0
+    assert sum(run.reserved for run in made.ledger.runs().values()) == 0
 
 
 def test_a_party_may_keep_its_certificate():
@@ -131,7 +131,7 @@ def test_a_party_may_keep_its_certificate():
 
 def test_a_party_that_cannot_go_on_says_so_to_its_owner_at_once(monkeypatch):
     made = party()
-    monkeypatch.setattr(made._ledger, "statement", lambda: 1 / 0)
+    monkeypatch.setattr(made.ledger, "statement", lambda: 1 / 0)
     assert refusal(made.answer(HONEST.message().encode(KEY, ALL))) is Refusal.STOPPED
     assert made.wait(0)
     assert made.stopped == "ZeroDivisionError"
@@ -179,7 +179,7 @@ def test_a_prepared_party_has_done_once_what_the_first_round_asks_for(algorithm)
     made = party_of(plan, "ann", holder=holder)
     made.prepare()
     before = set(holder.asked)
-    assert sum(run.reserved for run in made._ledger.runs().values()) == 0
+    assert sum(run.reserved for run in made.ledger.runs().values()) == 0
     key = bytes(32) if algorithm == "sgd1" else b""
     assert read(made.answer(hello(plan, "ann", key))).kind == "ready"
     name = "ann" if algorithm == "sgd1" else "*"

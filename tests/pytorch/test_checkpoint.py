@@ -59,7 +59,7 @@ def test_model_and_optimizer_come_back(tmp_path, kind):
     model, optimizer, run = begun(tmp_path, kind=kind)
     trained(run, 3)
     run.save(tmp_path / "checkpoint")
-    run._ledger.close()
+    run._till.ledger.close()
     again, restored, later = begun(tmp_path, kind=kind)
     later.resume(tmp_path / "checkpoint")
     assert same(model, again)
@@ -67,7 +67,7 @@ def test_model_and_optimizer_come_back(tmp_path, kind):
     assert flat(optimizer.state_dict()) == flat(restored.state_dict())
     trained(later, 8)
     assert later.certificate().verify()
-    assert later._ledger.runs()["descent"].attempt == 2
+    assert later._till.ledger.runs()["descent"].attempt == 2
 
 
 SCHEDULERS = {
@@ -95,7 +95,7 @@ def test_the_scheduler_goes_on_where_it_was(tmp_path, kind):
         if batch.step == 3:
             run.save(tmp_path / "checkpoint", scheduler=scheduler)
         rates.append(optimizer.param_groups[0]["lr"])
-    _, optimizer, later = begun(tmp_path, ledger=Ledger.in_memory(run._ledger.rule))
+    _, optimizer, later = begun(tmp_path, ledger=Ledger.in_memory(run._till.ledger.rule))
     fresh = SCHEDULERS[kind](optimizer)
     with pytest.raises(LedgerCorrupted):
         later.resume(tmp_path / "checkpoint", scheduler=fresh)  # of the other ledger, after all is put back
@@ -111,7 +111,7 @@ def test_a_scheduler_that_is_missing_or_new_is_refused(tmp_path, saved):
     _, optimizer, run = begun(tmp_path)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
     run.save(tmp_path / "checkpoint", scheduler=scheduler if saved else None)
-    run._ledger.close()
+    run._till.ledger.close()
     _, optimizer, later = begun(tmp_path)
     other = None if saved else torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
     with pytest.raises(InvalidParameter, match=r"scheduler=.*must be the one of the checkpoint"):
@@ -137,13 +137,13 @@ def test_a_run_resumes_for_data_of_the_same_name_only(tmp_path):
     _, _, run = begun(tmp_path, data="census 2021 v3")
     trained(run, 2)
     run.save(tmp_path / "checkpoint")
-    assert "census" not in "".join(run._ledger.entries())  # hashed with the key of the ledger
-    run._ledger.close()
+    assert "census" not in "".join(run._till.ledger.entries())  # hashed with the key of the ledger
+    run._till.ledger.close()
     for other in ("census 2022", None):
         _, _, later = begun(tmp_path, data=other)
         with pytest.raises(PlanViolation, match="data of another name"):
             later.resume(tmp_path / "checkpoint")
-        later._ledger.close()
+        later._till.ledger.close()
     _, _, later = begun(tmp_path, data="census 2021 v3")
     later.resume(tmp_path / "checkpoint")
     trained(later, 8)
@@ -170,7 +170,7 @@ def test_what_was_done_after_the_checkpoint_stays_spent(tmp_path):
     trained(run, 3)
     run.save(tmp_path / "checkpoint")
     trained(run, 6)
-    run._ledger.close()
+    run._till.ledger.close()
     _, _, later = begun(tmp_path)
     later.resume(tmp_path / "checkpoint")
     assert [batch.step for batch in later.batches(X)] == [7, 8]
@@ -181,7 +181,7 @@ def test_random_allocation_goes_on_with_a_whole_epoch(tmp_path):
     _, _, run = begun(tmp_path, plan)
     trained(run, 5)  # the second epoch is paid for and not finished
     run.save(tmp_path / "checkpoint")
-    run._ledger.close()
+    run._till.ledger.close()
     _, _, later = begun(tmp_path, plan)
     later.resume(tmp_path / "checkpoint")
     assert [batch.step for batch in later.batches(X)] == [9, 10, 11, 12]
@@ -192,14 +192,14 @@ def test_noise_and_batches_are_fresh(tmp_path):
     _, _, run = begun(tmp_path)
     trained(run, 2)
     run.save(tmp_path / "checkpoint")
-    run._ledger.close()
+    run._till.ledger.close()
     grads = []
     for _ in range(2):
         model, _, later = begun(tmp_path)
         later.resume(tmp_path / "checkpoint")
         trained(later, later.steps_taken + 1)
         grads.append(model[0].weight.grad.clone())
-        later._ledger.close()
+        later._till.ledger.close()
     assert not torch.equal(*grads)
 
 
@@ -207,7 +207,7 @@ def test_a_seed_in_the_first_part_spoils_the_whole(tmp_path):
     _, _, run = begun(tmp_path, unsafe_seed=1)
     trained(run, 2)
     run.save(tmp_path / "checkpoint")
-    run._ledger.close()
+    run._till.ledger.close()
     _, _, later = begun(tmp_path)
     later.resume(tmp_path / "checkpoint")
     assert not later.certificate().trusted
@@ -235,7 +235,7 @@ def test_an_older_ledger_is_refused(tmp_path):
     _, _, run = begun(tmp_path)
     trained(run, 3)
     run.save(tmp_path / "checkpoint")
-    run._ledger.close()
+    run._till.ledger.close()
     for file in tmp_path.glob("study.ledger-*"):
         file.unlink()
     (tmp_path / "study.ledger").write_bytes(old)
@@ -252,7 +252,7 @@ def test_an_adaptive_clip_norm_comes_back(tmp_path):
     _, _, run = begun(tmp_path, clipping=clipping)
     trained(run, 3)
     run.save(tmp_path / "checkpoint")
-    run._ledger.close()
+    run._till.ledger.close()
     _, _, later = begun(tmp_path, clipping=clipping)
     later.resume(tmp_path / "checkpoint")
     assert later._clipping == run._clipping != clipping
@@ -271,7 +271,7 @@ def test_shared_parameters_and_frozen_buffers_come_back(tmp_path):
     model.positions += 1
     trained(run, 2)
     run.save(tmp_path / "checkpoint")
-    run._ledger.close()
+    run._till.ledger.close()
     again, _, later = begun(tmp_path, model=build())
     later.resume(tmp_path / "checkpoint")
     assert same(model, again)
@@ -339,7 +339,7 @@ def test_damaged_checkpoints_are_refused_or_harmless(tmp_path):
             content = bytearray(whole)
             content[draw.randrange(len(content))] ^= 1 << draw.randrange(8)
             path.write_bytes(content[: draw.choice([len(content), draw.randrange(len(content))])])
-            _, _, later = begun(tmp_path, ledger=run._ledger)
+            _, _, later = begun(tmp_path, ledger=run._till.ledger)
             refused += harmless_or_refused(later, tmp_path / "checkpoint")
         path.write_bytes(whole)
     assert refused >= 95

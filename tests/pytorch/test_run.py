@@ -688,7 +688,7 @@ def test_a_run_that_has_begun_is_not_begun_again(tmp_path):
         else:
             with pytest.raises(PlanViolation, match="has begun in this ledger"):
                 run.step(batch)
-        run._ledger.close()
+        run._till.ledger.close()
 
 
 def test_steps_taken_are_known_before_resuming(tmp_path):
@@ -697,14 +697,14 @@ def test_steps_taken_are_known_before_resuming(tmp_path):
         run.step(batch)
         if batch.step == 4:
             break
-    granted = run._ledger.runs()["descent"].reserved
+    granted = run._till.ledger.runs()["descent"].reserved
     run.save(tmp_path / "checkpoint")
-    run._ledger.close()
+    run._till.ledger.close()
     _, _, later = begun(ledger=tmp_path / "study.ledger")
     assert later.steps_taken == granted >= 4
     later.resume(tmp_path / "checkpoint")
     assert later.steps_taken == granted
-    later._ledger.close()
+    later._till.ledger.close()
 
 
 KILLED = """

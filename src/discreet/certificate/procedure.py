@@ -10,15 +10,13 @@ True
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from discreet.documents import digest
 from discreet.errors import InvalidParameter
-from discreet.guarantee import Budget
-from discreet.ledger import FixedPlan, SpendingRule
+from discreet.ledger import SpendingRule
 from discreet.plan import Plan
 
 FORMAT = "discreet procedure 1"
@@ -71,12 +69,3 @@ def procedure_from(data: object) -> Plan | Procedure:
     """A plan or a procedure, whichever the data say."""
     kind = str(data.get("format")) if isinstance(data, dict) else ""
     return Procedure.from_dict(data) if kind == FORMAT else Plan.from_dict(data)
-
-
-def rule_of(procedure: Plan | Procedure) -> SpendingRule:
-    """The rule by which it spends; a plan releases what it says, and costs what that costs."""
-    if isinstance(procedure, Procedure):
-        return procedure.rule
-    epsilon = max(procedure.guarantee.epsilon.upper, math.ulp(0.0))
-    budget = Budget(epsilon, procedure.delta, procedure.neighbours, procedure.group_size)
-    return FixedPlan(procedure.event, budget)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Literal
 
 from discreet.accounting.epsilon_delta import round_up
-from discreet.certificate.procedure import Procedure, rule_of
+from discreet.certificate.procedure import Procedure
 from discreet.errors import BudgetExceeded, one_of, real
 from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee
@@ -61,7 +61,7 @@ def promises(
 
     Guarantee: proved for what the ledger shows, as far as the rules were kept along the way.
     """
-    own = kept(rule_of(procedure), ledger.spent(procedure.digest()))
+    own = kept(procedure.rule, ledger.spent(procedure.digest()))
     together = kept(ledger.rule, ledger.spent())
     return arithmetic.charged(own), arithmetic.charged(together)
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Literal
 from discreet.accounting.account import account
 from discreet.accounting.renyi import renyi_epsilon
 from discreet.certificate.contents import insist_on_files
-from discreet.certificate.procedure import rule_of
 from discreet.certificate.promises import promises
 from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter, UnsupportedEvent
 from discreet.events import Composition, Event
@@ -117,7 +116,7 @@ def _insist_follows(name: str, claimed: Guarantee, proved: Guarantee) -> None:
 
 def _second_opinion(certificate: Certificate) -> Iterator[str]:
     """The Renyi accountant must not contradict: it bounds from above what the first bounds from below."""
-    rule = rule_of(certificate.procedure)
+    rule = certificate.procedure.rule
     spent = certificate.ledger.spent(certificate.procedure.digest())
     event = _accounted(rule, spent)
     neighbours, delta = rule.budget.neighbours, rule.budget.delta

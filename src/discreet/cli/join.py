@@ -64,6 +64,7 @@ def join(
     coordinator hands out the model again (`discreet coordinate --serve`), and nothing is charged.
     """
     from discreet.adapters.joint_model import JointModel
+    from discreet.ledger import Till
     from discreet.parties import Party, Study, Terms
     from discreet.parties.kits import open_kit
     from discreet.parties.nvflare import connect
@@ -86,7 +87,8 @@ def join(
     holder = model.holder(data)
     _consented(terms, kit, place, data, yes)
     remember(data, place)
-    with _ledger(place, terms) as book:
+    with Till.open(place, terms.procedure()) as till:
+        book = till.ledger
         shows = not keep_certificate
         party = Party(kit.party, study, holder, book, signing_key, kit.roster, shows_certificate=shows)
         party.prepare()
@@ -142,13 +144,6 @@ def _consented(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> No
     ledger.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(memory) as file:
         json.dump([*agreed, kit.digest], file)
-
-
-def _ledger(place: Path, terms: Any) -> Any:
-    """The party's ledger, begun for this study alone if there is none."""
-    from discreet.ledger import Ledger
-
-    return Ledger.open(place) if place.exists() else Ledger.create(place, terms.rule)
 
 
 # ---- the line ----

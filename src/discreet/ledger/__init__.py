@@ -31,6 +31,7 @@ from discreet.ledger.ledger import Ledger
 from discreet.ledger.run import Lease, Run
 from discreet.ledger.seal import Anchor
 from discreet.ledger.statement import RunStatement, Statement
+from discreet.ledger.till import Till
 from discreet.ledger.truncated_filter import TruncatedRenyiFilter
 
 __all__ = [
@@ -47,5 +48,6 @@ __all__ = [
     "RunStatement",
     "SpendingRule",
     "Statement",
+    "Till",
     "TruncatedRenyiFilter",
 ]

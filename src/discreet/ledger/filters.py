@@ -95,6 +95,14 @@ class FixedPlan(SpendingRule):
             raise InvalidParameter("event", self.event, "must be the event of the whole plan.")
         _a_budget(self.budget)
 
+    @classmethod
+    def at_its_cost(
+        cls, event: Event, delta: float, neighbours: Neighbours = "add-remove", group_size: int = 1
+    ) -> FixedPlan:
+        """The rule of a ledger for ``event`` alone: its budget is what that costs at ``delta``."""
+        epsilon = account(event, neighbours, group_size).guarantee(delta).epsilon.upper
+        return cls(event, Budget(max(epsilon, math.ulp(0.0)), delta, neighbours, group_size))
+
     def room(self, spent: Spent, event: Event) -> int:
         planned = dict(self.event.parts())
         return min((planned.get(part, 0) - spent.get(part, 0)) // count for part, count in event.parts())

@@ -70,6 +70,23 @@ class Ledger:
         return ledger
 
     @classmethod
+    def open_or_create(cls, place: Place, rule: SpendingRule, *, key: str | Path | None = None) -> Ledger:
+        """Open the ledger at ``place``; if there is none, begin one with this rule and a key file of its own.
+
+        Guarantee: a ledger that was lost is not begun anew while its key file is there.
+        """
+        if _store_kind(place).holds_something(place):
+            return cls.open(place, key=key)
+        path = _key_path(place, key)
+        if path.exists():
+            remedy = (
+                "is there and its ledger is not: restore the ledger, or name another place for both. To begin "
+                "another one with this key, call Ledger.create."
+            )
+            raise InvalidParameter("key", str(path), remedy)
+        return cls.create(place, rule, key=key)
+
+    @classmethod
     def in_memory(cls, rule: SpendingRule) -> Ledger:
         """A ledger for one process: the same rules, but nothing survives it."""
         _check_promise(rule)

@@ -59,16 +59,20 @@ class PostgresStore(Store):
         return self._connection.execute(sqlalchemy.text(sql), parameters)
 
     @classmethod
-    def check_free(cls, place: Path | str) -> None:
+    def holds_something(cls, place: Path | str) -> bool:
         store = cls(str(place))
         try:
             with store._committed():
                 found = store._execute("SELECT to_regclass('ledger_entries') IS NOT NULL", {})
-                if any(row[0] for row in found):
-                    remedy = "holds a ledger already. Open that one, or choose another schema."
-                    raise InvalidParameter("place", without_passwords(str(place)), remedy)
+                return any(row[0] for row in found)
         finally:
             store.close()
+
+    @classmethod
+    def check_free(cls, place: Path | str) -> None:
+        if cls.holds_something(place):
+            remedy = "holds a ledger already. Open that one, or choose another schema."
+            raise InvalidParameter("place", without_passwords(str(place)), remedy)
 
     @classmethod
     def create(cls, place: Path | str, row: Row, head: Head) -> None:

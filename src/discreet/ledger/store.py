@@ -105,6 +105,11 @@ class Store(ABC):
 
     @classmethod
     @abstractmethod
+    def holds_something(cls, place: Path | str) -> bool:
+        """Whether ``place`` is taken, by a ledger or by anything else."""
+
+    @classmethod
+    @abstractmethod
     def check_free(cls, place: Path | str) -> None:
         """Raise if ``place`` holds something already."""
 
@@ -149,6 +154,10 @@ class SQLiteStore(Store):
         run("PRAGMA fullfsync = ON")
         if path != ":memory:" and run("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
             raise LedgerUnavailable(f"{path} cannot be written ahead; a ledger needs a local file system.")
+
+    @classmethod
+    def holds_something(cls, place: Path | str) -> bool:
+        return Path(place).exists()
 
     @classmethod
     def check_free(cls, place: Path | str) -> None:

@@ -58,6 +58,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     """
 
     coef_: Array
+    ledger_key: Any = None
     _procedures: tuple[str, ...]
     _task: str
     intercept_: Any
@@ -175,6 +176,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             self._settings(),
             self._budget(),
             self.ledger,
+            self.ledger_key,
             self.unsafe_seed,
             self._chosen_arithmetic(),
             staged=self.method == "recipe",
@@ -250,7 +252,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _settings(self) -> dict[str, Any]:
         """The parameters as declared, for the certificate. They are public."""
-        hidden = ("ledger", "verbose", "unsafe_seed")
+        hidden = ("ledger", "ledger_key", "verbose", "unsafe_seed")
         settings = self.get_params(deep=False) | {"arithmetic": self._chosen_arithmetic()}
         return {name: plain(value) for name, value in settings.items() if name not in hidden}
 

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 from discreet.certificate import Arithmetic as CertifiedArithmetic
 from discreet.certificate import Certificate, Procedure
-from discreet.errors import InvalidParameter, PlanViolation
+from discreet.errors import PlanViolation
 from discreet.events import ApproximateDP
 from discreet.guarantee import Budget
-from discreet.ledger import FixedPlan, GaussianFilter, Ledger, SpendingRule
+from discreet.ledger import FixedPlan, GaussianFilter, SpendingRule, Till
+from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.recipe.spending import SPARE, Spending
 from discreet.mechanisms import Arithmetic
 from discreet.randomness import RandomStream, system_stream
@@ -24,14 +24,14 @@ from discreet.randomness import RandomStream, system_stream
 
 @dataclass(frozen=True, eq=False)
 class Charge:
-    """One fit's right to spend: its ledger, its procedure, its randomness.
+    """One fit's right to spend: its till, its procedure, its randomness.
 
     The procedure carries a run name of its own, so that two fits with the same settings are two procedures. ``alone``
     if nobody else can charge the ledger.
     """
 
     budget: Budget
-    ledger: Ledger
+    till: Till
     procedure: Procedure
     stream: RandomStream
     arithmetic: Arithmetic
@@ -40,17 +40,12 @@ class Charge:
     def spending(self) -> Spending:
         """The budget, to be spent in stages."""
         return Spending(
-            self.budget,
-            self.ledger,
-            self.stream,
-            self.arithmetic,
-            name=str(self.procedure.settings["run"]),
-            plan_hash=self.procedure.digest(),
+            self.budget, self.till, self.stream, self.arithmetic, name=str(self.procedure.settings["run"])
         )
 
     def refuse_foreign(self, earlier: Iterable[str]) -> None:
         """Raise unless all the procedures with these digests were charged to this ledger."""
-        known = {run.plan_hash for run in self.ledger.statement().runs}
+        known = {run.plan_hash for run in self.till.ledger.statement().runs}
         if not known.issuperset(earlier):
             raise PlanViolation(
                 "The model was fitted under another ledger, or none, so this ledger cannot answer for both. Fit it "
@@ -60,14 +55,13 @@ class Charge:
     def reserve_everything(self) -> Budget:
         """Charge the whole budget at once, for a method that is known by its guarantee only: what it may cost."""
         event = _black_box(self.budget)
-        run = self.ledger.run(event, self.procedure.digest(), name=str(self.procedure.settings["run"]))
-        run.reserve()
+        self.till.pay(event, name=str(self.procedure.settings["run"]))
         return replace(self.budget, epsilon=event.epsilon)
 
     def certificate(self, distance: float, not_covered: tuple[str, ...]) -> Certificate:
         """What was spent and what it proves. ``distance`` is of all hardened releases together."""
         return Certificate.of(
-            self.ledger,
+            self.till.ledger,
             self.procedure,
             arithmetic=self._certified_arithmetic(distance * (1 + 1e-12)),
             trusted=self.stream.trusted,
@@ -92,7 +86,8 @@ def charged(
     name: str,
     settings: Mapping[str, Any],
     budget: Budget,
-    ledger: Ledger | str | os.PathLike[str] | None,
+    ledger: AnyLedger,
+    ledger_key: KeyFile,
     unsafe_seed: int | None,
     arithmetic: Arithmetic,
     *,
@@ -108,15 +103,12 @@ def charged(
     rule: SpendingRule = (
         GaussianFilter(_within(budget, arithmetic)) if staged else FixedPlan(_black_box(budget), budget)
     )
-    opened = Ledger.in_memory(rule) if ledger is None else _opened(ledger)
-    try:
-        run = f"{name}-{os.urandom(8).hex()}"
-        procedure = Procedure(name, {**settings, "run": run}, opened.rule if continued else rule)
+    procedure = Procedure(name, {**settings, "run": f"{name}-{os.urandom(8).hex()}"}, rule)
+    with Till.open(ledger, procedure, key=ledger_key) as opened:
+        procedure = replace(procedure, rule=opened.ledger.rule) if continued else procedure
+        till = Till.open(opened.ledger, procedure)
         stream = system_stream() if unsafe_seed is None else RandomStream(unsafe_seed=unsafe_seed)
-        yield Charge(budget, opened, procedure, stream, arithmetic, alone=ledger is None)
-    finally:
-        if opened is not ledger:
-            opened.close()
+        yield Charge(budget, till, procedure, stream, arithmetic, alone=ledger is None)
 
 
 def _within(budget: Budget, arithmetic: Arithmetic) -> Budget:
@@ -129,18 +121,3 @@ def _within(budget: Budget, arithmetic: Arithmetic) -> Budget:
 def _black_box(budget: Budget) -> ApproximateDP:
     """All of the budget but what the rounding of the accountant may add."""
     return ApproximateDP(budget.epsilon * (1 - 1e-12), budget.delta)
-
-
-def _opened(ledger: Ledger | str | os.PathLike[str]) -> Ledger:
-    if isinstance(ledger, Ledger):
-        return ledger
-    if not isinstance(ledger, str | os.PathLike):
-        requirement = "must be a Ledger or the path of one."
-        raise InvalidParameter("ledger", ledger, requirement)
-    if not str(ledger).startswith("postgresql") and not Path(ledger).exists():
-        remedy = (
-            "does not exist. Its budget is for all fits together, so create it first: "
-            "Ledger.create(path, GaussianFilter(Budget(epsilon, delta)))."
-        )
-        raise InvalidParameter("ledger", str(ledger), remedy)
-    return Ledger.open(str(ledger) if isinstance(ledger, str) else Path(ledger))

@@ -114,7 +114,9 @@ class PrivateLogisticRegression(PrivateClassifier):
     records : a public number of records; only the other methods need it, under add-remove neighbours.
     arithmetic : ``"hardened"``, for a proof of the very bits that are released, or ``"float"``, for one of real
         numbers. None is hardened for the recipe, and float for the other methods, which have no other.
-    ledger : a :class:`~discreet.ledger.Ledger`, or the path of one, whose budget several fits share.
+    ledger : what pays, and what several fits may share: a :class:`~discreet.ledger.Ledger`, a path (a ledger for
+        this fit alone is begun there if there is none), a ``postgresql://`` address, or None for one in memory.
+    ledger_key : the key file of a ledger at an address, or of one whose key does not lie beside it.
     unsafe_seed : a seed for tests; the certificate then says that nothing is private.
     verbose : show a progress bar for every stage on standard error.
 
@@ -144,6 +146,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         records: int | None = None,
         arithmetic: str | None = None,
         ledger: Any = None,
+        ledger_key: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,
     ) -> None:
@@ -160,6 +163,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         self.records = records
         self.arithmetic = arithmetic
         self.ledger = ledger
+        self.ledger_key = ledger_key
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
 
@@ -201,6 +205,7 @@ class PrivateSVC(PrivateClassifier):
         records: int | None = None,
         arithmetic: str | None = None,
         ledger: Any = None,
+        ledger_key: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,
     ) -> None:
@@ -218,6 +223,7 @@ class PrivateSVC(PrivateClassifier):
         self.records = records
         self.arithmetic = arithmetic
         self.ledger = ledger
+        self.ledger_key = ledger_key
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
 

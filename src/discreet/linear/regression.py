@@ -115,6 +115,7 @@ class PrivateLinearRegression(PrivateRegressor):
         records: int | None = None,
         arithmetic: str | None = None,
         ledger: Any = None,
+        ledger_key: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,
     ) -> None:
@@ -132,6 +133,7 @@ class PrivateLinearRegression(PrivateRegressor):
         self.records = records
         self.arithmetic = arithmetic
         self.ledger = ledger
+        self.ledger_key = ledger_key
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
 
@@ -172,6 +174,7 @@ class PrivatePoissonRegressor(PrivateRegressor):
         records: int | None = None,
         arithmetic: str | None = None,
         ledger: Any = None,
+        ledger_key: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,
     ) -> None:
@@ -187,6 +190,7 @@ class PrivatePoissonRegressor(PrivateRegressor):
         self.records = records
         self.arithmetic = arithmetic
         self.ledger = ledger
+        self.ledger_key = ledger_key
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
 

@@ -34,7 +34,8 @@ from discreet.errors import (
     MalformedMessage,
     PlanViolation,
 )
-from discreet.ledger import Ledger
+from discreet.ledger import Ledger, Till
+from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.parties import sgd1, sgd2
 from discreet.parties.consent import Terms
 from discreet.parties.ending import Ending
@@ -48,7 +49,8 @@ from discreet.randomness import RandomStream, system_stream
 class Party:
     """One party of a study, in its own process, with its own ledger.
 
-    ``ledger`` pays for it: ``Ledger.create(path, Terms(study, name).rule)``, or any other that has room.
+    ``ledger`` pays for it: a Ledger that has room, a path or a ``postgresql://`` address (with ``ledger_key``), where
+    one is begun for this study alone if there is none, or None for one in memory: :mod:`discreet.ledger.till`.
     ``roster`` holds the public keys of all parties (and of the coordinator, if it signs). At the end the coordinator
     gets the signed certificate, unless ``shows_certificate`` is False. ``stream`` is for tests.
 
@@ -62,22 +64,24 @@ class Party:
         name: str,
         study: Study,
         holder: Holder,
-        ledger: Ledger,
+        ledger: AnyLedger,
         signing_key: Ed25519PrivateKey | None,
         roster: Roster | Mapping[str, str],
         *,
+        ledger_key: KeyFile = None,
         shows_certificate: bool = True,
         stream: RandomStream | None = None,
     ) -> None:
         self.name, self.study = name, study
         self.terms = Terms(study, name)
-        self._holder, self._ledger = holder, ledger
+        self._holder = holder
         self._roster = roster if isinstance(roster, Roster) else Roster(roster)
         self._key = _checked_key(name, signing_key, self._roster, study)
         self._stream = system_stream() if stream is None else stream
         _check_holder(holder, self.terms)
         self._run_name = f"{study.name}/{name}"
-        _check_ledger(ledger, self.terms, self._run_name)
+        self.ledger = Till.open(ledger, self.terms.procedure(), key=ledger_key).ledger
+        _check_ledger(self.ledger, self.terms, self._run_name)
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._last: tuple[bytes, bytes] | None = None  # the request that was answered, and the answer
@@ -164,9 +168,9 @@ class Party:
         return Message(self.study.digest(), "ready", 0, self.name, following)
 
     def _begun(self, key: bytes | None) -> Session:
-        digest = self.terms.procedure(key).digest()
+        till = Till.open(self.ledger, self.terms.procedure(key))
         try:
-            run = self._ledger.run(self.terms.event, digest, name=self._run_name)
+            run = till.run(self._run_name)
         except PlanViolation:
             raise Refused(Refusal.OTHER_PLAN) from None
         if self.study.aggregation.kind == "secure":
@@ -205,7 +209,7 @@ class Party:
         procedure = self.procedure
         if procedure is None:
             raise PlanViolation("The study has not begun, so there is nothing to certify.")
-        found = certified(self.terms, self._ledger, procedure, trusted=self._stream.trusted)
+        found = certified(self.terms, self.ledger, procedure, trusted=self._stream.trusted)
         return found if self._key is None else found.signed(self._key)
 
     @property

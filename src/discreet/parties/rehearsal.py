@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from discreet.certificate.signatures import public_key_of
 from discreet.errors import InvalidParameter, whole
-from discreet.ledger import Ledger
-from discreet.parties.consent import Terms
 from discreet.parties.coordinator import Coordinator, Progress, StudyResult
 from discreet.parties.holding import Holder
 from discreet.parties.messages import Roster
@@ -51,8 +49,7 @@ def rehearse(
     )
     parties = {}
     for name, stream in zip(study.names, seeds, strict=False):
-        ledger = Ledger.in_memory(Terms(study, name).rule)
-        parties[name] = Party(name, study, holders[name], ledger, keys.get(name), roster, stream=stream)
+        parties[name] = Party(name, study, holders[name], None, keys.get(name), roster, stream=stream)
     transport = DirectTransport({name: party.answer for name, party in parties.items()})
     with shown(study, progress) as tell:
         coordinator = Coordinator(study, transport, roster, progress=tell, start=start, stream=seeds[-1])

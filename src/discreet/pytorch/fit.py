@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -23,7 +22,7 @@ from discreet.certificate import Certificate
 from discreet.clipping import AdaptiveClip, ClipRule, Normalised
 from discreet.errors import InvalidParameter, whole
 from discreet.guarantee import Budget, Neighbours
-from discreet.ledger import Ledger
+from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.pytorch.batches import Collate, reader
 from discreet.pytorch.descent import Descent, add_plain_sums
 from discreet.pytorch.examples import number_of_examples, rebuilt, select
@@ -67,7 +66,8 @@ def fit(
     optimizer: Optimizer | None = None,
     collate: Collate | None = None,
     physical_batch_size: int | None = 1024,
-    ledger: Ledger | str | Path | None = None,
+    ledger: AnyLedger = None,
+    ledger_key: KeyFile = None,
     data: str | None = None,
     progress: bool = False,
     unsafe_seed: int | None = None,
@@ -102,6 +102,7 @@ def fit(
         clipping=Normalised(recipe.clip_norm) if clipping is None else clipping,
         physical_batch_size=physical_batch_size,
         ledger=ledger,
+        ledger_key=ledger_key,
         data=data,
         progress=progress,
         unsafe_seed=unsafe_seed,

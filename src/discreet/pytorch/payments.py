@@ -5,11 +5,8 @@ A step of the plan is not always what the ledger counts: random allocation is ch
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from discreet.certificate.procedure import rule_of
-from discreet.errors import InvalidParameter, PlanViolation
-from discreet.ledger import Anchor, Ledger, LedgerCorrupted, Run
+from discreet.errors import PlanViolation
+from discreet.ledger import Run, Till
 from discreet.plan import Plan
 from discreet.pytorch.distributed import Processes
 
@@ -22,16 +19,15 @@ class Payments:
 
     def __init__(
         self,
-        ledger: Ledger | None,
+        till: Till | None,
         plan: Plan,
         processes: Processes,
         *,
-        data: str | None = None,
         resumed: bool = False,
     ) -> None:
         self._stage, self._processes = plan.stage(), processes
         self._run: Run | None = None
-        self._before = processes.decided_by_first(lambda: self._open(ledger, plan, data, resumed))
+        self._before = processes.decided_by_first(lambda: self._open(till, resumed))
         self.taken = self._before * self._stage.steps_per_charge
 
     def pay(self) -> None:
@@ -50,39 +46,17 @@ class Payments:
         if self._run is not None and charges > self._before:
             self._run.commit(charges)
 
-    def _open(self, ledger: Ledger | None, plan: Plan, data: str | None, resumed: bool) -> int:
-        assert ledger is not None  # the first process has one
+    def _open(self, till: Till | None, resumed: bool) -> int:
+        assert till is not None  # the first process has one
         name = self._stage.name
-        if name in ledger.runs() and not resumed:
+        if name in till.ledger.runs() and not resumed:
             raise PlanViolation(
                 f"The run {name!r} has begun in this ledger. Call resume(directory) with its checkpoint, or plan "
                 "another run: Recipe(..., name=...)."
             )
-        self._run = ledger.run(plan.event, plan.digest(), name=name, data=data)
+        self._run = till.run(name)
         return self._run.reserved
 
     def _charge(self) -> int:
         assert self._run is not None
         return self._run.next_step(self._stage.charge)
-
-
-def check_anchor(ledger: Ledger, anchor: Anchor) -> None:
-    """Refuse a ledger that is older than the checkpoint: what was spent in between would be forgotten."""
-    entries = ledger.entries()[: anchor.sequence + 1]
-    if len(entries) <= anchor.sequence or Anchor.of(entries) != anchor:
-        raise LedgerCorrupted(
-            "The ledger was rolled back, or is not the one of this checkpoint. Bring back the newest copy; what "
-            "was spent after an older one would be forgotten."
-        )
-
-
-def ledger_of(ledger: Ledger | str | Path | None, plan: Plan) -> Ledger:
-    """The ledger of a run: the one given, that of a file, or one in memory."""
-    if isinstance(ledger, Ledger):
-        return ledger
-    rule = rule_of(plan)
-    if ledger is None:
-        return Ledger.in_memory(rule)
-    if not isinstance(ledger, str | Path):
-        raise InvalidParameter("ledger", type(ledger).__name__, "must be a Ledger or the name of its file.")
-    return Ledger.open(ledger, rule) if Path(ledger).exists() else Ledger.create(ledger, rule)

@@ -23,7 +23,8 @@ from torch.optim.lr_scheduler import LRScheduler
 from discreet.certificate import Certificate
 from discreet.clipping import AdaptiveClip, ClipRule
 from discreet.errors import InvalidParameter, PlanViolation, whole
-from discreet.ledger import Ledger
+from discreet.ledger import Till
+from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.noise import BoundedSum, add_noise
 from discreet.plan import Plan
 from discreet.pytorch import checkpoint
@@ -33,7 +34,7 @@ from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.descent import Descent
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.examples import number_of_examples, rebuilt
-from discreet.pytorch.payments import Payments, check_anchor, ledger_of
+from discreet.pytorch.payments import Payments
 from discreet.pytorch.per_example import Losses
 from discreet.pytorch.planned_clipping import noise_of_sum, planned_clipping, rule_of_step
 from discreet.pytorch.progress import shown
@@ -57,10 +58,11 @@ class PrivateRun:
     ``clipping`` is the rule by which gradients are clipped: ``Flat(plan.clip_norm)`` unless given, else
     :class:`~discreet.clipping.Normalised`, :class:`~discreet.clipping.PerBlock` or
     :class:`~discreet.clipping.AdaptiveClip`. ``physical_batch_size`` limits memory: larger batches are worked
-    off in parts, which changes nothing else. ``ledger`` is a :class:`~discreet.ledger.Ledger` or a file name;
-    without it the ledger lives in memory and the run cannot be resumed. ``data`` is a name that you give to the data
-    set; a ledger resumes a run for data of the same name only. ``unsafe_seed`` is for tests and makes the
-    certificate worthless.
+    off in parts, which changes nothing else. ``ledger`` pays: a :class:`~discreet.ledger.Ledger`, a path, or a
+    ``postgresql://`` address with its ``ledger_key``, where a ledger is begun if there is none; without it the
+    ledger lives in memory and the run cannot be resumed (:mod:`discreet.ledger.till`). ``data`` is a name that you
+    give to the data set; a ledger resumes a run for data of the same name only. ``unsafe_seed`` is for tests and
+    makes the certificate worthless.
 
     Guarantee: what the optimizer sees, and so every parameter after every step, costs what
     ``plan.guarantee`` says at most, whatever the loop does: a step that the plan does not hold is refused.
@@ -75,7 +77,8 @@ class PrivateRun:
         *,
         clipping: ClipRule | AdaptiveClip | None = None,
         physical_batch_size: int | None = None,
-        ledger: Ledger | str | Path | None = None,
+        ledger: AnyLedger = None,
+        ledger_key: KeyFile = None,
         data: str | None = None,
         progress: bool = False,
         unsafe_seed: int | None = None,
@@ -97,7 +100,8 @@ class PrivateRun:
         self._trusted = self._stream.trusted
         self._progress = progress and self._processes.first
         self._processes.refuse_difference(self._settings())
-        self._ledger = ledger_of(ledger, plan) if self._processes.first else None
+        first = self._processes.first
+        self._till = Till.open(ledger, plan, key=ledger_key, data=data) if first else None
         self._payments: Payments | None = None
         self._turns = Turns()
         self._processes.start_alike(model)
@@ -107,8 +111,8 @@ class PrivateRun:
     @property
     def steps_taken(self) -> int:
         """How many of the plan's steps are used up, those lost in a crash included."""
-        if self._payments is None and self._ledger is not None:
-            known = self._ledger.runs().get(self._stage.name)
+        if self._payments is None and self._till is not None:
+            known = self._till.ledger.runs().get(self._stage.name)
             return 0 if known is None else known.reserved * self._stage.steps_per_charge
         return self._taken
 
@@ -178,8 +182,10 @@ class PrivateRun:
         self._paying().commit()
 
         def written() -> str:
-            assert self._ledger is not None
-            made = Certificate.of(self._ledger, self.plan, trusted=self._trusted, not_covered=NOT_COVERED)
+            assert self._till is not None
+            made = Certificate.of(
+                self._till.ledger, self.plan, trusted=self._trusted, not_covered=NOT_COVERED
+            )
             return made.to_json()
 
         return Certificate.from_json(self._processes.text_of_first(written))
@@ -192,10 +198,10 @@ class PrivateRun:
         It holds no pickle and no randomness.
         """
         self._paying().commit()
-        if self._ledger is not None:
+        if self._till is not None:
             adaptive = self._clipping if isinstance(self._clipping, AdaptiveClip) else None
             state = checkpoint.Checkpoint(
-                self.plan.digest(), self.steps_taken, self._ledger.anchor(), self._trusted, adaptive
+                self.plan.digest(), self.steps_taken, self._till.ledger.anchor(), self._trusted, adaptive
             )
             checkpoint.write(directory, state, self._model, self._optimizer, scheduler)
 
@@ -214,17 +220,15 @@ class PrivateRun:
         if found.adaptive is not None:
             self._clipping = found.adaptive
         self._trusted = self._trusted and found.trusted  # a seed in the first part spoils the whole
-        if self._ledger is not None:
-            check_anchor(self._ledger, found.anchor)
+        if self._till is not None:
+            self._till.insist_on(found.anchor)
         self._payments = self._paying(resumed=True)
 
     # ---- the parts of a step ----
 
     def _paying(self, *, resumed: bool = False) -> Payments:
         if self._payments is None:
-            self._payments = Payments(
-                self._ledger, self.plan, self._processes, data=self._data, resumed=resumed
-            )
+            self._payments = Payments(self._till, self.plan, self._processes, resumed=resumed)
         return self._payments
 
     def _settings(self) -> dict[str, str]:

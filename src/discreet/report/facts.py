@@ -16,7 +16,6 @@ from discreet.accounting.curve import PrivacyCurve
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.accounting.tradeoff import power_bound
 from discreet.certificate import Certificate, Procedure
-from discreet.certificate.procedure import rule_of
 from discreet.errors import CertificateRejected, DiscreetError
 from discreet.events import Event, Gaussian
 from discreet.explanation import ALARMS
@@ -229,7 +228,7 @@ def _roc(certificate: Certificate) -> Points:
 
     Noise that is within a distance t of the accounted one in total variation moves both rates by t at most.
     """
-    rule, moved = rule_of(certificate.procedure), certificate.arithmetic.distance
+    rule, moved = certificate.procedure.rule, certificate.arithmetic.distance
     curve, guarantee = _curve(rule), certificate.guarantee
 
     def hits(alarms: float) -> float:

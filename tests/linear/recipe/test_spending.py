@@ -8,7 +8,7 @@ import pytest
 from discreet import Budget, account
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.hardened import hardened_sum
-from discreet.ledger import GaussianFilter, Ledger, RenyiFilter
+from discreet.ledger import GaussianFilter, Ledger, RenyiFilter, Till
 from discreet.linear.recipe.spending import Spending
 from discreet.linear.recipe.sums import Sums
 from discreet.noise import BoundedSum
@@ -83,20 +83,24 @@ def test_neighbours_and_groups_need_more_noise():
 def test_fits_share_a_ledger_until_it_is_empty():
     with Ledger.in_memory(GaussianFilter(Budget(1.5, 1e-6))) as ledger:
         for _ in range(2):
-            seeded(ledger=ledger).stage("everything").release(ZERO)
+            seeded(till=Till.open(ledger, GaussianFilter(BUDGET))).stage("everything").release(ZERO)
         assert sorted(ledger.runs()) == ["fit-1/everything", "fit-2/everything"]
         with pytest.raises(BudgetExceeded, match="no room for another fit"):
-            seeded(ledger=ledger)
+            seeded(till=Till.open(ledger, GaussianFilter(BUDGET)))
         assert ledger.guarantee().within(Budget(1.5, 1e-6))
 
 
 def test_ledgers_that_count_something_else():
     with pytest.raises(InvalidParameter, match="GaussianFilter"):
-        seeded(ledger=Ledger.in_memory(RenyiFilter(Budget(9.0, 1e-5), 8.0)))
+        seeded(till=Till.open(None, RenyiFilter(Budget(9.0, 1e-5), 8.0)))
     with pytest.raises(InvalidParameter, match="same unit"):
-        seeded(ledger=Ledger.in_memory(GaussianFilter(Budget(9.0, 1e-5, "replace-one"))))
-    with pytest.raises(InvalidParameter, match="ledger="):
-        seeded(ledger="study.ledger")
+        seeded(
+            till=Till.open(
+                Ledger.in_memory(GaussianFilter(Budget(9.0, 1e-5, "replace-one"))), GaussianFilter(BUDGET)
+            )
+        )
+    with pytest.raises(InvalidParameter, match="till="):
+        seeded(till="study.ledger")
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from numpy.typing import ArrayLike
 from discreet.accounting.account import account
 from discreet.errors import InvalidParameter, real
 from discreet.guarantee import Budget
-from discreet.ledger import Ledger
+from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.lecture.release import LinearRelease, black_box, charge
 from discreet.linear.lecture.risk import Risk, posed
 from discreet.linear.lecture.table import Floats, Table
@@ -63,7 +63,8 @@ def exponential_sampling(
     norm_guess: float = 1.0,
     records: int | None = None,
     stream: RandomStream | None = None,
-    ledger: Ledger | None = None,
+    ledger: AnyLedger = None,
+    ledger_key: KeyFile = None,
 ) -> LinearRelease:
     """A draw from the Gibbs law of the regularised risk. Parameters as in output perturbation.
 
@@ -91,7 +92,7 @@ def exponential_sampling(
         raise InvalidParameter("regularisation", regularisation, remedy)
     settings = setting.described("exponential", strength)
     guarantee = certified(noise, budget, spare_delta=_SPARE * budget.delta)
-    charge(ledger, noise, settings, "exponential")
+    charge(ledger, ledger_key, noise, guarantee, settings, "exponential")
     stream = system_stream() if stream is None else stream
     law = Gibbs(Risk(setting, table, strength), temperature(strength), setting.tolerance(strength))
     value = law.draw(failure, stream)
@@ -158,7 +159,8 @@ def exponential_choice(
     loss_bound: float,
     records: int | None = None,
     stream: RandomStream | None = None,
-    ledger: Ledger | None = None,
+    ledger: AnyLedger = None,
+    ledger_key: KeyFile = None,
 ) -> Choice:
     """One of the public ``candidates``, a parameter in each row, with probability ~ exp(-rate * sum of losses).
 
@@ -176,7 +178,8 @@ def exponential_choice(
     event = black_box(budget, 0.0)
     guarantee = account(event, budget.neighbours).guarantee(0.0)
     guarantee = replace(guarantee, group_size=budget.group_size)
-    charge(ledger, event, {"method": "exponential-choice", "loss_bound": bound}, "exponential-choice")
+    settings = {"method": "exponential-choice", "loss_bound": bound}
+    charge(ledger, ledger_key, event, guarantee, settings, "exponential-choice")
     totals = np.array([_total(loss, table, point, bound) for point in points])
     rate = event.epsilon / (bound * units(budget)) * (1 - 1e-12)
     weights = np.exp(-rate * (totals - totals.min()))

@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike
 
 from discreet.errors import InvalidParameter, one_of
 from discreet.guarantee import Budget
-from discreet.ledger import Ledger
+from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.lecture.exponential import exponential_sampling
 from discreet.linear.lecture.gradients import BoundedData
 from discreet.linear.lecture.lecture_noise import exact_noise
@@ -69,7 +69,8 @@ def private_minimiser(
     norm_guess: float = 1.0,
     records: int | None = None,
     stream: RandomStream | None = None,
-    ledger: Ledger | None = None,
+    ledger: AnyLedger = None,
+    ledger_key: KeyFile = None,
 ) -> LinearRelease:
     """Coefficients of low empirical risk, by the chosen method, for a convex loss of bounded slope.
 
@@ -88,6 +89,7 @@ def private_minimiser(
             records=records,
             stream=stream,
             ledger=ledger,
+            ledger_key=ledger_key,
         )
     return _ONE_SHOT[method](
         loss,
@@ -100,6 +102,7 @@ def private_minimiser(
         records=records,
         stream=stream,
         ledger=ledger,
+        ledger_key=ledger_key,
     )
 
 
@@ -113,7 +116,8 @@ def descent_by_theory(
     norm_guess: float = 1.0,
     records: int | None = None,
     stream: RandomStream | None = None,
-    ledger: Ledger | None = None,
+    ledger: AnyLedger = None,
+    ledger_key: KeyFile = None,
 ) -> LinearRelease:
     """Full-batch descent whose steps, step size and average are those of the bound for smooth losses.
 
@@ -140,6 +144,7 @@ def descent_by_theory(
         records=records,
         stream=stream,
         ledger=ledger,
+        ledger_key=ledger_key,
     )
     settings = setting.described("descent", 0.0) | {"steps": steps, "step_size": step_size}
     predicted = smooth_average_excess(*known) * (

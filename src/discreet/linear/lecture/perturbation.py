@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike
 from discreet.errors import InvalidParameter, real
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
-from discreet.ledger import Ledger
+from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.lecture.objective_noise import ObjectiveNoise
 from discreet.linear.lecture.release import LinearRelease, black_box, charge, deviation
 from discreet.linear.lecture.risk import Risk, posed
@@ -54,7 +54,8 @@ def output_perturbation(
     norm_guess: float = 1.0,
     records: int | None = None,
     stream: RandomStream | None = None,
-    ledger: Ledger | None = None,
+    ledger: AnyLedger = None,
+    ledger_key: KeyFile = None,
 ) -> LinearRelease:
     """The minimiser of the regularised risk, with noise.
 
@@ -82,7 +83,7 @@ def output_perturbation(
     strength = setting.best(excess) if regularisation is None else setting.checked(regularisation)
     settings = setting.described("output-perturbation", strength)
     guarantee = certified(noise, budget)
-    charge(ledger, noise, settings, "output-perturbation")
+    charge(ledger, ledger_key, noise, guarantee, settings, "output-perturbation")
     untilted = np.zeros(setting.dimension)
     minimiser = Risk(setting, table, strength).minimiser(untilted, setting.tolerance(strength))
     norm: Literal["l2", "l1"] = "l1" if budget.delta == 0 else "l2"
@@ -102,7 +103,8 @@ def objective_perturbation(
     norm_guess: float = 1.0,
     records: int | None = None,
     stream: RandomStream | None = None,
-    ledger: Ledger | None = None,
+    ledger: AnyLedger = None,
+    ledger_key: KeyFile = None,
 ) -> LinearRelease:
     """The minimiser of the regularised risk plus a random linear function. Parameters as in output perturbation.
 
@@ -134,7 +136,7 @@ def objective_perturbation(
     noise = noise_at(strength)
     settings = setting.described("objective-perturbation", strength)
     guarantee = certified(event, budget)
-    charge(ledger, event, settings, "objective-perturbation")
+    charge(ledger, ledger_key, event, guarantee, settings, "objective-perturbation")
 
     stream = system_stream() if stream is None else stream
     nothing = BoundedSum(np.zeros(setting.dimension), setting.lipschitz)

@@ -29,7 +29,7 @@ from discreet.calibration import calibrate
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one_of, whole
 from discreet.events import Event, Gaussian, Laplace
 from discreet.guarantee import Budget, Guarantee
-from discreet.ledger import Ledger
+from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.lecture.descent import Average, Path, Projection, Schedule, descend
 from discreet.linear.lecture.gradients import Clip, GradientSum, Route
 from discreet.linear.lecture.optimizers import Update
@@ -73,7 +73,8 @@ def private_descent(
     noise: Literal["gaussian", "laplace"] = "gaussian",
     records: int | None = None,
     stream: RandomStream | None = None,
-    ledger: Ledger | None = None,
+    ledger: AnyLedger = None,
+    ledger_key: KeyFile = None,
 ) -> Descent:
     """Noisy gradient descent from 0 on the mean loss, one record in each row of ``X``.
 
@@ -91,7 +92,8 @@ def private_descent(
     route = Clip(plan.clip_norm if isinstance(plan, Plan) else 1.0) if route is None else route
     gradients = GradientSum(loss, table, route, project)
     decided = _decide(plan, gradients, steps, batch_size, table.records, noise)
-    charge(ledger, decided.event, {"method": "descent", "clip_norm": gradients.clip_norm}, "descent")
+    settings = {"method": "descent", "clip_norm": gradients.clip_norm}
+    charge(ledger, ledger_key, decided.event, decided.guarantee, settings, "descent")
     batches = decided.batches(stream, len(table.rows))
 
     def noisy_mean(theta: Floats) -> Floats:

@@ -6,13 +6,12 @@ import hashlib
 import json
 import math
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
-from discreet.errors import InvalidParameter
 from discreet.events import ApproximateDP, Event, Gaussian, Laplace
-from discreet.guarantee import Budget
-from discreet.ledger import Ledger
+from discreet.guarantee import Budget, Guarantee
+from discreet.ledger import FixedPlan, Till
+from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.mechanisms import Release
 
 
@@ -29,21 +28,27 @@ class LinearRelease(Release):
     settings: dict[str, Any]
 
 
-def charge(ledger: Ledger | None, event: Event, settings: dict[str, Any], name: str) -> None:
-    """Reserve all of ``event`` before anything is released. Without a ledger there is nothing to do.
+def charge(
+    ledger: AnyLedger,
+    ledger_key: KeyFile,
+    event: Event,
+    guarantee: Guarantee,
+    settings: dict[str, Any],
+    name: str,
+) -> None:
+    """Pay for all of ``event`` before anything is released, in a run with a free name.
+
+    A ledger in memory would be gone when the release is made, so without one there is nothing to do.
 
     Guarantee: when this returns, the cost is in the ledger, and what it holds is within its budget.
     """
-    if ledger is None:
+    if ledger is None and ledger_key is None:
         return
-    if not isinstance(ledger, Ledger):
-        raise InvalidParameter("ledger", type(ledger), "must be a Ledger, such as Ledger.create(...).")
+    rule = FixedPlan.at_its_cost(event, guarantee.delta, guarantee.neighbours, guarantee.group_size)
     canonical = json.dumps({"event": event.to_dict()} | settings, sort_keys=True)
-    taken = ledger.runs()
-    free = next(free for number in count(1) if (free := f"{name}-{number}") not in taken)
-    run = ledger.run(event, hashlib.sha256(canonical.encode()).hexdigest(), name=free)
-    for part, times in event.parts():
-        run.reserve(times, part)
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    with Till.open(ledger, rule, key=ledger_key, digest=digest) as till:
+        till.pay(event, name=till.free_name(name))
 
 
 def black_box(budget: Budget, delta: float) -> ApproximateDP:

@@ -22,8 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from itertools import count
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +32,7 @@ from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
 from discreet.hardened import MOST_ROWS, distance_to_continuous, grid_for, sum_grid
-from discreet.ledger import GaussianFilter, Ledger
+from discreet.ledger import GaussianFilter, Ledger, Till
 from discreet.mechanisms import Arithmetic, units
 from discreet.noise import BoundedSum, add_noise
 from discreet.randomness import RandomStream, system_stream
@@ -52,11 +51,10 @@ _RELEASES, _DIMENSION = 2**7, 2**16  # of a fit that the grid is made for; a lar
 
 
 class Spending:
-    """What one fit may spend, its ledger, its randomness and its arithmetic.
+    """What one fit may spend, its till, its randomness and its arithmetic.
 
-    ``ledger`` may be shared with other fits; it must have room for all of ``budget``. Without one, the fit keeps
-    its own in memory. ``name`` marks this fit's runs in the ledger; ``plan_hash`` is the digest of the procedure
-    that a certificate will speak of.
+    The till's ledger may be shared with other fits; it must have room for all of ``budget``. Without one, the fit
+    keeps its own in memory. ``name`` marks this fit's runs in the ledger.
 
     Guarantee: all releases of all stages together are within ``budget``, if every :class:`BoundedSum` keeps its
     promise: each stage is reserved in the ledger before its noise is drawn, and only stages release.
@@ -65,11 +63,10 @@ class Spending:
     def __init__(
         self,
         budget: Budget,
-        ledger: Ledger | None = None,
+        till: Till | None = None,
         stream: RandomStream | None = None,
         arithmetic: Arithmetic = "hardened",
         name: str = "fit",
-        plan_hash: str | None = None,
     ) -> None:
         if not isinstance(budget, Budget):
             raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
@@ -84,14 +81,17 @@ class Spending:
         self.most_records = (
             MOST_ROWS if self.arithmetic == "float" else _room_for_records(budget, self.strength)
         )
-        self.ledger = (
-            Ledger.in_memory(GaussianFilter(budget)) if ledger is None else _agreeing(ledger, budget)
-        )
+        self._till = Till.open(None, GaussianFilter(budget)) if till is None else _agreeing(till, budget)
         self._refuse_a_poor_ledger()
-        self._prefix, self._plan_hash = _free_prefix(self.ledger, name), plan_hash
+        self._prefix = self._till.free_name(name)
         self.progress: Progress | None = None
         self._shares: list[float] = []
         self._distance = 0.0
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger that is charged."""
+        return self._till.ledger
 
     @property
     def left(self) -> float:
@@ -121,9 +121,7 @@ class Spending:
                 f"The stage {name!r} asks for {share:.3g} of the budget; {left:.3g} is left."
             )
         event = Gaussian(math.sqrt(steps / share) / self.strength * _MARGIN)
-        plan = event * steps
-        run = self.ledger.run(plan, self._plan_hash or plan.digest(), name=f"{self._prefix}/{name}")
-        run.reserve(steps)
+        self._till.pay(event, steps, name=f"{self._prefix}/{name}")
         self._shares.append(share)
         self.tell(name, 0, steps)
         return Stage(self, name, share, steps, event)
@@ -236,18 +234,13 @@ def _too_large(budget: Budget) -> InvalidParameter:
     return InvalidParameter("epsilon", budget.epsilon, remedy)
 
 
-def _agreeing(ledger: Any, budget: Budget) -> Ledger:
-    """The ledger, if what it counts can be compared with the budget."""
-    if not isinstance(ledger, Ledger):
-        raise InvalidParameter("ledger", type(ledger), "must be a Ledger, such as Ledger.create(...).")
-    rule = ledger.rule
+def _agreeing(till: Till, budget: Budget) -> Till:
+    """The till, if what its ledger counts can be compared with the budget."""
+    if not isinstance(till, Till):
+        raise InvalidParameter("till", type(till), "must be a Till, such as Till.open(ledger, rule).")
+    rule = till.ledger.rule
     if not isinstance(rule, GaussianFilter):
         raise InvalidParameter("ledger", rule, "must spend by a GaussianFilter: a fit chooses as it goes.")
     if (rule.budget.neighbours, rule.budget.group_size) != (budget.neighbours, budget.group_size):
         raise InvalidParameter("ledger", rule, f"must protect the same unit as the budget, {budget}.")
-    return ledger
-
-
-def _free_prefix(ledger: Ledger, name: str) -> str:
-    taken = {run.partition("/")[0] for run in ledger.runs()}
-    return next(prefix for number in count(1) if (prefix := f"{name}-{number}") not in taken)
+    return till

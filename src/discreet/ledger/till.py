@@ -1,0 +1,181 @@
+"""The till: where a plan is paid for, whatever engine carries it out. One meaning of ``ledger=`` for all of them.
+
+==========================  ==================================================================================
+``ledger=``                 what is charged
+==========================  ==================================================================================
+a ``Ledger``                that one; it stays open
+a path                      the ledger there; if there is none, one is begun for this plan alone
+``"postgresql://..."``      the same in a database, with the ledger's key file: ``ledger_key="ledger.key"``
+None                        a ledger in memory, for this plan alone
+==========================  ==================================================================================
+
+>>> from discreet.events import Gaussian
+>>> from discreet.guarantee import Budget
+>>> from discreet.ledger.filters import GaussianFilter
+>>> with Till.open(None, GaussianFilter(Budget(epsilon=1.0, delta=1e-6))) as till:
+...     till.pay(Gaussian(40.0), times=20, name="counts")
+...     till.ledger.remaining(Gaussian(40.0))
+50
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from discreet.errors import InvalidParameter, LedgerCorrupted
+from discreet.events import Event
+from discreet.ledger.filters import FixedPlan, SpendingRule
+from discreet.ledger.ledger import Ledger
+from discreet.ledger.run import Run
+from discreet.ledger.seal import Anchor
+
+AnyLedger = Ledger | str | os.PathLike[str] | None
+"""What ``ledger=`` may be."""
+
+KeyFile = str | os.PathLike[str] | None
+"""What ``ledger_key=`` may be: the key file of a ledger that does not lie beside it."""
+
+
+class Planned(Protocol):
+    """What a till asks of a plan: the rule that it spends by, and the name by which ledgers know it."""
+
+    @property
+    def rule(self) -> SpendingRule:
+        """The rule of a ledger for this plan alone."""
+
+    def digest(self) -> str:
+        """SHA-256 of the plan."""
+
+
+class Till:
+    """A plan and the ledger that pays for it. Made by :meth:`open`.
+
+    Guarantee: what was paid for is in the ledger, on disk if it has one, when :meth:`pay` or a step of :meth:`run`
+    returns; all that was ever paid is within the ledger's budget, and nothing is refunded.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        rule: SpendingRule,
+        digest: str | None = None,
+        data: str | None = None,
+        *,
+        closes: bool = False,
+    ) -> None:
+        self.ledger, self.rule = ledger, rule
+        self._digest, self._data, self._closes = digest, data, closes
+
+    @classmethod
+    def open(
+        cls,
+        ledger: AnyLedger,
+        plan: Planned | SpendingRule,
+        *,
+        key: KeyFile = None,
+        data: str | None = None,
+        digest: str | None = None,
+    ) -> Till:
+        """Open what ``ledger`` says, to pay for ``plan``; the table above has all cases.
+
+        ``plan`` may be a bare rule: then runs are known by the digest of what they release, or by ``digest``.
+        ``data`` is the name of the data set: see :meth:`~discreet.ledger.Ledger.run`.
+
+        Guarantee: a ledger that was lost is not begun anew while its key file is there.
+        """
+        if isinstance(plan, SpendingRule):
+            rule = plan
+        else:
+            rule, digest = plan.rule, plan.digest()
+        with _named_as_typed():
+            found = _ledger(ledger, rule, key)
+        return cls(found, rule, digest, data, closes=found is not ledger)
+
+    # ---- paying ----
+
+    def pay(self, event: Event | None = None, times: int | None = None, *, name: str = "run") -> None:
+        """Pay for ``event``, or so many of it, at once in a run of this name; without ``event``, for a fixed plan."""
+        bought = self._planned() if event is None else event if times is None else event * times
+        run = self.run(name, bought)
+        for part, number in bought.parts():
+            run.reserve(number, part)
+
+    def run(self, name: str, event: Event | None = None) -> Run:
+        """Begin the run ``name``, or take it over, to pay for it step by step.
+
+        ``event`` is all that the run may release; it can be left out for a fixed plan.
+        """
+        event = self._planned() if event is None else event
+        return self.ledger.run(event, self._digest or event.digest(), name=name, data=self._data)
+
+    def free_name(self, name: str) -> str:
+        """``name`` with the first number that no run of the ledger has."""
+        taken = {run.partition("/")[0] for run in self.ledger.runs()}
+        return next(free for number in count(1) if (free := f"{name}-{number}") not in taken)
+
+    def insist_on(self, anchor: Anchor) -> None:
+        """Refuse a ledger that is older than ``anchor``: what was spent in between would be forgotten."""
+        entries = self.ledger.entries()[: anchor.sequence + 1]
+        if len(entries) <= anchor.sequence or Anchor.of(entries) != anchor:
+            raise LedgerCorrupted(
+                "The ledger was rolled back, or is not the one of this checkpoint. Bring back the newest copy; what "
+                "was spent after an older one would be forgotten."
+            )
+
+    def _planned(self) -> Event:
+        if isinstance(self.rule, FixedPlan):
+            return self.rule.event
+        raise InvalidParameter("event", None, "is needed: this plan chooses its releases along the way.")
+
+    # ---- closing ----
+
+    def close(self) -> None:
+        """Let go of the ledger, if it was opened here."""
+        if self._closes:
+            self.ledger.close()
+
+    def __enter__(self) -> Till:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _ledger(ledger: object, rule: SpendingRule, key: object) -> Ledger:
+    if not isinstance(key, str | os.PathLike | None):
+        remedy = "must be the name of the ledger's key file; who has the key itself opens the Ledger with it."
+        raise InvalidParameter("ledger_key", type(key).__name__, remedy)
+    if key is not None and (ledger is None or isinstance(ledger, Ledger)):
+        remedy = (
+            "goes with a path or an address; a Ledger was opened with its key, and one in memory has none."
+        )
+        raise InvalidParameter("ledger_key", str(key), remedy)
+    if ledger is None:
+        return Ledger.in_memory(rule)
+    if isinstance(ledger, Ledger):
+        return ledger
+    if not isinstance(ledger, str | os.PathLike):
+        remedy = "must be a Ledger, the path of one, a postgresql:// address, or None."
+        raise InvalidParameter("ledger", type(ledger).__name__, remedy)
+    place = ledger if isinstance(ledger, str) else Path(ledger)
+    return Ledger.open_or_create(place, rule, key=None if key is None else Path(key))
+
+
+@contextmanager
+def _named_as_typed() -> Iterator[None]:
+    """Refusals name the parameters of the engines, not those of the ledger's own methods."""
+    try:
+        yield
+    except InvalidParameter as error:
+        typed = {"place": "ledger", "key": "ledger_key"}.get(error.name)
+        if typed is None:
+            raise
+        raise InvalidParameter(typed, error.value, error.requirement) from None
