@@ -11,13 +11,11 @@ In docs/engines.md: E6 to E9.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import CheckpointError
 
 from discreet.clipping import ClipRule, PerBlock
 from discreet.errors import InvalidParameter, whole
@@ -32,14 +30,14 @@ from discreet.pytorch.per_example import (
     per_example_gradients,
     trainable,
 )
-from discreet.pytorch.probing import Findings, probe
-from discreet.pytorch.recording import Recording, gradients
+from discreet.pytorch.recording import Key, Recording
 from discreet.pytorch.sums import Sums, wide_type
 
 # Relative errors of a norm as computed here, and of the product of a gradient with its weight, together.
 ERRORS = {torch.float32: 4e-6, torch.float64: 1e-12}
 # Below these clip norms the smallest numbers of a type are no longer nothing beside a clipped gradient.
 LEAST_CLIP_NORM = {torch.float32: 1e-9, torch.float64: 1e-100}
+DEEPEST = 8  # constant calls of constant calls of ...
 MOST_ROWS = 1 << 26  # numbers: per-example gradients that may exist at once where there is no rule
 
 
@@ -75,14 +73,14 @@ class ClippedSum:
             if physical_batch_size is None
             else whole("physical_batch_size", physical_batch_size, at_least=1)
         )
-        self._findings: Findings | None = None
+        self._constant: set[Key] = set()
+        self._slow: set[str] = set()  # parameters that had no rule in the last part
         self._unmapped = False
-        self._repeats = False
+        self._ruled_out = False
         self._scratch = Scratch()
         kinds = {wide_type(value) for value in self.parameters.values()}
         self._error = max(ERRORS[kind] for kind in kinds)
         self._least = max(LEAST_CLIP_NORM[kind] for kind in kinds)
-        self._ruled_out: set[str] = set()
 
     @torch.no_grad()
     def __call__(self, batch: Any) -> Sums:
@@ -137,8 +135,8 @@ class ClippedSum:
         self._check_parameters()
         count = number_of_examples(batch)
         step = min(count, self.physical_batch_size or count)
-        if self._ruled_out:
-            each = sum(self.parameters[name].numel() for name in self._ruled_out)
+        if self._slow:
+            each = sum(self.parameters[name].numel() for name in self._slow)
             step = min(step, max(1, MOST_ROWS // each))
         for start in range(0, count, max(1, step)):
             yield select(batch, slice(start, start + step)) if step < count else batch
@@ -146,54 +144,37 @@ class ClippedSum:
     def _gradients(self, batch: Any) -> Gradients:
         """One forward and one backward pass, and another way for what escapes them."""
         count = number_of_examples(batch)
-        ruled_out = self._ruled_out
-        recording = None if ruled_out >= set(self.parameters) else self._recorded(batch, count)
+        recording = None if self._ruled_out else self._recorded(batch, count)
         if recording is None:
-            ruled_out = self._ruled_out = set(self.parameters)
-        rows = self._rows(batch, sorted(ruled_out | (recording.distrusted if recording else set())))
-        return Gradients(self.parameters, count, recording.uses if recording else [], rows)
+            return Gradients(self.parameters, count, [], self._rows(batch, sorted(self.parameters)))
+        return Gradients(
+            self.parameters, count, recording.uses, self._rows(batch, sorted(recording.distrusted))
+        )
 
     def _recorded(self, batch: Any, count: int) -> Recording | None:
-        """The uses of all parameters in this batch, or None if the forward pass is never the same twice."""
-        try:
-            return self._tried(batch, count)
-        except CheckpointError:
-            if self._repeats:
-                raise
-            self._repeats = True  # checkpoints run parts of the forward pass again, and must be watched
-            return self._tried(batch, count)
-
-    def _tried(self, batch: Any, count: int) -> Recording | None:
-        if self._findings is not None:
-            recording = self._forward_and_backward(batch, count, self._findings)
-            if not recording.unexpected:
-                return recording
-        self._findings = probe(self.model, self.losses, dict(self.parameters), batch)
-        recording = self._forward_and_backward(batch, count, self._findings)
-        return None if recording.unexpected else recording
-
-    def _forward_and_backward(self, batch: Any, count: int, findings: Findings) -> Recording:
-        recording = Recording(
-            dict(self.parameters), findings.constant, findings.layouts, count, self._scratch
-        )
-        with torch.enable_grad():
-            with recording:
-                values = checked_losses(self.losses, self.model, batch, count)
-            if recording.unexpected or not values.requires_grad:
-                return recording
-            recording.again = True
-            with recording if self._repeats else nullcontext():
-                found = gradients(
-                    values, [recording.anchor, *self.parameters.values()], torch.ones_like(values)
-                )
-            # What the backward pass reaches by itself went into the losses by a way that has no rule.
-            recording.distrusted |= {
-                name for name, grad in zip(self.parameters, found[1:], strict=True) if grad is not None
-            }
+        """The uses of all parameters in this batch, or None if gradients by rules are out of the question."""
+        for _ in range(DEEPEST):
+            recording = Recording(dict(self.parameters), self._constant, count, self._scratch)
+            try:
+                with torch.enable_grad(), recording:
+                    values = checked_losses(self.losses, self.model, batch, count)
+                if recording.differentiated:
+                    self._ruled_out = True
+                    return None
+                new = recording.settle(values)
+            finally:
+                recording.forget_graph()
+            if not new:
+                break
+            self._constant |= new
+        if values.requires_grad and recording.distrusted < set(self.parameters):
+            with torch.enable_grad():
+                recording.differentiate(values)
         return recording
 
     def _rows(self, batch: Any, names: list[str]) -> dict[str, Tensor]:
         """Per-example gradients where there is no rule."""
+        self._slow = set(names)
         if not names:
             return {}
         if not self._unmapped:

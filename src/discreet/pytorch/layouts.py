@@ -1,8 +1,8 @@
 """Where the examples are in a tensor.
 
 Inside a model the batch may be the first dimension, or the second (time first), or folded together with time
-or with channels into one. A layout undoes that. It is never guessed from the shapes of one batch, in which a
-sequence may happen to be as long as the batch: see :mod:`discreet.pytorch.probing`.
+or with channels into one. A layout undoes that. It is never guessed from shapes, as a sequence may happen to be as
+long as the batch: see :mod:`discreet.pytorch.ownership`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,6 @@ class Layout:
     folded: bool = False
     inner: bool = False
 
-    def fits(self, tensor: Tensor, examples: int) -> bool:
-        size = tensor.shape[self.dim] if tensor.ndim > self.dim else -1
-        return size == examples or (self.folded and size > 0 and size % examples == 0)
-
     def examples_first(self, tensor: Tensor, examples: int) -> Tensor:
         """The same numbers with the examples as dimension 0 and nothing else in it."""
         folded, dim, shape = tensor.shape[self.dim] // examples, self.dim, tensor.shape
@@ -32,10 +28,3 @@ class Layout:
         if self.inner:
             return tensor.reshape(*shape[:dim], folded, examples, *shape[dim + 1 :]).movedim(dim + 1, 0)
         return tensor.reshape(*shape[:dim], examples, folded, *shape[dim + 1 :]).movedim(dim, 0)
-
-
-def scaling_dimensions(small: tuple[int, ...], large: tuple[int, ...], sizes: tuple[int, int]) -> list[int]:
-    """The dimensions that grow in proportion to the number of examples, from ``sizes[0]`` to ``sizes[1]``."""
-    return [
-        d for d, (a, b) in enumerate(zip(small, large, strict=True)) if a and a * sizes[1] == b * sizes[0]
-    ]

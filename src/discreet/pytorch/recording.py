@@ -5,14 +5,14 @@ their parameters cut off from the graph, so that the backward pass never forms a
 a hook on their output hands its gradient to the uses. All other calls run unchanged: if a parameter goes
 through one of them into the losses, the backward pass still leads to it, and then it gets no rule.
 
-A call whose result depends on parameters only (a transposed or normalised weight, a table of positions) is a
-*constant* call: its result has no examples in it and stands for its parameters from then on.
+A call whose result depends on parameters only (a transposed or normalised weight, a table of positions) and is read
+by all examples is a *constant* call: its result stands for its parameters from then on. By the chain rule that is
+right for every result of this kind; which calls are worth it shows in the graph.
 """
 
 from __future__ import annotations
 
 import types
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
@@ -25,7 +25,9 @@ from torch.overrides import TorchFunctionMode
 from discreet.errors import InvalidParameter
 from discreet.pytorch.layer_rules import ISOMETRIES, RULES, UNROLLED
 from discreet.pytorch.layer_rules.use import Scratch, Source, Use
+from discreet.pytorch.graph_rules import SHARED
 from discreet.pytorch.layouts import Layout
+from discreet.pytorch.ownership import Ownership, Place, place_of
 
 Key = tuple[str, str, int]
 """The n-th call of a function with certain sources: the same place of the model in every forward pass."""
@@ -35,19 +37,28 @@ _ASSIGNING = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__",
 
 
 class Site:
-    """A call with a rule: its output's shape and place in the graph, and the uses that wait for a gradient."""
+    """A call with a rule: the uses that wait for the gradient of its output, and where the examples are in it."""
 
-    def __init__(self, key: Key, output: Tensor, uses: list[Use]) -> None:
+    def __init__(self, key: Key, uses: list[Use]) -> None:
         self.key = key
-        self.output = output
-        self.shape = tuple(output.shape)
         self.uses = uses
+        self.layout: Layout | None = None
+
+    @property
+    def names(self) -> Iterator[str]:
+        """The parameters behind the uses."""
+        return (name for use in self.uses for name in use.source.roots)
 
 
-class Recorder(TorchFunctionMode, ABC):
-    """The mode. Subclasses decide what happens at a site and which calls are constant."""
+class Recording(TorchFunctionMode):
+    """The mode, for one forward and one backward pass over ``count`` examples.
 
-    def __init__(self, parameters: dict[str, Tensor], constant: Iterable[Key] = ()) -> None:
+    ``constant`` are the constant calls that earlier passes have found.
+    """
+
+    def __init__(
+        self, parameters: dict[str, Tensor], constant: Iterable[Key], count: int, scratch: Scratch
+    ) -> None:
         super().__init__()
         device = next(iter(parameters.values())).device if parameters else None
         # Makes outputs require a gradient where the input of the first layer does not.
@@ -55,11 +66,17 @@ class Recorder(TorchFunctionMode, ABC):
         self.sources: dict[int, Source] = {
             id(value): Source(name, value, {name: value}, True) for name, value in parameters.items()
         }
-        self.parameters = parameters
+        self.parameters, self.count, self.scratch = parameters, count, scratch
         self.constant = frozenset(constant)
-        self.seen: dict[tuple[str, str], int] = {}
-        self.again = False  # in the backward pass, when checkpoints repeat parts of the forward pass
-        self.kept: list[Tensor] = []  # results whose identity must not be given to another tensor
+        self.uses: list[Use] = []
+        self.distrusted: set[str] = set()
+        self.differentiated = False  # the losses differentiate by themselves, so that gradients come too early
+        self._sites: list[tuple[Site, Place, Tensor]] = []
+        self._maybe_constant: list[tuple[Key, Place]] = []
+        self._seen: dict[tuple[str, str], int] = {}
+        self._times_used: Counter[str] = Counter()
+        self._again = False  # in the backward pass, when checkpoints repeat parts of the forward pass
+        self._kept: list[Tensor] = []  # results whose identity must not be given to another tensor
 
     def __torch_function__(
         self, func: Any, types_: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -86,40 +103,91 @@ class Recorder(TorchFunctionMode, ABC):
     def called(
         self, rule: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sources: list[Source]
     ) -> Any:
-        place = (_called_name(func), ",".join([source.name for source in sources]))
-        key = (*place, self.seen.get(place, 0))
-        self.seen[place] = key[2] + 1
-        if _in_place(func):
-            self.spoiled(sources)
+        key = self._key(func, sources)
+        if _in_place(func):  # what was read before is not what is there now
+            self.distrusted.update(name for source in sources for name in source.roots)
             return func(*args, **kwargs)
-        if key in self.constant or (self.again and key[:2] in {known[:2] for known in self.constant}):
-            if not self.only_parameters(args, kwargs):
-                self.surprised()
+        if self._is_constant(key) and self.only_parameters(args, kwargs):
             return self.followed(key, func, func(*args, **kwargs), sources)
         found = None if rule is None else rule(self, func, args, kwargs)
         if found is None:
             result = func(*args, **kwargs)
-            if self.only_parameters(args, kwargs):
-                self.unknown(key, result)
+            if not self._again and self.only_parameters(args, kwargs):
+                self._maybe_constant += [(key, place_of(tensor)) for tensor in _differentiable(result)]
             return result
         output, uses, *result = found
         output = self.attached(output)
-        if not self.again:
-            self.site(Site(key, output, uses))
+        if not self._again:
+            self._visit(Site(key, uses), output)
+            if self.only_parameters(args, kwargs):
+                self._maybe_constant.append((key, place_of(output)))
         return result[0] if result else output
 
-    @abstractmethod
-    def site(self, site: Site) -> None:
-        """A call with a rule."""
+    def _key(self, func: Any, sources: list[Source]) -> Key:
+        place = (_called_name(func), ",".join([source.name for source in sources]))
+        number = self._seen.get(place, 0)
+        self._seen[place] = number + 1
+        return (*place, number)
 
-    def unknown(self, key: Key, result: Any) -> None:
-        """A call without a rule, which might be a constant one."""
+    def _is_constant(self, key: Key) -> bool:
+        if self._again:  # where the numbers of calls go on from those of the forward pass
+            return any(key[:2] == known[:2] for known in self.constant)
+        return key in self.constant
 
-    def spoiled(self, sources: list[Source]) -> None:
-        """Sources that are changed in place: what was read before is not what is there now."""
+    def _visit(self, site: Site, output: Tensor) -> None:
+        """Wait at the output of a site for its gradient."""
+        place = place_of(output)
+        self._sites.append((site, place, output))
 
-    def surprised(self) -> None:
-        """The forward pass is not the one that was expected."""
+        def arrived(grads: tuple[Tensor | None, ...]) -> None:
+            grad = grads[place[1]]
+            if not self._again:
+                self.differentiated = True
+            elif grad is not None and site.layout is not None:
+                with torch._C.DisableTorchFunction():
+                    self._receive(site, grad, site.layout)
+
+        place[0].register_prehook(arrived)  # a hook of the tensor costs several times as much
+
+    def settle(self, losses: Tensor) -> set[Key]:
+        """Find out where the examples are at every site, and return constant calls that were not known as such.
+
+        Guarantee: a site gets a layout only if the graph of these very losses proves it; the parameters of all
+        others are distrusted.
+        """
+        owners = Ownership(losses)
+        for site, place, output in self._sites:
+            layout = owners.layout_of(place, tuple(output.shape))
+            if layout is not None and all(use.accepts(layout, output) for use in site.uses):
+                site.layout = layout
+                self._times_used.update(site.names)
+            elif owners.run_of(place) is not None:
+                self.distrusted.update(site.names)
+        found = {key for key, place in self._maybe_constant if owners.run_of(place) == SHARED}
+        self.forget_graph()
+        return found - self.constant
+
+    def forget_graph(self) -> None:
+        """Let go of the graph, whose hooks hold on to this recording."""
+        self._sites.clear()
+        self._maybe_constant.clear()
+
+    def differentiate(self, losses: Tensor) -> None:
+        """The backward pass, which brings the gradients to the uses. Checkpoints repeat their part under this mode."""
+        self._again = True
+        differentiate, inputs = _body(torch.autograd.grad), [self.anchor, *self.parameters.values()]
+        with self:
+            found = differentiate(losses, inputs, torch.ones_like(losses), allow_unused=True)
+        # What the backward pass reaches by itself went into the losses by a way that has no rule.
+        escaped = zip(self.parameters, found[1:], strict=True)
+        self.distrusted.update(name for name, grad in escaped if grad is not None)
+
+    def _receive(self, site: Site, grad: Tensor, layout: Layout) -> None:
+        for use in site.uses:
+            use.receive(grad, layout, self.count, self.scratch, site.key)
+            if use.source.isometric and all(self._times_used[name] == 1 for name in use.source.roots):
+                use.measure()
+            self.uses.append(use)
 
     def source_of(self, value: Any) -> Source | None:
         return self.sources.get(id(value))  # all of them are alive, so no other object has their identity
@@ -154,62 +222,8 @@ class Recorder(TorchFunctionMode, ABC):
                     continue  # a sum rounded to so few digits is not bounded by the clip norm: let it escape
                 name = f"{key[0]}({key[1]})[{key[2]}.{place}]"
                 self.sources[id(tensor)] = Source(name, tensor, roots, same_length)
-                self.kept.append(tensor)
+                self._kept.append(tensor)
         return result
-
-
-class Recording(Recorder):
-    """The recorder of a training step: layouts are known, gradients go to the uses as they arrive."""
-
-    def __init__(
-        self,
-        parameters: dict[str, Tensor],
-        constant: Iterable[Key],
-        layouts: dict[Key, Layout | None],
-        count: int,
-        scratch: Scratch,
-    ) -> None:
-        super().__init__(parameters, constant)
-        self.layouts, self.count, self.scratch = layouts, count, scratch
-        self.uses: list[Use] = []
-        self.times_used: Counter[str] = Counter()
-        self.distrusted: set[str] = set()
-        self.unexpected = False
-
-    def site(self, site: Site) -> None:
-        layout = self.layouts.get(site.key)
-        names = [name for use in site.uses for name in use.source.roots]
-        if site.key not in self.layouts or (layout and not layout.fits(site.output, self.count)):
-            self.unexpected = True
-        if layout is None or self.unexpected:
-            self.distrusted.update(names)
-            return
-        for name in names:
-            self.times_used[name] += 1
-        key, uses, place = site.key, site.uses, site.output.output_nr
-
-        def arrived(grads: tuple[Tensor | None, ...]) -> None:
-            grad = grads[place]
-            if not self.again:
-                self.unexpected = True  # the losses differentiate by themselves
-            elif grad is not None:
-                for use in uses:
-                    self.received(use, grad, layout, key)
-
-        assert site.output.grad_fn is not None
-        site.output.grad_fn.register_prehook(arrived)  # a hook of the tensor costs several times as much
-
-    def spoiled(self, sources: list[Source]) -> None:
-        self.distrusted.update(name for source in sources for name in source.roots)
-
-    def surprised(self) -> None:
-        self.unexpected = True
-
-    def received(self, use: Use, grad: Tensor, layout: Layout, key: Key) -> None:
-        use.receive(grad, layout, self.count, self.scratch, key)
-        if use.source.isometric and all(self.times_used[name] == 1 for name in use.source.roots):
-            use.measure()
-        self.uses.append(use)
 
 
 class _Attach(torch.autograd.Function):
@@ -231,6 +245,13 @@ def _leaves(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
             yield from _leaves(tuple(value), {})
         else:
             yield value
+
+
+def _differentiable(result: Any) -> list[Tensor]:
+    """The tensors of a result that lead back to something."""
+    return [
+        value for value in _leaves((result,), {}) if isinstance(value, Tensor) and value.grad_fn is not None
+    ]
 
 
 _NO_CALLS = {"size", "dim", "numel", "__len__", "is_floating_point"}  # their results carry no gradient
@@ -270,10 +291,3 @@ def _body(func: Any) -> Callable[..., Any]:
         body.__kwdefaults__ = func.__kwdefaults__
         _BODIES[func] = body
     return _BODIES[func]
-
-
-def gradients(outputs: Tensor, inputs: list[Any], weights: Tensor | None = None) -> tuple[Tensor | None, ...]:
-    """``torch.autograd.grad`` that leaves the mode on, for checkpoints that repeat the forward pass."""
-    differentiate = _body(torch.autograd.grad)
-    found = differentiate(outputs, inputs, weights, retain_graph=weights is None, allow_unused=True)
-    return tuple(found)

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import handle_torch_function
 
+from discreet.pytorch.graph_rules import add_rule, leading
 from discreet.pytorch.kernels import lstm
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.linear import LinearWeight
@@ -166,3 +167,6 @@ class _Layer(torch.autograd.Function):
         grads, state, cell = lstm.backward(gates, cells, tanh, w_hh, out, end, last)
         into_x = grads @ w_ih if ctx.needs_input_grad[0] else None
         return into_x, state, cell, grads, None, None, None
+
+
+add_rule(_Layer, leading(1))  # inputs and outputs have the examples first
