@@ -66,7 +66,7 @@ class Gradients:
                 assert isinstance(applied, LinearWeight)
                 if looked_up.source is applied.source and not applied.transposed:
                     return self._of_tied(looked_up, applied)
-        return self._of_sum(name, uses, chunks(self.examples, self.parameters[name].numel()))
+        return self._of_sum(name, uses, chunks(self.examples, _largest(uses)))
 
     def _of_tied(self, looked_up: EmbeddingWeight, applied: LinearWeight) -> Tensor:
         apart = looked_up.squared_norms() + applied.squared_norms()
@@ -80,11 +80,12 @@ class Gradients:
     def _of_sum(self, name: str, uses: list[Use], parts: list[slice]) -> Tensor:
         """The long way: form the gradients of all uses and add them up."""
         found = []
+        gains = {use.source: use.source.gain(name) for use in uses}
         for part in parts:
             rows = [use.source.pulled_back(use.rows(part))[name] for use in uses]
             apart = torch.stack([sums_of_squares(row) for row in rows]).sum(0)
-            for use in uses:  # what is out of reach stays so behind a function of the parameter
-                apart = apart + use.of_parts()[part] * float(use.source.isometric)
+            for use in uses:
+                apart = apart + use.of_parts()[part] * gains[use.source]
             found.append(not_cancelled(sums_of_squares(sum(rows[1:], rows[0])), apart))
         return torch.cat(found)
 
@@ -101,11 +102,26 @@ class Gradients:
             if name in self.rows:
                 rows = self.rows[name]
                 total += (column @ rows.reshape(self.examples, -1)).view(rows.shape[1:]).to(total.device)
-            for use in self.uses.get(name, ()):
-                if use.source.is_parameter:
-                    use.add_to(total, column)
-                else:
-                    total += use.source.pulled_back_sum(use.weighted_sum(column), name).to(total.device)
+            uses = self.uses.get(name, [])
+            if all(use.source.isometric for use in uses):
+                for use in uses:
+                    if use.source.is_parameter:
+                        use.add_to(total, column)
+                    else:
+                        total += use.source.pulled_back_sum(use.weighted_sum(column), name).to(total.device)
+            else:
+                self._add_rows(name, uses, total, column)
+
+    def _add_rows(self, name: str, uses: list[Use], total: Tensor, weights: Tensor) -> None:
+        """Add what was measured, row by row.
+
+        Behind a function of the parameter large gradients may cancel. Added up before it they would leave rounding
+        errors behind that no norm has counted, and that the function may well enlarge.
+        """
+        for part in chunks(self.examples, _largest(uses)):
+            rows = [use.source.pulled_back(use.rows(part))[name] for use in uses]
+            whole = sum(rows[1:], rows[0]).reshape(len(rows[0]), -1)
+            total.view(-1).add_((weights[part].to(whole.dtype) @ whole).to(total))
 
     def _columns(self, blocks: dict[str, int], weights: Tensor) -> Iterator[Tensor]:
         """For each parameter the weights of its block, in the type of its sum."""
@@ -115,6 +131,11 @@ class Gradients:
             if key not in columns:
                 columns[key] = within_range(weights[:, key[0]], key[1]).to(parameter.device)
             yield columns[key]
+
+
+def _largest(uses: list[Use]) -> int:
+    """Numbers in the largest gradient of one example."""
+    return max(use.source.tensor.numel() for use in uses)
 
 
 def within_range(weights: Tensor, kind: torch.dtype) -> Tensor:

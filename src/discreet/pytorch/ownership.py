@@ -38,6 +38,8 @@ class Ownership:
 
     def __init__(self, losses: Tensor) -> None:
         self.examples = len(losses)
+        self.mixes = False
+        """Whether examples may meet anywhere: then even what is known to belong to one may hold others."""
         self._runs: dict[Any, dict[int, int]] = {}
         if losses.grad_fn is not None:
             root = losses.grad_fn
@@ -75,6 +77,7 @@ class Ownership:
                 runs = self._runs.setdefault(producer, {})
                 found = _passed_on(rule, node, outputs, edge, (producer, number))
                 runs[number] = joint(runs.get(number), found)
+                self.mixes |= runs[number] == MIXED and type(producer).__name__ != "AccumulateGrad"
                 waiting[producer] -= 1
                 if not waiting[producer]:
                     ready.append(producer)

@@ -7,12 +7,14 @@ examples do not depend on one another. :func:`mapped_gradients` lets ``torch.fun
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
+from torch.overrides import TorchFunctionMode
 
 from discreet.errors import InvalidParameter
 from discreet.pytorch.examples import (
@@ -22,6 +24,7 @@ from discreet.pytorch.examples import (
     shape_without_examples,
     tensors_of,
 )
+from discreet.pytorch.members import modules_of
 
 Losses = Callable[[Any, Any], Tensor]
 """``losses(model, batch)`` returns a vector with one loss per example."""
@@ -66,29 +69,54 @@ def mapped_gradients(
 ) -> dict[str, Tensor]:
     """The same by ``torch.func.vmap``; raises whatever it raises on a model that it cannot map."""
     parameters = trainable(model)
-    chosen = {name: parameters[name].detach() for name in (parameters if names is None else names)}
-    whole = WithLosses(model, losses)
+    chosen = {name: parameters[name] for name in (parameters if names is None else names)}
 
     def loss(values: dict[str, Tensor], *leaves: Tensor) -> Tensor:
         example = iter(leaves)
         single = rebuilt(batch, lambda _: next(example).unsqueeze(0))
-        renamed = {f"model.{name}": value for name, value in values.items()}
-        return torch.sum(functional_call(whole, renamed, (single,)))
+        with exchanged(model, {id(chosen[name]): value for name, value in values.items()}):
+            return torch.sum(losses(model, single))
 
     leaves = tuple(tensors_of(batch))
     mapped = vmap(grad(loss), in_dims=(None, *(0 for _ in leaves)), randomness="different")
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _Untouched(chosen.values()):
         warnings.filterwarnings("ignore", message="There is a performance drop")
-        return dict(mapped(chosen, *leaves))
+        return dict(mapped({name: value.detach() for name, value in chosen.items()}, *leaves))
 
 
-class WithLosses(nn.Module):
-    """A model and its losses as one module, so that ``functional_call`` reaches through the losses."""
+@contextmanager
+def exchanged(model: nn.Module, values: dict[int, Tensor]) -> Iterator[None]:
+    """Other tensors in all places of parameters, named by their identity, for the time being.
 
-    def __init__(self, model: nn.Module, losses: Losses) -> None:
+    ``torch.func.functional_call`` does not put all of them back where one module has two names.
+    """
+    places = [
+        (module._parameters, name, value)
+        for module in modules_of(model)
+        for name, value in module._parameters.items()
+        if id(value) in values
+    ]
+    try:
+        for own, name, value in places:
+            own[name] = values[id(value)]  # type: ignore[assignment]
+        yield
+    finally:
+        for own, name, value in places:
+            own[name] = value
+
+
+class _Untouched(TorchFunctionMode):
+    """Raises where a parameter is used that the model does not hold by name, as its gradient would seem to be zero."""
+
+    def __init__(self, parameters: Iterable[Tensor]) -> None:
         super().__init__()
-        self.model = model
-        self.losses = losses
+        self._known = {id(value) for value in parameters}
 
-    def forward(self, batch: Any) -> Tensor:
-        return self.losses(self.model, batch)
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        used = (*args, *(kwargs or {}).values())
+        nested = (value for group in used if isinstance(group, (tuple, list)) for value in group)
+        if any(id(value) in self._known for value in (*used, *nested)):
+            raise RuntimeError("A parameter is used that was not reached through the model.")
+        return func(*args, **(kwargs or {}))

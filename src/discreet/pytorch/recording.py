@@ -153,7 +153,7 @@ class Recording(TorchFunctionMode):
         """Find out where the examples are at every site, and return constant calls that were not known as such.
 
         Guarantee: a site gets a layout only if the graph of these very losses proves it; the parameters of all
-        others are distrusted.
+        others are distrusted, and where examples may meet, all parameters are.
         """
         owners = Ownership(losses)
         for site, place, output in self._sites:
@@ -163,6 +163,8 @@ class Recording(TorchFunctionMode):
                 self._times_used.update(site.names)
             elif owners.run_of(place) is not None:
                 self.distrusted.update(site.names)
+        if owners.mixes:
+            self.distrusted.update(self.parameters)
         found = {key for key, place in self._maybe_constant if owners.run_of(place) == SHARED}
         self.forget_graph()
         return found - self.constant

@@ -60,6 +60,15 @@ class Source:
         none = {name: root.new_zeros(len(rows), *root.shape) for name, root in self.roots.items()}
         return {name: none[name] if grad is None else grad for name, grad in zip(none, found, strict=True)}
 
+    def gain(self, name: str) -> float:
+        """By how much the way back to a parameter changes squared lengths, in the mean over all directions."""
+        if self.isometric:
+            return 1.0
+        signs = torch.arange(2 * self.tensor.numel(), device=self.tensor.device).mul_(2654435761).bitwise_and_(1 << 20)
+        directions = (signs == 0).to(self.tensor.dtype).mul_(2).sub_(1).view(2, *self.tensor.shape)
+        lengths = sums_of_squares(wide(self.pulled_back(directions)[name])).mean()
+        return float(lengths.nan_to_num(0.0, 0.0, 0.0)) / max(1, self.tensor.numel())
+
     def pulled_back_sum(self, total: Tensor, name: str) -> Tensor:
         """One gradient at this tensor as that of the parameter ``name``."""
         return total if self.is_parameter else self.pulled_back(total.unsqueeze(0))[name][0]
