@@ -27,7 +27,7 @@ from discreet.guarantee import Bounds, Budget, Guarantee
 from discreet.ledger import Ledger, Statement
 from discreet.plan import Plan
 
-FORMAT, FORMAT_WITH_FILES = "discreet certificate 1", "discreet certificate 2"
+FORMAT, FORMAT_WITH_MORE = "discreet certificate 1", "discreet certificate 2"
 IN_MEMORY = "other runs on these records: this one was accounted for in memory, without a ledger on disk"
 
 
@@ -50,6 +50,8 @@ class Certificate:
     signatures: tuple[Signature, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
     """The files that it is for, such as the weights: names and SHA-256 digests. Signatures cover them."""
+    checks: tuple[str, ...] = ()
+    """What was looked at while the procedure ran, beyond what its proof needs."""
 
     @classmethod
     def of(
@@ -60,11 +62,12 @@ class Certificate:
         arithmetic: Arithmetic | None = None,
         trusted: bool = True,
         not_covered: Iterable[str] = (),
+        checks: Iterable[str] = (),
     ) -> Certificate:
         """Certify what ``procedure`` has released under ``ledger``.
 
         ``trusted`` is False when a seed made the noise; such a certificate is never accepted. ``not_covered``
-        adds to what no training run covers.
+        adds to what no training run covers, and ``checks`` says what was looked at on the way.
 
         Guarantee: the epsilons are proved, or :class:`~discreet.errors.BudgetExceeded` is raised.
         """
@@ -87,6 +90,7 @@ class Certificate:
             trusted,
             (*NOT_COVERED, *(() if ledger.durable else (IN_MEMORY,)), *_texts("not_covered", not_covered)),
             current_versions(),
+            checks=_texts("checks", checks),
         )
 
     # ---- checking ----
@@ -163,7 +167,7 @@ class Certificate:
 
     def _content(self) -> dict[str, Any]:
         return {
-            "format": FORMAT_WITH_FILES if self.files else FORMAT,
+            "format": FORMAT_WITH_MORE if self.files or self.checks else FORMAT,
             "guarantee": _guarantee_to_dict(self.guarantee),
             "together": _guarantee_to_dict(self.together),
             "not_covered": list(self.not_covered),
@@ -173,12 +177,13 @@ class Certificate:
             "ledger": self.ledger.to_dict(),
             "versions": dict(self.versions),
             **({"files": dict(self.files)} if self.files else {}),
+            **({"checks": list(self.checks)} if self.checks else {}),
         }
 
     @classmethod
     def _from_dict(cls, data: dict[str, Any]) -> Certificate:
-        if data.pop("format") != (FORMAT_WITH_FILES if "files" in data else FORMAT):
-            raise ValueError(f"its format is neither {FORMAT!r} nor {FORMAT_WITH_FILES!r}")
+        if data.pop("format") != (FORMAT_WITH_MORE if "files" in data or "checks" in data else FORMAT):
+            raise ValueError(f"its format is neither {FORMAT!r} nor {FORMAT_WITH_MORE!r}")
         certificate = cls(
             procedure_from(data.pop("procedure")),
             Statement.from_dict(data.pop("ledger")),
@@ -190,6 +195,7 @@ class Certificate:
             tuple((name, *_texts("versions", [number])) for name, number in data.pop("versions").items()),
             tuple(Signature(**signature) for signature in _list(data.pop("signatures"))),
             checked_files(data.pop("files").items()) if "files" in data else (),
+            _texts("checks", _list(data.pop("checks", []))),
         )
         if data:
             raise ValueError(f"unknown keys {', '.join(sorted(data))}")

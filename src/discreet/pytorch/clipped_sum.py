@@ -88,11 +88,7 @@ class ClippedSum:
         self._check_clip_norm()
         blocks, sums = self._blocks(), None
         for part in self._parts(batch):
-            gradients = self._gradients(part)
-            norms = gradients.squared_norms(blocks).sqrt().cpu().numpy()
-            bad = ~np.isfinite(norms).all(1)
-            if bad.any():
-                gradients.forget(torch.from_numpy(bad))
+            gradients, norms = self._finite_gradients(part, blocks)
             sums = sums or Sums(self.parameters)  # not before: here the memory for the activations is free
             gradients.add_to(sums, blocks, torch.from_numpy(self.rule.factors(norms, self._error)))
         return sums or Sums(self.parameters)
@@ -103,6 +99,14 @@ class ClippedSum:
         blocks = dict.fromkeys(self.parameters, 0)
         found = [self._gradients(part).squared_norms(blocks)[:, 0] for part in self._parts(batch)]
         return torch.cat(found).sqrt() if found else torch.zeros(0, dtype=torch.float64)
+
+    @torch.no_grad()
+    def gradients_of(self, batch: Any, chosen: list[int]) -> dict[str, Tensor]:
+        """The gradients of some examples as they are in the batch, stacked: private, not for release."""
+        self._check_parameters()
+        gradients, _ = self._finite_gradients(batch, dict.fromkeys(self.parameters, 0))
+        found = [gradients.of_example(index) for index in chosen]
+        return {name: torch.stack([one[name] for one in found]) for name in self.parameters}
 
     def _check_clip_norm(self) -> None:
         limits = self.rule.clip_norms if isinstance(self.rule, PerBlock) else (self.rule.clip_norm,)
@@ -140,6 +144,15 @@ class ClippedSum:
             step = min(step, max(1, MOST_ROWS // each))
         for start in range(0, count, max(1, step)):
             yield select(batch, slice(start, start + step)) if step < count else batch
+
+    def _finite_gradients(self, batch: Any, blocks: dict[str, int]) -> tuple[Gradients, Any]:
+        """The gradients of a part, those that are not finite as zeros, and their norms as an array."""
+        gradients = self._gradients(batch)
+        norms = gradients.squared_norms(blocks).sqrt().cpu().numpy()
+        bad = ~np.isfinite(norms).all(1)
+        if bad.any():
+            gradients.forget(torch.from_numpy(bad))
+        return gradients, norms
 
     def _gradients(self, batch: Any) -> Gradients:
         """One forward and one backward pass, and another way for what escapes them."""

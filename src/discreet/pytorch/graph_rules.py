@@ -16,6 +16,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 Shape = tuple[int, ...]
@@ -35,16 +36,15 @@ class Rows(NamedTuple):
 
         None if the examples are spread over several dimensions.
         """
-        after, folded = 1, None
-        for dim in reversed(range(len(self.shape))):
-            size = self.shape[dim]
+        after, folded = math.prod(self.shape), None
+        for dim, size in enumerate(self.shape):
+            after = after // size if size else 0
             if after and self.run % after == 0:
                 inner = self.run // after
                 if inner == 1 and size == self.examples:
                     return dim, 1, 1
-                if inner and size and size % (inner * self.examples) == 0:
+                if folded is None and inner and size % (inner * self.examples) == 0:
                     folded = dim, size // (inner * self.examples), inner
-            after *= size
         return folded
 
 
@@ -315,7 +315,7 @@ def indexed(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     used = [dim for dim, index in enumerate(indices) if index is not None]
     if used != list(range(used[0], used[-1] + 1)) or any(indices[dim].dtype == torch.bool for dim in used):
         return MIXED
-    wide = torch.broadcast_shapes(*(indices[dim].shape for dim in used))
+    wide = np.broadcast_shapes(*(tuple(indices[dim].shape) for dim in used))
     first, after = used[0], used[0] + len(wide)
     found = rows.location()
     if found is None:
@@ -408,7 +408,7 @@ _OWN: dict[type, Rule] = {}
 
 def add_rule(function: type[torch.autograd.Function], rule: Rule) -> None:
     """Say what an autograd function of one's own does to the rows of examples."""
-    _OWN[function._backward_cls] = rule  # type: ignore[attr-defined]
+    _OWN[function._backward_cls] = rule
 
 
 @cache

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from discreet.pytorch.graph_rules import MIXED, Rows, Rule, Shape, joint, rule_of
@@ -25,6 +26,8 @@ from discreet.pytorch.layouts import Layout
 
 Place = tuple[Any, int]
 """A node of the graph and the number of its output."""
+
+_LEAF: Any = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 
 
 def place_of(output: Tensor) -> Place:
@@ -40,6 +43,8 @@ class Ownership:
         self.examples = len(losses)
         self.mixes = False
         """Whether examples may meet anywhere: then even what is known to belong to one may hold others."""
+        self.leaves: list[Tensor] = []
+        """Where the graph ends: parameters, and whatever else requires a gradient."""
         self._runs: dict[Any, dict[int, int]] = {}
         if losses.grad_fn is not None:
             root = losses.grad_fn
@@ -70,14 +75,16 @@ class Ownership:
         while ready:
             node = ready.pop()
             outputs = self._outputs(node)
-            rule = rule_of(type(node))
+            if type(node) is _LEAF:
+                self.leaves.append(node.variable)
+            rule = rule_of(node.__class__)
             for edge, (producer, number) in enumerate(node.next_functions):
                 if producer is None:
                     continue
                 runs = self._runs.setdefault(producer, {})
                 found = _passed_on(rule, node, outputs, edge, (producer, number))
                 runs[number] = joint(runs.get(number), found)
-                self.mixes |= runs[number] == MIXED and type(producer).__name__ != "AccumulateGrad"
+                self.mixes |= runs[number] == MIXED and type(producer) is not _LEAF
                 waiting[producer] -= 1
                 if not waiting[producer]:
                     ready.append(producer)

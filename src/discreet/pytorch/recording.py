@@ -70,10 +70,13 @@ class Recording(TorchFunctionMode):
         self.constant = frozenset(constant)
         self.uses: list[Use] = []
         self.distrusted: set[str] = set()
-        self.differentiated = False  # the losses differentiate by themselves, so that gradients come too early
+        self.differentiated = (
+            False  # the losses differentiate by themselves, so that gradients come too early
+        )
         self._sites: list[tuple[Site, Place, Tensor]] = []
         self._maybe_constant: list[tuple[Key, Place]] = []
         self._seen: dict[tuple[str, str], int] = {}
+        self._ends: list[Tensor] = []  # of the graph, besides the parameters
         self._times_used: Counter[str] = Counter()
         self._again = False  # in the backward pass, when checkpoints repeat parts of the forward pass
         self._kept: list[Tensor] = []  # results whose identity must not be given to another tensor
@@ -119,7 +122,7 @@ class Recording(TorchFunctionMode):
         output = self.attached(output)
         if not self._again:
             self._visit(Site(key, uses), output)
-            if self.only_parameters(args, kwargs):
+            if not result and self.only_parameters(args, kwargs):
                 self._maybe_constant.append((key, place_of(output)))
         return result[0] if result else output
 
@@ -166,6 +169,8 @@ class Recording(TorchFunctionMode):
         if owners.mixes:
             self.distrusted.update(self.parameters)
         found = {key for key, place in self._maybe_constant if owners.run_of(place) == SHARED}
+        known = {id(value) for value in self.parameters.values()}
+        self._ends = [leaf for leaf in owners.leaves if id(leaf) not in known]
         self.forget_graph()
         return found - self.constant
 
@@ -175,13 +180,14 @@ class Recording(TorchFunctionMode):
         self._maybe_constant.clear()
 
     def differentiate(self, losses: Tensor) -> None:
-        """The backward pass, which brings the gradients to the uses. Checkpoints repeat their part under this mode."""
+        """The backward pass of losses that were settled; it brings the gradients to the uses. Checkpoints repeat their part under this mode."""
         self._again = True
-        differentiate, inputs = _body(torch.autograd.grad), [self.anchor, *self.parameters.values()]
+        differentiate = _body(torch.autograd.grad)
+        inputs = [*self.parameters.values(), *self._ends]  # all ends, so that no hook is left out
         with self:
             found = differentiate(losses, inputs, torch.ones_like(losses), allow_unused=True)
         # What the backward pass reaches by itself went into the losses by a way that has no rule.
-        escaped = zip(self.parameters, found[1:], strict=True)
+        escaped = zip(self.parameters, found, strict=False)
         self.distrusted.update(name for name, grad in escaped if grad is not None)
 
     def _receive(self, site: Site, grad: Tensor, layout: Layout) -> None:

@@ -38,6 +38,7 @@ from discreet.pytorch.payments import Payments
 from discreet.pytorch.per_example import Losses
 from discreet.pytorch.planned_clipping import noise_of_sum, planned_clipping, rule_of_step
 from discreet.pytorch.progress import shown
+from discreet.pytorch.spot_check import DESCRIPTION, SpotCheck
 from discreet.pytorch.sums import Sums
 from discreet.pytorch.watch import Watch
 from discreet.randomness import RandomStream
@@ -94,6 +95,7 @@ class PrivateRun:
         rule = rule_of_step(self._clipping)
         self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
         self._parameters = dict(self._sum.parameters)
+        self._spot_check = SpotCheck(self._sum)
         self._watch = Watch(model, losses, self._parameters, self._sum.physical_batch_size)
         self._descent = Descent(self._parameters, optimizer, self._stage.divisor)
         self._noise = self._processes.share(noise_of_sum(self._clipping, self._stage.noise))
@@ -159,6 +161,7 @@ class PrivateRun:
         if count:
             examples = self._on_device(examples)
         self._watch.before_step(examples, count)
+        self._spot_check.before_step(examples, count)
         self._paying().pay()
         rule = self._sum.rule = rule_of_step(self._clipping)
         self._watch.before_forward()
@@ -183,10 +186,13 @@ class PrivateRun:
 
         def written() -> str:
             assert self._till is not None
-            made = Certificate.of(
-                self._till.ledger, self.plan, trusted=self._trusted, not_covered=NOT_COVERED
-            )
-            return made.to_json()
+            return Certificate.of(
+                self._till.ledger,
+                self.plan,
+                trusted=self._trusted,
+                not_covered=NOT_COVERED,
+                checks=(DESCRIPTION,),
+            ).to_json()
 
         return Certificate.from_json(self._processes.text_of_first(written))
 

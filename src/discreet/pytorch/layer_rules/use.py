@@ -64,7 +64,11 @@ class Source:
         """By how much the way back to a parameter changes squared lengths, in the mean over all directions."""
         if self.isometric:
             return 1.0
-        signs = torch.arange(2 * self.tensor.numel(), device=self.tensor.device).mul_(2654435761).bitwise_and_(1 << 20)
+        signs = (
+            torch.arange(2 * self.tensor.numel(), device=self.tensor.device)
+            .mul_(2654435761)
+            .bitwise_and_(1 << 20)
+        )
         directions = (signs == 0).to(self.tensor.dtype).mul_(2).sub_(1).view(2, *self.tensor.shape)
         lengths = sums_of_squares(wide(self.pulled_back(directions)[name])).mean()
         return float(lengths.nan_to_num(0.0, 0.0, 0.0)) / max(1, self.tensor.numel())
