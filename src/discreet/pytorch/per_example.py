@@ -106,7 +106,7 @@ def exchanged(model: nn.Module, values: dict[int, Tensor]) -> Iterator[None]:
 
 
 class _Untouched(TorchFunctionMode):
-    """Raises where a parameter is used that the model does not hold by name, as its gradient would seem to be zero."""
+    """Raises where a parameter is used that the model does not hold by name: its gradient would seem to be zero."""
 
     def __init__(self, parameters: Iterable[Tensor]) -> None:
         super().__init__()

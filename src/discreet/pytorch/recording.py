@@ -23,9 +23,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from discreet.errors import InvalidParameter
+from discreet.pytorch.graph_rules import SHARED
 from discreet.pytorch.layer_rules import ISOMETRIES, RULES, UNROLLED
 from discreet.pytorch.layer_rules.use import Scratch, Source, Use
-from discreet.pytorch.graph_rules import SHARED
 from discreet.pytorch.layouts import Layout
 from discreet.pytorch.ownership import Ownership, Place, place_of
 
@@ -180,7 +180,10 @@ class Recording(TorchFunctionMode):
         self._maybe_constant.clear()
 
     def differentiate(self, losses: Tensor) -> None:
-        """The backward pass of losses that were settled; it brings the gradients to the uses. Checkpoints repeat their part under this mode."""
+        """The backward pass of losses that were settled, which brings the gradients to the uses.
+
+        Checkpoints repeat their part of the forward pass under this mode.
+        """
         self._again = True
         differentiate = _body(torch.autograd.grad)
         inputs = [*self.parameters.values(), *self._ends]  # all ends, so that no hook is left out
