@@ -343,8 +343,8 @@ def _listed() -> dict[str, Rule]:
             Abs Acos Acosh Add Addcdiv Addcmul Asin Asinh Atan Atanh Atan2 Celu Clamp ClampMax
             ClampMin Clone Conj Copysign Cos Cosh Deg2Rad Digamma Div Elu Erf Erfc Erfinv Exp Exp2 Expand Expm1
             Floor Ceil Round Trunc Frac Fmod Fmax Fmin Gelu Hardshrink Hardsigmoid Hardswish Hypot I0
-            Sgn Hardtanh LeakyRelu Lerp Lgamma Log Log10 Log1P Log2 LogSigmoid Logaddexp Logaddexp2 Logit MaskedFill Maximum
-            Minimum Mish Mul NanToNum NativeDropout Neg Pow Polygamma PreluKernel Rad2Deg Reciprocal Relu
+            Sgn Hardtanh LeakyRelu Lerp Lgamma Log Log10 Log1P Log2 LogSigmoid Logaddexp Logaddexp2 Logit MaskedFill
+            Maximum Minimum Mish Mul NanToNum NativeDropout Neg Pow Polygamma PreluKernel Rad2Deg Reciprocal Relu
             Remainder Rsqrt Rsub Selu Sigmoid Sign Silu Sin Sinc Sinh Softplus Softshrink Softsign Sqrt Square Sub Tan
             Tanh Threshold ToCopy Tril Triu Where Xlogy Alias Contiguous SpecialEntr SpecialXlog1Py
             SpecialLogNdtr SpecialNdtr SpecialErfcx BinaryCrossEntropy BinaryCrossEntropyWithLogits HuberLoss MseLoss

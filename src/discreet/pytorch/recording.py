@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import types
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from discreet.errors import InvalidParameter
+from discreet.pytorch.bodies import body
 from discreet.pytorch.graph_rules import SHARED
 from discreet.pytorch.layer_rules import ISOMETRIES, RULES, UNROLLED
 from discreet.pytorch.layer_rules.use import Scratch, Source, Use
@@ -97,7 +98,7 @@ class Recording(TorchFunctionMode):
             return func(*args, **kwargs) if written_out is None else written_out
         if isinstance(func, types.FunctionType) and func.__module__ == "torch.nn.functional":
             with self:
-                return _body(func)(*args, **kwargs)
+                return body(func)(*args, **kwargs)
         rule = RULES.get(func)
         if rule is None and _called_name(func) in _NO_CALLS:
             return func(*args, **kwargs)
@@ -185,7 +186,7 @@ class Recording(TorchFunctionMode):
         Checkpoints repeat their part of the forward pass under this mode.
         """
         self._again = True
-        differentiate = _body(torch.autograd.grad)
+        differentiate = body(torch.autograd.grad)
         inputs = [*self.parameters.values(), *self._ends]  # all ends, so that no hook is left out
         with self:
             found = differentiate(losses, inputs, torch.ones_like(losses), allow_unused=True)
@@ -282,23 +283,3 @@ def _called_name(func: Any) -> str:
 def _in_place(func: Any) -> bool:
     name = _called_name(func)
     return name in _ASSIGNING or (name.endswith("_") and not name.endswith("__"))
-
-
-def _no(*_: Any) -> bool:
-    return False
-
-
-_BODIES: dict[Any, Callable[..., Any]] = {}
-
-
-def _body(func: Any) -> Callable[..., Any]:
-    """The function without the question whether somebody wants to override it, as that would be us again."""
-    if func not in _BODIES:
-        names = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
-        namespace = func.__globals__ | dict.fromkeys(names, _no)
-        body = types.FunctionType(
-            func.__code__, namespace, func.__name__, func.__defaults__, func.__closure__
-        )
-        body.__kwdefaults__ = func.__kwdefaults__
-        _BODIES[func] = body
-    return _BODIES[func]
