@@ -28,12 +28,8 @@ LEFT = {
 UNSEEN = {"scaled if anybody is huge", "a loss that mixes from its 500th call on"}
 
 
-PENDING = {1, 2, 5}  # holes of the engine that are still open
-
-
 def marks(name):
-    open_still = [pytest.mark.xfail(strict=False)] if FOOTGUNS[name].hole in PENDING else []
-    return [pytest.mark.slow, *open_still] if name.startswith(MORE) and name not in LEFT else open_still
+    return [pytest.mark.slow] if name.startswith(MORE) and name not in LEFT else []
 
 
 def test_there_are_many():

@@ -91,8 +91,11 @@ class Ownership:
 
     def _outputs(self, node: Any) -> list[Rows]:
         known = self._runs[node]
-        shapes = node._input_metadata
-        return [Rows(tuple(shapes[number].shape), run, self.examples) for number, run in known.items()]
+        try:
+            shapes = [tuple(node._input_metadata[number].shape) for number in known]
+        except RuntimeError:  # nested tensors have no shape
+            return [Rows((), MIXED, self.examples)]
+        return [Rows(shape, run, self.examples) for shape, run in zip(shapes, known.values(), strict=True)]
 
 
 def _consumers(root: Any) -> dict[Any, int]:

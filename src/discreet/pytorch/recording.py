@@ -114,7 +114,7 @@ class Recording(TorchFunctionMode):
         if self._is_constant(key) and self.only_parameters(args, kwargs):
             return self.followed(key, func, func(*args, **kwargs), sources)
         found = None if rule is None else rule(self, func, args, kwargs)
-        if found is None:
+        if found is None or found[0].is_nested:  # nested tensors have no shape to look at
             result = func(*args, **kwargs)
             if not self._again and self.only_parameters(args, kwargs):
                 self._maybe_constant += [(key, place_of(tensor)) for tensor in _differentiable(result)]
