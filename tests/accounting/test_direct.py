@@ -102,6 +102,7 @@ def test_two_kinds_are_added():
         (8.93e-5, 1.41, 10, 3e-25, "add-remove"),
         (7.47e-6, 0.709, 21_400, 1.4e-46, "replace-one"),
         (1e-6, 0.5, 10**7, 1e-6, "add-remove"),
+        (1.09e-6, 1.147, 27_662_357, 2.7e-43, "add-remove"),  # also when a record is added
     ],
 )
 def test_where_the_lattice_is_not_at_home_bounds_are_tight(rate, noise, steps, delta, neighbours):

@@ -120,7 +120,10 @@ class Composed:
             except FloatingPointError:
                 break
             best = Bounds(max(best.lower, bounds.lower), min(best.upper, bounds.upper))
-            resolution *= min(0.8 * float(np.sqrt(tolerance / max(gap, 1e-12))), 0.7)
+            finer = resolution * min(0.8 * float(np.sqrt(tolerance / max(gap, 1e-12))), 0.7)
+            # Near the goal the finest may do, where each end is taken from whoever knows it best.
+            near = answer.gap(best) <= 5 * tolerance and resolution > FINEST
+            resolution = max(finer, FINEST) if near else finer
         return best
 
     def lattice_near(self, epsilon: float, tolerance: float) -> Lattice | None:

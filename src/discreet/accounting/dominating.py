@@ -210,7 +210,8 @@ def _same(pair: Pair, count: int) -> LawOf:
 
 def _either(pair: Pair, count: int) -> LawOf:
     """A law given for the direction ``remove``."""
-    laws = {"remove": Law(pair, pair, count), "add": Law(Reversed(pair), Reversed(pair), count)}
+    turned = Reversed(pair)
+    laws = {"remove": Law(pair, pair, count), "add": Law(turned, turned, count)}
     return lambda direction, quality: laws[direction]
 
 

@@ -83,8 +83,8 @@ class RoundedLoss:
             finer_other, waiting = _coarser(here, spacing), _coarser(waiting, spacing)
             exponent += 1
         # A sum of positive terms, in any order, is wrong by at most one unit per addition: those of a convolution,
-        # and fewer than 24 on the way from one spacing to the next.
-        error = self.error + other.error + 1.01 * UNIT * (terms + 24 * (exponent - finest) + 24)
+        # and fewer than 12 operations on the way from one spacing to the next.
+        error = self.error + other.error + 1.01 * UNIT * (terms + 12 * (exponent - finest) + 12)
         count, centre = self.count + other.count, self.centre + other.centre
         shift = self.shift + other.shift + 4 * UNIT * abs(centre)
         whole = RoundedLoss(count, centre, pieces, error, shift, self.infinite + other.infinite)
