@@ -61,6 +61,14 @@ def test_a_random_sample_of_all_settings_is_answered():
         assert 0 <= lower <= upper < float("inf")
 
 
+def test_laws_that_underflow_altogether_are_answered_by_moments():
+    curve = account(PoissonSampled(2.844e-5, Gaussian(0.012294)) * 210, "replace-one", group_size=3)
+    lower, upper = curve.epsilon_bounds(4.47e-21)
+    assert 0 <= lower <= upper < float("inf")
+    # eight of the 210 batches hold a record with more than this probability, at a loss of 1 / (2 noise^2) each
+    assert upper > 8 * (1 / (2 * 0.012294**2) - 12)
+
+
 def test_a_plan_at_a_low_rate_has_a_guarantee():
     plan = Recipe(records=200_000, batch_size=8, epochs=1).calibrate(Budget(0.58, 5e-7))
     assert plan.guarantee.within(Budget(0.58, 5e-7))

@@ -48,11 +48,17 @@ class Composed:
 
     def estimate_epsilon(self, delta: float) -> float:
         """Epsilon by the saddle-point method: about three digits, no guarantee."""
-        return self._at_delta(float(np.log(delta)))[1].epsilon
+        try:
+            return self._at_delta(float(np.log(delta)))[1].epsilon
+        except FloatingPointError:
+            return np.inf
 
     def estimate_delta(self, epsilon: float) -> float:
         """Delta by the saddle-point method: no guarantee."""
-        return float(np.exp(self._at_epsilon(epsilon)[1].log_delta))
+        try:
+            return float(np.exp(self._at_epsilon(epsilon)[1].log_delta))
+        except FloatingPointError:
+            return 1.0
 
     def _at_delta(self, log_delta: float) -> tuple[Scout, Aim]:
         if log_delta not in self._aims:
@@ -71,7 +77,10 @@ class Composed:
     def epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
         """Bounds on epsilon at ``delta``; ``tolerance`` is relative to the upper one."""
         with _quiet():
-            return self._epsilon_bounds(delta, tolerance)
+            try:
+                return self._epsilon_bounds(delta, tolerance)
+            except FloatingPointError:  # nothing is known here
+                return Bounds(0.0, np.inf)
 
     def _epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
         log_delta = float(np.log(delta))
@@ -91,7 +100,10 @@ class Composed:
     def delta_bounds(self, epsilon: float, tolerance: float) -> Bounds:
         """Bounds on delta at ``epsilon``; ``tolerance`` is relative to the upper one."""
         with _quiet():
-            scout, aim = self._at_epsilon(epsilon)
+            try:
+                scout, aim = self._at_epsilon(epsilon)
+            except FloatingPointError:
+                return Bounds(0.0, 1.0)
             answer = _DeltaAt(epsilon)
             best = self._refined(scout, aim, tolerance, answer)
             smallest = max(best.lower, min(best.upper, float(np.exp(aim.log_delta))), 1e-280)

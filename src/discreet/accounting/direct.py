@@ -110,6 +110,8 @@ class _Grid:
         inside = (np.cumsum(self.masses) > share) & (np.cumsum(self.masses[::-1])[::-1] > share)
         losses, masses = self.losses[inside], self.masses[inside]
         total = float(masses.sum())
+        if not total > 0:
+            raise FloatingPointError("a privacy loss beyond the range of double precision")
         mean = float((masses * losses).sum()) / total
         return mean, float((masses * (losses - mean) ** 2).sum()) / total
 

@@ -215,6 +215,8 @@ class Scout:
 def _weighted_losses(pair: Pair, log_tail: float) -> tuple[Array, Array]:
     cells = pair.cells(pair.nodes(log_tail))
     kept = (cells.p > 0) & (cells.q > 0)
+    if not np.any(kept):
+        raise FloatingPointError("a privacy loss beyond the range of double precision")
     return np.log(cells.p[kept]) - np.log(cells.q[kept]), np.log(cells.p[kept])
 
 
