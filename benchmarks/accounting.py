@@ -25,8 +25,8 @@ from importlib.metadata import version
 import accounting_peers as peers
 import discreet
 from accounting_cases import ALLOCATIONS, CALIBRATIONS, EXTREME, PUBLIC, Allocation, Calibration, Case, sgd
-from discreet.accounting.composition import figure_2_curve_not_a_guarantee
-from discreet.accounting.moments import moments_accountant
+from discreet.lecture.composition import figure_2_curve_not_a_guarantee
+from discreet.lecture.moments import moments_accountant
 from timing import ONCE, Result, Targets, in_turns, milliseconds, once, short, table
 
 REFERENCE_ERROR = 1e-7  # relative; see accounting_cases.py

@@ -34,15 +34,15 @@ from discreet.audit import AuditResult, GradientCanaries, ModelCanaries, OneStep
 from discreet.audit.claims import Claim
 from discreet.audit.method import Method
 from discreet.audit.one_run import Guesses, steinke_epsilon
-from discreet.clipping import clip_rows
+from discreet.core.clipping import clip_rows
+from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.randomness import RandomStream
 from discreet.events import Event
-from discreet.linear.lecture.gradients import Clip
-from discreet.linear.lecture.private_descent import private_descent
+from discreet.lecture.gradient_sum import Clip
+from discreet.lecture.private_descent import private_descent
 from discreet.linear.losses import Logistic
-from discreet.noise import BoundedSum, add_noise
-from discreet.plan import Plan
-from discreet.randomness import RandomStream
-from discreet.stage import Stage
+from discreet.plan.plan import Plan
+from discreet.plan.stage import Stage
 
 DELTA, STEPS, NULL_RUNS = 1e-5, 20, 300
 EPSILONS = (1.0, 4.0, 8.0)

@@ -24,10 +24,10 @@ from sklearn.metrics import d2_tweedie_score, r2_score, roc_auc_score
 
 import linear_data
 from discreet import Budget
+from discreet.core.randomness import RandomStream
+from discreet.linear.glm.glm import fit_glm
+from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Poisson, Squared
-from discreet.linear.recipe.glm import fit_glm
-from discreet.linear.recipe.spending import Spending
-from discreet.randomness import RandomStream
 
 DELTA = 1e-5
 GOALS = {  # table: {epsilon: (must, best peer)}

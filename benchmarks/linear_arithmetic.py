@@ -44,9 +44,9 @@ def table(rows, columns, name):
 
 def seconds(records, arithmetic):
     from discreet import Budget
-    from discreet.linear.recipe.columns import Columns
-    from discreet.linear.recipe.glm import fit_glm
-    from discreet.linear.recipe.spending import Spending
+    from discreet.linear.glm.columns import Columns
+    from discreet.linear.glm.glm import fit_glm
+    from discreet.linear.glm.spending import Spending
 
     loss, x, y = records
     start = time.process_time()

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from discreet.linear.glm.columns import Columns
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
-from discreet.linear.recipe.columns import Columns
 
 
 class Table(NamedTuple):

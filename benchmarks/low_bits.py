@@ -14,11 +14,11 @@ import time
 
 import numpy as np
 
-from discreet.linear.holding import LinearHolder
+from discreet.core.randomness import RandomStream
+from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
 from discreet.parties import Study, Terms, sgd1, sgd2
 from discreet.parties.study import Privacy, Training
-from discreet.randomness import RandomStream
 
 RECORDS = 100
 THETA = np.zeros(3)

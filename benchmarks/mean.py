@@ -13,9 +13,9 @@ import time
 import numpy as np
 
 from discreet import Budget
-from discreet.mean import Ball, FixedClip, Interval, SecondMoment, best_clip_norm, private_mean
-from discreet.mechanisms import laplace_event
-from discreet.randomness import RandomStream
+from discreet.core.mean import Ball, FixedClip, Interval, SecondMoment, best_clip_norm, private_mean
+from discreet.core.mechanisms import laplace_event
+from discreet.core.randomness import RandomStream
 
 RADIUS, LENGTH, DELTA = 50.0, 10.0, 1e-5
 GOALS = {(20, 1000, 1.0): 1.25, (20, 10_000, 1.0): 1.05}

@@ -10,9 +10,9 @@ import time
 import numpy as np
 import torch
 
+from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.randomness import RandomStream
 from discreet.events import Gaussian
-from discreet.noise import BoundedSum, add_noise
-from discreet.randomness import RandomStream
 
 ROUNDS = {10**6: 25, 10**7: 7, 10**8: 2}
 ONE, TWO = RandomStream(threads=1), RandomStream(threads=2)

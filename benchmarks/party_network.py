@@ -19,13 +19,13 @@ from typing import Any
 
 import numpy as np
 
+from discreet.core.noise import BoundedSum
 from discreet.ledger import Ledger
-from discreet.linear.holding import LinearHolder
+from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
-from discreet.noise import BoundedSum
 from discreet.parties import Coordinator, Party, Progress, Study, StudyStopped, Terms
-from discreet.parties.kits import make_kits, open_kit
 from discreet.parties.messages import MalformedMessage, Message
+from discreet.parties.network.kits import make_kits, open_kit
 
 RECORDS = 60
 Answer = Callable[[bytes], bytes]
@@ -80,7 +80,7 @@ def holder_of(study: Study, party: str) -> Any:
 
 def party_site(folder: Path, name: str, around: Callable[[Answer], Answer] = lambda answer: answer) -> None:
     """A party of all studies in the folder; each has its own durable ledger. ``around`` wraps its answers."""
-    from discreet.parties.nvflare import connect
+    from discreet.parties.network.nvflare import connect
 
     kit = open_kit(folder / "kits" / f"{name}.zip")
     parties: dict[str, Party] = {}
@@ -105,7 +105,7 @@ def party_site(folder: Path, name: str, around: Callable[[Answer], Answer] = lam
 
 def coordinator_site(folder: Path, around: Callable[[Any], Any] = lambda transport: transport) -> None:
     """Runs the studies whose names it is told, one after the other. ``around`` wraps the transport."""
-    from discreet.parties.nvflare import listen
+    from discreet.parties.network.nvflare import listen
 
     kit = open_kit(folder / "kits" / "coordinator.zip")
     address = (folder / "listen").read_text() if (folder / "listen").exists() else None

@@ -16,14 +16,14 @@ import numpy as np
 from scipy.optimize import minimize
 
 from discreet import Budget
-from discreet.linear.lecture.gradients import Declared
-from discreet.linear.lecture.lecture_noise import exact_noise, noise_by_steps
-from discreet.linear.lecture.methods import METHODS, private_minimiser
-from discreet.linear.lecture.private_descent import private_descent
-from discreet.linear.lecture.rank_bound import Span, enough_steps, rank_bound
-from discreet.linear.lecture.utility import average_excess, best_step_size
+from discreet.core.randomness import RandomStream
+from discreet.lecture.erm import METHODS, private_minimiser
+from discreet.lecture.gradient_sum import Declared
+from discreet.lecture.lecture_noise import exact_noise, noise_by_steps
+from discreet.lecture.private_descent import private_descent
+from discreet.lecture.rank_bound import Span, enough_steps, rank_bound
+from discreet.lecture.utility import average_excess, best_step_size
 from discreet.linear.losses import Logistic
-from discreet.randomness import RandomStream
 
 RUNS, RECORDS, EPSILON, MOST_STEPS = 10, 1000, 1.0, 400
 BUDGET = Budget(EPSILON, 1e-5, neighbours="replace-one")

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 import discreet as dp
-from discreet.clipping import clip_rows
+from discreet.core.clipping import clip_rows
+from discreet.core.noise import BoundedSum, add_noise
 from discreet.ledger import FixedPlan
-from discreet.noise import BoundedSum, add_noise
 
 BUDGET = dp.Budget(epsilon=2.0, delta=1e-6)
 PLAN = dp.Recipe(records=2000, batch_size=200, epochs=10, clip_norm=1.0).calibrate(BUDGET)

@@ -6,16 +6,16 @@ import pytest
 import torch
 
 from discreet import Budget, BudgetExceeded, Gaussian, InvalidParameter, PlanViolation, Recipe
+from discreet.lecture.erm import private_minimiser
+from discreet.lecture.exponential import exponential_choice
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
-from discreet.linear.lecture.exponential import exponential_choice
-from discreet.linear.lecture.methods import private_minimiser
 from discreet.linear.losses import Logistic
 from discreet.parties import Party
 from discreet.parties.messages import Roster
 from discreet.pytorch import PrivateRun
-from discreet.selection import PrivateSearch
-from discreet.trials import geometric_trials
+from discreet.selection.search import PrivateSearch
+from discreet.selection.trials import geometric_trials
 from support.parties_bank import hello, holders, study
 from support.postgres_server import postgres_server
 

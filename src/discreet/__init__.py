@@ -7,9 +7,11 @@ from typing import Any as _Any
 
 if _TYPE_CHECKING:
     from discreet.accounting.account import account
+    from discreet.accounting.calibration import calibrate
     from discreet.accounting.curve import PrivacyCurve
-    from discreet.calibration import calibrate
     from discreet.certificate import Certificate
+    from discreet.core.mean import private_mean
+    from discreet.core.mechanisms import gaussian_mechanism, laplace_mechanism
     from discreet.errors import (
         AccuracyNotReached,
         BudgetExceeded,
@@ -40,10 +42,8 @@ if _TYPE_CHECKING:
     from discreet.guarantee import Bounds, Budget, Guarantee
     from discreet.ledger import Ledger
     from discreet.linear.model_folder import load
-    from discreet.mean import private_mean
-    from discreet.mechanisms import gaussian_mechanism, laplace_mechanism
-    from discreet.plan import Plan
-    from discreet.recipe import Recipe
+    from discreet.plan.plan import Plan
+    from discreet.plan.recipe import Recipe
 
 __version__ = "0.1.0"
 
@@ -113,22 +113,22 @@ _LATER = {
     "Ledger": "discreet.ledger",
     "MissingDependency": "discreet.errors",
     "MixtureOfGaussians": "discreet.events",
-    "Plan": "discreet.plan",
+    "Plan": "discreet.plan.plan",
     "PlanViolation": "discreet.errors",
     "PoissonSampled": "discreet.events",
     "PrivacyCurve": "discreet.accounting.curve",
     "RandomisedResponse": "discreet.events",
     "RandomlyAllocated": "discreet.events",
-    "Recipe": "discreet.recipe",
+    "Recipe": "discreet.plan.recipe",
     "RenyiDP": "discreet.events",
     "UnsupportedEvent": "discreet.errors",
     "ZeroConcentratedDP": "discreet.events",
     "account": "discreet.accounting.account",
-    "calibrate": "discreet.calibration",
-    "gaussian_mechanism": "discreet.mechanisms",
-    "laplace_mechanism": "discreet.mechanisms",
+    "calibrate": "discreet.accounting.calibration",
+    "gaussian_mechanism": "discreet.core.mechanisms",
+    "laplace_mechanism": "discreet.core.mechanisms",
     "load": "discreet.linear.model_folder",
-    "private_mean": "discreet.mean",
+    "private_mean": "discreet.core.mean",
 }
 
 

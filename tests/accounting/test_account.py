@@ -15,16 +15,16 @@ from discreet import (
     UnsupportedEvent,
     account,
 )
-from discreet.accounting.composition import (
+from discreet.accounting.gaussian import gaussian_epsilon_bounds
+from discreet.accounting.renyi import renyi_epsilon
+from discreet.errors import AccuracyNotReached, InvalidParameter
+from discreet.lecture.composition import (
     basic_composition,
     optimal_composition,
     optimal_composition_delta,
     strong_composition_of_noisy_sgd,
 )
-from discreet.accounting.gaussian import gaussian_epsilon_bounds
-from discreet.accounting.moments import moments_accountant
-from discreet.accounting.renyi import renyi_epsilon
-from discreet.errors import AccuracyNotReached, InvalidParameter
+from discreet.lecture.moments import moments_accountant
 
 DATA = Path(__file__).parent / "data"
 

@@ -5,7 +5,6 @@ import pytest
 
 from discreet.accounting.building import Law
 from discreet.accounting.certify import Composed, OneStep
-from discreet.accounting.composition import optimal_composition, optimal_composition_delta
 from discreet.accounting.gaussian import gaussian_delta, gaussian_epsilon_bounds
 from discreet.accounting.pairs import (
     DiscretePair,
@@ -17,6 +16,7 @@ from discreet.accounting.pairs import (
     Sampled,
 )
 from discreet.accounting.roots import proved_epsilon, refuted_epsilon
+from discreet.lecture.composition import optimal_composition, optimal_composition_delta
 from support import accounting_reference as ref
 
 DIRECTIONS = ("remove", "add")

@@ -7,9 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from discreet.accounting.composition import strong_composition_of_noisy_sgd
 from discreet.accounting.gaussian import gaussian_delta, gaussian_epsilon
-from discreet.accounting.moments import log_moment, moments_accountant
 from discreet.accounting.renyi import (
     delta_of_divergence,
     epsilon_of_divergence,
@@ -26,6 +24,8 @@ from discreet.events import (
     PoissonSampled,
     RandomlyAllocated,
 )
+from discreet.lecture.composition import strong_composition_of_noisy_sgd
+from discreet.lecture.moments import log_moment, moments_accountant
 from support.refusals import accepted_nonsense
 
 STEP = PoissonSampled(0.01, Gaussian(4.0))

@@ -15,19 +15,19 @@ from discreet.audit import GradientCanaries, ModelCanaries, OneStep
 from discreet.audit.bounds import Trials
 from discreet.audit.claims import Claim
 from discreet.certificate import Certificate, Procedure
-from discreet.clipping import clip_rows
+from discreet.core.clipping import clip_rows
+from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.events import Gaussian, Laplace, PoissonSampled, RandomlyAllocated
 from discreet.guarantee import Bounds, Budget, Guarantee
+from discreet.lecture.gradient_sum import Clip
+from discreet.lecture.private_descent import private_descent
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger
-from discreet.linear.lecture.gradients import Clip
-from discreet.linear.lecture.private_descent import private_descent
 from discreet.linear.losses import Logistic
-from discreet.noise import BoundedSum, add_noise
-from discreet.plan import Plan
+from discreet.plan.plan import Plan
+from discreet.plan.stage import Stage
 from discreet.pytorch import PrivateRun
-from discreet.randomness import RandomStream
-from discreet.stage import Stage
 
 DELTA, STEPS = 1e-5, 10
 

@@ -22,8 +22,8 @@ from discreet.events import (
     RandomlyAllocated,
 )
 from discreet.guarantee import Bounds, Guarantee
-from discreet.plan import Plan
-from discreet.stage import Stage
+from discreet.plan.plan import Plan
+from discreet.plan.stage import Stage
 
 ALARMS = np.array([1e-5, 1e-3, 0.01, 0.1, 0.3, 0.5, 0.8, 0.99])
 

@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from discreet.audit.canaries import dirac, log_ratio, of_sum, simulated, step_of
+from discreet.core.randomness import RandomStream
 from discreet.errors import UnsupportedEvent
 from discreet.events import (
     ApproximateDP,
@@ -14,7 +15,6 @@ from discreet.events import (
     PoissonSampled,
     RandomlyAllocated,
 )
-from discreet.randomness import RandomStream
 
 SEEN = np.random.default_rng(0).normal(size=(6, 50)) * 2
 

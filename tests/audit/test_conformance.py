@@ -5,11 +5,11 @@ import pytest
 from scipy import stats
 
 from discreet.audit.conformance import conformance
+from discreet.core.hardened import grid_for
+from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian, Laplace
-from discreet.hardened import grid_for
-from discreet.noise import BoundedSum, add_noise
-from discreet.randomness import RandomStream
 
 STEPS, WIDTH = 40, 100
 

@@ -8,10 +8,10 @@ from scipy import stats
 from scipy.optimize import linprog
 
 from discreet.audit.bounds import lower_epsilon
+from discreet.audit.canary_planning import guess_rates, planned_guesses
 from discreet.audit.claims import Claim
 from discreet.audit.lines import Lines
 from discreet.audit.one_run import Guesses, _refuted, _tails, steinke_epsilon
-from discreet.audit.planning import guess_rates, planned_guesses
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian, PoissonSampled
 

@@ -5,9 +5,9 @@ import pytest
 
 from discreet.audit.neighbours import STRANGE, neighbour_pairs, number_of
 from discreet.audit.replay import noise_depends_on_data, replay, replay_noisy
-from discreet.clipping import clip_rows
+from discreet.core.clipping import clip_rows
+from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
-from discreet.randomness import RandomStream
 
 WIDTH = 5
 EXAMPLES = np.random.default_rng(0).normal(size=(30, WIDTH))

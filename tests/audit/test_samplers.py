@@ -6,9 +6,9 @@ from scipy import stats
 
 from discreet.audit.samplers import sampler_test
 from discreet.audit.scores import binomial, binomial_at_most, count_scores
+from discreet.core.randomness import RandomStream
+from discreet.core.sampling import AllocationSampler, FixedSizeSampler, FullBatch, PoissonSampler
 from discreet.errors import InvalidParameter
-from discreet.randomness import RandomStream
-from discreet.sampling import AllocationSampler, FixedSizeSampler, FullBatch, PoissonSampler
 
 RECORDS, SIZE, STEPS = 300, 15, 100
 RATE = SIZE / RECORDS

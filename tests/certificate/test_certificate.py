@@ -23,11 +23,11 @@ from discreet.certificate import (
     public_key_of,
     read_signing_key,
 )
+from discreet.core.hardened import distance_to_continuous, grid_for
 from discreet.documents import digest
 from discreet.errors import BudgetExceeded, DiscreetError, InvalidParameter, PlanViolation
-from discreet.hardened import distance_to_continuous, grid_for
 from discreet.ledger import FixedPlan, GaussianFilter
-from discreet.recipe import Recipe
+from discreet.plan.recipe import Recipe
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 PLAN = Recipe(records=60_000, batch_size=600, epochs=5).calibrate(BUDGET)

@@ -18,8 +18,8 @@ from discreet.linear import (
     PrivatePoissonRegressor,
     PrivateSVC,
 )
-from discreet.plan import Plan
-from discreet.stage import Stage
+from discreet.plan.plan import Plan
+from discreet.plan.stage import Stage
 
 FEW = ["--pairs", "22", "--draws", "2000", "--canaries", "100", "--runs", "2", "--alpha", "1e-6"]
 FEW += ["--confidence", "0.999999"]
@@ -173,7 +173,7 @@ def test_fits_of_every_kind_have_tables_and_detectors(model, targets, tmp_path):
 def test_a_fit_with_too_little_noise_is_contradicted_by_the_detectors(tmp_path, monkeypatch):
     from support.audit_faults import weaker
 
-    monkeypatch.setattr("discreet.linear.recipe.spending.add_noise", weaker(0.3))
+    monkeypatch.setattr("discreet.linear.glm.spending.add_noise", weaker(0.3))
     model = PrivateLinearRegression(epsilon=1.0, bounds=(0, 1), target_bounds=(0, 9))
     result = run(certificate_of(model, tmp_path, [0, 3]), *FEW, "--fits", 0)
     assert result.exit_code == 1
@@ -185,7 +185,7 @@ def test_a_fit_with_too_little_noise_is_contradicted_by_its_models_alone(tmp_pat
     """A tenth of the noise, so that hardly a model in a thousand is mistaken; with three tenths, one in a hundred."""
     from support.audit_faults import weaker
 
-    monkeypatch.setattr("discreet.linear.recipe.spending.add_noise", weaker(0.1))
+    monkeypatch.setattr("discreet.linear.glm.spending.add_noise", weaker(0.1))
     model = PrivateLogisticRegression(epsilon=1.0, bounds=(0, 1))
     certificate = Certificate.load(certificate_of(model, tmp_path, [0, 1]))
     result = attack(Estimator.of(certificate), 80, 0.99, lambda done, total: None)

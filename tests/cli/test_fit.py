@@ -480,7 +480,7 @@ def test_ctrl_c_while_the_command_line_is_imported():
 
 STOPPED = """
 import os, signal
-from discreet.linear.recipe.spending import Stage
+from discreet.linear.glm.spending import Stage
 whole = Stage.release
 def release(stage, total):
     if stage.name == "gradients" and stage._unused == stage.steps // 2:
@@ -527,7 +527,7 @@ def test_ctrl_c_while_the_model_is_written_waits(place, tmp_path, monkeypatch):
 
 
 def test_the_progress_of_a_fit_shows_shares_of_the_budget(monkeypatch):
-    from discreet.linear.recipe.spending import Spending
+    from discreet.linear.glm.spending import Spending
 
     budget = Budget(1.0, 1e-6)
     with Ledger.in_memory(GaussianFilter(Budget(3.0, 1e-6))) as ledger:

@@ -7,9 +7,9 @@ from click.testing import CliRunner
 
 import discreet as dp
 from discreet.cli import main
-from discreet.explore import explore
 from discreet.ledger import Ledger, TruncatedRenyiFilter
-from discreet.prices import price_of_steps
+from discreet.plan.explore import explore
+from discreet.plan.prices import price_of_steps
 
 STEP = ["--noise-multiplier", "4", "--rate", "0.01", "--steps", "10000"]
 

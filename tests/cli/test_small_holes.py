@@ -18,7 +18,7 @@ from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter
 from discreet.linear.schema import Schema
 from discreet.parties import Study
-from discreet.parties.kits import make_kits, open_kit, revoke, revoked
+from discreet.parties.network.kits import make_kits, open_kit, revoke, revoked
 from support.small_study import study
 
 SECRET = "s3cret"

@@ -17,23 +17,23 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from discreet import Budget, BudgetExceeded, InvalidParameter
 from discreet.certificate import CertificateRejected
+from discreet.core.descent import Path
+from discreet.core.randomness import RandomStream
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
 from discreet.linear.encoder import BoundedNumbers
 from discreet.linear.fitting import METHODS
-from discreet.linear.lecture.descent import Path
+from discreet.linear.glm import glm
+from discreet.linear.glm.glm import fit_glm
+from discreet.linear.glm.intervals import logistic_hessian, noise_gain
+from discreet.linear.glm.ranges import learned_ranges
+from discreet.linear.glm.spending import Spending
+from discreet.linear.glm.steps import StepRule
 from discreet.linear.losses import Logistic
-from discreet.linear.recipe import glm
-from discreet.linear.recipe.glm import fit_glm
-from discreet.linear.recipe.intervals import logistic_hessian, noise_gain
-from discreet.linear.recipe.ranges import learned_ranges
-from discreet.linear.recipe.spending import Spending
-from discreet.linear.recipe.steps import StepRule
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
 from discreet.linear.schema import Category, Flag, Numeric, Schema
 from discreet.linear.targets import class_weights, record_weights
 from discreet.linear.transformers import PublicBounds
-from discreet.randomness import RandomStream
 from support.linear_frames import FRAMES
 
 GENEROUS = {"epsilon": 50.0, "delta": 1e-3, "unsafe_seed": 0, "arithmetic": "float"}

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 
 from discreet import Budget
+from discreet.core.randomness import RandomStream
 from discreet.linear import (
     PrivateLinearRegression,
     PrivateLogisticRegression,
     PrivatePoissonRegressor,
     PrivateSVC,
 )
+from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.noisy_counts import count_classes
+from discreet.linear.glm.records import Records
+from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic
-from discreet.linear.recipe.columns import Columns
-from discreet.linear.recipe.counts import count_classes
-from discreet.linear.recipe.records import Records
-from discreet.linear.recipe.spending import Spending
-from discreet.randomness import RandomStream
 
 DRAWS = 1500
 BELOW = 2.0**-54  # no number with an exponent of a half or more has bits there

@@ -6,13 +6,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from discreet.core.noise import BoundedSum, noise_steps
+from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
-from discreet.noise import BoundedSum, noise_steps
 from discreet.parties import Terms, observers, sgd2
 from discreet.parties.asking import longest_message
 from discreet.parties.cutting import cut_sum
 from discreet.parties.study import Aggregation, Privacy
-from discreet.randomness import RandomStream
 from support.parties_bank import DIMENSION, SIZES, Silent, holders, study
 
 GRID = 2.0**-30

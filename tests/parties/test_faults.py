@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from discreet.core.randomness import RandomStream
 from discreet.parties import Coordinator, StudyStopped
 from discreet.parties.messages import Message
 from discreet.parties.state import StateFile
 from discreet.parties.study import Aggregation
-from discreet.randomness import RandomStream
 from support.parties_bank import ROSTER, Silent, study
 from support.parties_wire import FAULTS, GARBAGE, Killed, Wire, sometimes
 

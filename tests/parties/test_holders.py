@@ -8,15 +8,15 @@ import torch
 from scipy.sparse import csr_matrix
 from torch import nn
 
-from discreet.clipping import clip_rows
+from discreet.core.clipping import clip_rows
 from discreet.errors import InvalidParameter
-from discreet.linear.holding import LinearHolder
 from discreet.linear.kernels.kernel import clipped_gradient, row_norms
+from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.parties import rehearse
 from discreet.parties.study import Aggregation, Privacy, Study, Training
-from discreet.pytorch.holding import TorchHolder
 from discreet.pytorch.per_example import per_example_gradients
+from discreet.pytorch.torch_holder import TorchHolder
 from support.parties_bank import SIZES, clipped_gradients, table
 
 RNG = np.random.default_rng(0)

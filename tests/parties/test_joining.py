@@ -15,8 +15,8 @@ from discreet.ledger import Ledger
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.schema import Schema
 from discreet.parties import Party, Study, Terms
-from discreet.parties.kits import open_kit, revoked
 from discreet.parties.messages import Message, Roster
+from discreet.parties.network.kits import open_kit, revoked
 from support.small_study import free_port
 
 SCHEMA = """

@@ -13,13 +13,13 @@ import torch
 from scipy import stats
 from torch import nn
 
-from discreet.linear.holding import LinearHolder
+from discreet.core.randomness import RandomStream
+from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
 from discreet.parties import Coordinator, DirectTransport, Study, Terms, observers, rehearse, sgd1, sgd2
 from discreet.parties.messages import Message, Roster
 from discreet.parties.study import Privacy, Training
-from discreet.pytorch.holding import TorchHolder
-from discreet.randomness import RandomStream
+from discreet.pytorch.torch_holder import TorchHolder
 from support.parties_bank import unsigned_party
 
 FALSE_ALARM = 1e-6

@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from discreet.accounting.composition import advanced_composition, strong_composition
 from discreet.accounting.gaussian import classic_gaussian_noise, gaussian_mu
 from discreet.errors import InvalidParameter
 from discreet.guarantee import Budget
+from discreet.lecture.composition import advanced_composition, strong_composition
 from discreet.parties.arrangement import Arrangement
-from discreet.parties.counts import most_likely_count
+from discreet.parties.excess_risk import second_moment
 from discreet.parties.notes import (
     bassily_noise_std,
     convex_step_size,
@@ -25,7 +25,7 @@ from discreet.parties.notes import (
     strongly_convex_step_size,
     weighted_step_size,
 )
-from discreet.parties.risk import second_moment
+from discreet.parties.who_sees.binomial import most_likely_count
 
 # records, epsilon, delta, dimension, diameter; noise variance, first and last step of SGD1
 SGD1 = [

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from discreet.core.hardened import hardened_sum
 from discreet.errors import InvalidParameter
-from discreet.hardened import hardened_sum
-from discreet.linear.holding import LinearHolder
+from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Squared
 from discreet.parties import Study, rehearse
 from discreet.parties.study import Aggregation, Privacy, Training

@@ -8,15 +8,15 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.metrics import roc_auc_score
 
+from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
-from discreet.linear.holding import LinearHolder
+from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
 from discreet.parties import Coordinator, DirectTransport, Study, Terms, observers
 from discreet.parties.asking import longest_message
 from discreet.parties.messages import Message, Roster
 from discreet.parties.robust import GeometricMedian, geometric_median
 from discreet.parties.study import Aggregation, Privacy, Training
-from discreet.randomness import RandomStream
 from support.parties_bank import study, unsigned_party
 
 SIZES = {"ann": 1500, "bob": 1230, "liar": 770}  # 22 % of the records

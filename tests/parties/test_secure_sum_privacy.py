@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 
 from discreet.errors import PlanViolation
-from discreet.parties import secure_sum
-from discreet.parties.masks import KEY, WORD, public_bytes
-from discreet.parties.secure_group import flags, requested, wanted
-from discreet.parties.secure_sum import X25519PrivateKey
-from discreet.parties.shares import SEALED
+from discreet.parties.secure import secure_sum
+from discreet.parties.secure.masks import KEY, WORD, public_bytes
+from discreet.parties.secure.secure_group import flags, requested, wanted
+from discreet.parties.secure.secure_sum import X25519PrivateKey
+from discreet.parties.secure.shares import SEALED
 from support.secure_world import Attacker, World, signing_key
 
 FALSE_ALARMS = 1e-6

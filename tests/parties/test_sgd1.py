@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.core.noise import BoundedSum
+from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
 from discreet.events import FixedSizeSampled, Gaussian
-from discreet.noise import BoundedSum
 from discreet.parties import Coordinator, DirectTransport, StudyStopped, Terms, observers, sgd1
 from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.sgd1 import Calls, derived_key, order
 from discreet.parties.study import Aggregation, Privacy
-from discreet.randomness import RandomStream
 from support.parties_bank import (
     DIMENSION,
     ROSTER,

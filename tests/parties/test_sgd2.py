@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from discreet.core.noise import BoundedSum
+from discreet.core.randomness import RandomStream
 from discreet.events import Gaussian, PoissonSampled
-from discreet.noise import BoundedSum
 from discreet.parties import Coordinator, DirectTransport, Party, Terms, sgd2
 from discreet.parties.messages import Roster
 from discreet.parties.study import Aggregation, Privacy
-from discreet.randomness import RandomStream
 from support.parties_bank import (
     DIMENSION,
     KEYS,
@@ -81,7 +81,7 @@ def test_the_split_into_parties_changes_nothing():
     rows = tables()
     X, y = (np.concatenate([rows[name][side] for name in SIZES]) for side in (0, 1))
     cuts = {"ann": slice(0, 98), "bob": slice(98, 99), "cem": slice(99, 100)}
-    from discreet.linear.holding import LinearHolder
+    from discreet.linear.linear_holder import LinearHolder
     from discreet.linear.losses import Logistic
 
     regrouped = {name: LinearHolder(Logistic(), X[cut], y[cut], clip_norm=1.0) for name, cut in cuts.items()}

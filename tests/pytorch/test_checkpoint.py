@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from discreet import Budget, InvalidParameter, PlanViolation, Recipe
-from discreet.clipping import AdaptiveClip
+from discreet.core.clipping import AdaptiveClip
 from discreet.ledger import FixedPlan, Ledger, LedgerCorrupted
 from discreet.pytorch import PrivateRun, checkpoint
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from discreet.clipping import Flat, Normalised, PerBlock
+from discreet.core.clipping import Flat, Normalised, PerBlock
 from discreet.errors import InvalidParameter
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.layer_rules.use import sums_of_squares

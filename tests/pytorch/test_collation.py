@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from discreet import Recipe
 from discreet.pytorch import CheckFailed, PrivateRun, check
 from discreet.pytorch.batches import reader
-from discreet.pytorch.holding import TorchHolder
+from discreet.pytorch.torch_holder import TorchHolder
 
 TEXTS = [(torch.arange(1, 4 + length) % 7 + 1, length % 3) for length in (1, 2, 3, 4, 1, 2, 3, 40)]
 

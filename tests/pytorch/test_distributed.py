@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import nn
 from discreet import PlanViolation, Recipe
 from discreet.pytorch import PrivateRun
-from discreet.clipping import AdaptiveClip, Normalised
+from discreet.core.clipping import AdaptiveClip, Normalised
 
 torch.set_num_threads(1)
 place = sys.argv[1]

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 from discreet import InvalidParameter, Recipe
+from discreet.core.randomness import RandomStream
 from discreet.pytorch import fit
-from discreet.randomness import RandomStream
 
 RECORDS = 600
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.check import check
+from discreet.pytorch.checks.check import check
 from support import clip_judge
 from support.clip_judge import LIMIT, judged
 from support.footguns_batches import of_losses

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from discreet import Budget, InvalidParameter, PlanViolation, Recipe
-from discreet.clipping import AdaptiveClip, Flat, Normalised, PerBlock
+from discreet.core.clipping import AdaptiveClip, Flat, Normalised, PerBlock
 from discreet.ledger import FixedPlan, Ledger
 from discreet.pytorch import Batch, CheckFailed, PrivateRun
 from discreet.pytorch.per_example import per_example_gradients
@@ -614,8 +614,8 @@ def test_batch_norm_is_refused_whenever_it_appears():
 
 def test_the_check_is_made_once_while_nothing_is_new(monkeypatch):
     made = []
-    monkeypatch.setattr("discreet.pytorch.watch.check_read", lambda *arguments: made.append(arguments))
-    monkeypatch.setattr("discreet.pytorch.watch.ONE_IN", 2**62)
+    monkeypatch.setattr("discreet.pytorch.checks.watch.check_read", lambda *arguments: made.append(arguments))
+    monkeypatch.setattr("discreet.pytorch.checks.watch.ONE_IN", 2**62)
     model = network()
     run, batches = started(model)
     for batch in batches:
@@ -660,7 +660,7 @@ def test_losses_without_a_gradient_are_refused_before_paying():
 
 
 def test_a_step_is_charged_before_the_data_are_read(monkeypatch):
-    monkeypatch.setattr("discreet.pytorch.watch.ONE_IN", 2**62)
+    monkeypatch.setattr("discreet.pytorch.checks.watch.ONE_IN", 2**62)
     plan = planned("full-batch")
     ledger = Ledger.in_memory(FixedPlan(plan.event, Budget(plan.guarantee.epsilon.upper, plan.delta)))
     charged = []

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from discreet.clipping import Flat, Normalised
+from discreet.core.clipping import Flat, Normalised
 from discreet.errors import InvalidParameter
 from discreet.pytorch.clipped_sum import ERRORS, ClippedSum
 from discreet.pytorch.gradients import Gradients, within_range

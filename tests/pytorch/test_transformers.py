@@ -6,7 +6,7 @@ from torch.nn import functional
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 from discreet import Recipe
-from discreet.clipping import Flat
+from discreet.core.clipping import Flat
 from discreet.pytorch import CheckFailed, PrivateRun, check
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.per_example import per_example_gradients

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 import discreet as dp
 from discreet.cli import main
-from discreet.prices import price_of_clip
+from discreet.plan.prices import price_of_clip
 from discreet.studio.planning import Wish, curves, exported, priced
 
 WISH = Wish(records=60_000, batch_size=600, epochs=10, delta=1e-6, noise_multiplier=1.2)

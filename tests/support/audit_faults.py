@@ -13,17 +13,17 @@ from unittest import mock
 
 import numpy as np
 
-from discreet import noise as core_noise
 from discreet.audit.examine import Specification, Subject
-from discreet.clipping import clip_rows
+from discreet.core import noise as core_noise
+from discreet.core.clipping import clip_rows
+from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.randomness import RandomStream
 from discreet.events import Gaussian
-from discreet.linear.lecture import private_descent as linear
-from discreet.linear.lecture.gradients import GradientSum
+from discreet.lecture import private_descent as linear
+from discreet.lecture.gradient_sum import GradientSum
 from discreet.linear.losses import Logistic
-from discreet.noise import BoundedSum, add_noise
-from discreet.plan import Plan
-from discreet.randomness import RandomStream
-from discreet.stage import Stage
+from discreet.plan.plan import Plan
+from discreet.plan.stage import Stage
 
 CLIP, NOISE, RECORDS, STEPS, WIDTH = 1.0, 2.0, 40, 120, 200
 FULL = Plan((Stage("descent", "full-batch", RECORDS, RECORDS, 1, CLIP, NOISE),), delta=1e-5)
@@ -142,7 +142,7 @@ class CoreLoop:
         after = lambda loop, rows: clipped_after_mean(clip_rows(rows, 1e90).sum(0), len(rows))  # noqa: E731
         return Engine(
             "core loop",
-            ("discreet.noise",),
+            ("discreet.core.noise",),
             self.release,
             self.run,
             {
@@ -177,7 +177,7 @@ def linear_engine() -> Engine:
 
     return Engine(
         "linear private descent",
-        ("discreet.linear.lecture.private_descent",),
+        ("discreet.lecture.private_descent",),
         release,
         run,
         {
@@ -190,11 +190,11 @@ def linear_engine() -> Engine:
 def torch_engine() -> Engine:
     import torch
 
-    from discreet.clipping import Flat
+    from discreet.core.clipping import Flat
     from discreet.pytorch import PrivateRun
     from discreet.pytorch.clipped_sum import ClippedSum
-    from discreet.pytorch.descent import Descent
     from discreet.pytorch.examples import number_of_examples
+    from discreet.pytorch.optimizer_step import Descent
 
     torch.manual_seed(0)
     start, call, step = torch.nn.Linear(WIDTH, 10), ClippedSum.__call__, Descent.step
@@ -203,7 +203,7 @@ def torch_engine() -> Engine:
         features, targets = batch
         return ((model(features) - targets[:, None]) ** 2).sum(1)
 
-    @mock.patch("discreet.pytorch.watch.check", mock.Mock())
+    @mock.patch("discreet.pytorch.checks.watch.check", mock.Mock())
     def taken(plan, features, targets):
         """The gradients of a run. Its first step would check model and losses, and refuse a clip after the mean."""
         model = copy.deepcopy(start)
@@ -261,7 +261,7 @@ def torch_engine() -> Engine:
 
 def parties_engine() -> Engine:
     """What the coordinator of an SGD2 study sees of one party, divided as it divides."""
-    from discreet.linear.holding import LinearHolder
+    from discreet.linear.linear_holder import LinearHolder
     from discreet.parties import rehearse, sgd2
     from discreet.parties.study import Privacy, Study, Training
 

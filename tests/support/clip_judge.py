@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from discreet import Recipe
-from discreet.clipping import Flat
+from discreet.core.clipping import Flat
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.pytorch import CheckFailed, PrivateRun, check
 from discreet.pytorch.clipped_sum import ClippedSum

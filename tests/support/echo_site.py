@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from discreet.errors import CannotConnect
-from discreet.parties import nvflare
-from discreet.parties.kits import open_kit
+from discreet.parties.network import nvflare
+from discreet.parties.network.kits import open_kit
 
 
 def echo(message):

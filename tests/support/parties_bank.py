@@ -6,13 +6,13 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.certificate.signatures import public_key_of
+from discreet.core.randomness import RandomStream
 from discreet.ledger import Ledger
-from discreet.linear.holding import LinearHolder
+from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
 from discreet.parties import Party, Study, Terms
 from discreet.parties.messages import Message, Roster
 from discreet.parties.study import Aggregation, Network, Privacy, Training
-from discreet.randomness import RandomStream
 
 SIZES = {"ann": 30, "bob": 20, "cem": 50}
 DIMENSION = 4

@@ -5,11 +5,11 @@ import hashlib
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet.parties.masks import WORD, add_mask
-from discreet.parties.secure_group import Group, requested, wanted
-from discreet.parties.secure_sum import SecureCoordinator, SecureParty, directed, sign_of
-from discreet.parties.shares import SEALED, SHARE, joined, opened
-from discreet.randomness import RandomStream
+from discreet.core.randomness import RandomStream
+from discreet.parties.secure.masks import WORD, add_mask
+from discreet.parties.secure.secure_group import Group, requested, wanted
+from discreet.parties.secure.secure_sum import SecureCoordinator, SecureParty, directed, sign_of
+from discreet.parties.secure.shares import SEALED, SHARE, joined, opened
 
 STUDY = "5" * 64
 

@@ -27,10 +27,10 @@ from scipy.special import logsumexp
 
 from discreet.accounting.boxes import log_moment_of
 from discreet.accounting.epsilon_delta import ROUND_UP
-from discreet.accounting.moments import log_moment
 from discreet.errors import InvalidParameter, UnsupportedEvent, probability, real
 from discreet.events import Event, Gaussian, Laplace, PoissonSampled, RenyiDP, ZeroConcentratedDP
 from discreet.guarantee import Neighbours, neighbours_named
+from discreet.lecture.moments import log_moment
 
 Divergence = Callable[[float], float]
 """Renyi divergence as a function of its order, which is above 1."""

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import math
 
-from discreet.accounting.amplification import poisson_amplification
 from discreet.accounting.epsilon_delta import ROUND_UP, checked_pair
 from discreet.errors import real
 from discreet.guarantee import Neighbours
+from discreet.lecture.amplification import poisson_amplification
 
 _ROUNDING = 1e-15  # more than the absolute rounding of a few numbers of at most 1
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.audit import AuditResult, Examination, OneStep, Specification, Subject, audit, examine
 from discreet.certificate import Certificate, Procedure
+from discreet.core.mechanisms import gaussian_event
 from discreet.errors import InvalidParameter
 from discreet.guarantee import Budget
 from discreet.linear import (
@@ -28,16 +29,15 @@ from discreet.linear import (
     PrivatePoissonRegressor,
     PrivateSVC,
 )
+from discreet.linear.glm.noisy_sums import Sums
+from discreet.linear.glm.records import Block
+from discreet.linear.glm.spending import Spending, Stage
+from discreet.linear.glm.steps import noisy_gradient
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Loss
 from discreet.linear.model_folder import spending
-from discreet.linear.recipe.records import Block
-from discreet.linear.recipe.spending import Spending, Stage
-from discreet.linear.recipe.steps import noisy_gradient
-from discreet.linear.recipe.sums import Sums
 from discreet.linear.schema import Category, Column, Date, Flag, Numeric, schema_of
 from discreet.linear.tables import Table
-from discreet.mechanisms import gaussian_event
 
 Floats = NDArray[np.float64]
 Told = Callable[[int, int], None]

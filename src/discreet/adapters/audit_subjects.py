@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from discreet.audit import GradientCanaries, ModelCanaries
 from discreet.audit.examine import Subject
-from discreet.clipping import clip_rows
+from discreet.core.clipping import clip_rows
+from discreet.core.noise import BoundedSum, add_noise
 from discreet.events import Event
-from discreet.noise import BoundedSum, add_noise
-from discreet.plan import Plan
-from discreet.stage import Stage
+from discreet.plan.plan import Plan
+from discreet.plan.stage import Stage
 
 Floats = NDArray[np.float64]
 
@@ -67,7 +67,7 @@ def core_attack(stage: Stage, canaries: int, runs: int) -> Attacked:
 
 def linear_subject(plan: Plan) -> Subject:
     """A logistic regression by private descent, seen from outside: one step on all records, noise included."""
-    from discreet.linear.lecture.private_descent import private_descent
+    from discreet.lecture.private_descent import private_descent
     from discreet.linear.losses import Logistic
 
     stage = plan.stage()
@@ -90,7 +90,7 @@ def linear_subject(plan: Plan) -> Subject:
 
 def linear_attack(plan: Plan, canaries: int, runs: int) -> Attacked:
     """Canary records for the whole plan; only the final model is seen."""
-    from discreet.linear.lecture.private_descent import private_descent
+    from discreet.lecture.private_descent import private_descent
     from discreet.linear.losses import Logistic
 
     stage = plan.stage()

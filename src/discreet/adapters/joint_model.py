@@ -28,8 +28,8 @@ from discreet.linear.cells import declared_numbers
 from discreet.linear.encoder import SchemaEncoding, scaled
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import Model
-from discreet.linear.holding import LinearHolder
 from discreet.linear.inputs import codes
+from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic, Loss, Softmax, Squared
 from discreet.linear.schema import Category, Column, Flag, Numeric, Schema
 from discreet.linear.tables import table_in

@@ -13,11 +13,11 @@ from discreet.audit.conformance import conformance
 from discreet.audit.examine import Examination, Specification, Subject, examine
 from discreet.audit.finding import Finding
 from discreet.audit.games import GradientCanaries, ModelCanaries
-from discreet.audit.leakage import toy_leakage
 from discreet.audit.membership import Membership, membership
 from discreet.audit.one_step import OneStep
 from discreet.audit.replay import noise_depends_on_data, replay, replay_noisy
 from discreet.audit.samplers import sampler_test
+from discreet.lecture.leakage import toy_leakage
 
 __all__ = [
     "AuditResult",

@@ -33,9 +33,9 @@ from discreet.audit.bounds import Evidence, lower_epsilon, refuted_step
 from discreet.audit.claims import Claim
 from discreet.audit.games import GradientCanaries
 from discreet.audit.method import Method, Told
+from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, probability
 from discreet.guarantee import Guarantee, Neighbours, rounded_down, rounded_up
-from discreet.randomness import RandomStream, system_stream
 
 
 @dataclass(frozen=True)

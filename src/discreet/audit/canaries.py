@@ -22,11 +22,11 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from discreet.audit.lines import Floats
+from discreet.core.noise import noise_ratio
+from discreet.core.randomness import RandomStream
 from discreet.errors import UnsupportedEvent
 from discreet.events import Event, FixedSizeSampled, Gaussian, Laplace, PoissonSampled, RandomlyAllocated
 from discreet.guarantee import Neighbours
-from discreet.noise import noise_ratio
-from discreet.randomness import RandomStream
 
 Coins = NDArray[np.bool_]
 

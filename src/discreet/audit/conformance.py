@@ -1,6 +1,6 @@
 """Is the noise what was claimed? :func:`conformance` on coordinates that hold nothing but noise.
 
->>> from discreet.randomness import RandomStream
+>>> from discreet.core.randomness import RandomStream
 >>> draws = RandomStream(unsafe_seed=1).normal((40, 250))
 >>> print(conformance(2.0 * draws, expected_std=2.0))
 noise: as claimed (each step and the next: p = 1 after 19 tests, alpha = 0.001)
@@ -27,8 +27,8 @@ from discreet.audit.scores import (
     shape,
     two_sided,
 )
+from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, one_of, real
-from discreet.randomness import RandomStream, system_stream
 
 _FINE = 2.0**14  # a grid with more steps in a standard deviation cannot be told from none
 _MOST_COMPARED = 1000  # steps (or coordinates) that are compared with each other

@@ -3,7 +3,7 @@
 A :class:`Subject` hands in what it can be called with; a :class:`Specification` is what is said about it. Nothing
 here knows what the subject is made of: our engines, another library, or ten lines of a notebook.
 
->>> from discreet.clipping import clip_rows
+>>> from discreet.core.clipping import clip_rows
 >>> rng = np.random.default_rng(0)
 >>> def sums(rows):
 ...     return clip_rows(rows, 1.0).sum(0)
@@ -29,11 +29,11 @@ from discreet.audit.finding import ALPHA, Finding
 from discreet.audit.neighbours import Records, number_of, taken
 from discreet.audit.replay import Release, noise_depends_on_data, replay, replay_noisy
 from discreet.audit.samplers import sampler_test
+from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, one_of, probability, real, whole
 from discreet.guarantee import Neighbours, neighbours_named
-from discreet.plan import Plan
-from discreet.randomness import RandomStream, system_stream
-from discreet.stage import Sampling, Stage
+from discreet.plan.plan import Plan
+from discreet.plan.stage import Sampling, Stage
 
 Progress = Callable[[str], None]
 

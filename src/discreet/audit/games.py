@@ -16,13 +16,13 @@ import numpy as np
 
 from discreet.audit.bounds import Evidence, Trials
 from discreet.audit.canaries import Coins, dirac, log_ratio, of_sum, releases, step_of
+from discreet.audit.canary_planning import planned_guesses
 from discreet.audit.claims import Claim
 from discreet.audit.lines import Floats
 from discreet.audit.method import Method, Told, between
 from discreet.audit.one_run import Guesses
-from discreet.audit.planning import planned_guesses
+from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, real, whole
-from discreet.randomness import RandomStream
 
 Runs = list[tuple[Floats, Coins]]
 """The scores and coins of the candidates of each run; a score above 0 speaks for "used"."""

@@ -11,7 +11,7 @@ import numpy as np
 from discreet.audit.bounds import Evidence
 from discreet.audit.claims import Claim
 from discreet.audit.lines import Floats
-from discreet.randomness import RandomStream
+from discreet.core.randomness import RandomStream
 
 Told = Callable[[int, int], None]
 """Is told how many of how many calls of the subject are done."""

@@ -3,7 +3,7 @@
 Records are an array with one record per row, or a tuple of such arrays (features and labels, say). All pairs
 are made from a few example records, which are made up or public: an audit never needs real ones.
 
->>> from discreet.randomness import RandomStream
+>>> from discreet.core.randomness import RandomStream
 >>> pairs = list(neighbour_pairs(np.eye(4), "add-remove", 30, RandomStream(unsafe_seed=0)))
 >>> len(pairs), sorted({abs(len(pair.first) - len(pair.second)) for pair in pairs})
 (30, [1])
@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.guarantee import Neighbours
-from discreet.randomness import RandomStream
 
 Records = Any
 """An array with one record per row, or a tuple of arrays with as many rows each."""

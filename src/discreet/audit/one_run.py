@@ -34,7 +34,7 @@ from scipy.stats import binom
 
 from discreet.audit.bounds import Evidence
 from discreet.audit.lines import Floats, Lines
-from discreet.draws import compiled
+from discreet.core.draws import compiled
 from discreet.errors import probability, real
 
 _FFT_ERROR = 1e-9  # more than the rounding of a convolution of probabilities

@@ -13,8 +13,8 @@ from discreet.audit.bounds import Evidence, Trials
 from discreet.audit.claims import Claim
 from discreet.audit.lines import Floats
 from discreet.audit.method import Method, Told, between
+from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, whole
-from discreet.randomness import RandomStream
 
 Score = Callable[[Floats], ArrayLike]
 

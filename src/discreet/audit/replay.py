@@ -5,7 +5,7 @@ records, a division by the number of records, a NaN that passes. Canaries hardly
 sums does. Where the noise can be switched off it is compared exactly (:func:`replay`), otherwise from many
 releases (:func:`replay_noisy`, :func:`noise_depends_on_data`).
 
->>> from discreet.clipping import clip_rows
+>>> from discreet.core.clipping import clip_rows
 >>> examples = np.random.default_rng(0).normal(size=(20, 5))
 >>> print(replay(lambda rows: clip_rows(rows, 1.0).sum(0), examples, sensitivity=1.0))
 sensitivity: as claimed (one record moved the result by 1 of the claimed sensitivity at most, in 200 add-remove pairs)
@@ -26,9 +26,9 @@ from scipy import stats
 
 from discreet.audit.finding import ALPHA, Finding
 from discreet.audit.neighbours import Records, neighbour_pairs, number_of, taken
+from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import one_of, real, whole
 from discreet.guarantee import Neighbours, neighbours_named
-from discreet.randomness import RandomStream, system_stream
 
 Vector = NDArray[np.float64]
 Release = Callable[[Records], Any]

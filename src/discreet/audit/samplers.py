@@ -4,7 +4,7 @@ A shuffled loader shows every record exactly once in an epoch, and its batches h
 less of that than of independent draws: accounting it as Poisson sampling understates epsilon, up to
 several times (Chua et al. 2024; Annamalai et al. 2024).
 
->>> from discreet.sampling import PoissonSampler
+>>> from discreet.core.sampling import PoissonSampler
 >>> sampler = PoissonSampler(records=500, rate=0.05)
 >>> sampler_test(sampler.batches(100, RandomStream(unsafe_seed=0)), records=500, rate=0.05).passed
 True
@@ -25,9 +25,9 @@ from scipy.special import gammaln
 from discreet.audit.finding import ALPHA, Finding
 from discreet.audit.scores import binomial, centre, count_scores, energy
 from discreet.audit.sequential import allocation_p_values, fixed_size_p_values, repeats_within_epochs
+from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, one_of, real, whole
-from discreet.randomness import RandomStream, system_stream
-from discreet.stage import Sampling
+from discreet.plan.stage import Sampling
 
 Members = NDArray[np.bool_]
 _MOST_CELLS = 2**28  # of the table of steps by records

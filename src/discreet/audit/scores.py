@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from discreet.randomness import RandomStream
+from discreet.core.randomness import RandomStream
 
 Array = NDArray[np.float64]
 LIMIT = 37.0  # beyond it a float64 has no tail probability; nothing honest comes near

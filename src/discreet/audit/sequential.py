@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from discreet.audit.scores import between, binomial_at_most, centre, energy
-from discreet.randomness import RandomStream
+from discreet.core.randomness import RandomStream
 
 Members = NDArray[np.bool_]
 

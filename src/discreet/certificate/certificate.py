@@ -21,11 +21,11 @@ from discreet.certificate.signatures import Signature, sign
 from discreet.certificate.verification import Verification, verified
 from discreet.documents import digest, parsed, read_text
 from discreet.errors import InvalidParameter, PlanViolation, one_of, real
-from discreet.explanation import NOT_COVERED
 from discreet.files import write_whole
 from discreet.guarantee import Bounds, Budget, Guarantee
 from discreet.ledger import Ledger, Statement
-from discreet.plan import Plan
+from discreet.plan.explanation import NOT_COVERED
+from discreet.plan.plan import Plan
 
 FORMAT, FORMAT_WITH_MORE = "discreet certificate 1", "discreet certificate 2"
 IN_MEMORY = "other runs on these records: this one was accounted for in memory, without a ledger on disk"

@@ -17,7 +17,7 @@ from typing import Any
 from discreet.documents import digest
 from discreet.errors import InvalidParameter
 from discreet.ledger import SpendingRule
-from discreet.plan import Plan
+from discreet.plan.plan import Plan
 
 FORMAT = "discreet procedure 1"
 

@@ -13,7 +13,7 @@ from discreet.errors import BudgetExceeded, one_of, real
 from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee
 from discreet.ledger import SpendingRule, Statement
-from discreet.plan import Plan
+from discreet.plan.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Arithmetic:
 
     ``"float"``: the guarantee is proved for real numbers. ``"hardened"``: for the bits that were released; then
     ``distance`` bounds the total variation between the noise of all releases of the procedure and the noise as
-    accounted (:func:`discreet.hardened.distance_to_continuous`, added up over the whole procedure).
+    accounted (:func:`discreet.core.hardened.distance_to_continuous`, added up over the whole procedure).
     """
 
     kind: Literal["float", "hardened"] = "float"

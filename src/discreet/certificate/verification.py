@@ -18,10 +18,10 @@ from discreet.certificate.contents import insist_on_files
 from discreet.certificate.promises import promises
 from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter, UnsupportedEvent
 from discreet.events import Composition, Event
-from discreet.explanation import NOT_COVERED
 from discreet.guarantee import Guarantee, rounded_down, rounded_up
 from discreet.ledger import FixedPlan, Ledger, SpendingRule, Statement
-from discreet.plan import Plan
+from discreet.plan.explanation import NOT_COVERED
+from discreet.plan.plan import Plan
 
 if TYPE_CHECKING:
     from discreet.certificate.certificate import Certificate

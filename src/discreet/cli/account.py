@@ -15,9 +15,9 @@ from discreet.cli.shell import FILE, NUMBER, Answer, command, table
 from discreet.documents import parsed, read_text
 from discreet.errors import InvalidParameter
 from discreet.events import Event
-from discreet.explanation import ALARMS
 from discreet.guarantee import Bounds, Neighbours, rounded_down, rounded_up
-from discreet.plan import Plan
+from discreet.plan.explanation import ALARMS
+from discreet.plan.plan import Plan
 
 ROUNDING = 1e-12
 """Relative: of sums of floats. It is shown with --json, and is left out of four digits."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from discreet.audit import AuditResult
     from discreet.audit.examine import Examination, Specification, Subject
     from discreet.certificate import Certificate
-    from discreet.plan import Plan
+    from discreet.plan.plan import Plan
 
 
 class Audit(Command):
@@ -85,7 +85,7 @@ def audit(
     used. The exit status is 1 if something contradicts the claim. No contradiction is not a proof: the guarantee
     comes from the accountant, and the audit looks for mistakes in the code.
     """
-    from discreet.plan import Plan
+    from discreet.plan.plan import Plan
 
     if (document is None) == (subject is None):
         raise InvalidParameter("subject", subject, "give exactly one of DOCUMENT and --subject.")
@@ -201,7 +201,7 @@ def _attack(
 def _read(document: Path) -> Plan | Certificate:
     """The plan in a file, or that of a certificate; or a certificate of something else."""
     from discreet.certificate import Certificate
-    from discreet.plan import Plan
+    from discreet.plan.plan import Plan
 
     text = read_text(document / CERTIFICATE if document.is_dir() else document)
     found = parsed(text, "document")

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from discreet.accounting.account import account
-from discreet.calibration import SEARCHES, Parameter
-from discreet.calibration import calibrate as cheapest
+from discreet.accounting.calibration import SEARCHES, Parameter
+from discreet.accounting.calibration import calibrate as cheapest
 from discreet.cli.events import RENAMED, described, neighbour_options, release, release_options
 from discreet.cli.shell import NUMBER, Answer, command
 from discreet.errors import InvalidParameter

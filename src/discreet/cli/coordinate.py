@@ -61,8 +61,8 @@ def coordinate(
     """
     from discreet.adapters.joint_model import JointModel
     from discreet.parties import Study
-    from discreet.parties.kits import open_kit
-    from discreet.parties.nvflare import listen
+    from discreet.parties.network.kits import open_kit
+    from discreet.parties.network.nvflare import listen
 
     patience, rest = real("wait", wait, above=0), real("linger", linger, at_least=0)
     study = Study.load(study_file)

@@ -12,13 +12,13 @@ from discreet.cli.events import neighbour_options
 from discreet.cli.files import refuse_existing
 from discreet.cli.shell import FILE, NUMBER, NUMBERS, Answer, command, progress, table
 from discreet.errors import InvalidParameter, one_of
-from discreet.explore import OUTCOMES, Exploration, Row, records_needed
-from discreet.explore import explore as explored
 from discreet.files import whole_file
 from discreet.guarantee import Budget, Neighbours
-from discreet.prices import price_of_steps
-from discreet.recipe import Recipe
-from discreet.stage import Sampling
+from discreet.plan.explore import OUTCOMES, Exploration, Row, records_needed
+from discreet.plan.explore import explore as explored
+from discreet.plan.prices import price_of_steps
+from discreet.plan.recipe import Recipe
+from discreet.plan.stage import Sampling
 
 AXES = ("records", "batch_size", "epochs", "steps", "clip_norm", "sampling", "epsilon")
 

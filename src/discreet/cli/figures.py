@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from discreet.cli.shell import FILE, Answer, command, progress
-from discreet.figures import FIGURES
-from discreet.figures.drawing import draw
+from discreet.lecture.figures import FIGURES
+from discreet.lecture.figures.drawing import draw
 
 
 @command("figures")

@@ -66,8 +66,8 @@ def join(
     from discreet.adapters.joint_model import JointModel
     from discreet.ledger import Till
     from discreet.parties import Party, Study, Terms
-    from discreet.parties.kits import open_kit
-    from discreet.parties.nvflare import connect
+    from discreet.parties.network.kits import open_kit
+    from discreet.parties.network.nvflare import connect
 
     patience = real("wait", wait, above=0)
     study = Study.load(study_file)
@@ -151,7 +151,7 @@ def _consented(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> No
 
 def _reached(kit: Any, end: float) -> None:
     """Knock until the coordinator is there; trouble that does not pass by itself is said at once."""
-    from discreet.parties.reaching import reach
+    from discreet.parties.network.reaching import reach
 
     told = ""
     while True:

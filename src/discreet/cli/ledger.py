@@ -38,7 +38,7 @@ from discreet.ledger import (
     TruncatedRenyiFilter,
 )
 from discreet.ledger.filters import Filter
-from discreet.plan import Plan
+from discreet.plan.plan import Plan
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 RULES = ("gaussian", "truncated-renyi", "fixed-plan")

@@ -14,9 +14,9 @@ from discreet.cli.shell import FILE, NUMBER, Answer, command, note
 from discreet.errors import InvalidParameter
 from discreet.files import whole_file
 from discreet.guarantee import Budget, Neighbours
-from discreet.plan import Plan
-from discreet.recipe import Recipe
-from discreet.stage import Sampling
+from discreet.plan.plan import Plan
+from discreet.plan.recipe import Recipe
+from discreet.plan.stage import Sampling
 
 
 @command("plan")

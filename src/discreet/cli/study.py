@@ -168,7 +168,7 @@ def check(study_file: Path) -> Answer:
     """What a study releases, and what every observer could learn from it: read this before you consent."""
     from discreet.parties.consent import Terms
     from discreet.parties.study import Study
-    from discreet.parties.trust import observers
+    from discreet.parties.who_sees.observers import observers
 
     loaded = Study.load(study_file)
     seen = observers(loaded)
@@ -223,7 +223,7 @@ def kits(study_file: Path, out: Path, days: float, public_keys: tuple[str, ...])
     nobody's records; a party that wants to exclude it runs `discreet study key` and sends the public key. With secure
     sums all parties must, because whoever makes the keys could read along.
     """
-    from discreet.parties.kits import make_kits, open_kit
+    from discreet.parties.network.kits import make_kits, open_kit
     from discreet.parties.study import Study
 
     loaded = Study.load(study_file)
@@ -295,8 +295,8 @@ def revoke(folder: Path, party: str) -> Answer:
 
     To let it back in, make new kits.
     """
-    from discreet.parties.kits import revoke as revoke_kit
-    from discreet.parties.kits import revoked
+    from discreet.parties.network.kits import revoke as revoke_kit
+    from discreet.parties.network.kits import revoked
 
     revoke_kit(folder, party)
     return Answer({"revoked": sorted(revoked(folder))}, f"{party} is refused from now on.")

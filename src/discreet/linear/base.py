@@ -16,6 +16,7 @@ from scipy.special import ndtri
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from discreet.core.mechanisms import Arithmetic, gaussian_event
 from discreet.errors import BudgetExceeded, InvalidParameter, one_of, probability
 from discreet.events import ApproximateDP, Event
 from discreet.guarantee import Budget, neighbours_named
@@ -30,14 +31,13 @@ from discreet.linear.encoder import (
     schema_columns,
 )
 from discreet.linear.fitting import METHODS, Encoded, Model, by_recipe, by_theorem
+from discreet.linear.glm.ranges import learned_ranges
+from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import column_names, column_values, number_table
 from discreet.linear.losses import Loss
 from discreet.linear.progress import shown
-from discreet.linear.recipe.ranges import learned_ranges
-from discreet.linear.recipe.spending import Spending
 from discreet.linear.schema import Column, Schema, schema_of
 from discreet.linear.targets import record_weights
-from discreet.mechanisms import Arithmetic, gaussian_event
 
 Array = NDArray[np.float64]
 
@@ -261,7 +261,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def coefficient_intervals(self, confidence: float = 0.95) -> Array:
         """An interval (lower, upper) for each entry of ``coef_``, for the noise and the sampling together.
 
-        Valid where :mod:`discreet.linear.recipe.intervals` says; refused elsewhere. It costs nothing.
+        Valid where :mod:`discreet.linear.glm.intervals` says; refused elsewhere. It costs nothing.
         """
         check_is_fitted(self)
         confidence = probability("confidence", confidence)

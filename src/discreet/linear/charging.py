@@ -12,14 +12,14 @@ from typing import Any
 
 from discreet.certificate import Arithmetic as CertifiedArithmetic
 from discreet.certificate import Certificate, Procedure
+from discreet.core.mechanisms import Arithmetic
+from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import PlanViolation
 from discreet.events import ApproximateDP
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan, GaussianFilter, SpendingRule, Till
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.linear.recipe.spending import SPARE, Spending
-from discreet.mechanisms import Arithmetic
-from discreet.randomness import RandomStream, system_stream
+from discreet.linear.glm.spending import SPARE, Spending
 
 
 @dataclass(frozen=True, eq=False)

@@ -110,7 +110,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     row_norm : a bound on the norm of a row instead of bounds, for hashed text and other sparse rows.
     class_weight : public weights of the classes, as a dictionary; the largest counts as 1.
     max_weight : the declared maximum of ``sample_weight``.
-    method : ``"recipe"``, or one of :mod:`discreet.linear.lecture.methods`.
+    method : ``"recipe"``, or one of :mod:`discreet.lecture.erm`.
     records : a public number of records; only the other methods need it, under add-remove neighbours.
     arithmetic : ``"hardened"``, for a proof of the very bits that are released, or ``"float"``, for one of real
         numbers. None is hardened for the recipe, and float for the other methods, which have no other.

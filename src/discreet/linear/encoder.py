@@ -26,8 +26,8 @@ from scipy.sparse import csr_array, issparse
 
 from discreet.errors import InvalidParameter, real
 from discreet.linear.cells import declared_codes, declared_numbers
+from discreet.linear.glm.columns import Columns
 from discreet.linear.inputs import column_names, column_values, is_frame, number_table
-from discreet.linear.recipe.columns import Columns
 from discreet.linear.schema import Category, Flag, Numeric, Schema, ordered_bounds
 
 Floats = NDArray[np.floating[Any]]

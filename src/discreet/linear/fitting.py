@@ -1,7 +1,7 @@
 """The ways to fit a private linear model, behind one interface: encoded records in, a :class:`Model` out.
 
-``"recipe"`` is the one without knobs (:func:`~discreet.linear.recipe.glm.fit_glm`). The others are those of
-:mod:`discreet.linear.lecture.methods`: they need a loss of bounded slope with one output, and, under add-remove
+``"recipe"`` is the one without knobs (:func:`~discreet.linear.glm.glm.fit_glm`). The others are those of
+:mod:`discreet.lecture.erm`: they need a loss of bounded slope with one output, and, under add-remove
 neighbours, a public number of records.
 """
 
@@ -16,15 +16,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from discreet.errors import InvalidParameter
+from discreet.lecture.erm import METHODS as WITH_THEOREMS
+from discreet.lecture.erm import private_minimiser
 from discreet.linear.charging import Charge
-from discreet.linear.lecture.methods import METHODS as WITH_THEOREMS
-from discreet.linear.lecture.methods import private_minimiser
+from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.glm import fit_glm
+from discreet.linear.glm.intervals import standard_errors
+from discreet.linear.glm.noisy_counts import Counts
+from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Loss
-from discreet.linear.recipe.columns import Columns
-from discreet.linear.recipe.counts import Counts
-from discreet.linear.recipe.glm import fit_glm
-from discreet.linear.recipe.intervals import standard_errors
-from discreet.linear.recipe.spending import Spending
 
 Array = NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from discreet.linear.recipe.spending import Progress as Told
+from discreet.linear.glm.spending import Progress as Told
 
 
 @contextmanager

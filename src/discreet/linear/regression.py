@@ -12,9 +12,9 @@ from sklearn.metrics import d2_tweedie_score
 from discreet.errors import InvalidParameter, one_of
 from discreet.linear.base import PrivateLinearModel, plain
 from discreet.linear.cells import declared_numbers
+from discreet.linear.glm.ranges import learned_ranges
+from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Huber, Loss, Poisson, Squared, checked_loss
-from discreet.linear.recipe.ranges import learned_ranges
-from discreet.linear.recipe.spending import Spending
 from discreet.linear.schema import Date, Numeric
 from discreet.linear.targets import one_for_each_row, target_numbers, target_range
 

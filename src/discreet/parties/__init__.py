@@ -4,12 +4,12 @@ from discreet.errors import StudyStopped
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.consent import Terms
 from discreet.parties.coordinator import Coordinator, Progress, StudyResult
-from discreet.parties.holding import Holder
+from discreet.parties.holder import Holder
 from discreet.parties.party import Party
 from discreet.parties.rehearsal import rehearse
 from discreet.parties.study import Study
 from discreet.parties.transport import DirectTransport, Transport
-from discreet.parties.trust import noise_for, observers
+from discreet.parties.who_sees.observers import noise_for, observers
 
 __all__ = [
     "Arrangement",

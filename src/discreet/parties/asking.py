@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from discreet.errors import MalformedMessage
-from discreet.parties.grids import OVERSIZED
 from discreet.parties.messages import Message, Refusal, Roster
+from discreet.parties.secure.grids import OVERSIZED
 from discreet.parties.study import Study
 from discreet.parties.transport import Transport
 

@@ -25,9 +25,9 @@ from discreet.events import Event, Gaussian
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan
 from discreet.parties.messages import Roster
-from discreet.parties.secure_group import Group
+from discreet.parties.secure.secure_group import Group
 from discreet.parties.study import Study
-from discreet.parties.views import party_event
+from discreet.parties.who_sees.views import party_event
 
 NOT_COVERED = (
     "what the party's own computer, its operators and its network reveal",

@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from discreet.certificate import Certificate
+from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, StudyStopped
 from discreet.parties import sgd1
 from discreet.parties.arrangement import Arrangement
@@ -30,12 +31,11 @@ from discreet.parties.ending import Ending
 from discreet.parties.joint import is_of
 from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.optimizers import Descent, Iterate, averages, predicted_excess_risk, step_size
+from discreet.parties.round_sums import PlainSums, SecureSums
 from discreet.parties.state import State, StateFile
 from discreet.parties.study import Study
-from discreet.parties.sums import PlainSums, SecureSums
 from discreet.parties.transport import DirectTransport, Transport
-from discreet.parties.trust import ObserverTable, observers
-from discreet.randomness import RandomStream, system_stream
+from discreet.parties.who_sees.observers import ObserverTable, observers
 
 Floats = NDArray[np.float64]
 

@@ -21,7 +21,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from discreet.noise import BoundedSum
+from discreet.core.noise import BoundedSum
 
 _UNIT = 2.0**-52
 

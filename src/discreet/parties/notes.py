@@ -1,8 +1,8 @@
 """The lecture notes' own formulas for SGD1 and SGD2: noise, targets and step sizes, each with its errata.
 
 They are here to be run and judged. What the noise that they ask for is worth against each observer is told by
-:func:`discreet.parties.trust.observers`; the least noise that does the job is found by
-:func:`discreet.parties.trust.noise_for`.
+:func:`discreet.parties.who_sees.observers.observers`; the least noise that does the job is found by
+:func:`discreet.parties.who_sees.observers.noise_for`.
 
 ``records`` is the notes' n, ``lipschitz`` the longest gradient of one record (its clip norm), ``noise_std`` the
 standard deviation of the noise in each coordinate of a message. The notes minimise the *sum* of the losses.
@@ -16,12 +16,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from discreet.accounting.amplification import fixed_size_amplification
-from discreet.accounting.composition import strong_composition
 from discreet.accounting.epsilon_delta import EpsilonDelta
 from discreet.accounting.gaussian import classic_gaussian_noise
 from discreet.errors import InvalidParameter, probability, real, whole
 from discreet.guarantee import Budget
+from discreet.lecture.amplification import fixed_size_amplification
+from discreet.lecture.composition import strong_composition
 from discreet.parties.arrangement import Arrangement
 
 _SMALL = "The notes' formulas are for epsilon below 1; use noise_for() for any epsilon."
@@ -110,7 +110,7 @@ def sgd1_mended_proof(records: int, epsilon: float, delta: float) -> EpsilonDelt
 
 
 def convex_step_size(diameter: float, second_moment: float, step: int) -> float:
-    """diameter / (G sqrt(t)): the step for convex losses; G^2 is :func:`discreet.parties.risk.second_moment`."""
+    """diameter / (G sqrt(t)): the step for convex losses; G^2 is :func:`discreet.parties.excess_risk.second_moment`."""
     diameter, square = real("diameter", diameter, above=0), real("second_moment", second_moment, above=0)
     return diameter / math.sqrt(whole("step", step, at_least=1) * square)
 
@@ -180,7 +180,7 @@ def sgd2_risk_as_printed(
     """Equation (11), 8 m p (noise_std^2 + n^2 lipschitz^2) / (n convexity T). No bound to rely on.
 
     Erratum: it multiplies the gradient by the parties and the dimension as well; see
-    :func:`discreet.parties.risk.strongly_convex_weighted_excess` for what is proved.
+    :func:`discreet.parties.excess_risk.strongly_convex_weighted_excess` for what is proved.
     """
     messages = whole("parties", parties, at_least=1) * whole("dimension", dimension, at_least=1)
     records, lipschitz = whole("records", records, at_least=1), real("lipschitz", lipschitz, above=0)

@@ -17,14 +17,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.parties.notes import convex_step_size, strongly_convex_step_size, weighted_step_size
-from discreet.parties.risk import (
+from discreet.parties.excess_risk import (
     average_excess,
     last_excess,
     second_moment,
     strongly_convex_last_excess,
     strongly_convex_weighted_excess,
 )
+from discreet.parties.notes import convex_step_size, strongly_convex_step_size, weighted_step_size
 from discreet.parties.study import Study
 
 Floats = NDArray[np.float64]

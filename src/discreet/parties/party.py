@@ -26,6 +26,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.certificate import Certificate, Procedure
+from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import (
     BudgetExceeded,
     InvalidParameter,
@@ -39,11 +40,10 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.parties import sgd1, sgd2
 from discreet.parties.consent import Terms
 from discreet.parties.ending import Ending
-from discreet.parties.holding import Holder
+from discreet.parties.holder import Holder
 from discreet.parties.messages import EVERYBODY, Message, Refusal, Roster
 from discreet.parties.sessions import CallSession, Refused, RoundSession, SecureSession, Session
 from discreet.parties.study import COORDINATOR, Study
-from discreet.randomness import RandomStream, system_stream
 
 
 class Party:

@@ -11,14 +11,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
 from discreet.certificate.signatures import public_key_of
+from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, whole
 from discreet.parties.coordinator import Coordinator, Progress, StudyResult
-from discreet.parties.holding import Holder
+from discreet.parties.holder import Holder
 from discreet.parties.messages import Roster
 from discreet.parties.party import Party
 from discreet.parties.study import Study
 from discreet.parties.transport import DirectTransport
-from discreet.randomness import RandomStream
 
 Floats = NDArray[np.float64]
 

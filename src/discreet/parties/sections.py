@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeVar
 
-from discreet.clipping import clip_norm_of
+from discreet.core.clipping import clip_norm_of
 from discreet.errors import InvalidParameter, one_of, probability, real, whole
 from discreet.guarantee import Budget, Neighbours, neighbours_named
-from discreet.parties.views import OBSERVERS
+from discreet.parties.who_sees.views import OBSERVERS
 
 MOST_ROUNDS = 10**12
 
@@ -18,7 +18,7 @@ Section = TypeVar("Section")
 
 @dataclass(frozen=True)
 class Privacy:
-    """The budget, and the observer for whom the noise is calibrated (:mod:`discreet.parties.trust` names them).
+    """The budget, and the observer for whom the noise is calibrated (:mod:`discreet.parties.who_sees.observers` names them).
 
     ``noise`` is ``"calibrated"``, as small as the certified accountant allows, or ``"notes"``, the formulas of
     the lecture notes, whose true cost the table of observers shows.

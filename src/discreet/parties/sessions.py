@@ -12,15 +12,15 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
+from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
 from discreet.ledger import Run
 from discreet.ledger.run import LEASES
 from discreet.parties import sgd1, sgd2
 from discreet.parties.consent import Terms
-from discreet.parties.holding import Holder
+from discreet.parties.holder import Holder
 from discreet.parties.messages import Message, Refusal, Roster
-from discreet.parties.secure_sum import SecureParty
-from discreet.randomness import RandomStream
+from discreet.parties.secure.secure_sum import SecureParty
 
 Floats = NDArray[np.float64]
 

@@ -25,14 +25,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core.noise import add_noise
+from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
-from discreet.noise import add_noise
 from discreet.parties.consent import Terms
-from discreet.parties.holding import Holder
+from discreet.parties.holder import Holder
 from discreet.parties.messages import Message
 from discreet.parties.sgd2 import bounded_sum
 from discreet.parties.study import Study
-from discreet.randomness import RandomStream
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.noise import BoundedSum, add_noise, add_noise_share
+from discreet.core.noise import BoundedSum, add_noise, add_noise_share
+from discreet.core.randomness import RandomStream
+from discreet.core.sampling import PoissonSampler
 from discreet.parties.consent import Terms
 from discreet.parties.cutting import cut_sum
-from discreet.parties.holding import Holder
+from discreet.parties.holder import Holder
 from discreet.parties.messages import EVERYBODY, Message
 from discreet.parties.study import Study
-from discreet.randomness import RandomStream
-from discreet.sampling import PoissonSampler
 
 Floats = NDArray[np.float64]
 

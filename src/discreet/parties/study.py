@@ -37,13 +37,13 @@ from os import PathLike
 from typing import Any, Literal
 
 from discreet.certificate.promises import Arithmetic
+from discreet.core.hardened import SPARED_DELTA
+from discreet.core.sampling import MAX_RECORDS
 from discreet.documents import digest, parsed_toml, read_text
 from discreet.errors import InvalidParameter, one_of, whole
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
-from discreet.hardened import SPARED_DELTA
 from discreet.parties.arrangement import Arrangement
-from discreet.parties.grids import distance_of_message, grid_of_messages
 from discreet.parties.notes import notes_noise
 from discreet.parties.sections import (
     Aggregation,
@@ -55,9 +55,9 @@ from discreet.parties.sections import (
     section_of,
     set_fields,
 )
+from discreet.parties.secure.grids import distance_of_message, grid_of_messages
 from discreet.parties.study_rules import check_rules
-from discreet.parties.trust import noise_for
-from discreet.sampling import MAX_RECORDS
+from discreet.parties.who_sees.observers import noise_for
 
 FORMAT = "discreet study 2"
 COORDINATOR = "coordinator"
@@ -288,7 +288,7 @@ def _checked_model(model: object) -> dict[str, Any]:
 
 
 def _arranged(study: Study) -> Arrangement:
-    """The study without its noise, in the words of :mod:`discreet.parties.trust`."""
+    """The study without its noise, in the words of :mod:`discreet.parties.who_sees.observers`."""
     training = study.training
     only: dict[str, Any]
     if study.algorithm == "sgd1":

@@ -1,6 +1,6 @@
 """How messages travel. The protocol knows nothing but this: ask one party, or all of them, and wait so long.
 
-:class:`DirectTransport` calls the parties in this process; the network's is :mod:`discreet.parties.nvflare`.
+:class:`DirectTransport` calls the parties in this process; the network's is :mod:`discreet.parties.network.nvflare`.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 * :class:`~discreet.pytorch.run.PrivateRun`: your own loop, one private step at a time;
 * :func:`~discreet.pytorch.fit.fit`: training in one call;
 * :func:`~discreet.pytorch.check.check`: does the guarantee hold for this model and this loss?
-* :func:`~discreet.pytorch.compatibility.without_batch_norm`: the model with group norm instead.
+* :func:`~discreet.pytorch.checks.compatibility.without_batch_norm`: the model with group norm instead.
 """
 
 from discreet.errors import MissingDependency
@@ -15,8 +15,8 @@ except ImportError as error:
 
 from discreet.errors import CheckFailed
 from discreet.pytorch.batches import Batch
-from discreet.pytorch.check import check
-from discreet.pytorch.compatibility import without_batch_norm
+from discreet.pytorch.checks.check import check
+from discreet.pytorch.checks.compatibility import without_batch_norm
 from discreet.pytorch.fit import Fitted, fit
 from discreet.pytorch.run import PrivateRun
 

@@ -1,6 +1,6 @@
 """A clip norm that follows the gradients, as a run carries it out: count, release the count, move.
 
-See :class:`~discreet.clipping.AdaptiveClip` for the idea and for what it costs.
+See :class:`~discreet.core.clipping.AdaptiveClip` for the idea and for what it costs.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.clipping import AdaptiveClip, Flat
-from discreet.noise import BoundedSum, add_noise
+from discreet.core.clipping import AdaptiveClip, Flat
+from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.randomness import RandomStream
 from discreet.pytorch.distributed import Processes
-from discreet.randomness import RandomStream
 
 
 @dataclass(frozen=True)

@@ -24,9 +24,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
+from discreet.core.sampling import Indices
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation, whole
 from discreet.pytorch.examples import number_of_examples, rebuilt, select
-from discreet.sampling import Indices
 
 Collate = Callable[[list[Any]], Any]
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from discreet.clipping import AdaptiveClip
+from discreet.core.clipping import AdaptiveClip
 from discreet.documents import digest, parsed, read_text
 from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
 from discreet.files import write_whole

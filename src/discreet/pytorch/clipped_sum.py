@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from discreet.clipping import ClipRule, PerBlock
+from discreet.core.clipping import ClipRule, PerBlock
 from discreet.errors import InvalidParameter, whole
 from discreet.pytorch.examples import number_of_examples, select
 from discreet.pytorch.gradients import Gradients
@@ -46,7 +46,7 @@ class ClippedSum:
 
     ``losses(model, batch)`` gives one loss per example. A batch is processed in parts of at most
     ``physical_batch_size`` examples, which bounds the memory and changes nothing else. With
-    :class:`~discreet.clipping.PerBlock` a block is a module with parameters of its own, or a single parameter
+    :class:`~discreet.core.clipping.PerBlock` a block is a module with parameters of its own, or a single parameter
     if there are as many clip norms as parameters.
 
     Guarantee: the gradient of one example changes the result by at most ``rule.clip_norm``, provided that

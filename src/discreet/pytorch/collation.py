@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from discreet.errors import CheckFailed
 from discreet.pytorch.batches import Reader, refuse_other_number
+from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.examples import rebuilt
 from discreet.pytorch.per_example import Losses
-from discreet.pytorch.steady import steady_draws
 
 LOOKED_AT = 32  # rows, among which are the longest and the shortest to be tried
 TRIED = 6

@@ -19,20 +19,20 @@ from torch import nn
 from torch.optim import Optimizer
 
 from discreet.certificate import Certificate
-from discreet.clipping import AdaptiveClip, ClipRule, Normalised
+from discreet.core.clipping import AdaptiveClip, ClipRule, Normalised
+from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, whole
 from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
+from discreet.plan.recipe import Recipe
+from discreet.plan.stage import Sampling, Stage
 from discreet.pytorch.batches import Collate, reader
-from discreet.pytorch.descent import Descent, add_plain_sums
 from discreet.pytorch.examples import number_of_examples, rebuilt, select
+from discreet.pytorch.optimizer_step import Descent, add_plain_sums
 from discreet.pytorch.per_example import Losses, trainable
 from discreet.pytorch.planned_clipping import checked_clipping
 from discreet.pytorch.run import PrivateRun
 from discreet.pytorch.sums import Sums
-from discreet.randomness import RandomStream
-from discreet.recipe import Recipe
-from discreet.stage import Sampling, Stage
 
 STEPS = 200
 """So many steps are enough for most models, and larger batches carry less noise than more steps."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from discreet.errors import PlanViolation
 from discreet.ledger import Run, Till
-from discreet.plan import Plan
+from discreet.plan.plan import Plan
 from discreet.pytorch.distributed import Processes
 
 

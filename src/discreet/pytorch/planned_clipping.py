@@ -1,12 +1,12 @@
 """The clipping of a run: does it fit the plan, and what follows from it for a step?
 
-With :class:`~discreet.clipping.AdaptiveClip` every step has a clip norm of its own, and the count of norms within it
+With :class:`~discreet.core.clipping.AdaptiveClip` every step has a clip norm of its own, and the count of norms within it
 takes part of the step's cost, so the sum gets more noise than planned for it alone.
 """
 
 from __future__ import annotations
 
-from discreet.clipping import AdaptiveClip, ClipRule, Flat, Normalised, PerBlock
+from discreet.core.clipping import AdaptiveClip, ClipRule, Flat, Normalised, PerBlock
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
 from discreet.pytorch.adaptive import Watched

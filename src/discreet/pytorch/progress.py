@@ -8,7 +8,7 @@ from typing import Any
 from discreet.accounting.account import account
 from discreet.errors import MissingDependency
 from discreet.guarantee import rounded_up
-from discreet.plan import Plan
+from discreet.plan.plan import Plan
 
 _MILESTONES = 20  # epsilon is computed so often in a run, and never shown below the truth in between
 
@@ -31,7 +31,7 @@ def shown(batches: Iterator[Any], plan: Plan, start: int) -> Iterator[Any]:
 def spent(plan: Plan, step: int) -> str:
     """What a run that stops about here has cost, rounded up to the next milestone.
 
-    >>> from discreet.recipe import Recipe
+    >>> from discreet.plan.recipe import Recipe
     >>> plan = Recipe(records=1000, batch_size=100, steps=40).with_noise(2.0, delta=1e-6)
     >>> spent(plan, 1), spent(plan, 40)
     ('epsilon 0.578 of 1.73', 'epsilon 1.73 of 1.73')

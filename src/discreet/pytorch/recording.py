@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from discreet.errors import InvalidParameter
-from discreet.pytorch.bodies import body
+from discreet.pytorch.checks.bodies import body
 from discreet.pytorch.graph_rules import SHARED
 from discreet.pytorch.layer_rules import ISOMETRIES, RULES, UNROLLED
 from discreet.pytorch.layer_rules.use import Scratch, Source, Use

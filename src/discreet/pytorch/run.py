@@ -21,27 +21,27 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from discreet.certificate import Certificate
-from discreet.clipping import AdaptiveClip, ClipRule
+from discreet.core.clipping import AdaptiveClip, ClipRule
+from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, PlanViolation, whole
 from discreet.ledger import Till
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.noise import BoundedSum, add_noise
-from discreet.plan import Plan
+from discreet.plan.plan import Plan
 from discreet.pytorch import checkpoint
 from discreet.pytorch.adaptive import Watched, moved
 from discreet.pytorch.batches import Batch, Collate, Turns, reader
+from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.descent import Descent
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.examples import number_of_examples, rebuilt
+from discreet.pytorch.optimizer_step import Descent
 from discreet.pytorch.payments import Payments
 from discreet.pytorch.per_example import Losses
 from discreet.pytorch.planned_clipping import noise_of_sum, planned_clipping, rule_of_step
 from discreet.pytorch.progress import shown
 from discreet.pytorch.spot_check import DESCRIPTION, SpotCheck
 from discreet.pytorch.sums import Sums
-from discreet.pytorch.watch import Watch
-from discreet.randomness import RandomStream
 
 MOST_TIMES = 3
 """A data set so many times as long as planned is a mistake; a finer comparison would tell who is in it."""
@@ -57,8 +57,8 @@ class PrivateRun:
     """One plan, carried out on one model.
 
     ``clipping`` is the rule by which gradients are clipped: ``Flat(plan.clip_norm)`` unless given, else
-    :class:`~discreet.clipping.Normalised`, :class:`~discreet.clipping.PerBlock` or
-    :class:`~discreet.clipping.AdaptiveClip`. ``physical_batch_size`` limits memory: larger batches are worked
+    :class:`~discreet.core.clipping.Normalised`, :class:`~discreet.core.clipping.PerBlock` or
+    :class:`~discreet.core.clipping.AdaptiveClip`. ``physical_batch_size`` limits memory: larger batches are worked
     off in parts, which changes nothing else. ``ledger`` pays: a :class:`~discreet.ledger.Ledger`, a path, or a
     ``postgresql://`` address with its ``ledger_key``, where a ledger is begun if there is none; without it the
     ledger lives in memory and the run cannot be resumed (:mod:`discreet.ledger.till`). ``data`` is a name that you

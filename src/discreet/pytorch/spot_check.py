@@ -17,10 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from discreet.errors import CheckFailed
+from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.examples import number_of_examples, rebuilt, select
 from discreet.pytorch.per_example import Losses, per_example_gradients
-from discreet.pytorch.steady import steady_draws
 
 EVERY = 128
 EXAMPLES = 2

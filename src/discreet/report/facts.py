@@ -18,10 +18,10 @@ from discreet.accounting.tradeoff import power_bound
 from discreet.certificate import Certificate, Procedure
 from discreet.errors import CertificateRejected, DiscreetError
 from discreet.events import Event, Gaussian
-from discreet.explanation import ALARMS
 from discreet.guarantee import Guarantee, rounded_down, rounded_up
 from discreet.ledger import FixedPlan, GaussianFilter, SpendingRule
-from discreet.plan import Plan
+from discreet.plan.explanation import ALARMS
+from discreet.plan.plan import Plan
 
 _POINTS = 24  # of epsilon over training
 _FALSE_ALARMS = (0.0, 1e-4, 1e-3, ALARMS, *(step / 40 for step in range(1, 40)), 0.999, 1.0)

@@ -15,12 +15,12 @@ from typing import Any, Literal
 from discreet.accounting.account import account
 from discreet.errors import DiscreetError, InvalidParameter, one_of, whole
 from discreet.events import Event
-from discreet.explanation import ALARMS
 from discreet.guarantee import Budget, Neighbours
-from discreet.plan import Plan
-from discreet.prices import best_clip_norm, price_of_clip
-from discreet.recipe import Recipe
-from discreet.stage import Sampling
+from discreet.plan.explanation import ALARMS
+from discreet.plan.plan import Plan
+from discreet.plan.prices import best_clip_norm, price_of_clip
+from discreet.plan.recipe import Recipe
+from discreet.plan.stage import Sampling
 
 _POINTS = 12
 

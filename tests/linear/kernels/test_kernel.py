@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from discreet.core.noise import BoundedSum
 from discreet.errors import InvalidParameter
 from discreet.linear.kernels import dense_kernel, kernel
 from discreet.linear.kernels.kernel import (
@@ -18,7 +19,6 @@ from discreet.linear.kernels.kernel import (
     row_norms,
 )
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
-from discreet.noise import BoundedSum
 
 LOSSES = [Logistic(), Softmax(5), Squared(), Huber(0.5), Poisson(), SmoothedHinge(0.3)]
 TYPES = [np.float32, np.float64]

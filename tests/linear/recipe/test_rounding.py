@@ -11,15 +11,15 @@ import pytest
 import scipy.sparse as sp
 
 from discreet import Budget
-from discreet.hardened import FLOAT_ROOM, MOST_ROWS, sum_grid
+from discreet.core.hardened import FLOAT_ROOM, MOST_ROWS, sum_grid
+from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.marginals import Marginals
+from discreet.linear.glm.noisy_sums import Sums
+from discreet.linear.glm.records import Records
+from discreet.linear.glm.spending import Spending
+from discreet.linear.glm.whitening import whitened
 from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Logistic, Squared
-from discreet.linear.recipe.columns import Columns
-from discreet.linear.recipe.marginals import Marginals
-from discreet.linear.recipe.records import Records
-from discreet.linear.recipe.spending import Spending
-from discreet.linear.recipe.sums import Sums
-from discreet.linear.recipe.whitening import whitened
 
 MILLIONS = 4_000_000
 GONE = 1_234_567

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from discreet.clipping import Flat
+from discreet.core.clipping import Flat
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.per_example import mapped_gradients, per_example_gradients
 from support.torch_bank import NAMES, cross_entropy, problem

@@ -38,16 +38,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
-from discreet.clipping import clip_norm_of
+from discreet.core.clipping import clip_norm_of
+from discreet.core.hardened import FLOAT_ROOM, MOST_ROWS, sum_grid
+from discreet.core.noise import checked_grid
 from discreet.errors import InvalidParameter, real
-from discreet.hardened import FLOAT_ROOM, MOST_ROWS, sum_grid
 from discreet.linear.kernels import csr_kernel, dense_kernel
 from discreet.linear.kernels.coefficients import BLOCK, Data, Step, clip_margin, limit_range, loss_code
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.kernels.threads import in_threads
 from discreet.linear.kernels.vectors import padded_width
 from discreet.linear.losses import Loss, checked_loss
-from discreet.noise import checked_grid
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -115,7 +115,7 @@ def hardened_clipped_gradient(
 ) -> NDArray[np.int64]:
     """The same sum in whole steps of a public ``grid``, every number of a row's gradient rounded on its own.
 
-    ``BoundedSum(result, clip_norm, grid=grid)`` takes it on; see :mod:`discreet.hardened` and its
+    ``BoundedSum(result, clip_norm, grid=grid)`` takes it on; see :mod:`discreet.core.hardened` and its
     ``grid_for``.
 
     Guarantee: exact and independent of the order of the rows. Adding or removing a row changes the result by

@@ -1,0 +1,165 @@
+"""``private_mean``: plan, certify, then look at the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from discreet.core.hardened import distance_to_continuous, grid_for
+from discreet.core.mean.clipped_rows import Array, Records
+from discreet.core.mean.error_bounds import Noise, Sum, deviation, share
+from discreet.core.mean.known import FixedClip, Found, Interval, SecondMoment
+from discreet.core.mean.recentring import Ball
+from discreet.core.mechanisms import Arithmetic, Release, certified, gaussian_event, laplace_event
+from discreet.core.randomness import RandomStream
+from discreet.errors import InvalidParameter, one_of, real
+from discreet.events import Composition, Event, Gaussian
+from discreet.guarantee import Budget
+
+Known = Ball | Interval | SecondMoment | FixedClip
+
+BY_PRODUCTS = ("count", "variance")
+BY_PRODUCT_SHARE = 0.1
+SPARE_DELTA = 1e-4  # of delta, kept back for what hardened noise differs from continuous noise
+
+
+@dataclass(frozen=True, eq=False)
+class MeanEstimate(Release):
+    """A private mean and what it cost.
+
+    ``predicted_error`` bounds the root mean squared distance between ``value`` and the mean of the law that
+    the records were drawn from, for the laws that ``valid_for`` names. It takes the public number of records
+    for the true one. ``clip_norm`` is the last one that was used. ``count`` and ``variance`` (of all
+    coordinates together, cut off where the records were) are None unless asked for.
+    """
+
+    predicted_error: float
+    valid_for: str
+    clip_norm: float
+    records: int
+    count: float | None
+    variance: float | None
+
+    @property
+    def sum(self) -> float | Array:
+        """The mean times the public number of records."""
+        return self.value * self.records
+
+
+def private_mean(
+    x: ArrayLike,
+    budget: Budget,
+    known: Known,
+    *,
+    records: int | None = None,
+    also: Iterable[str] = (),
+    arithmetic: Arithmetic = "float",
+    stream: RandomStream | None = None,
+) -> MeanEstimate:
+    """The mean of ``x``, one record in each row: shape ``(n,)`` for numbers or ``(n, d)`` for vectors.
+
+    ``records`` is the public number of records. Under add-remove neighbours it must be declared, and the
+    number of rows is never looked at. ``also`` may name ``"count"`` and ``"variance"``; each takes a tenth of
+    the budget (the count is public, hence free, under replace-one neighbours).
+
+    Guarantee: all that is in the result costs ``result.guarantee`` together, which is within the budget,
+    whatever the rows hold, by the arithmetic that is named and if the stream is trusted. A row with NaN or
+    infinity adds nothing to a sum; no error or warning depends on the values of a row.
+    """
+    _check_types(budget, known)
+    data = Records(x, budget.neighbours, records, arithmetic, stream)
+    remedy = "A delta of 1 / number of records would allow to publish a whole record."
+    real("delta", budget.delta, at_least=0, below=1 / data.records, remedy=remedy)
+    wanted = _wanted(also)
+    charged = [name for name in wanted if name == "variance" or not data.number_is_exact]
+    main = 1 - BY_PRODUCT_SHARE * len(charged)
+    whole_budget = _noise(budget, known, data, main)
+    extra = share(whole_budget, BY_PRODUCT_SHARE)
+    plan = known.plan(Sum(share(whole_budget, main), data.records, data.dimension))
+    event = Composition(tuple((event, 1) for event in (*plan.events, *[extra] * len(charged))))
+    guarantee = certified(event, budget, _hardening_cost(event, budget, data))
+
+    found = plan.carry_out(data)
+    count, variance = None, None
+    if "count" in wanted:
+        count = _count(data, extra) if "count" in charged else float(data.records)
+    if "variance" in wanted:
+        variance = _variance(data, found, extra)
+    return MeanEstimate(
+        value=float(found.value[0]) if data.scalar else found.value,
+        event=event,
+        guarantee=guarantee,
+        arithmetic=data.arithmetic,
+        trusted=data.stream.trusted,
+        predicted_error=found.error,
+        valid_for=found.valid_for,
+        clip_norm=found.clip_norm,
+        records=data.records,
+        count=count,
+        variance=variance,
+    )
+
+
+def _check_types(budget: object, known: object) -> None:
+    if not isinstance(budget, Budget):
+        raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
+    if not isinstance(known, Known):
+        requirement = (
+            "must be a Ball, Interval, SecondMoment or FixedClip: what is publicly known of a record."
+        )
+        raise InvalidParameter("known", known, requirement)
+
+
+def _wanted(also: Iterable[str]) -> tuple[str, ...]:
+    names = (also,) if isinstance(also, str) else tuple(also)
+    return tuple(dict.fromkeys(one_of("also", name, BY_PRODUCTS) for name in names))
+
+
+def _noise(budget: Budget, known: Known, data: Records, main: float) -> Noise:
+    """The noise of one release that uses the whole budget: Laplace if it is pure, else what is less."""
+    laplace = laplace_event(budget)
+    if budget.delta == 0:
+        return laplace
+    spare = SPARE_DELTA if data.arithmetic == "hardened" else 0.0
+    gaussian = gaussian_event(replace(budget, delta=budget.delta * (1 - spare)))
+    louder = known.l1_excess(data.dimension) * deviation(share(laplace, main))
+    return laplace if louder < deviation(share(gaussian, main)) else gaussian
+
+
+def _hardening_cost(event: Event, budget: Budget, data: Records) -> float:
+    """What the discrete noise of hardened sums may add to delta: see :mod:`discreet.core.hardened`.
+
+    The clip norms are not known yet, but with any other one than 1 the scale of the noise has at least half
+    as many steps, and the distance falls with their square.
+    """
+    if data.arithmetic == "float" or budget.delta == 0:
+        return 0.0
+    distance = 0.0
+    for part, count in event.parts():
+        if isinstance(part, Gaussian):
+            grid = grid_for(part, 1.0, data.records)
+            distance += 4.1 * count * distance_to_continuous(part, 1.0, grid, data.dimension)
+    cost = (1 + math.exp(min(budget.epsilon, 700.0))) * distance
+    if cost > SPARE_DELTA * budget.delta:
+        requirement = "cannot be certified for so large an epsilon and so small a delta; use 'float'."
+        raise InvalidParameter("arithmetic", data.arithmetic, requirement)
+    return cost
+
+
+def _count(data: Records, event: Noise) -> float:
+    released = data.noisy_mean(data.rows, lambda rows: np.ones((len(rows), 1)), 1.0, event)
+    return data.records * float(released[0])
+
+
+def _variance(data: Records, found: Found, event: Noise) -> float:
+    """The mean squared distance from the center, cut off at the reach, less that of the mean itself."""
+
+    def amount(distances: Array) -> Array:
+        return np.minimum(distances / found.reach, 1.0) ** 2
+
+    mean_square = data.noisy_fraction(data.distances(found.center, "l2"), amount, event) * found.reach**2
+    return max(0.0, mean_square - float(np.sum((found.value - found.center) ** 2)))

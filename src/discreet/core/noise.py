@@ -1,0 +1,275 @@
+"""The only functions that add noise: :func:`add_noise`, and :func:`add_noise_share` for a part of it.
+
+Each takes a :class:`BoundedSum`, which carries what one record may add to it, and the event that was accounted.
+There is no standard deviation to pass, so noise and accounting cannot disagree.
+
+>>> import numpy as np
+>>> from discreet.events import Gaussian
+>>> total = BoundedSum(np.zeros(3, np.float32), clip_norm=0.5)
+>>> total
+BoundedSum(clip_norm=0.5, norm='l2', grid=None)
+>>> add_noise(total, Gaussian(noise_multiplier=4.0)).dtype  # noise of standard deviation 2
+dtype('float32')
+
+The value may be a numpy array or a torch tensor on any device; the result is of the same kind. With a
+``grid`` the value holds whole numbers, and so does the noise: see :mod:`discreet.core.hardened`. Such sums can be
+added up by several parties who trust nobody with the noise, each with a share of it.
+
+In docs/engines.md: E1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.arrays import (
+    AnyArray,
+    float_limits,
+    is_floating,
+    is_tensor,
+    new_float_like,
+    shared_view,
+    store,
+    to_numpy,
+    type_name,
+)
+from discreet.core.randomness import RandomStream, system_stream
+from discreet.errors import InvalidParameter, PlanViolation, one_of, real, whole
+from discreet.events import Gaussian, Laplace
+
+FEWEST_STEPS, MOST_STEPS = 2**20, 2**40
+"""Limits of the scale of hardened noise in grid steps: indistinguishable from continuous, and safe in int64."""
+
+_HARDENED_BLOCK = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedSum:
+    """A sum of contributions, one from each record, each of norm at most ``clip_norm``.
+
+    With ``grid`` None the value is floating point. Otherwise ``grid`` is a public power of two and the
+    value is an int64 count of grid steps. The value is private; it does not appear when the object is
+    printed.
+
+    Guarantee: none by itself. Whoever makes a BoundedSum promises that every contribution was clipped.
+    """
+
+    value: AnyArray = field(repr=False)
+    clip_norm: float
+    norm: Literal["l2", "l1"] = "l2"
+    grid: float | None = None
+
+    def __post_init__(self) -> None:
+        remedy = "It is the most that one record may add to the sum."
+        object.__setattr__(self, "clip_norm", real("clip_norm", self.clip_norm, above=0, remedy=remedy))
+        one_of("norm", self.norm, ("l2", "l1"))
+        if not is_tensor(self.value):
+            object.__setattr__(self, "value", np.asarray(self.value))
+        if self.grid is None:
+            if not is_floating(self.value):
+                requirement = "must hold floating-point numbers if no grid is given."
+                raise InvalidParameter("value", type_name(self.value), requirement)
+            return
+        object.__setattr__(self, "grid", checked_grid(self.grid))
+        if type_name(self.value) != "int64":
+            requirement = "must hold int64 counts of grid steps if a grid is given."
+            raise InvalidParameter("value", type_name(self.value), requirement)
+
+    @property
+    def arithmetic(self) -> Literal["float", "hardened"]:
+        """``"float"``: proved for real numbers only. ``"hardened"``: proved for the bits released."""
+        return "float" if self.grid is None else "hardened"
+
+
+def add_noise(
+    total: BoundedSum,
+    event: Gaussian | Laplace,
+    stream: RandomStream | None = None,
+    *,
+    out: AnyArray | None = None,
+) -> AnyArray:
+    """The sum with the noise of ``event``: a new array, or ``out`` overwritten.
+
+    Gaussian noise has standard deviation ``noise_multiplier * clip_norm`` on each coordinate and needs an l2
+    clip norm; Laplace noise has scale ``scale * clip_norm`` and needs an l1 clip norm. Both round up. ``out``
+    may be ``total.value`` itself and may have another floating-point type. Without it the result has the type
+    of the value, and a hardened sum becomes float64.
+
+    Guarantee: the release costs what ``account(event)`` says, by the arithmetic that ``total.arithmetic``
+    names, if ``stream.trusted``.
+
+    ===================  ====================================================================
+    empty array          stays empty
+    non-finite sum       :class:`PlanViolation` before anything is written: the clip failed
+    float16, bfloat16    sum and noise are added in float32, then rounded once
+    ===================  ====================================================================
+    """
+    _check_fit(total, event)
+    stream = _checked_stream(stream)
+    out = new_float_like(total.value) if out is None else _checked_out(out, total)
+    if total.grid is None:
+        _add_float(total, event, stream, out)
+    else:
+        _add_hardened(total, total.grid, event, stream, out)
+    return out
+
+
+def add_noise_share(
+    total: BoundedSum, event: Gaussian, shares: int, stream: RandomStream | None = None
+) -> NDArray[np.int64]:
+    """The whole numbers of a hardened sum with one of ``shares`` equal shares of the noise of ``event``.
+
+    The variance is that of the event's noise divided by ``shares``, rounded up.
+
+    Guarantee: none for one share. Where at least ``shares`` such sums are added up and only the result is seen,
+    it costs what ``account(event)`` says, up to :func:`discreet.parties.secure.noise_shares.distance_to_continuous`,
+    if every ``stream.trusted``.
+    """
+    _check_fit(total, event)
+    if total.grid is None or not isinstance(event, Gaussian):
+        raise InvalidParameter(
+            "total", total, "must have a grid, and Gaussian noise, to be noised in shares."
+        )
+    stream = _checked_stream(stream)
+    counts = to_numpy(total.value)
+    draws: NDArray[np.int64] = stream.discrete_gaussian(
+        noise_steps(event, total.clip_norm, total.grid, shares), counts.shape
+    )
+    draws += counts
+    return draws
+
+
+def checked_grid(grid: object) -> float:
+    """``grid`` as a float if it is a power of two, or raise."""
+    number = real("grid", grid, at_least=2.0**-1000, at_most=2.0**1000)
+    if math.frexp(number)[0] != 0.5:
+        raise InvalidParameter("grid", grid, "must be a power of two, such as 2**-30.")
+    return number
+
+
+def noise_ratio(event: Gaussian | Laplace) -> float:
+    """The scale of the noise in clip norms."""
+    if isinstance(event, Gaussian):
+        return event.noise_multiplier
+    if isinstance(event, Laplace):
+        return event.scale
+    raise InvalidParameter("event", event, "must be a Gaussian or a Laplace event, without its sampling.")
+
+
+def noise_steps(event: Gaussian | Laplace, clip_norm: float, grid: float, shares: int = 1) -> int:
+    """The scale of the noise in grid steps, rounded up to a whole number in exact arithmetic.
+
+    Of ``shares`` equal shares it is the scale of one: divided by their root, because variances add up.
+    """
+    steps = _whole_steps(noise_ratio(event), clip_norm, grid, whole("shares", shares, at_least=1))
+    if not FEWEST_STEPS <= steps <= MOST_STEPS:
+        requirement = "must divide the noise's scale into 2**20 to 2**40 steps; hardened.grid_for() does."
+        raise InvalidParameter("grid", grid, requirement)
+    return steps
+
+
+@lru_cache(maxsize=64)  # a run asks the same in every step, and exact arithmetic is slow
+def _whole_steps(ratio: float, clip_norm: float, grid: float, shares: int) -> int:
+    exact = Fraction(ratio) * Fraction(clip_norm) / Fraction(grid)
+    return math.isqrt(math.ceil(exact**2 / shares) - 1) + 1
+
+
+def _checked_stream(stream: object) -> RandomStream:
+    if stream is None:
+        return system_stream()
+    if not isinstance(stream, RandomStream):
+        raise InvalidParameter("stream", type(stream), "must be a RandomStream.")
+    return stream
+
+
+def _check_fit(total: BoundedSum, event: Gaussian | Laplace) -> None:
+    if not isinstance(total, BoundedSum):
+        raise InvalidParameter("total", type(total), "must be a BoundedSum.")
+    noise_ratio(event)
+    if total.norm != ("l2" if isinstance(event, Gaussian) else "l1"):
+        raise InvalidParameter("norm", total.norm, "must be 'l2' for Gaussian and 'l1' for Laplace noise.")
+
+
+def _checked_out(out: AnyArray, total: BoundedSum) -> AnyArray:
+    kind = "a torch tensor" if is_tensor(total.value) else "a numpy array"
+    if is_tensor(out) != is_tensor(total.value) or not hasattr(out, "dtype"):
+        raise InvalidParameter("out", type(out), f"must be {kind}, like the value.")
+    if tuple(out.shape) != tuple(total.value.shape) or not is_floating(out):
+        shown = f"{type_name(out)}{tuple(out.shape)}"
+        raise InvalidParameter("out", shown, "must hold floating-point numbers in the shape of the value.")
+    return out
+
+
+def _add_float(total: BoundedSum, event: Gaussian | Laplace, stream: RandomStream, out: AnyArray) -> None:
+    source = to_numpy(total.value)
+    dtype = np.dtype(np.float32 if source.itemsize <= 4 else np.float64)
+    scale = _scale(total, event, dtype, out)
+    if not _all_finite(source):
+        raise PlanViolation(
+            "The sum is not finite. A clip turns non-finite contributions into zeros; nothing was released."
+        )
+    shared = shared_view(out, source.dtype)
+    noisy = np.empty(source.shape, source.dtype) if shared is None else shared
+    if out is not total.value or shared is None:
+        np.copyto(noisy, source)
+    flat = noisy.reshape(-1)
+
+    def take(where: slice, draws: NDArray[Any]) -> None:
+        np.add(flat[where], draws, out=flat[where])
+
+    stream.each_block("normal" if isinstance(event, Gaussian) else "laplace", flat.size, scale, dtype, take)
+    if shared is None:
+        store(out, noisy)
+
+
+def _add_hardened(
+    total: BoundedSum, grid: float, event: Gaussian | Laplace, stream: RandomStream, out: AnyArray
+) -> None:
+    steps = noise_steps(event, total.clip_norm, grid)
+    draw = stream.discrete_gaussian if isinstance(event, Gaussian) else stream.discrete_laplace
+    counts = to_numpy(total.value).reshape(-1)
+    noisy = np.empty(counts.size)
+    for start in range(0, counts.size, _HARDENED_BLOCK):
+        part = counts[start : start + _HARDENED_BLOCK]
+        noisy[start : start + _HARDENED_BLOCK] = part + draw(steps, part.size)
+    noisy *= grid
+    store(out, noisy.reshape(total.value.shape))
+
+
+def _scale(total: BoundedSum, event: Gaussian | Laplace, dtype: np.dtype[Any], out: AnyArray) -> float:
+    """The scale of the noise, not below its exact value, as a number of type ``dtype``."""
+    limits = float_limits(out)
+    smallest, largest = 2.0**10 * float(limits.tiny) * float(limits.eps), float(limits.max) / 2.0**6
+    scale = _rounded_up(noise_ratio(event), total.clip_norm, dtype)
+    if not smallest <= scale <= largest:
+        requirement = f"gives noise that {type_name(out)} cannot hold; use float64 or rescale the records."
+        raise InvalidParameter("clip_norm", total.clip_norm, requirement)
+    return scale
+
+
+@lru_cache(maxsize=64)  # a run asks the same in every step, and exact arithmetic is slow
+def _rounded_up(ratio: float, clip_norm: float, dtype: np.dtype[Any]) -> float:
+    """The product of the first two, not below its exact value, or infinity where ``dtype`` ends."""
+    exact = Fraction(ratio) * Fraction(clip_norm)
+    if exact > 2**1000:
+        return math.inf
+    with np.errstate(over="ignore", under="ignore"):
+        scale = dtype.type(float(exact))
+        if not math.isfinite(scale) or Fraction(float(scale)) >= exact:
+            return float(scale)
+        return float(np.nextafter(scale, dtype.type(np.inf)))
+
+
+def _all_finite(values: NDArray[Any]) -> bool:
+    flat = values.reshape(-1)
+    with np.errstate(all="ignore"):  # the extremes carry a NaN along and need no temporary array
+        if math.isfinite(np.dot(flat, flat)):  # one pass, which only a sum of vast numbers fails wrongly
+            return True
+        return bool(np.isfinite(values.max(initial=0)) and np.isfinite(values.min(initial=0)))

@@ -1,0 +1,1 @@
+"""The lectures' theorems and algorithms, for comparison and study. Product code never imports them."""

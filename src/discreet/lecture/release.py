@@ -1,0 +1,61 @@
+"""A private linear model as released, and how it is charged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from discreet.core.mechanisms import Release
+from discreet.events import ApproximateDP, Event, Gaussian, Laplace
+from discreet.guarantee import Budget, Guarantee
+from discreet.ledger import FixedPlan, Till
+from discreet.ledger.till import AnyLedger, KeyFile
+
+
+@dataclass(frozen=True, eq=False)
+class LinearRelease(Release):
+    """Coefficients and what they cost: ``value`` has one number for each column of X.
+
+    ``predicted_excess`` bounds the expected empirical risk of ``value`` above that of every parameter of norm at
+    most ``norm_guess``; see :mod:`discreet.lecture.utility`. ``settings`` are the public numbers of the
+    procedure.
+    """
+
+    predicted_excess: float
+    settings: dict[str, Any]
+
+
+def charge(
+    ledger: AnyLedger,
+    ledger_key: KeyFile,
+    event: Event,
+    guarantee: Guarantee,
+    settings: dict[str, Any],
+    name: str,
+) -> None:
+    """Pay for all of ``event`` before anything is released, in a run with a free name.
+
+    A ledger in memory would be gone when the release is made, so without one there is nothing to do.
+
+    Guarantee: when this returns, the cost is in the ledger, and what it holds is within its budget.
+    """
+    if ledger is None and ledger_key is None:
+        return
+    rule = FixedPlan.at_its_cost(event, guarantee.delta, guarantee.neighbours, guarantee.group_size)
+    canonical = json.dumps({"event": event.to_dict()} | settings, sort_keys=True)
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    with Till.open(ledger, rule, key=ledger_key, digest=digest) as till:
+        till.pay(event, name=till.free_name(name))
+
+
+def black_box(budget: Budget, delta: float) -> ApproximateDP:
+    """The event of a release that is calibrated to the budget as a whole, with a hair of room for rounding."""
+    return ApproximateDP(budget.epsilon * (1 - 1e-10), delta)
+
+
+def deviation(event: Gaussian | Laplace) -> float:
+    """Standard deviation of the noise on one coordinate of a sum, in clip norms."""
+    return event.noise_multiplier if isinstance(event, Gaussian) else math.sqrt(2) * event.scale

@@ -1,0 +1,264 @@
+"""The recipe without knobs: :func:`fit_glm`.
+
+Where a budget is small, the noise decides how well a model can be known, and most of what is usually tuned by
+hand (scaling, clip norm, learning rate, regularisation) can be worked out from it. The stages, each paid from
+the same budget by a share that grows where records are few:
+
+    counts            how many records, of which class
+    marginals         centre and scale of every column
+    row-norms         how long the standardised rows are
+    whitening         their second moments, if there are enough records to see them
+    target            location and scale of a numeric target
+    gradients         forty noisy full-batch steps, on all that is left
+    recalibration     intercept and slope of the finished score
+
+>>> from discreet import Budget
+>>> from discreet.linear.losses import Logistic
+>>> from discreet.linear.glm.spending import Spending
+>>> x = np.linspace(0, 1, 4000)[:, None]
+>>> fit = fit_glm(Logistic(), x, x[:, 0] > 0.3, Columns(numerics=1), Spending(Budget(1.0, 1e-6)))
+>>> bool(0.25 < -fit.intercept / fit.coefficients[0] < 0.35)
+True
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from discreet.errors import InvalidParameter, real
+from discreet.linear.glm import problems
+from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.coordinates import Standardised, Whitened, standardised
+from discreet.linear.glm.marginals import Marginals, measured, pooled
+from discreet.linear.glm.noisy_counts import Counts, compare_classes, count_classes
+from discreet.linear.glm.problems import Problem
+from discreet.linear.glm.recalibration import mean_matched, recalibrated
+from discreet.linear.glm.records import MEMORY, Records
+from discreet.linear.glm.spending import Progress, Spending, Stage
+from discreet.linear.glm.steps import StepRule, averaging_gain, noisy_descent, pulled_back, step_rule
+from discreet.linear.glm.typical import Typical, typical_size
+from discreet.linear.glm.wealth import CLASSES, COUNTS, WHITENING, Wealth
+from discreet.linear.glm.whitening import whitened
+from discreet.linear.kernels.kernel import row_norms
+from discreet.linear.losses import Loss, checked_loss
+
+Array = NDArray[np.float64]
+_LOOKS, _NEARLY_ALL = 3, 0.9
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A fitted model in the units of the encoded columns, and what is known of how it was made.
+
+    A record x has the score ``intercept + clip(x, lower, upper) @ coefficients``; several outputs have a column
+    each. The limits are part of the model: values far outside of where records were seen are clamped to them.
+    Everything here was released with noise or follows from what was: it may be published.
+
+    ``theta``, ``iterates``, ``coordinates``, ``problem`` and ``rule`` tell how the descent went, in its own
+    coordinates; ``gradient_noise`` is the noise on each number of an average gradient.
+    """
+
+    coefficients: Array
+    intercept: Array
+    lower: Array
+    upper: Array
+    counts: Counts
+    theta: Array
+    iterates: Array
+    coordinates: Standardised | Whitened
+    problem: Problem
+    rule: StepRule
+    gradient_noise: float
+
+    def scores(self, x: Any) -> Array:
+        """The score of each encoded record, in the units of the target for regressions."""
+        rows = x.toarray() if issparse(x) else np.asarray(x, np.float64)
+        return np.asarray(np.clip(rows, self.lower, self.upper) @ self.coefficients + self.intercept)
+
+
+def fit_glm(
+    loss: Loss,
+    x: Any,
+    y: Any,
+    columns: Columns,
+    spending: Spending,
+    weights: Any = None,
+    progress: Progress | None = None,
+    *,
+    target_bounds: tuple[float, float] = (0.0, 1.0),
+    memory: int = MEMORY,
+) -> Fit:
+    """Fit a generalised linear model to encoded records, with all of ``spending``.
+
+    ``x`` is an array, a memory map or a CSR matrix whose columns are as ``columns`` says. ``y`` holds 0 and 1,
+    class numbers, numbers, or counts, as ``loss`` wants them; numbers and counts are clamped to the public
+    ``target_bounds``. ``weights`` are between 0 and 1. ``progress`` is told every stage and release.
+
+    Guarantee: the fit is within the budget of ``spending``, whatever the records are: every stage proves its own
+    sensitivity, and rows that break the promise of ``columns`` are moved into it first.
+    """
+    recipe = _Recipe(checked_loss(loss), columns, spending, progress, _checked_bounds(loss, target_bounds))
+    records = Records(loss, x, y, columns, weights, memory)
+    spending.refuse_more_rows(len(records))
+    return recipe.fit(records)
+
+
+class _Recipe:
+    """One fit, stage by stage."""
+
+    def __init__(
+        self,
+        loss: Loss,
+        columns: Columns,
+        spending: Spending,
+        progress: Progress | None,
+        bounds: tuple[float, float],
+    ) -> None:
+        self.loss, self.columns, self.spending, self.bounds = loss, columns, spending, bounds
+        if progress is not None:
+            self.spending.progress = progress
+
+    def fit(self, records: Records) -> Fit:
+        counts, wealth = self.counted(records)
+        marginals, counts = self.marginals(records, counts, wealth)
+        counts = self.looked_again(records, counts)
+        wealth = self.wealth(counts)
+        coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
+        for_the_end = self.kept_for_the_end(wealth)
+        problem = self.problem(records, counts, wealth)
+        working = records.working(coordinates.apply, problem.target, coordinates.constant, coordinates.width)
+        steps = wealth.steps
+        stage = self.spending.stage("gradients", self.spending.left - for_the_end, steps)
+        size = self.columns.width + 1
+        rule = step_rule(problem, stage, counts.records, size, row_size, coordinates.curvature)
+        start = coordinates.of_constant(problem.start)
+        path = noisy_descent(problem, working, start, rule, counts.records, stage)
+        theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records
+        if self.loss.kind != "classes":
+            curvature = problem.curvature * row_size**2 / size
+            variance = noise**2 * averaging_gain(rule, steps, curvature)
+            unit = coordinates.of_constant(np.ones(()))
+            theta = pulled_back(theta, start, unit, problem.start_error, variance)
+        if for_the_end:
+            theta = self.corrected(problem, working, coordinates, theta, start, counts, for_the_end)
+        coefficients, intercept = coordinates.back(theta)
+        return Fit(
+            coefficients * problem.scale,
+            intercept * problem.scale + problem.shift,
+            marginals.lower,
+            marginals.upper,
+            counts,
+            theta,
+            path.iterates,
+            coordinates,
+            problem,
+            rule,
+            noise,
+        )
+
+    # ---- the stages ----
+
+    def wealth(self, counts: Counts) -> Wealth:
+        return Wealth(counts.records, self.spending.strength, self.columns.reach)
+
+    def counted(self, records: Records) -> tuple[Counts, Wealth]:
+        counts = count_classes(records, self.loss.class_count, self.spending.stage("counts", COUNTS))
+        return counts, self.wealth(counts)
+
+    def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
+        stage = self.spending.stage("marginals", wealth.for_marginals)
+        if wealth.sees_histograms:
+            return measured(records, counts.records, stage), counts
+        return pooled(records, counts, stage)
+
+    def looked_again(self, records: Records, counts: Counts) -> Counts:
+        """Which class is the most frequent decides all where features say little: with few records, ask again."""
+        few = self.wealth(counts).for_recalibration == 0
+        if not few or self.loss.kind != "classes":
+            return counts
+        return compare_classes(records, counts, self.spending.stage("classes", CLASSES))
+
+    def coordinates(
+        self, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
+    ) -> tuple[Standardised | Whitened, float]:
+        """Coordinates for the descent, and the typical norm of a row in them."""
+        size = self.columns.width + 1
+        share = wealth.for_row_norms
+        enough = wealth.sees_second_moments(size)
+        stage = self.spending.stage("row-norms", share / 2 if enough else share)
+        radius = self.radius(records, marginals, stage)
+        if not enough:
+            mostly_text = self.columns.text > self.columns.width / 2
+            plain = Standardised(marginals, radius.size, radius.found, mostly_text)
+            return plain, plain.row_size
+        stage = self.spending.stage("whitening", WHITENING)
+        white = whitened(records, marginals, radius.size, counts.records, stage)
+        stage = self.spending.stage("whitened-row-norms", share / 2)
+        norms = ((row_norms(white.apply(x), 0.0), weights) for x, _, weights in records.chunks())
+        return white, min(max(typical_size(norms, stage).size, 1.0), 2 * math.sqrt(size))
+
+    def radius(self, records: Records, marginals: Marginals, stage: Any) -> Typical:
+        """The typical norm of the standardised features; a guess if the noise hides it."""
+        norms = ((row_norms(standardised(x, marginals), 0.0), weights) for x, _, weights in records.chunks())
+        typical = typical_size(norms, stage)
+        if typical.found:
+            return typical
+        expected = float((self.columns.public_variance() / marginals.scale**2).sum())
+        return Typical(0.5 * math.sqrt(max(expected, 1e-6)), False)
+
+    def problem(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
+        if self.loss.kind == "classes":
+            return problems.of_classes(self.loss, counts)
+        stage = self.spending.stage("target", wealth.for_target)
+        closer = self.for_the_mean(wealth)
+        if self.loss.kind == "counts":
+            return problems.of_counts(self.loss, records, self.bounds[1], counts.records, stage, closer)
+        return problems.of_numbers(self.loss, records, self.bounds, counts.records, stage, closer)
+
+    def for_the_mean(self, wealth: Wealth) -> Stage | None:
+        """More looks at the mean: none if there are many records, with nearly all that is left if very few."""
+        share = min(wealth.for_mean, self.spending.left / 3)
+        if not wealth.sees_slopes(self.columns.width + 1):
+            share = _NEARLY_ALL * self.spending.left
+        return self.spending.stage("target-mean", share, _LOOKS) if share else None
+
+    def kept_for_the_end(self, wealth: Wealth) -> float:
+        """The share of the last correction; 0 where there is none."""
+        none = self.loss.kind == "numbers" or self.loss.outputs > 1
+        share = 0.0 if none else wealth.for_recalibration
+        return min(share, self.spending.left / 3)
+
+    def corrected(
+        self,
+        problem: Problem,
+        working: Any,
+        coordinates: Standardised | Whitened,
+        theta: Array,
+        start: Array,
+        counts: Counts,
+        share: float,
+    ) -> Array:
+        unit = coordinates.of_constant(np.ones(()))
+        if self.loss.kind == "counts":
+            stage = self.spending.stage("recalibration", share)
+            most = problem.largest
+            return mean_matched(problem, working, theta, unit, most, counts.records, stage)
+        factor = 1.0 if isinstance(coordinates, Whitened) else 0.5
+        expected = factor * float(np.linalg.norm(theta - start))
+        return recalibrated(
+            problem, working, theta, start, unit, expected, counts.records, share, self.spending
+        )
+
+
+def _checked_bounds(loss: Loss, bounds: tuple[float, float]) -> tuple[float, float]:
+    lower = real("target_bounds[0]", bounds[0], at_least=-1e100, at_most=1e100)
+    upper = real("target_bounds[1]", bounds[1], above=lower, at_most=1e100)
+    if loss.kind == "counts" and lower != 0:
+        raise InvalidParameter("target_bounds", bounds, "must begin at 0 for counts.")
+    return lower, upper

@@ -1,0 +1,83 @@
+"""A sum of contributions, gathered piece by piece in whole numbers: :class:`Sums`.
+
+Statistics of a table are joint releases: one record adds a 1 to a bin here, a number there. Whoever fills a
+:class:`Sums` proves that one record's additions together have norm at most ``clip_norm``. Every addition is rounded
+toward zero to a public grid, which keeps that true, and the sum is one of whole numbers: no record changes what
+another one adds, however many there are. Only the noise knows two arithmetics: in ``"hardened"`` it is a whole
+number, too; in ``"float"`` the sum becomes floats before continuous noise is added (docs/engines.md: E14).
+
+>>> from discreet import Budget
+>>> from discreet.linear.glm.spending import Spending
+>>> stage = Spending(Budget(1.0, 1e-6), arithmetic="hardened").stage("example")
+>>> sums = Sums(stage, size=3, clip_norm=1.0)
+>>> sums.add_ones(np.array([0, 2, 2]))
+>>> sums.total.tolist()
+[1.0, 0.0, 2.0]
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.hardened import FLOAT_ROOM
+from discreet.core.noise import BoundedSum
+from discreet.errors import PlanViolation
+from discreet.linear.glm.spending import Stage
+from discreet.linear.kernels.counting import add_cut_ones, add_cut_rows
+
+Array = NDArray[np.float64]
+
+
+class Sums:
+    """One sum of ``size`` numbers; each record may move it by ``clip_norm`` at most."""
+
+    def __init__(self, stage: Stage, size: int, clip_norm: float) -> None:
+        self._stage, self._clip_norm = stage, float(clip_norm)
+        self.grid = stage.grid(self._clip_norm)
+        self._counts = np.zeros(size, np.int64)
+
+    @property
+    def total(self) -> Array:
+        """What was gathered: private."""
+        return np.asarray(self._counts * self.grid, np.float64)
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise that each number will get."""
+        return self._stage.noise_multiplier * self._clip_norm
+
+    def add_ones(
+        self, cells: NDArray[np.int64], weights: NDArray[Any] | None = None, unit: float = 1.0
+    ) -> None:
+        """For each record ``unit`` times its weight, into its cell."""
+        if weights is None:
+            self._counts += int(unit / self.grid) * np.bincount(cells, minlength=len(self._counts))
+        else:
+            add_cut_ones(cells, weights * (unit / self.grid), self._counts)
+
+    def add_rows(
+        self, first: int, rows: NDArray[Any], weights: NDArray[Any] | None = None, unit: float = 1.0
+    ) -> None:
+        """For each record ``unit`` times its weight times its row, into the cells from ``first`` on."""
+        steps = unit / self.grid
+        factors = np.full(len(rows), steps) if weights is None else weights * steps
+        add_cut_rows(np.ascontiguousarray(rows), factors, self._counts[first : first + rows.shape[1]])
+
+    def add_total(self, total: NDArray[np.int64]) -> None:
+        """A sum that somebody else made, in whole steps of :attr:`grid`."""
+        if total.dtype != np.int64:
+            raise PlanViolation(f"Whole numbers are gathered here, not {total.dtype}.")
+        self._counts += total.reshape(-1)
+
+    def released(self) -> Array:
+        """The sum with noise.
+
+        Guarantee: as :class:`~discreet.linear.glm.spending.Stage`, if one record's additions have norm at most
+        ``clip_norm`` together.
+        """
+        if self._stage.arithmetic == "hardened":
+            return self._stage.release(BoundedSum(self._counts, self._clip_norm, grid=self.grid))
+        return self._stage.release(BoundedSum(self.total, self._clip_norm * (1 + FLOAT_ROOM)))

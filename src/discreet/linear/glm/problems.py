@@ -1,0 +1,166 @@
+"""What the descent has to know of each kind of target: :class:`Problem`.
+
+Where the target is a class, all of it follows from the class counts. A number or a count has to be looked at:
+its location and scale are one more release.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.linear.glm.location import Location, looked_closer
+from discreet.linear.glm.noisy_counts import Counts
+from discreet.linear.glm.noisy_sums import Sums
+from discreet.linear.glm.records import Records
+from discreet.linear.glm.scales import moments
+from discreet.linear.glm.spending import Stage
+from discreet.linear.losses import Loss
+
+Array = NDArray[np.float64]
+
+_BINS = 64
+_ROUNDING = 1 + 1e-9
+_FASTEST = 1.5  # below 2, where a descent on a loss of curvature 1 would grow
+_ANYWHERE = 1e6  # the error of a start that says nothing of the best score
+_UNKNOWN = 12**-0.5  # the error of a mean that may be anywhere in [0, 1]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A loss in working units, where to start, and the sizes by which clip norm, ridge and step are chosen.
+
+    ``start`` is the score of the best model without features. ``curvature`` is a typical second derivative of
+    the loss, ``residual`` a typical first one. ``tolerance`` weighs the noise against the bias of clipping,
+    ``least`` and ``most`` limit the clip norm in residuals times row norms, ``prior`` is the squared score that
+    features are expected to give, and ``rate`` the step size where the second moments are 1. A score u of the
+    working loss means ``shift + scale * u``. ``largest`` is the largest count that was seen, ``start_error`` the
+    standard error of ``start`` for numbers and counts.
+    """
+
+    loss: Loss
+    target: Callable[[Array], Array]
+    start: Array
+    curvature: float
+    tolerance: float
+    prior: float
+    rate: float
+    residual: float = 1.0
+    least: float = 0.4
+    most: float = 8.0
+    shift: float = 0.0
+    scale: float = 1.0
+    largest: float = math.inf
+    start_error: float = 0.0
+
+    @property
+    def free_outputs(self) -> int:
+        """How many scores a model may choose freely."""
+        return max(1, self.loss.outputs - 1)
+
+
+def of_classes(loss: Loss, counts: Counts) -> Problem:
+    """Two or more classes; the priors are known from the counts."""
+    priors = counts.priors
+    balance = min(1.0, 2 * (1 - float(priors @ priors)))  # 1 for two equal classes, small if one is rare
+    score, curvature, rate = loss.start(priors)
+    return Problem(loss, _same, np.asarray(score), curvature, 2 * curvature * balance, 4.0, rate)
+
+
+def of_numbers(
+    loss: Loss,
+    records: Records,
+    bounds: tuple[float, float],
+    count: float,
+    stage: Stage,
+    closer: Stage | None = None,
+) -> Problem:
+    """A number within public bounds, brought to mean 0 and variance 1; ``closer`` is for more looks at the mean.
+
+    Guarantee: with v in [0, 1] for the target, a record adds 1 to one bin, |v - 1/2| <= 1/2 to one sum and
+    2 (v - 1/2)^2 <= 1/2 to another. So the squared sensitivity is 3/2.
+    """
+    lower, width = bounds[0], bounds[1] - bounds[0]
+    sums = Sums(stage, _BINS + 2, _ROUNDING * math.sqrt(1.5))
+    for _, y, weights in records.chunks():
+        unit = np.clip((y - lower) / width, 0, 1)
+        sums.add_ones(np.minimum((unit * _BINS).astype(np.int64), _BINS - 1), weights)
+        sums.add_rows(_BINS, np.column_stack([unit - 0.5, 2 * (unit - 0.5) ** 2]), weights)
+    noisy = sums.released()
+    found = _location_and_scale(noisy, sums.noise, count)
+    if closer is not None:
+
+        def targets() -> Iterator[tuple[Array, Array | None]]:
+            return ((np.clip((y - lower) / width, 0, 1), weights) for _, y, weights in records.chunks())
+
+        found = looked_closer(targets, found, count, closer)
+    middle, spread = lower + width * found.mean, width * found.spread
+    working = loss.in_units(middle, spread)
+    residual, curvature = working.typical_residual, working.typical_curvature
+
+    def target(y: Array) -> Array:
+        return np.asarray((np.clip(y, *bounds) - middle) / spread)
+
+    limits = {"least": 0.5, "most": 32.0, "shift": middle, "scale": spread}
+    limits["start_error"] = found.error / found.spread if loss.fits_mean else _ANYWHERE
+    limits["residual"] = residual
+    rate = min(0.5 / curvature, _FASTEST)
+    return Problem(working, target, np.zeros(()), curvature, curvature, 0.6, rate, **limits)
+
+
+def _location_and_scale(noisy: Array, noise: float, count: float) -> Location:
+    """Mean, its error and standard deviation in units of the bounds. Post-processing."""
+    offset, error = noisy[-2] / count, noise / count
+    mean = float(np.clip(0.5 + offset, 0, 1))
+    variance = min(max(noisy[-1] / 2 / count - (mean - 0.5) ** 2, 0.25 * error, 1e-8), 1 / 12)
+    found = moments(noisy[:-2], noise, count)
+    if found is None:  # the mean is pulled to the middle as far as its noise explains the offset
+        pulled = offset * max(0.0, 1 - error**2 / max(offset**2, 1e-12))
+        return Location(float(np.clip(0.5 + pulled, 0, 1)), min(error, _UNKNOWN), math.sqrt(variance))
+    width = math.sqrt(found.variance)
+    agrees = error < 0.3 * width and abs(mean - found.mean) < width + 2 * error
+    return Location(mean if agrees else found.mean, error if agrees else min(error, width), width)
+
+
+def of_counts(
+    loss: Loss, records: Records, most: float, count: float, stage: Stage, closer: Stage | None = None
+) -> Problem:
+    """Counts of events from 0 to ``most``, with the log link; ``closer`` is for more looks at the mean.
+
+    Guarantee: a record adds at most 1 to one cell of a histogram over half octaves of 1 + y: sensitivity 1.
+    """
+    cells = math.ceil(2 * math.log2(1 + most)) + 1
+    sums = Sums(stage, cells, 1.0)
+    for _, y, weights in records.chunks():
+        half_octaves = np.round(2 * np.log2(1 + np.clip(y, 0, most)))
+        sums.add_ones(np.minimum(half_octaves, cells - 1).astype(np.int64), weights)
+    histogram = sums.released()
+    histogram[histogram < 3 * sums.noise] = 0  # else one empty cell of large counts would decide
+    largest = min(most, 2 * 2 ** (int(np.max(np.flatnonzero(histogram), initial=0)) / 2))
+    share, sizes = histogram / max(histogram.sum(), 1.0), 2 ** (np.arange(cells) / 2) - 1
+    mean = max(float(share @ sizes), sums.noise / count, 1e-3)
+    deviation = math.sqrt(max(float(share @ sizes**2) - mean**2, mean))
+    error = min(math.sqrt(mean), mean + sums.noise / count)
+    if closer is not None:
+        cap = largest
+
+        def targets() -> Iterator[tuple[Array, Array | None]]:
+            return ((np.clip(y, 0, cap) / cap, weights) for _, y, weights in records.chunks())
+
+        found = looked_closer(targets, Location(mean / cap, error / cap, deviation / cap), count, closer)
+        mean, error = max(cap * found.mean, 0.25 * cap * found.error, 1e-3), cap * found.error
+
+    def target(y: Array) -> Array:
+        return np.clip(y, 0, most)
+
+    start = np.asarray(math.log(mean))
+    known = {"residual": deviation, "largest": largest, "start_error": error / mean}
+    return Problem(loss, target, start, mean, mean**2, 0.5, 0.5 / mean, **known)
+
+
+def _same(y: Array) -> Array:
+    return y

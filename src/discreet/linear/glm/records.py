@@ -1,0 +1,164 @@
+"""The records of a fit, in chunks: admitted once, transformed when needed.
+
+:class:`Records` reads an encoded table (array, memory map or CSR) chunk by chunk and keeps what its columns
+promise. :class:`Working` is the same records in the coordinates of the descent. Both stay in memory if they take
+at most ``MEMORY`` bytes, and are made again for every pass if not, so the size of the table is not limited.
+
+A record counts as nothing if a feature or its weight is not finite, or if its target is not one the loss accepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from discreet.errors import InvalidParameter
+from discreet.linear.glm.columns import Columns
+from discreet.linear.kernels.kernel import row_norms
+from discreet.linear.losses import Loss
+
+Array = NDArray[np.float64]
+Matrix = NDArray[np.float32]
+
+MEMORY = 2**31
+"""Bytes of admitted or transformed records that are kept in memory."""
+
+_CHUNK = 2**23  # numbers that are read at once
+
+
+class Chunk(NamedTuple):
+    """Some records: admitted features, targets, and weights (None if all are 1)."""
+
+    x: Matrix
+    y: Array
+    weights: Array | None
+
+
+class Records:
+    """Encoded records with their targets. Refusals depend on types and shapes alone."""
+
+    def __init__(
+        self, loss: Loss, x: Any, y: Any, columns: Columns, weights: Any = None, memory: int = MEMORY
+    ) -> None:
+        self.loss, self.columns, self.memory = loss, columns, memory
+        # What has a shape and gives rows by slice is read in chunks: arrays, memory maps, tables encoded on demand.
+        self._x = x.tocsr() if issparse(x) else x if hasattr(x, "shape") else np.asarray(x)
+        if len(self._x.shape) != 2 or self._x.shape[1] != columns.width:
+            raise InvalidParameter(
+                "X.shape", self._x.shape, f"must have {columns.width} columns as declared."
+            )
+        self._y = _one_each("y", y, self._x.shape[0])
+        self._weights = None if weights is None else _one_each("weights", weights, self._x.shape[0])
+        self._kept = list(self._read()) if self._fits(columns.width) else None
+
+    def __len__(self) -> int:
+        return int(self._x.shape[0])
+
+    def everybody(self) -> Iterator[Chunk]:
+        """All records with finite features, whatever their target."""
+        return iter(self._kept) if self._kept is not None else self._read()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The records that count."""
+        for chunk in self.everybody():
+            accepted = self.loss.accepts(chunk.y)
+            yield chunk if accepted.all() else _part(chunk, accepted)
+
+    def working(
+        self,
+        transform: Callable[[Matrix], Matrix],
+        target: Callable[[Array], Array],
+        constant: float,
+        width: int,
+    ) -> Working:
+        """The records in other coordinates of ``width`` columns, with other targets."""
+        return Working(self, transform, target, constant, kept=self._fits(width))
+
+    def _fits(self, width: int) -> bool:
+        return bool(4 * len(self) * width <= self.memory)
+
+    def _read(self) -> Iterator[Chunk]:
+        step = max(1, _CHUNK // max(1, self.columns.width))
+        for start in range(0, self._x.shape[0], step):
+            rows: Any = self._x[start : start + step]
+            y = np.asarray(self._y[start : start + step], np.float64)
+            rows = rows.toarray() if issparse(rows) else np.asarray(rows)
+            weights = (
+                None if self._weights is None else np.asarray(self._weights[start : start + step], np.float64)
+            )
+            with np.errstate(over="ignore"):
+                good = np.asarray(np.isfinite(rows.astype(np.float32)).all(axis=1))
+            if weights is not None:
+                good = np.logical_and(good, np.isfinite(weights))
+            yield Chunk(self.columns.admitted(rows[good]), y[good], _bounded(weights, good))
+
+
+class Block(NamedTuple):
+    """Some records in the coordinates of the descent, with bounds of the norms of (constant, z)."""
+
+    z: NDArray[Any]
+    y: NDArray[Any]
+    weights: NDArray[Any] | None
+    norms: Array
+
+
+class Blocks(Protocol):
+    """Blocks of records that can be gone through again and again."""
+
+    @property
+    def constant(self) -> float:
+        """The number that stands before every row."""
+
+    def __iter__(self) -> Iterator[Block]: ...
+
+
+class Working:
+    """The records in the coordinates of the descent: iterate over it for :class:`Block` after block."""
+
+    def __init__(
+        self,
+        records: Records,
+        transform: Callable[[Matrix], Matrix],
+        target: Callable[[Array], Array],
+        constant: float,
+        kept: bool,
+    ) -> None:
+        self.constant, self._records, self._transform, self._target = constant, records, transform, target
+        self._kept = list(self._made()) if kept else None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the records are kept in these coordinates, and not made again for every pass."""
+        return self._kept is not None
+
+    def __iter__(self) -> Iterator[Block]:
+        return iter(self._kept) if self._kept is not None else self._made()
+
+    def _made(self) -> Iterator[Block]:
+        for x, y, weights in self._records.chunks():
+            z = np.ascontiguousarray(self._transform(x), np.float32)
+            with np.errstate(over="ignore"):
+                y = self._target(y).astype(np.float32)
+            weights = None if weights is None else weights.astype(np.float32)
+            yield Block(z, y, weights, row_norms(z, self.constant))
+
+
+def _one_each(name: str, values: Any, records: int) -> NDArray[Any]:
+    array: NDArray[Any] = np.asanyarray(values)
+    if array.dtype.kind not in "fiub" or array.shape != (records,):
+        shown = f"{array.dtype}{array.shape}"
+        raise InvalidParameter(name, shown, f"must hold {records} numbers, one for each row of X.")
+    return array
+
+
+def _bounded(weights: Array | None, good: NDArray[np.bool_]) -> Array | None:
+    return None if weights is None else np.clip(weights[good], 0.0, 1.0)
+
+
+def _part(chunk: Chunk, which: NDArray[np.bool_]) -> Chunk:
+    weights = None if chunk.weights is None else chunk.weights[which]
+    return Chunk(chunk.x[which], chunk.y[which], weights)

@@ -1,0 +1,246 @@
+"""A budget, spent in stages: :class:`Spending`.
+
+A fit makes many releases, and what the early ones show decides how the later ones are made. All of them are sums
+with Gaussian noise, so their costs add up exactly: each has a strength, the contribution of one record over the
+noise, and the squares of the strengths may add up to that of the budget (Dong, Roth, Su 2022), also when shares
+are chosen along the way (Smith and Thakurta 2022; :class:`~discreet.ledger.GaussianFilter`).
+
+>>> from discreet import Budget
+>>> from discreet.core.noise import BoundedSum
+>>> spending = Spending(Budget(epsilon=1.0, delta=1e-6))
+>>> counts = spending.stage("counts", share=0.1)
+>>> counts.release(BoundedSum(np.zeros(3), clip_norm=1.0)).shape
+(3,)
+>>> steps = spending.stage("gradients", steps=40)  # all that is left, over 40 releases
+>>> round(steps.share, 12), spending.left
+(0.9, 0.0)
+
+In docs/engines.md: E4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.accounting.gaussian import gaussian_mu
+from discreet.core.hardened import MOST_ROWS, distance_to_continuous, grid_for, sum_grid
+from discreet.core.mechanisms import Arithmetic, units
+from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.randomness import RandomStream, system_stream
+from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one_of, real, whole
+from discreet.events import Gaussian
+from discreet.guarantee import Budget
+from discreet.ledger import GaussianFilter, Ledger, Till
+
+Array = NDArray[np.float64]
+Progress = Callable[[str, int, int], None]
+"""Is told the name of a stage, how many releases it has made, and how many it will make. All are public."""
+
+SPARE = 1e-5
+"""Of delta, kept back in hardened arithmetic for the distance to continuous noise."""
+
+_MARGIN = 1 + 1e-11  # on every noise multiplier: more than the sums of shares can be off by
+_LEAST_SHARE = 1e-9
+_MOST_RECORDS, _FEWEST_RECORDS = 2**30, 2**20  # that hardened sums have room for, as the budget allows
+_RELEASES, _DIMENSION = 2**7, 2**16  # of a fit that the grid is made for; a larger one is refused on its way
+
+
+class Spending:
+    """What one fit may spend, its till, its randomness and its arithmetic.
+
+    The till's ledger may be shared with other fits; it must have room for all of ``budget``. Without one, the fit
+    keeps its own in memory. ``name`` marks this fit's runs in the ledger.
+
+    Guarantee: all releases of all stages together are within ``budget``, if every :class:`BoundedSum` keeps its
+    promise: each stage is reserved in the ledger before its noise is drawn, and only stages release.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        till: Till | None = None,
+        stream: RandomStream | None = None,
+        arithmetic: Arithmetic = "hardened",
+        name: str = "fit",
+    ) -> None:
+        if not isinstance(budget, Budget):
+            raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
+        if stream is not None and not isinstance(stream, RandomStream):
+            raise InvalidParameter("stream", type(stream), "must be a RandomStream.")
+        self.budget = budget
+        self.arithmetic: Arithmetic = (
+            "float" if one_of("arithmetic", arithmetic, ("float", "hardened")) == "float" else "hardened"
+        )
+        self.stream = system_stream() if stream is None else stream
+        self.strength = _strength(budget, self.arithmetic)
+        self.most_records = (
+            MOST_ROWS if self.arithmetic == "float" else _room_for_records(budget, self.strength)
+        )
+        self._till = Till.open(None, GaussianFilter(budget)) if till is None else _agreeing(till, budget)
+        self._refuse_a_poor_ledger()
+        self._prefix = self._till.free_name(name)
+        self.progress: Progress | None = None
+        self._shares: list[float] = []
+        self._distance = 0.0
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger that is charged."""
+        return self._till.ledger
+
+    @property
+    def left(self) -> float:
+        """The share of the budget that no stage has taken yet."""
+        return max(0.0, 1.0 - math.fsum(self._shares))
+
+    @property
+    def distance(self) -> float:
+        """The total variation distance of all releases so far to continuous noise; 0 in floating point."""
+        return self._distance
+
+    @property
+    def trusted(self) -> bool:
+        """False when a seed decides the noise: then nothing released is private."""
+        return self.stream.trusted
+
+    def stage(self, name: str, share: float | None = None, steps: int = 1) -> Stage:
+        """Take ``share`` of the budget, or all that is left, for ``steps`` releases.
+
+        The share may depend on earlier releases. It is charged here, before anything is released.
+        """
+        steps = whole("steps", steps, at_least=1)
+        left = self.left
+        share = left if share is None else real("share", share, at_least=_LEAST_SHARE)
+        if not _LEAST_SHARE <= share <= left + 1e-12:
+            raise BudgetExceeded(
+                f"The stage {name!r} asks for {share:.3g} of the budget; {left:.3g} is left."
+            )
+        event = Gaussian(math.sqrt(steps / share) / self.strength * _MARGIN)
+        self._till.pay(event, steps, name=f"{self._prefix}/{name}")
+        self._shares.append(share)
+        self.tell(name, 0, steps)
+        return Stage(self, name, share, steps, event)
+
+    def release(self, total: BoundedSum, event: Gaussian) -> Array:
+        """The sum with noise. For stages, which have paid."""
+        if total.arithmetic != self.arithmetic:
+            raise PlanViolation(f"This fit promises {self.arithmetic} sums; this one is {total.arithmetic}.")
+        if total.grid is not None:
+            size = int(np.size(total.value))
+            self._distance += distance_to_continuous(event, total.clip_norm, total.grid, size)
+            if not self._distance <= _spare_distance(self.budget):
+                raise _too_large(self.budget)
+        return np.asarray(add_noise(total, event, self.stream), np.float64)
+
+    def refuse_more_rows(self, rows: int) -> None:
+        """Raise if sums over so many rows could leave the range of whole numbers."""
+        if rows > self.most_records:
+            most = f"must have at most {self.most_records}, which is what can be added up exactly at this budget."
+            raise InvalidParameter("X", "too many rows", most)
+
+    def tell(self, stage: str, done: int, steps: int) -> None:
+        """Tell :attr:`progress`, if anybody listens."""
+        if self.progress is not None:
+            self.progress(stage, done, steps)
+
+    def _refuse_a_poor_ledger(self) -> None:
+        whole_budget = Gaussian(_MARGIN / self.strength)
+        if self.ledger.remaining(whole_budget) < 1:
+            raise BudgetExceeded(
+                f"The ledger has no room for another fit of epsilon={self.budget.epsilon:g}, "
+                f"delta={self.budget.delta:g}; nothing was released."
+            )
+
+
+class Stage:
+    """A paid share of the budget: so many releases with so much noise. Made by :meth:`Spending.stage`.
+
+    ``strength`` is that of all its releases together, ``noise_multiplier`` is for each of them.
+    """
+
+    def __init__(self, spending: Spending, name: str, share: float, steps: int, event: Gaussian) -> None:
+        self.name, self.share, self.steps, self.event = name, share, steps, event
+        self._spending, self._unused = spending, steps
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Standard deviation of the noise of one release / contribution of one record."""
+        return self.event.noise_multiplier
+
+    @property
+    def strength(self) -> float:
+        """Contribution of one record / noise of the average of all releases of the stage."""
+        return math.sqrt(self.steps) / self.noise_multiplier
+
+    @property
+    def arithmetic(self) -> Literal["float", "hardened"]:
+        """How the sums have to be made."""
+        return self._spending.arithmetic
+
+    def grid(self, clip_norm: float) -> float:
+        """The steps in which a sum is gathered: a matter of public numbers."""
+        if self.arithmetic == "float":
+            return sum_grid(clip_norm)
+        return grid_for(self.event, clip_norm, self._spending.most_records)
+
+    def release(self, total: BoundedSum) -> Array:
+        """The sum with noise of ``noise_multiplier`` clip norms on every number.
+
+        Guarantee: as :class:`Spending`; a stage that is used up refuses.
+        """
+        if self._unused < 1:
+            raise PlanViolation(f"The stage {self.name!r} has made all its {self.steps} releases.")
+        self._unused -= 1
+        noisy = self._spending.release(total, self.event)
+        self._spending.tell(self.name, self.steps - self._unused, self.steps)
+        return noisy
+
+
+def _strength(budget: Budget, arithmetic: Arithmetic) -> float:
+    """Contribution of one record / noise, for one release that spends everything; rounded down."""
+    remedy = "Gaussian noise needs a delta above 0, well below 1 / number of records."
+    delta = real("delta", budget.delta, at_least=1e-300, at_most=0.5, remedy=remedy)
+    usable = delta if arithmetic == "float" else delta * (1 - SPARE)
+    strength = gaussian_mu(budget.epsilon, usable) / units(budget) / _MARGIN
+    if not 1e-8 <= strength <= 1e4:
+        remedy = "is beyond what can be certified for Gaussian noise; choose it between 1e-6 and 1e6."
+        raise InvalidParameter("epsilon", budget.epsilon, remedy)
+    return strength
+
+
+def _spare_distance(budget: Budget) -> float:
+    """How far discrete noise may be from continuous noise, in total variation, for what is kept back of delta."""
+    return SPARE * budget.delta / (1 + math.exp(min(budget.epsilon, 700.0)))
+
+
+def _room_for_records(budget: Budget, strength: float) -> int:
+    """How many records hardened sums are made for: the more, the coarser their grid, and the noise on it."""
+    # (E2) for one release of many, solved for the noise's scale in steps.
+    distance = _spare_distance(budget) / _RELEASES
+    scale = math.sqrt(math.sqrt(_DIMENSION) / max(24 * distance, 1e-300))
+    room = 2.0**59 / strength / scale
+    if scale > 2.0**38 or room < _FEWEST_RECORDS:
+        raise _too_large(budget)
+    return min(int(room), _MOST_RECORDS)
+
+
+def _too_large(budget: Budget) -> InvalidParameter:
+    remedy = "is too large for hardened noise at this delta; choose arithmetic='float'."
+    return InvalidParameter("epsilon", budget.epsilon, remedy)
+
+
+def _agreeing(till: Till, budget: Budget) -> Till:
+    """The till, if what its ledger counts can be compared with the budget."""
+    if not isinstance(till, Till):
+        raise InvalidParameter("till", type(till), "must be a Till, such as Till.open(ledger, rule).")
+    rule = till.ledger.rule
+    if not isinstance(rule, GaussianFilter):
+        raise InvalidParameter("ledger", rule, "must spend by a GaussianFilter: a fit chooses as it goes.")
+    if (rule.budget.neighbours, rule.budget.group_size) != (budget.neighbours, budget.group_size):
+        raise InvalidParameter("ledger", rule, f"must protect the same unit as the budget, {budget}.")
+    return till

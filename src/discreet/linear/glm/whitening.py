@@ -1,0 +1,97 @@
+"""Second moments of the standardised rows, privately, and the rotation that makes them equal: :func:`whitened`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dsyrk
+
+from discreet.core.clipping import clip_rows
+from discreet.linear.glm.coordinates import Whitened, standardised
+from discreet.linear.glm.marginals import Marginals
+from discreet.linear.glm.noisy_sums import Sums
+from discreet.linear.glm.records import Records
+from discreet.linear.glm.spending import Stage
+
+Array = NDArray[np.float64]
+
+_LEAST_EIGENVALUE = 0.02  # above the noise; flatter directions are left flat
+_SHORTEST, _LONGEST = 1.2, 4.0  # row clip in typical row norms
+_TOLERATED = 0.1  # share of a typical eigenvalue that the noise may reach before rows are clipped harder
+_BLOCK = 2**18  # numbers that are multiplied at once
+
+
+def whitened(records: Records, marginals: Marginals, radius: float, count: float, stage: Stage) -> Whitened:
+    """Coordinates in which the rows (1, standardised features) have second moments near the identity.
+
+    ``radius`` is the typical norm of the standardised features, ``count`` the noisy number of records.
+
+    Guarantee: rows w are clipped to R, and what is released is the upper triangle of the sum of w w', its
+    off-diagonal entries times a number just below sqrt(2): a vector of norm |w|^2 <= R^2 at most for each record,
+    which is the sensitivity.
+    """
+    size = len(marginals.centre) + 1
+    typical = math.hypot(1.0, radius)
+    wide = math.sqrt(_TOLERATED * stage.strength * count / math.sqrt(2 * size))
+    limit = min(max(wide, _SHORTEST * typical), _LONGEST * typical)
+    sums = Sums(stage, size * (size + 1) // 2, limit**2)
+    lattice = _Lattice.of(sums.grid)
+    clip = limit - 0.5 * math.sqrt(size) * lattice.step * (1 + 1e-6)  # rounding may add the rest
+    for x, _, weights in records.chunks():
+        rows = np.ones((len(x), size), np.float32)
+        rows[:, 1:] = standardised(x, marginals)
+        sums.add_total(lattice.products(clip_rows(rows, clip), weights))
+    matrix = lattice.unpacked(sums.released(), size) / count
+    floor = (
+        sums.noise * math.sqrt(2 * size) / count + _LEAST_EIGENVALUE
+    )  # spectral norm of the noise, and some
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    roots = np.sqrt(np.maximum(eigenvalues, floor))
+    return Whitened(marginals, vectors / roots, vectors * roots, float(eigenvalues[0] / floor))
+
+
+@dataclass(frozen=True)
+class _Lattice:
+    """Whole numbers for second moments (docs/engines.md: E15).
+
+    Rows are rounded to multiples of ``step``, so a product is a multiple of ``step**2``. That many units of the
+    sum's grid make one such product on the diagonal, and ``beside`` of them off it: about sqrt(2) times as many, and
+    not more.
+    """
+
+    step: float
+    diagonal: int
+    beside: int
+
+    @classmethod
+    def of(cls, grid: float) -> _Lattice:
+        exponent = math.frexp(grid)[1] - 1
+        bits = 7 if (exponent + 7) % 2 == 0 else 8  # the step's square must be a square
+        return cls(math.ldexp(1.0, (exponent + bits) // 2), 2**bits, math.isqrt(2 * 4**bits))
+
+    def products(self, rows: NDArray[np.float32], weights: Array | None) -> NDArray[np.int64]:
+        """The sum of w w' over the rows, its upper triangle in units of the grid.
+
+        Guarantee: all sums on the way are whole numbers that float64 holds, in whatever order they are taken, so each
+        row adds what it would add alone. A weight shortens the row by its root.
+        """
+        size = rows.shape[1]
+        total = np.zeros((size, size), np.int64)
+        for start in range(0, len(rows), block := max(1, _BLOCK // size)):
+            part = rows[start : start + block].astype(np.float64)
+            if weights is not None:
+                part *= np.sqrt(weights[start : start + block, None])
+            steps = np.rint(part / self.step)
+            total += dsyrk(1.0, steps.T).astype(np.int64)
+        upper = np.triu_indices(size)
+        return np.asarray(total[upper] * np.where(upper[0] == upper[1], self.diagonal, self.beside))
+
+    def unpacked(self, triangle: Array, size: int) -> Array:
+        """The symmetric matrix of which :meth:`products` made a vector."""
+        upper = np.triu_indices(size)
+        matrix = np.zeros((size, size))
+        matrix[upper] = np.where(upper[0] == upper[1], 0.5, self.diagonal / self.beside) * triangle
+        return matrix + matrix.T

@@ -1,0 +1,176 @@
+"""The doors of a site: the coordinator has one, a party has none, whatever NVFlare would open by itself.
+
+NVFlare listens on the loopback, without asking who comes, for the processes of jobs; on this machine any user could
+come in there, call himself the server and speak to the party. There are no jobs here, so nobody listens. NVFlare
+also shakes hands on the thread that accepts, so one caller who says nothing would shut out everybody. Here each
+caller has a thread and a time limit, and if too many wait at once, the oldest of the busiest address has to go.
+
+The socket is opened before NVFlare starts, on the very address that was asked for, so that what is wrong with it is
+known at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import ssl
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from nvflare.apis.fl_constant import ConnectionSecurity
+from nvflare.fuel.f3 import communicator
+from nvflare.fuel.f3.drivers.driver_params import DriverParams
+from nvflare.fuel.f3.drivers.net_utils import get_ssl_context
+from nvflare.fuel.f3.drivers.socket_conn import SocketConnection
+from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver
+
+from discreet.errors import CannotConnect
+from discreet.parties.network.kits import split_address
+
+HANDSHAKE_SECONDS = 20.0
+"""So long may a caller take to show its certificate."""
+MOST_CALLERS = 256
+"""So many callers may be about it at once."""
+_LOOK_SECONDS = 0.5
+_LOOPBACK = ("localhost", "127.0.0.1")
+
+
+def open_door(address: str) -> socket.socket:
+    """Listen on exactly this ``host:port``, or say in one sentence why that cannot be."""
+    host, port = split_address(address)
+    try:
+        return socket.create_server((host, port), backlog=MOST_CALLERS)
+    except socket.gaierror:
+        raise CannotConnect(f"{address} cannot be listened on: no computer has the name {host!r}.") from None
+    except PermissionError:
+        raise CannotConnect(
+            f"{address} cannot be listened on: ports below 1024 belong to the administrator; choose a higher one."
+        ) from None
+    except OSError as error:
+        raise CannotConnect(f"{address} cannot be listened on: {_reason(error)}.") from None
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use, perhaps by another coordinator"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this computer does not have that address; name one of its own, or 0.0.0.0 for all of them"
+    return os.strerror(error.errno) if error.errno else "the network says no"
+
+
+def default_address(host: str, port: int) -> str:
+    """Where a coordinator listens unless told otherwise: on the loopback if parties know it so, else everywhere."""
+    return f"127.0.0.1:{port}" if host in _LOOPBACK else f"0.0.0.0:{port}"
+
+
+def use_door(door: socket.socket | None) -> None:
+    """From here on NVFlare in this process has this way in, or none at all, and knows no other transport."""
+    Doors.door = door
+    communicator.driver_mgr.drivers = dict.fromkeys(Doors.supported_transports(), Doors)
+    communicator.driver_loaded = True
+
+
+class Doors(TcpDriver):  # type: ignore[misc]
+    """NVFlare's way to the network: TLS with a certificate on both sides, or nothing."""
+
+    door: ClassVar[socket.socket | None] = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._callers: dict[ssl.SSLSocket, float] = {}  # who is shaking hands, and until when they may
+        self._lock = threading.Lock()
+
+    @staticmethod
+    def get_urls(scheme: str, resources: dict[str, Any]) -> tuple[str, str]:
+        """Where NVFlare believes to listen for its jobs."""
+        return f"{scheme}://nowhere:0", f"{scheme}://nowhere:0"
+
+    def listen(self, connector: Any) -> None:
+        """Open the door to callers with certificates. Any other door stays shut, and this waits for the end."""
+        self.connector = connector
+        mutual = connector.params.get(DriverParams.CONNECTION_SECURITY.value) == ConnectionSecurity.MTLS
+        if self.door is None or not mutual:
+            connector.stopped.wait()
+            return
+        context = get_ssl_context(connector.params, ssl_server=True)
+        self.door.settimeout(_LOOK_SECONDS)
+        while not connector.stopped.is_set():
+            self._dismiss()
+            try:
+                caller, _ = self.door.accept()
+                secure = context.wrap_socket(caller, server_side=True, do_handshake_on_connect=False)
+            except TimeoutError:
+                continue
+            except OSError:  # the caller is gone, or there are no more sockets at the moment
+                connector.stopped.wait(0.05)
+                continue
+            with self._lock:
+                self._callers[secure] = time.monotonic() + HANDSHAKE_SECONDS
+            threading.Thread(target=self._admit, args=(secure,), name="caller", daemon=True).start()
+
+    def connect(self, connector: Any) -> None:
+        """Dial the coordinator; shaking hands has a time limit here, too."""
+        self.connector = connector
+        place = connector.params[DriverParams.HOST.value], int(connector.params[DriverParams.PORT.value])
+        context = get_ssl_context(connector.params, ssl_server=False)
+        if context is None:
+            raise ConnectionError("nothing is said without TLS")
+        with socket.create_connection(place, timeout=HANDSHAKE_SECONDS) as plain:
+            self._serve(context.wrap_socket(plain))
+
+    def shutdown(self) -> None:
+        """End all connections; the door is closed by whoever opened it."""
+        self.close_all()
+
+    # ---- callers ----
+
+    def _admit(self, secure: ssl.SSLSocket) -> None:
+        try:
+            secure.settimeout(HANDSHAKE_SECONDS)
+            secure.do_handshake()
+        except (OSError, ValueError):
+            secure.close()
+            return
+        finally:
+            with self._lock:
+                self._callers.pop(secure, None)
+        self._serve(secure)
+
+    def _serve(self, secure: ssl.SSLSocket) -> None:
+        secure.settimeout(None)
+        with secure:
+            connection = SocketConnection(secure, self.connector, True)
+            self.add_connection(connection)
+            connection.read_loop()
+            self.close_connection(connection)
+
+    def _dismiss(self) -> None:
+        """Turn away who is too slow, and if too many wait, the oldest from the address with the most."""
+        with self._lock:
+            now = time.monotonic()
+            gone = [caller for caller, end in self._callers.items() if end <= now]
+            waiting = [caller for caller in self._callers if caller not in gone]
+            if len(waiting) >= MOST_CALLERS:
+                gone.append(_oldest_of_the_most(waiting))
+            for caller in gone:
+                del self._callers[caller]
+        for caller in gone:
+            with suppress(OSError):
+                socket.socket.shutdown(caller, socket.SHUT_RDWR)  # its thread wakes up and closes it
+
+
+def _oldest_of_the_most(callers: list[ssl.SSLSocket]) -> ssl.SSLSocket:
+    homes = [_home(caller) for caller in callers]
+    busiest, _ = Counter(homes).most_common(1)[0]
+    return callers[homes.index(busiest)]
+
+
+def _home(caller: ssl.SSLSocket) -> str:
+    try:
+        return str(caller.getpeername()[0])
+    except OSError:
+        return ""

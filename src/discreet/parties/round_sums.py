@@ -1,0 +1,126 @@
+"""The sums of one round of SGD2, as the coordinator gets them: each party's own, or only their total."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.errors import PlanViolation
+from discreet.parties import sgd2
+from discreet.parties.asking import Asking
+from discreet.parties.consent import Terms
+from discreet.parties.messages import EVERYBODY, Message, Refusal, Roster
+from discreet.parties.robust import GeometricMedian
+from discreet.parties.secure.noise_shares import largest_sum
+from discreet.parties.secure.secure_sum import SecureCoordinator
+from discreet.parties.study import Study
+
+Floats = NDArray[np.float64]
+Hello = Callable[[str], int | None]
+
+
+class Round(NamedTuple):
+    """What one round gave: an estimate of the gradient, or None if the round is lost, and who is not in it."""
+
+    gradient: Floats | None
+    missing: list[str]
+
+
+class PlainSums:
+    """Everybody's noisy sum. Who is missing, or sends nonsense, counts as zero; if too many, the round is lost."""
+
+    def __init__(self, study: Study, asking: Asking, hello: Hello) -> None:
+        self._study, self._asking, self._hello = study, asking, hello
+        self._median = GeometricMedian(study) if study.aggregation.robust != "none" else None
+
+    def round(self, round: int, theta: Floats) -> Round:
+        """Ask all parties."""
+        request = sgd2.request(self._study, round, theta)
+        replies = self._asking.ask_all(self._study.names, request)
+        returned = [name for name, reply in replies.items() if reply is Refusal.NOT_BEGUN]
+        if returned:  # they were restarted, and refuse what they may have answered before
+            willing = [name for name in returned if (self._hello(name) or round + 1) <= round]
+            replies |= self._asking.ask_all(willing, request)
+        found = {name: self._asking.noisy(name, reply) for name, reply in replies.items()}
+        sums = {name: value for name, value in found.items() if value is not None}
+        missing = [name for name in self._study.names if name not in sums]
+        if len(missing) > self._study.dropouts:
+            return Round(None, missing)  # there would be less noise in the sum than the study promises
+        gradient = sgd2.gradient(self._study, sums) if self._median is None else self._median(sums)
+        return Round(gradient, missing)
+
+
+class SecureSums:
+    """Only the total. A round with too few parties is lost; then, and when one comes back, keys are agreed anew."""
+
+    def __init__(self, study: Study, asking: Asking, hello: Hello, roster: Roster) -> None:
+        self._study, self._asking, self._hello = study, asking, hello
+        terms = Terms(study, study.names[0])
+        self._grid = study.grid
+        largest = largest_sum(
+            terms.noise,
+            study.training.clip_norm,
+            self._grid,
+            study.records,
+            study.dimension,
+            study.shares,
+            len(study.parties),
+        )
+        self._secure = SecureCoordinator(terms.group(roster), study.dimension, largest)
+        self._members: list[str] = []
+        self._wait = self._pause = 0
+
+    def round(self, round: int, theta: Floats) -> Round:
+        """Ask for masked sums, and for what unmasks their total."""
+        try:
+            if not self._members or self._somebody_is_back():
+                self._introduce(round)
+            gradient, missing = self._total(round, theta)
+        except PlanViolation:
+            self._members = []
+            return Round(None, list(self._study.names))
+        if missing and set(missing) & set(self._members):
+            self._members = [name for name in self._members if name not in missing]
+            self._wait, self._pause = 1, 1
+        return Round(gradient, missing)
+
+    def _introduce(self, round: int) -> None:
+        keys = self._bytes(self._study.names, "advertise", round, b"")
+        introductions = self._secure.introduce(keys)
+        self._members = list(self._bytes(list(keys), "join", round, introductions))
+
+    def _total(self, round: int, theta: Floats) -> tuple[Floats, list[str]]:
+        request = Message(self._study.digest(), "mask", round, EVERYBODY, theta)
+        masked = self._content(self._asking.ask_all(self._members, request))
+        answers = self._bytes(list(masked), "unmask", round, self._secure.request(masked))
+        share = self._grid / (self._study.records * self._study.training.rate)
+        gradient: Floats = np.multiply(self._secure.total(answers), share, dtype=np.float64)
+        return gradient, [name for name in self._study.names if name not in masked]
+
+    def _somebody_is_back(self) -> bool:
+        """Ask the missing parties now and then, less often each time."""
+        absent = [name for name in self._study.names if name not in self._members]
+        self._wait -= 1
+        if not absent or self._wait > 0:
+            return False
+        self._pause *= 2
+        self._wait = self._pause
+        return any(self._hello(name) is not None for name in absent)
+
+    def _bytes(self, parties: Sequence[str], kind: str, round: int, content: bytes) -> dict[str, bytes]:
+        body = np.frombuffer(content, np.uint8)
+        request = Message(self._study.digest(), kind, round, EVERYBODY, body)
+        return self._content(self._asking.ask_all(parties, request))
+
+    def _content(self, replies: dict[str, Message | Refusal]) -> dict[str, bytes]:
+        for name, reply in replies.items():
+            if reply is Refusal.NOT_BEGUN:
+                self._hello(name)
+        return {
+            name: reply.array.tobytes()
+            for name, reply in replies.items()
+            if isinstance(reply, Message) and reply.kind == "sealed" and reply.array.dtype == np.uint8
+        }

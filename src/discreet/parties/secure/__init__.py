@@ -1,0 +1,1 @@
+"""Sums of which nobody sees the parts."""

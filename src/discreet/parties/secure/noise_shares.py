@@ -1,0 +1,84 @@
+"""Noise that the parties of a secure sum make together: each adds a share, and none of them knows the rest.
+
+Of m parties, D may drop out and c may tell the coordinator their noise. So each adds a discrete Gaussian of variance
+sigma**2 / (m - D - c) in grid steps (:func:`discreet.core.noise.add_noise_share`), and every sum that is unmasked holds
+at least sigma**2 of honest noise. More honest parties only add more. Plain sums, each with noise of its own, would
+need sqrt(m) times as much in all.
+
+>>> from discreet.events import Gaussian
+>>> from discreet.core.hardened import grid_for
+>>> event = Gaussian(noise_multiplier=4.0)
+>>> grid = grid_for(event, clip_norm=1.0, most_records=4000)
+>>> distance_to_continuous(event, 1.0, grid, dimension=10_000, shares=3) < 1e-22
+True
+>>> largest_sum(event, 1.0, grid, records=4000, dimension=10_000, shares=3, parties=4) < 2**50
+True
+
+**Why the sum is as good as one discrete Gaussian.** Sums of discrete Gaussians of scale s are not discrete Gaussian,
+but the logarithms of the probabilities differ by less than :func:`convolution_gap` (Kairouz, Liu, Steinke 2021,
+"The distributed discrete Gaussian mechanism for federated learning with secure aggregation"), which is below
+exp(-10**13) for the scales that :func:`~discreet.core.noise.noise_steps` allows.
+
+**Why nothing is cut off.** Masked sums are whole numbers modulo 2**64, so a sum below 2**63 in absolute value comes
+out as it is. Each record moves a coordinate by at most clip_norm / grid. A discrete Gaussian of scale s has lighter
+tails than the normal law: the mean of exp(t x) is at most exp((t s)**2 / 2) (Canonne, Kamath, Steinke 2020), so m of
+them exceed b with chance 2 exp(-b**2 / (2 m s**2)) at most. The noise itself is never cut. Should a sum leave the
+range all the same, the outcome is wrong and the guarantee holds: taking a number modulo 2**64 is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from discreet.core import hardened
+from discreet.core.noise import noise_steps
+from discreet.errors import InvalidParameter, real, whole
+from discreet.events import Gaussian
+
+OVERFLOW = 2.0**-80
+"""The chance that some coordinate of an honest sum exceeds :func:`largest_sum`."""
+
+
+def convolution_gap(scale: float, shares: int) -> float:
+    """By how much the log probabilities of a sum of ``shares`` discrete Gaussians differ at most from those of one.
+
+    The one has the same variance parameter, shares * scale**2. Kairouz, Liu, Steinke (2021), for scales of at
+    least 0.71; rounded up.
+    """
+    scale, shares = real("scale", scale, at_least=0.71), whole("shares", shares, at_least=1)
+    exponents = (-2 * math.pi**2 * scale**2 * k / (k + 1) for k in range(1, shares))
+    return sum(10 * math.exp(exponent) * (1 + 1e-9) + 5e-324 for exponent in exponents)
+
+
+def distance_to_continuous(
+    event: Gaussian, clip_norm: float, grid: float, dimension: int, shares: int
+) -> float:
+    """An upper bound on the total variation between ``shares`` shares of noise and rounded continuous noise.
+
+    It is for one release: add it up over the rounds, for ``Arithmetic("hardened", distance)`` in a certificate.
+
+    Guarantee: covers the rounding, the discrete law, and that sums of it are not quite of that law.
+    """
+    gap = convolution_gap(float(noise_steps(event, clip_norm, grid, shares)), shares)
+    one = hardened.distance_to_continuous(event, clip_norm, grid, dimension)
+    return min(1.0, (one + dimension * gap) * (1 + 1e-5))  # their scale may be a fraction of a step smaller
+
+
+def largest_sum(
+    event: Gaussian, clip_norm: float, grid: float, records: int, dimension: int, shares: int, parties: int
+) -> int:
+    """A bound on every coordinate of a secure sum in grid steps, from public numbers; refused if above 2**63 - 1.
+
+    Guarantee: the noisy sum over ``records`` records exceeds it with a chance of :data:`OVERFLOW` at most.
+    """
+    records = whole("records", records, at_least=0)
+    signal = records * math.floor(Fraction(clip_norm) / Fraction(grid))
+    scale, parties = noise_steps(event, clip_norm, grid, shares), whole("parties", parties, at_least=1)
+    tail = math.log(2 * whole("dimension", dimension, at_least=1) / OVERFLOW)
+    largest = signal + math.ceil(scale * math.sqrt(2 * parties * tail) * (1 + 1e-12))
+    if largest >= 2**63:
+        raise InvalidParameter(
+            "grid", grid, "is too fine: sums could leave 64 bits. hardened.grid_for() fits."
+        )
+    return largest

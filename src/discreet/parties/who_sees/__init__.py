@@ -1,0 +1,1 @@
+"""Who sees what of a study, and what it costs against them."""

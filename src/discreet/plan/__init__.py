@@ -1,0 +1,7 @@
+"""All that is decided before data is touched: recipes, stages, plans, and tables of plans to choose from."""
+
+from discreet.plan.plan import Plan
+from discreet.plan.recipe import Recipe
+from discreet.plan.stage import Stage
+
+__all__ = ["Plan", "Recipe", "Stage"]

@@ -1,0 +1,139 @@
+"""A plan in plain words, for whoever has to sign it.
+
+Written from the stages and the guarantee alone, so it can say nothing about the data.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Iterator
+
+from discreet.guarantee import Guarantee, rounded_down, rounded_up
+from discreet.plan.stage import Stage
+
+ALARMS = 0.01
+"""The false-alarm rate at which the attacker's hit rate is told."""
+
+_DRAWN = {
+    "poisson": "In each step every record joins the batch independently with probability {rate:.4g}, which makes "
+    "{size} on average.",
+    "fixed-size": "In each step a fresh, uniformly random subset of exactly {size} records is the batch.",
+    "random-allocation": "In each epoch every record takes part once, at a step that it draws for itself, which "
+    "makes batches of {size} on average.",
+    "full-batch": "All records take part in each step.",
+}
+
+NOT_COVERED = (
+    "who is in a batch, how large batches are, and how long steps take: keep them inside",
+    "losses, accuracies and gradient norms of the private records, and choices made by looking at them: report "
+    "such numbers from public data, or pay for them",
+    "settings tuned on the private data: a search costs extra, see discreet.selection",
+    "anything else that was released from these records, under another ledger or none",
+    "preparation that looks at the data (scaling, vocabulary, selection of columns) before this plan",
+    "facts about people that follow from what is true of everybody, with or without their record",
+    "an observer inside the machine that trains",
+)
+"""What no guarantee of a training run says anything about; certificates repeat it."""
+
+
+def explanation(stages: tuple[Stage, ...], guarantee: Guarantee, hit_rate: float) -> str:
+    """The text. ``hit_rate`` is the best attacker's, at ``ALARMS`` false alarms."""
+    sections = {
+        "What will happen": [_happens(stage) for stage in stages],
+        "What is promised": [_promise(guarantee), _attack(guarantee, hit_rate)],
+        "Who is protected": [_protected(guarantee)],
+        "Against whom": [
+            f"Anybody who {guarantee.observer}, the final model included, knows all other records, and has any "
+            "amount of time and computing power."
+        ],
+        "What is not covered": [f"- {item};" for item in NOT_COVERED[:-1]] + [f"- {NOT_COVERED[-1]}."],
+        "What the numbers mean": list(_numbers(stages, guarantee)),
+        "Notes": list(_notes(stages, guarantee)),
+    }
+    lines = []
+    for title, paragraphs in sections.items():
+        if paragraphs:
+            lines += [title, *(_wrapped(paragraph) for paragraph in paragraphs), ""]
+    return "\n".join(lines[:-1])
+
+
+def _happens(stage: Stage) -> str:
+    size = f"{stage.divisor:,.10g}"
+    steps = "one step" if stage.steps == 1 else f"{stage.steps:,} steps ({stage.epochs:.4g} epochs)"
+    return (
+        f"{stage.name}: {steps}. {_DRAWN[stage.sampling].format(rate=stage.rate, size=size)} What one record "
+        f"contributes is cut to length {stage.clip_norm:.4g}; the contributions are added up; Gaussian noise of "
+        f"standard deviation {stage.noise_std_of_sum:.4g} is added to each coordinate of the sum; the result is "
+        f"divided by {size}, whatever the batch holds."
+    )
+
+
+def _promise(guarantee: Guarantee) -> str:
+    change = "with or without" if guarantee.neighbours == "add-remove" else "whatever stands in place of"
+    lower, upper = guarantee.epsilon
+    epsilon, delta, unit = rounded_up(upper), rounded_up(guarantee.delta), _unit(guarantee)
+    factor = rounded_up(math.exp(upper)) if upper < 100 else "an astronomical number of"
+    return (
+        f"({epsilon}, {delta})-differential privacy: {change} the protected {unit}, any result is at most "
+        f"{factor} times as likely (exp(epsilon)), plus {delta}. This is proved for all stages together; accounting "
+        f"for them cannot go below {rounded_down(lower)}."
+    )
+
+
+def _attack(guarantee: Guarantee, hit_rate: float) -> str:
+    unit = _unit(guarantee)
+    test = f"a {unit} was used" if guarantee.neighbours == "add-remove" else f"it was this {unit} or another"
+    return (
+        f"Somebody who tests whether {test}, and accepts {ALARMS:.0%} false alarms, is right about at most "
+        f"{rounded_up(100 * hit_rate)}% of them; guessing gets {ALARMS:.0%}."
+    )
+
+
+def _unit(guarantee: Guarantee) -> str:
+    return "record" if guarantee.group_size == 1 else f"group of {guarantee.group_size} records"
+
+
+def _protected(guarantee: Guarantee) -> str:
+    owner = f"The owner of every {_unit(guarantee)}"
+    if guarantee.neighbours == "add-remove":
+        return f"{owner}: whether it is in the data at all (add-remove neighbours)."
+    return f"{owner}: what it says (replace-one neighbours). How many records there are is public."
+
+
+def _numbers(stages: tuple[Stage, ...], guarantee: Guarantee) -> Iterator[str]:
+    yield (
+        f"records = {stages[0].records:,}: declared and public. Rate and divisor follow from it, never from a "
+        "count of the data."
+    )
+    for stage in stages:
+        yield (
+            f"{stage.name}: noise_multiplier = {stage.noise_multiplier:.4g} is the noise on the sum in units of "
+            f"the clip norm; on the averaged result it is {stage.noise_std_of_mean:.4g} for each coordinate."
+        )
+    share = guarantee.delta * stages[0].records
+    yield f"delta = {rounded_up(guarantee.delta)}: the probability left for anything, {share:.3g} times 1 / records."
+
+
+def _notes(stages: tuple[Stage, ...], guarantee: Guarantee) -> Iterator[str]:
+    if guarantee.epsilon.upper > 10:
+        yield "epsilon is above 10: by itself such a promise is weak. Fewer steps or more noise lower it."
+    if guarantee.delta * stages[0].records > 0.1:
+        yield "delta is more than a tenth of 1 / records; a smaller one costs little."
+    if guarantee.group_size == 1:
+        yield "Whoever owns several records is protected less; plan with group_size= to protect them together."
+    for stage in stages:
+        if stage.sampling == "random-allocation" and stage.divisor != stage.batch_size:
+            yield f"{stage.name}: {stage.batch_size} does not divide the records; batches hold {stage.divisor:.6g}."
+        if stage.noise_std_of_mean > stage.clip_norm:
+            yield (
+                f"{stage.name}: the noise on each coordinate exceeds the longest possible average. Larger batches "
+                "help most; see discreet.plan.explore."
+            )
+
+
+def _wrapped(paragraph: str) -> str:
+    hanging = "    " if paragraph.startswith("- ") else "  "
+    return textwrap.fill(
+        paragraph, 100, initial_indent="  ", subsequent_indent=hanging, break_on_hyphens=False
+    )

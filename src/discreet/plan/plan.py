@@ -1,0 +1,230 @@
+"""A :class:`Plan`: all that is decided before data is touched.
+
+It fixes the declared number of records, the sampling, the divisor, the clip norm, the steps, the noise and the
+neighbours together; the event to account for follows from them and is never passed in. So the run, the accounting
+and the certificate cannot take their numbers from different places. Plans are made by a
+:class:`~discreet.plan.recipe.Recipe`, or from stages:
+
+>>> stage = Stage("descent", "poisson", 60_000, 600, steps=1000, clip_norm=1.0, noise_multiplier=2.0)
+>>> plan = Plan((stage,), delta=1e-6)
+>>> round(plan.guarantee.epsilon.upper, 2)
+0.72
+>>> Plan.from_json(plan.to_json()) == plan
+True
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property, reduce
+from operator import add
+from os import PathLike
+from typing import Any
+
+from discreet.accounting.account import account
+from discreet.accounting.curve import PrivacyCurve
+from discreet.core.sampling import Sampler
+from discreet.documents import digest, parsed, read_text
+from discreet.errors import InvalidParameter, one_of
+from discreet.events import Event
+from discreet.files import write_whole
+from discreet.guarantee import Budget, Guarantee, Neighbours
+from discreet.ledger.filters import FixedPlan
+from discreet.plan.explanation import ALARMS, explanation
+from discreet.plan.stage import Stage
+
+FORMAT = "discreet plan 1"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that is decided before data is touched, as one value that may be published."""
+
+    stages: tuple[Stage, ...]
+    delta: float
+    neighbours: Neighbours = "add-remove"
+    group_size: int = 1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stages", consistent(as_tuple("stages", self.stages)))
+        budget = checked_budget(Budget(1.0, self.delta, self.neighbours, self.group_size), self.records)
+        object.__setattr__(self, "delta", budget.delta)
+        object.__setattr__(self, "group_size", budget.group_size)
+        _ = self.curve  # a combination that no theorem covers is refused here
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.stages, self.delta, self.neighbours, self.group_size)
+
+    # ---- what it costs ----
+
+    @cached_property
+    def event(self) -> Event:
+        """What the whole plan releases."""
+        return composed(self.stages)
+
+    @cached_property
+    def curve(self) -> PrivacyCurve:
+        """The certified privacy curve of the event."""
+        return account(self.event, self.neighbours, self.group_size)
+
+    @cached_property
+    def guarantee(self) -> Guarantee:
+        """The certified cost of the whole plan at its delta."""
+        return self.curve.guarantee(self.delta)
+
+    @cached_property
+    def rule(self) -> FixedPlan:
+        """The rule of a ledger for this plan alone: it releases what it says, and costs what that costs."""
+        return FixedPlan.at_its_cost(self.event, self.delta, self.neighbours, self.group_size)
+
+    # ---- what it does ----
+
+    @property
+    def records(self) -> int:
+        """The declared number of records."""
+        return self.stages[0].records
+
+    @property
+    def steps(self) -> int:
+        """The number of releases, over all stages."""
+        return sum(stage.steps for stage in self.stages)
+
+    def stage(self, name: str | None = None) -> Stage:
+        """The stage of this name; without a name, the only one."""
+        names = [stage.name for stage in self.stages]
+        if name is not None:
+            return self.stages[names.index(one_of("name", name, names))]
+        if len(names) == 1:
+            return self.stages[0]
+        raise InvalidParameter(
+            "name", name, f"this plan has several stages, choose one of {', '.join(names)}."
+        )
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Of the only stage: standard deviation of the noise on the sum / clip norm."""
+        return self.stage().noise_multiplier
+
+    @property
+    def clip_norm(self) -> float:
+        """Of the only stage: the most that one record adds to the sum."""
+        return self.stage().clip_norm
+
+    @property
+    def rate(self) -> float:
+        """Of the only stage: the chance of one record to be in a batch."""
+        return self.stage().rate
+
+    @property
+    def divisor(self) -> float:
+        """Of the only stage: the public number that every sum is divided by."""
+        return self.stage().divisor
+
+    @property
+    def noise_std_of_sum(self) -> float:
+        """Of the only stage: noise on each coordinate of the sum."""
+        return self.stage().noise_std_of_sum
+
+    @property
+    def noise_std_of_mean(self) -> float:
+        """Of the only stage: noise on each coordinate of the averaged gradient."""
+        return self.stage().noise_std_of_mean
+
+    def sampler(self) -> Sampler:
+        """Of the only stage: the sampler that realises its event."""
+        return self.stage().sampler()
+
+    # ---- as text ----
+
+    def to_dict(self) -> dict[str, Any]:
+        """The decided numbers as plain data; all others follow from them."""
+        return {"format": FORMAT} | asdict(self) | {"stages": [asdict(stage) for stage in self.stages]}
+
+    @classmethod
+    def from_dict(cls, data: object) -> Plan:
+        """The inverse of :meth:`to_dict`; anything else is refused."""
+        fields = dict(data) if isinstance(data, dict) else {}
+        if fields.pop("format", None) != FORMAT or not isinstance(fields.get("stages"), list):
+            raise InvalidParameter("plan", data, f"is not a {FORMAT!r}.")
+        try:
+            stages = tuple(Stage(**stage) for stage in fields.pop("stages"))
+            return cls(stages, **fields)
+        except TypeError as error:
+            raise InvalidParameter("plan", data, f"is not a plan ({error}).") from None
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON: the name of this plan in ledgers and certificates."""
+        return digest(self.to_dict())
+
+    def to_json(self) -> str:
+        """The plan and its digest as JSON for people and programs."""
+        return json.dumps(self.to_dict() | {"digest": self.digest()}, indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        """The inverse of :meth:`to_json`. A text that does not match its digest was altered and is refused."""
+        data = parsed(text, "plan")
+        claimed = data.pop("digest", None)
+        plan = cls.from_dict(data)
+        if plan.digest() != claimed:
+            remedy = "does not match the plan, which was altered after it was made; plan again."
+            raise InvalidParameter("digest", claimed, remedy)
+        return plan
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the plan to a file."""
+        write_whole(path, self.to_json() + "\n")
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Plan:
+        """Read a plan from a file."""
+        return cls.from_json(read_text(path, most_bytes=2**20))
+
+    def explain(self) -> str:
+        """The plan in plain words: what happens, who is protected, against whom, and what is not covered."""
+        return explanation(self.stages, self.guarantee, self.curve.power(ALARMS))
+
+
+def as_tuple(name: str, values: Any) -> tuple[Any, ...]:
+    """``values`` as a tuple, or raise."""
+    if isinstance(values, list | tuple):
+        return tuple(values)
+    raise InvalidParameter(name, values, "must be a tuple.")
+
+
+def composed(stages: tuple[Stage, ...]) -> Event:
+    """The event of all stages, one after the other."""
+    return reduce(add, (stage.event for stage in stages))
+
+
+def consistent(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    """The stages, if together they are a plan for one data set."""
+    if not stages or not all(isinstance(stage, Stage) for stage in stages):
+        raise InvalidParameter("stages", stages, "must hold at least one Stage; Recipe.calibrate makes them.")
+    names = [stage.name for stage in stages]
+    if len(set(names)) < len(names):
+        raise InvalidParameter("stages", names, "must have different names; set name= in each recipe.")
+    counts = sorted({stage.records for stage in stages})
+    if len(counts) > 1:
+        raise InvalidParameter("records", counts, "must be the same in all stages: they share one data set.")
+    return stages
+
+
+def checked_budget(budget: object, records: int) -> Budget:
+    """The budget, if it means something for this many records."""
+    if not isinstance(budget, Budget):
+        raise InvalidParameter(
+            "budget", budget, "must be a Budget, for instance Budget(epsilon=1.0, delta=1e-6)."
+        )
+    usual = f"Choose it well below, for instance {min(1e-5, records**-1.1):.0e}."
+    if budget.delta == 0:
+        raise InvalidParameter(
+            "delta", 0.0, f"must be above 0, for Gaussian noise has no pure privacy. {usual}"
+        )
+    if budget.delta * records >= 1:
+        why = "a delta of 1 / records would allow one random record to be published"
+        raise InvalidParameter(
+            "delta", budget.delta, f"must be below 1 / records = {1 / records:.3g}: {why}. {usual}"
+        )
+    return budget

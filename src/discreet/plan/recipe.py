@@ -1,0 +1,153 @@
+"""A :class:`Recipe` is a training procedure whose noise level is still open; calibrating it gives a plan.
+
+>>> recipe = Recipe(records=60_000, batch_size=256, epochs=20, clip_norm=1.0)
+>>> plan = recipe.calibrate(Budget(epsilon=2.0, delta=1e-5))
+>>> plan.steps, plan.divisor, round(plan.noise_multiplier, 2)
+(4688, 256.0, 0.89)
+>>> print(plan.guarantee)
+(2, 1e-05)-differentially private for one record, add-remove neighbours, against an observer who sees every release
+
+Several stages share one budget. A stage that is a single release, such as private moments, is a recipe with one
+step; shares are parts of the squared signal-to-noise ratio, in which the costs of Gaussian releases add up:
+
+>>> moments = Recipe(records=60_000, steps=1, sampling="full-batch", clip_norm=3.0, name="moments")
+>>> staged = StagedRecipe((moments, recipe), shares=(0.1, 0.9)).calibrate(Budget(epsilon=2.0, delta=1e-5))
+>>> [(stage.name, round(stage.noise_multiplier, 2)) for stage in staged.stages]
+[('moments', 6.69), ('descent', 0.91)]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from discreet.accounting.calibration import calibrate
+from discreet.core.sampling import FixedSizeSampler
+from discreet.errors import InvalidParameter, real, whole
+from discreet.guarantee import Budget, Neighbours
+from discreet.plan.plan import Plan, as_tuple, checked_budget, composed, consistent
+from discreet.plan.stage import Sampling, Stage, allocated_steps
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A procedure whose noise level is still open.
+
+    Give either ``epochs`` or ``steps``. ``batch_size`` is the expected one; with ``sampling="full-batch"`` it is
+    left out. ``records`` is the declared, public number of records.
+    """
+
+    records: int
+    batch_size: int | None = None
+    epochs: float | None = None
+    steps: int | None = None
+    clip_norm: float = 1.0
+    sampling: Sampling = "poisson"
+    name: str = "descent"
+
+    def __post_init__(self) -> None:
+        if (self.epochs is None) == (self.steps is None):
+            raise InvalidParameter("epochs", self.epochs, "give exactly one of epochs and steps.")
+        if self.batch_size is None and self.sampling != "full-batch":
+            remedy = "is needed; only sampling='full-batch' does without."
+            raise InvalidParameter("batch_size", None, remedy)
+        self.at(1.0)  # which checks everything else
+
+    def at(self, noise_multiplier: float) -> Stage:
+        """The stage with this noise."""
+        size = self.records if self.batch_size is None else self.batch_size
+        fits = FixedSizeSampler(self.records, size)  # a batch within the records
+        steps = self._planned_steps(fits.records, fits.batch_size) if self.steps is None else self.steps
+        return Stage(
+            self.name, self.sampling, fits.records, fits.batch_size, steps, self.clip_norm, noise_multiplier
+        )
+
+    def _planned_steps(self, records: int, batch_size: int) -> int:
+        if self.sampling == "random-allocation":
+            return whole("epochs", self.epochs, at_least=1) * allocated_steps(records, batch_size)
+        epochs = real("epochs", self.epochs, above=0, at_most=1e9)
+        return math.ceil(epochs * records / batch_size * (1 - 1e-12))  # the rounding of 0.1 * 30 adds no step
+
+    def calibrate(self, budget: Budget) -> Plan:
+        """The plan with the least noise that is proved to stay within ``budget``.
+
+        Guarantee: ``plan.guarantee.within(budget)``.
+        """
+        budget = checked_budget(budget, self.at(1.0).records)
+        noise = calibrate(lambda noise: self.at(noise).event, budget)
+        return Plan((self.at(noise),), budget.delta, budget.neighbours, budget.group_size)
+
+    def with_noise(
+        self,
+        noise_multiplier: float,
+        delta: float,
+        neighbours: Neighbours = "add-remove",
+        group_size: int = 1,
+    ) -> Plan:
+        """The plan with a given noise; ``plan.guarantee`` tells what it costs."""
+        return Plan((self.at(noise_multiplier),), delta, neighbours, group_size)
+
+    def changed(self, **changes: Any) -> Recipe:
+        """This recipe with other values; setting epochs clears steps, and the other way round."""
+        if unknown := set(changes) - {field.name for field in fields(self)}:
+            raise InvalidParameter("changes", sorted(unknown), "are no fields of a recipe.")
+        for given, cleared in (("epochs", "steps"), ("steps", "epochs")):
+            if changes.get(given) is not None:
+                changes.setdefault(cleared, None)
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True)
+class StagedRecipe:
+    """Several recipes that share one budget, in the order in which they run.
+
+    ``shares`` are parts of the squared signal-to-noise ratio mu^2, equal parts if left out; only their ratios
+    matter. For full batches this is exact: a stage with share f costs as much as f of all mu^2. Sampled stages
+    are split by their Gaussian limit. Either way it is the composed event that is calibrated and certified.
+    """
+
+    stages: tuple[Recipe, ...]
+    shares: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "stages", as_tuple("stages", self.stages))
+        if not self.stages or not all(isinstance(stage, Recipe) for stage in self.stages):
+            raise InvalidParameter("stages", self.stages, "must hold at least one Recipe.")
+        shares = tuple(self.shares) or (1.0,) * len(self.stages)
+        if len(shares) != len(self.stages):
+            raise InvalidParameter(
+                "shares", shares, f"must hold one share for each of {len(self.stages)} stages."
+            )
+        least = 1e-9 * sum(share for share in shares if isinstance(share, int | float))
+        object.__setattr__(self, "shares", tuple(real("shares", share, above=least) for share in shares))
+        self.at(1.0)
+
+    def at(self, noise: float) -> tuple[Stage, ...]:
+        """The stages when all of them together have about mu = 1 / ``noise``."""
+        noise, total = real("noise", noise, above=0), sum(self.shares)
+        split = zip(self.stages, self.shares, strict=True)
+        stages = tuple(
+            recipe.at(_noise_for(recipe.at(1.0), share / total / noise**2)) for recipe, share in split
+        )
+        return consistent(stages)
+
+    def calibrate(self, budget: Budget) -> Plan:
+        """The plan with the least noise in these shares that is proved to stay within ``budget``.
+
+        Guarantee: ``plan.guarantee.within(budget)``, for all stages together.
+        """
+        budget = checked_budget(budget, self.at(1.0)[0].records)
+        noise = calibrate(lambda noise: composed(self.at(noise)), budget)
+        return Plan(self.at(noise), budget.delta, budget.neighbours, budget.group_size)
+
+
+def _noise_for(stage: Stage, mu_squared: float) -> float:
+    """The noise at which a stage has about this mu^2: exact for full batches, else by the central limit.
+
+    T sampled steps tend to mu^2 = T rate^2 (exp(1/noise^2) - 1) (Bu, Dong, Long, Su 2020).
+    """
+    per_step = mu_squared / stage.steps
+    if stage.rate == 1:
+        return 1 / math.sqrt(per_step)
+    return 1 / math.sqrt(math.log1p(per_step / stage.rate**2))

@@ -1,0 +1,158 @@
+"""One stage of a plan: a number of noisy sums of clipped contributions, with every number that they depend on.
+
+>>> stage = Stage("descent", "poisson", 60_000, batch_size=600, steps=1000, clip_norm=1.0, noise_multiplier=2.0)
+>>> stage.rate, stage.divisor, stage.noise_std_of_mean
+(0.01, 600.0, 0.0033333333333333335)
+>>> stage.event
+Composition(events=((PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=2.0)), 1000),))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from discreet.core.clipping import clip_norm_of
+from discreet.core.randomness import RandomStream
+from discreet.core.sampling import (
+    AllocationSampler,
+    FixedSizeSampler,
+    FullBatch,
+    Indices,
+    PoissonSampler,
+    Sampler,
+)
+from discreet.errors import InvalidParameter, PlanViolation, one_of, whole
+from discreet.events import Event, Gaussian
+
+MOST_STEPS = 10**9
+"""Of a plan: nobody takes more, and bounds for more would take minutes to certify, or be too wide."""
+
+Sampling = Literal["poisson", "fixed-size", "random-allocation", "full-batch"]
+"""How batches are drawn: see :mod:`discreet.core.sampling`. A shuffled loader is none of these."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One procedure with its noise level: ``steps`` noisy sums of clipped contributions.
+
+    Every field is a declared, public number; what is derived from them is public too.
+    """
+
+    name: str
+    sampling: Sampling
+    records: int
+    batch_size: int
+    steps: int
+    clip_norm: float
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.name, str) and re.fullmatch(r"[a-z][a-z0-9-]{0,39}", self.name)):
+            raise InvalidParameter("name", self.name, "must be a short word such as 'descent' or 'moments'.")
+        one_of("sampling", self.sampling, get_args(Sampling))
+        object.__setattr__(self, "steps", whole("steps", self.steps, at_least=1, at_most=MOST_STEPS))
+        object.__setattr__(self, "clip_norm", clip_norm_of("clip_norm", self.clip_norm))
+        object.__setattr__(self, "noise_multiplier", Gaussian(self.noise_multiplier).noise_multiplier)
+        object.__setattr__(self, "records", FullBatch(self.records).records)
+        size = FixedSizeSampler(self.records, self.batch_size).batch_size
+        object.__setattr__(self, "batch_size", size)
+        if self.sampling == "full-batch" and size != self.records:
+            remedy = "a full batch holds all records; leave batch_size out, or choose another sampling."
+            raise InvalidParameter("batch_size", size, remedy)
+        if self.steps % self.steps_per_charge:
+            remedy = f"random allocation runs whole epochs of {self.steps_per_charge} steps."
+            raise InvalidParameter("steps", self.steps, remedy)
+
+    # ---- what an engine carries out ----
+
+    @property
+    def noise(self) -> Gaussian:
+        """The noise on each sum."""
+        return Gaussian(self.noise_multiplier)
+
+    @property
+    def rate(self) -> float:
+        """The chance of one record to be in a batch."""
+        return self.divisor / self.records
+
+    @property
+    def divisor(self) -> float:
+        """What every sum is divided by: the expected batch size, whatever a batch turns out to hold."""
+        if self.sampling == "random-allocation":
+            return self.records / self.steps_per_charge
+        return float(self.batch_size)
+
+    @property
+    def epochs(self) -> float:
+        """How often a record takes part, on average."""
+        return self.steps * self.rate
+
+    @property
+    def noise_std_of_sum(self) -> float:
+        """Standard deviation of the noise on each coordinate of the sum."""
+        return self.noise_multiplier * self.clip_norm
+
+    @property
+    def noise_std_of_mean(self) -> float:
+        """Standard deviation of the noise on each coordinate of the sum divided by the divisor."""
+        return self.noise_std_of_sum / self.divisor
+
+    def sampler(self) -> Sampler:
+        """The sampler that realises this stage's event."""
+        if self.sampling == "poisson":
+            return PoissonSampler(self.records, self.rate)
+        if self.sampling == "fixed-size":
+            return FixedSizeSampler(self.records, self.batch_size)
+        if self.sampling == "random-allocation":
+            return AllocationSampler(self.records, self.steps_per_charge)
+        return FullBatch(self.records)
+
+    def batches(
+        self, stream: RandomStream | None = None, *, rows: int | None = None, start: int = 0
+    ) -> Iterator[Indices]:
+        """The batches of the steps from ``start`` on, exactly as many as are planned.
+
+        ``rows`` is how many rows the data really have, if that differs from the declared number.
+        """
+        start = whole("start", start, at_least=0, at_most=self.steps)
+        if start % self.steps_per_charge:
+            remedy = (
+                f"random allocation can be resumed only after whole epochs of {self.steps_per_charge} steps."
+            )
+            raise PlanViolation(f"start={start}: {remedy}")
+        sampler, left = self.sampler(), (self.steps - start) // self.steps_per_charge
+        if not isinstance(sampler, FixedSizeSampler):
+            return sampler.batches(left, stream, rows=rows)
+        if rows not in (None, self.records):
+            raise PlanViolation(
+                f"the plan declares {self.records} records and the data have {rows} rows; with fixed-size "
+                "batches the number is public and must agree: plan again, or use Poisson sampling."
+            )
+        return sampler.batches(left, stream)
+
+    # ---- what is accounted for ----
+
+    @property
+    def steps_per_charge(self) -> int:
+        """How many steps the smallest accountable event spans: an epoch for random allocation, else one."""
+        if self.sampling != "random-allocation":
+            return 1
+        return allocated_steps(self.records, self.batch_size)
+
+    @property
+    def charge(self) -> Event:
+        """The event of ``steps_per_charge`` steps."""
+        return self.sampler().event(self.noise)
+
+    @property
+    def event(self) -> Event:
+        """The event of the whole stage."""
+        return self.charge * (self.steps // self.steps_per_charge)
+
+
+def allocated_steps(records: int, batch_size: int) -> int:
+    """The steps of an epoch whose expected batch size is as close as possible to ``batch_size``."""
+    return max(1, round(records / batch_size))

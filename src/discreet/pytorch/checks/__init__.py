@@ -1,0 +1,1 @@
+"""What is tried on a model and its losses before it is trained."""

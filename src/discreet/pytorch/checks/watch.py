@@ -1,0 +1,113 @@
+"""What a run looks at in every step: is the model still the one that was checked, and does it keep to itself?
+
+A look costs a few microseconds. The check of model and losses takes as long as several steps; it is made before the
+first step, before the second, because the first has moved the weights, again when modes, modules, or the size of the
+batches are new, and before one step in five hundred, which the operating system's entropy chooses.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from torch import nn
+
+from discreet.errors import PlanViolation
+from discreet.pytorch.batches import Reader
+from discreet.pytorch.checks.check import check_read
+from discreet.pytorch.checks.compatibility import refuse_layers
+from discreet.pytorch.checks.constancy import Constancy
+from discreet.pytorch.examples import select
+from discreet.pytorch.members import held, signature
+from discreet.pytorch.per_example import Losses, trainable
+
+ONE_IN = 500
+"""Before one step in so many the model is checked again; that takes about one percent of the time."""
+ONE_IN_LOOKS = 8
+"""After one step in so many the contents of all weights are compared, not only how often they were set."""
+SMALL = 1 << 14
+"""With so few weights their contents are compared in every step."""
+
+
+class Watch:
+    """Over a model while a run trains ``parameters``, in parts of ``most`` examples if that is a number."""
+
+    def __init__(
+        self, model: nn.Module, losses: Losses, parameters: dict[str, nn.Parameter], most: int | None
+    ) -> None:
+        refuse_layers(model)
+        self._model, self._losses, self._parameters, self._most = model, losses, parameters, most
+        self._constancy = Constancy(model)
+        self._signature, self._held = signature(model), held(model)
+        self._checked: set[tuple[object, int]] = set()
+        self._read: Reader | None = None
+        self._steps = 0
+        self._versions: list[int] | None = None
+        self._contents: Constancy | None = None
+        self._small = sum(value.numel() for value in parameters.values()) <= SMALL
+
+    def reads(self, read: Reader) -> None:
+        """Check together with this reader from now on."""
+        self._read = read
+
+    def before_step(self, examples: Any, count: int) -> None:
+        """Refuse a model that is not what it was, and check it with ``examples`` if anything is new."""
+        now = signature(self._model)
+        if now != self._signature:
+            self._refuse_other_parameters()
+            refuse_layers(self._model)
+            self._signature = now
+            self._held += held(self._model)  # the verdicts of before stay valid as long as these live
+        self._refuse_edits()
+        size = min(count, self._most or count).bit_length()
+        if count and ((now, size) not in self._checked or self._due()):
+            check_read(self._model, self._losses, select(examples, slice(0, self._most)), self._read)
+            self._checked.add((now, size))
+
+    def _due(self) -> bool:
+        """Whether this is one of the steps before which everything is checked again."""
+        self._steps += 1
+        return self._steps == 1 or secrets.randbelow(ONE_IN) == 0
+
+    def before_forward(self) -> None:
+        """Take the tensors of the model as they are now."""
+        self._constancy.refresh()
+
+    def after_forward(self) -> None:
+        """Refuse a model that has written to its tensors meanwhile."""
+        self._constancy.refuse_change()
+
+    def after_step(self) -> None:
+        """Remember the weights that the optimizer has made."""
+        self._versions = self._counted()
+        looked_at = self._small or secrets.randbelow(ONE_IN_LOOKS) == 0
+        self._contents = Constancy(self._model, trained_too=True) if looked_at else None
+
+    def edited(self) -> None:
+        """Take the weights as they are now."""
+        self._versions = self._contents = None
+
+    def _counted(self) -> list[int]:
+        return [value._version for value in self._parameters.values()]
+
+    def _refuse_edits(self) -> None:
+        moved = self._versions is not None and self._counted() != self._versions
+        if moved or (self._contents is not None and self._changed_weight(self._contents)):
+            raise PlanViolation(
+                "The weights were changed between two steps by something else than the run, which costs what the "
+                "plan does not hold if it knows the records: a second optimizer, statistics of the data. If it does "
+                "not, call run.edited() after the change."
+            )
+
+    def _changed_weight(self, contents: Constancy) -> bool:
+        return contents.changed() in self._parameters
+
+    def _refuse_other_parameters(self) -> None:
+        now = trainable(self._model)
+        names = sorted(now.keys() | self._parameters.keys())
+        changed = next((name for name in names if now.get(name) is not self._parameters.get(name)), None)
+        if changed is not None:
+            raise PlanViolation(
+                f"The parameter {changed!r} was frozen, unfrozen or exchanged after the run began. To train others, "
+                "make an optimizer and a PrivateRun with a plan of its own; one Budget can pay for both."
+            )

@@ -1,0 +1,120 @@
+"""A party's examples and network, for joint training: sums of clipped gradients, and nothing else.
+
+>>> x, y = torch.zeros(6, 4), torch.tensor([0, 1, 0, 1, 0, 1])
+>>> def losses(model, batch):
+...     return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+>>> holder = TorchHolder(nn.Linear(4, 2), (x, y), losses, clip_norm=1.0)
+>>> holder.dimension, holder.records
+(10, 6)
+>>> holder.clipped_sum(holder.start, None)
+BoundedSum(clip_norm=1.0, norm='l2', grid=None)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from discreet.core.clipping import Flat, clip_rows
+from discreet.core.hardened import hardened_sum
+from discreet.core.noise import BoundedSum
+from discreet.errors import InvalidParameter
+from discreet.pytorch.batches import Collate, reader
+from discreet.pytorch.checks.check import check_read
+from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.examples import number_of_examples, rebuilt
+from discreet.pytorch.per_example import Losses, per_example_gradients
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+_MOST_NUMBERS = 1 << 24  # of per-example gradients at once, for sums in grid steps
+
+
+class TorchHolder:
+    """The examples of one party and a model, whose trainable parameters are one vector, in the model's order.
+
+    ``losses(model, batch)`` gives one loss per example; both are checked here, before anything is sent. A data set
+    is what :mod:`discreet.pytorch.batches` reads. At most ``physical_batch_size`` examples are worked on at once.
+    The model's parameters are overwritten by every request.
+
+    Guarantee: each example adds a vector of norm at most ``clip_norm`` to the sums, provided that its loss depends
+    on no other example; gradients that are not finite count as zero.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        dataset: Any,
+        losses: Losses,
+        clip_norm: float,
+        *,
+        collate: Collate | None = None,
+        physical_batch_size: int = 1024,
+    ) -> None:
+        self._read = reader(dataset, collate)
+        self._sum = ClippedSum(model, losses, Flat(clip_norm), physical_batch_size=physical_batch_size)
+        self._size = physical_batch_size
+        self._parameters = list(self._sum.parameters.values())
+        if self._read.rows:
+            check_read(model, losses, self._batch(np.arange(min(self._read.rows, 16))), self._read)
+        self.start: Floats = _flat(self._parameters)
+        """The parameters with which the model came."""
+
+    @property
+    def dimension(self) -> int:
+        """The number of trainable parameters."""
+        return sum(value.numel() for value in self._parameters)
+
+    @property
+    def records(self) -> int:
+        """The number of examples."""
+        return self._read.rows
+
+    def load(self, theta: Floats) -> None:
+        """Put a vector of parameters into the model, for instance the outcome of a study."""
+        if theta.shape != (self.dimension,):
+            raise InvalidParameter("theta.shape", theta.shape, f"must be ({self.dimension},).")
+        start, source = 0, torch.from_numpy(np.array(theta, np.float64))
+        with torch.no_grad():
+            for value in self._parameters:
+                value.copy_(source[start : start + value.numel()].view_as(value))
+                start += value.numel()
+
+    def clipped_sum(self, theta: Floats, records: Indices | None) -> BoundedSum:
+        """The sum of the clipped gradients at ``theta`` of the chosen examples, or of all."""
+        self.load(theta)
+        total = np.zeros(self.dimension)
+        for batch in self._batches(records, self._size):
+            total += self._sum(batch).vector.double().cpu().numpy()
+        return BoundedSum(total, self._sum.rule.clip_norm)
+
+    def hardened_sum(self, theta: Floats, records: Indices | None, grid: float) -> BoundedSum:
+        """The same in whole steps of ``grid``. Needs the gradient of each example on its own, so it is slower."""
+        self.load(theta)
+        clip_norm, total = self._sum.rule.clip_norm, np.zeros(self.dimension, np.int64)
+        for batch in self._batches(records, max(1, min(self._size, _MOST_NUMBERS // self.dimension))):
+            found = per_example_gradients(self._sum.model, self._sum.losses, batch)
+            count = number_of_examples(batch)
+            rows = torch.cat([value.double().reshape(count, -1) for value in found.values()], 1).cpu().numpy()
+            total += hardened_sum(clip_rows(rows, clip_norm), clip_norm, grid).value
+        return BoundedSum(total, clip_norm, grid=grid)
+
+    def _batches(self, records: Indices | None, size: int) -> Iterator[Any]:
+        chosen = np.arange(self.records) if records is None else records
+        for start in range(0, len(chosen), size):
+            yield self._batch(chosen[start : start + size])
+
+    def _batch(self, indices: NDArray[Any]) -> Any:
+        device = self._parameters[0].device
+        return rebuilt(self._read(indices), lambda tensor: tensor.to(device))
+
+
+def _flat(values: list[Any]) -> Floats:
+    parts: list[Tensor] = [value.detach().double().reshape(-1).cpu() for value in values]
+    return np.array(torch.cat(parts).numpy())

@@ -1,0 +1,427 @@
+"""The recipe without knobs: its parts against closed forms, and whole fits against what is known of the data."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+from sklearn.linear_model import LinearRegression, LogisticRegression
+
+from discreet import Budget
+from discreet.core.randomness import RandomStream
+from discreet.errors import InvalidParameter
+from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.coordinates import Standardised, Whitened
+from discreet.linear.glm.glm import fit_glm
+from discreet.linear.glm.location import Location, looked_closer
+from discreet.linear.glm.marginals import measured, shrunk
+from discreet.linear.glm.noisy_counts import Counts, compare_classes
+from discreet.linear.glm.records import Records
+from discreet.linear.glm.scales import moments
+from discreet.linear.glm.spending import Spending
+from discreet.linear.glm.steps import StepRule, averaging_gain, pulled_back
+from discreet.linear.glm.typical import typical_size
+from discreet.linear.kernels.rowwise import times
+from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
+
+VAST, USUAL = Budget(1e5, 1e-6), Budget(1.0, 1e-5)
+FOUR = Columns(4)
+
+
+def spending(budget=USUAL, seed=1, **options):
+    return Spending(budget, stream=RandomStream(unsafe_seed=seed, threads=1), **options)
+
+
+def classified(n, d=4, seed=0, shift=0.0, loose=1.0):
+    """Records on [0, 1] with logistic classes; ``loose`` bounds leave most of the range empty."""
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=(n, d))
+    y = rng.random(n) < 1 / (1 + np.exp(-(2 * z[:, 0] - z[:, 1] + shift)))
+    return np.clip(z / (8 * loose) + 0.5, 0, 1), y.astype(float)
+
+
+def accuracy(fit, x, y):
+    return float(np.mean((fit.scores(x) > 0) == y))
+
+
+# ---- columns ----
+
+
+def test_admitted_rows_keep_the_promise():
+    columns = Columns(2, (3, 1), text=2, text_norm=1.5)
+    rng = np.random.default_rng(0)
+    wild = rng.standard_cauchy((500, 8)) * 10.0 ** rng.integers(-3, 30, (500, 8))
+    wild[::7, 3] = np.nan
+    rows = columns.admitted(wild).astype(float)
+    assert len(rows) == np.isfinite(wild).all(1).sum()
+    assert rows[:, :6].min() >= 0
+    assert rows[:, :6].max() <= 1
+    assert (rows[:, 2:6] ** 2).sum(1).max() <= 2
+    assert (rows[:, 6:] ** 2).sum(1).max() <= 1.5**2
+    good = np.array([[0.25, 1, 0, 1, 0, 1, 0.9, -1.0]], np.float32)
+    np.testing.assert_array_equal(columns.admitted(good), good)
+
+
+def test_a_row_is_admitted_the_same_whoever_comes_along():
+    """A record that breaks the promise must not change the last bit of another one."""
+    columns = Columns(0, (2, 2))
+    honest = np.tile(np.array([[0, 1, 1, 0]], np.float32), (5, 1))
+    with_liar = columns.admitted(np.vstack([honest, np.ones((1, 4), np.float32)]))
+    np.testing.assert_array_equal(with_liar[:5], columns.admitted(honest))
+
+
+@pytest.mark.parametrize(
+    "bad", [{"numerics": -1}, {"numerics": math.nan}, {"groups": (0,)}, {"text_norm": 0.0}]
+)
+def test_columns_that_mean_nothing(bad):
+    with pytest.raises(InvalidParameter, match=next(iter(bad))):
+        Columns(**({"numerics": 1, "text": 1} | bad))
+
+
+# ---- post-processing ----
+
+
+@pytest.mark.parametrize("noise", [1.0, 20.0, 60.0])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.4, 0.5), (0.02, 0.06)])
+def test_moments_of_a_histogram(noise, low, high):
+    rng = np.random.default_rng(3)
+    values = rng.uniform(low, high, 20_000)
+    histogram = np.histogram(values, 64, (0, 1))[0] + noise * rng.standard_normal(64)
+    found = moments(histogram, noise, 20_000.0)
+    assert abs(found.mean - values.mean()) < 0.2 * values.std() + 1 / 64
+    assert 0.6 * values.std() < math.sqrt(found.variance) < 1.6 * values.std() + 1 / 64
+    assert found.lower <= low + 1 / 64
+    assert found.upper >= high - 1 / 64
+
+
+def test_noise_alone_has_no_moments():
+    """None of 200 histograms of noise is mistaken for a column (seeded)."""
+    rng = np.random.default_rng(0)
+    assert all(moments(30 * rng.standard_normal(64), 30.0, 10_000.0) is None for _ in range(200))
+
+
+def test_a_spike_does_not_hide_where_the_others_are():
+    """Nine in ten values are 0 and the others near 0.3: the limit leaves them where they are."""
+    histogram = np.zeros(64)
+    histogram[0], histogram[18:22] = 9000.0, 250.0
+    found = moments(histogram, 10.0, 10_000.0)
+    assert found.upper > 22 / 64
+
+
+def test_shrinking_does_better_than_not():
+    rng = np.random.default_rng(0)
+    truth = 0.5 + 0.1 * rng.standard_normal(50)
+    noisy = truth + 0.2 * rng.standard_normal((200, 50))
+    pulled = np.array([shrunk(row, 0.2, common=50) for row in noisy])
+    assert np.mean((pulled - truth) ** 2) < 0.5 * np.mean((noisy - truth) ** 2)
+    far = 100 * truth
+    np.testing.assert_allclose(shrunk(far, 0.2), far, rtol=1e-4)
+
+
+def test_typical_size_is_found_or_denied():
+    sizes = np.random.default_rng(0).uniform(3.0, 4.0, 1000)
+    found = typical_size([(sizes, None)], spending(Budget(8.0, 1e-5)).stage("sizes"))
+    assert found.found
+    assert 2.8 < found.size < 4.3
+    assert not typical_size([(sizes[:3], None)], spending(Budget(0.1, 1e-5)).stage("sizes")).found
+
+
+def test_averaging_gain_against_simulation():
+    rule, steps, curvature = StepRule(1.0, 0.05, 0.4), 30, 0.5
+    rng, weights = np.random.default_rng(0), np.arange(steps + 1.0)
+    weights[: steps // 3 + 1] = 0
+    ends = []
+    for _ in range(4000):
+        theta = [0.0]
+        for _ in range(steps):
+            theta.append(
+                theta[-1] - rule.step_size * ((curvature + rule.ridge) * theta[-1] + rng.standard_normal())
+            )
+        ends.append(weights @ theta / weights.sum())
+    # a variance of 4000 normal draws is off by 2.2 %; seeded
+    assert averaging_gain(rule, steps, curvature) == pytest.approx(np.var(ends), rel=0.07)
+
+
+def test_pulled_back_to_the_start_by_pure_noise():
+    noise = np.random.default_rng(0).normal(size=400)
+    unit, start = np.eye(400)[0], np.zeros(400)
+    assert np.linalg.norm(pulled_back(noise, start, unit, 1.0, 1.0)) < 0.3 * np.linalg.norm(noise)
+    signal = 100 + noise
+    np.testing.assert_allclose(pulled_back(signal, start, unit, 1e3, 1.0), signal, rtol=1e-3)
+    assert pulled_back(signal, start, unit, 1.0, 3.0)[0] == pytest.approx(signal[0] / 4)  # by its precision
+    assert pulled_back(signal, start, unit, 0.0, 1.0)[0] == 0  # the start is known exactly
+
+
+def few_targets(records=400, centre=0.2, spread=0.05):
+    values = np.clip(np.random.default_rng(0).normal(centre, spread, records), 0, 1)
+    return values, lambda: [(values[:100], None), (values[100:], None)]
+
+
+def test_closer_looks_find_the_mean_with_less_noise_than_one_look():
+    """Root mean squared error over 200 draws, against one look at the whole range with the same budget."""
+    values, targets = few_targets()
+    errors, once = [], 0.0
+    for seed in range(200):
+        spent = Spending(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=seed))
+        known = Location(mean=0.5, error=0.3, spread=0.05)
+        found = looked_closer(targets, known, len(values), spent.stage("mean", 0.5, 3))
+        errors.append(found.mean - values.mean())
+        once = spent.stage("once", 0.5).noise_multiplier * 0.5 / len(values)
+    assert np.sqrt(np.mean(np.square(errors))) < 0.8 * once
+    assert np.std(errors) == pytest.approx(found.error, rel=0.3)  # and it knows how well
+
+
+class Watched(Spending):
+    """Keeps the last sum before its noise."""
+
+    def release(self, total, event):
+        self.last = total
+        return super().release(total, event)
+
+
+def watched():
+    return Watched(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=0), arithmetic="float")
+
+
+def test_one_record_moves_a_look_at_the_mean_by_the_reach_at_most():
+    values, _ = few_targets(50)
+
+    def last(values):
+        spent = watched()
+        looked_closer(lambda: [(values, None)], Location(0.3, 0.1, 0.05), 50.0, spent.stage("mean", 0.5))
+        return spent.last
+
+    before = last(values)
+    moves = [abs(last(np.append(values, v)).value - before.value)[0] for v in (0.0, 0.3, 1.0)]
+    assert 0.5 * before.clip_norm < max(moves) <= before.clip_norm
+    assert abs(last(np.append(values, [1.0, 1.0])).value - before.value)[0] > before.clip_norm  # two records
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(5)])
+def test_comparing_classes_costs_what_is_paid_and_leaves_the_number_of_records(loss):
+    x, y = classified(300)
+    before = Counts(np.full(2 if loss == Logistic() else 5, 60.0), 0.0, 20.0, 20.0)
+    spent = watched()
+    compare_classes(Records(loss, x[:1], y[:1], FOUR), before, spent.stage("classes", 0.2))
+    assert 0.999 * spent.last.clip_norm < np.linalg.norm(spent.last.value) <= spent.last.clip_norm
+    after = compare_classes(Records(loss, x, y, FOUR), before, spent.stage("again", 0.5))
+    assert after.classes.sum() == pytest.approx(before.classes.sum())
+    true = np.bincount(y.astype(int), minlength=len(after.classes))
+    assert np.ptp(after.classes - true) < 6 * after.noise + 0.2 * np.ptp(true)
+    assert after.noise < before.noise
+    assert (after.other, after.noise_of_other) == (0.0, 20.0)  # undeclared targets are not looked at again
+
+
+def test_counts_are_never_zero():
+    counts = Counts(np.array([-5.0, -7.0]), 0.0, noise=4.0)
+    assert counts.records > 0
+    assert counts.priors.min() > 0
+    both = Counts(np.array([10.0, 0.0]), 0.0, 1.0).with_second_look(np.array([40.0, 0.0]), 2.0)
+    np.testing.assert_allclose(both.classes, [16.0, 0.0])  # weights 1 and 1/4
+    assert both.noise == pytest.approx(1 / math.sqrt(1.25))
+
+
+def test_products_of_rows_depend_on_their_row_only():
+    rng = np.random.default_rng(0)
+    rows, matrix = rng.normal(size=(133, 37)).astype(np.float32), rng.normal(size=(37, 29))
+    whole = times(rows, matrix)
+    np.testing.assert_allclose(whole, rows.astype(float) @ matrix, atol=1e-4)
+    for start in (0, 1, 64, 131):
+        np.testing.assert_array_equal(times(rows[start:], matrix), whole[start:])
+
+
+def test_marginals_with_a_vast_budget_are_those_of_the_data():
+    rng = np.random.default_rng(0)
+    x = np.hstack(
+        [rng.beta(2, 5, (5000, 2)), np.eye(3)[rng.integers(3, size=5000)], rng.normal(size=(5000, 4)) / 4]
+    )
+    columns = Columns(2, (3,), text=4, text_norm=3.0)
+    records = Records(Squared(), x, np.zeros(5000), columns)
+    found = measured(records, 5000.0, spending(VAST, arithmetic="float").stage("marginals"))
+    np.testing.assert_allclose(found.centre, x.mean(0), atol=0.01)
+    np.testing.assert_allclose(found.scale[:5], x.std(0)[:5], rtol=0.05)
+    np.testing.assert_allclose(found.scale[5:], x.std(0)[5:], rtol=0.05)
+
+
+# ---- whole fits ----
+
+
+def test_with_a_vast_budget_least_squares_is_least_squares():
+    rng = np.random.default_rng(0)
+    x = (
+        rng.uniform(0, 1, (4000, 4))
+        @ np.array([[1, 0, 0, 0], [0.4, 0.6, 0, 0], [0, 0, 1, 0], [0, 0.5, 0, 0.5]]).T
+    )
+    y = 40 + 10 * (x @ [1.0, -2.0, 0.5, 0.0]) + rng.normal(size=4000)
+    fit = fit_glm(Squared(), x, y, FOUR, spending(VAST, arithmetic="float"), target_bounds=(0.0, 100.0))
+    exact = LinearRegression().fit(x, y)
+    np.testing.assert_allclose(fit.coefficients, exact.coef_, atol=0.15)
+    np.testing.assert_allclose(fit.intercept, exact.intercept_, atol=0.15)
+    robust = fit_glm(Huber(3.0), x, y, FOUR, spending(VAST, arithmetic="float"), target_bounds=(0.0, 100.0))
+    np.testing.assert_allclose(robust.coefficients, exact.coef_, atol=0.3)
+
+
+def test_with_a_vast_budget_logistic_regression_is_logistic_regression():
+    x, y = classified(6000)
+    fit = fit_glm(Logistic(), x, y, FOUR, spending(VAST, arithmetic="float"))
+    exact = LogisticRegression(C=1e6, max_iter=1000).fit(x, y)
+    np.testing.assert_allclose(fit.coefficients, exact.coef_[0], atol=0.06 * np.linalg.norm(exact.coef_))
+    assert isinstance(fit.coordinates, Whitened)
+
+
+@pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5), Softmax(2)])
+@pytest.mark.parametrize("loose", [1.0, 10.0])
+def test_classes_are_learned_also_with_loose_bounds(loss, loose):
+    x, y = classified(4000, loose=loose)
+    test, labels = classified(2000, seed=9, loose=loose)
+    fit = fit_glm(loss, x, y, FOUR, spending())
+    scores = fit.scores(test)
+    guesses = scores.argmax(1) if scores.ndim == 2 else scores > 0
+    assert np.mean(guesses == labels) > 0.78  # the best possible is about 0.82
+
+
+def test_counts_of_events_are_learned():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(0, 1, (6000, 4))
+    y = rng.poisson(np.exp(1 + 2 * x[:, 0] - x[:, 1]))
+    fit = fit_glm(Poisson(), x, y, FOUR, spending(Budget(3.0, 1e-5)), target_bounds=(0.0, 200.0))
+    np.testing.assert_allclose(fit.coefficients, [2, -1, 0, 0], atol=0.35)
+    assert np.exp(fit.scores(x)).mean() == pytest.approx(y.mean(), rel=0.05)
+
+
+def test_few_records_are_treated_with_public_scales():
+    x, y = classified(300)
+    fit = fit_glm(Logistic(), x, y, FOUR, spending(Budget(0.1, 1e-5)))
+    assert isinstance(fit.coordinates, Standardised)
+    np.testing.assert_array_equal(fit.coordinates.marginals.scale, np.full(4, math.sqrt(1 / 12)))
+
+
+def test_rare_positives_are_ranked_and_not_worse_than_never():
+    x, y = classified(20_000, shift=-6.5)
+    test, labels = classified(20_000, seed=9, shift=-6.5)
+    assert 0.005 < y.mean() < 0.02
+    fit = fit_glm(Logistic(), x, y, FOUR, spending())
+    scores = fit.scores(test)
+    above = scores[labels == 1][:, None] > scores[labels == 0][None, :2000]
+    assert above.mean() > 0.85
+    assert accuracy(fit, test, labels) > 1 - labels.mean() - 0.002
+
+
+def test_nothing_to_learn_from():
+    columns, empty = Columns(2, (3,), text=2), np.zeros((0, 7))
+    rows = {
+        "no record": (empty, np.zeros(0)),
+        "one record": (np.ones((1, 7)), np.ones(1)),
+        "all NaN": (np.full((50, 7), np.nan), np.ones(50)),
+        "no label": (np.ones((50, 7)), np.full(50, np.nan)),
+        "one class": (np.ones((50, 7)), np.zeros(50)),
+        "huge": (np.full((50, 7), 1e300), np.ones(50)),
+    }
+    losses = (Logistic(), Softmax(3), Squared(), Huber(1.0), Poisson(), SmoothedHinge())
+    for x, y in rows.values():
+        for loss in losses:
+            for arithmetic in ("float", "hardened"):
+                fit = fit_glm(loss, x, y, columns, spending(arithmetic=arithmetic))
+                assert np.isfinite(fit.coefficients).all()
+                assert np.isfinite(fit.intercept).all()
+
+
+def test_constant_duplicate_and_too_many_columns():
+    x, y = classified(3000)
+    doubled = np.hstack([x, x[:, :1], np.full((3000, 2), 0.3), np.zeros((3000, 1))])
+    fit = fit_glm(Logistic(), doubled, y, Columns(8), spending())
+    assert accuracy(fit, doubled, y) > 0.78
+    wide = np.random.default_rng(0).random((100, 300))
+    fit = fit_glm(Logistic(), wide, y[:100], Columns(300), spending())
+    assert np.isfinite(fit.coefficients).all()
+
+
+def test_the_public_limits_are_never_left():
+    x, y = classified(4000, loose=10.0)
+    fit = fit_glm(Logistic(), x, y, FOUR, spending())
+    assert (fit.lower >= 0).all()
+    assert (fit.upper <= 1).all()
+    assert (fit.upper - fit.lower < 0.5).all()  # bounds ten times too wide were tightened
+    far = fit.scores(np.full((1, 4), 1e9))
+    np.testing.assert_allclose(far, fit.scores(np.ones((1, 4))))
+
+
+# ---- ways to give the same records ----
+
+
+def same(one, other, tolerance=2e-3):
+    scale = np.abs(one.coefficients).max()
+    np.testing.assert_allclose(one.coefficients, other.coefficients, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("columns", [FOUR, Columns(0, text=4, text_norm=2.0)], ids=["numerics", "text"])
+def test_memory_maps_sparse_rows_and_small_memory_change_nothing(tmp_path, monkeypatch, columns):
+    x, y = classified(1500)
+    expected = fit_glm(Logistic(), x, y, columns, spending())
+    mapped = np.memmap(tmp_path / "x", np.float64, "w+", shape=x.shape)
+    mapped[:] = x
+    same(fit_glm(Logistic(), mapped, y, columns, spending()), expected)
+    same(fit_glm(Logistic(), csr_array(x), y, columns, spending()), expected)
+    monkeypatch.setattr("discreet.linear.glm.records._CHUNK", 4 * 100)  # 15 chunks, made again for every pass
+    same(fit_glm(Logistic(), x, y, columns, spending(), memory=0), expected)
+
+
+def test_weights():
+    x, y = classified(1500)
+    expected = fit_glm(Logistic(), x[:1000], y[:1000], FOUR, spending())
+    weights = np.repeat([1.0, 0.0], [1000, 500])
+    same(fit_glm(Logistic(), x, y, FOUR, spending(), weights=weights), expected)
+    half = fit_glm(Logistic(), x, y, FOUR, spending(), weights=np.full(1500, 0.5))
+    assert 600 < half.counts.records < 900
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(2)])
+def test_hardened_arithmetic_gives_the_same_model(loss):
+    x, y = classified(2000)
+    plain = fit_glm(loss, x, y, FOUR, spending(Budget(8.0, 1e-5)))
+    hardened = fit_glm(loss, x, y, FOUR, spending(Budget(8.0, 1e-5), arithmetic="hardened"))
+    angle = np.sum(plain.coefficients * hardened.coefficients)
+    angle /= np.linalg.norm(plain.coefficients) * np.linalg.norm(hardened.coefficients)
+    assert angle > 0.99  # other draws of the noise
+
+
+def test_replace_one_neighbours():
+    x, y = classified(4000)
+    fit = fit_glm(Logistic(), x, y, FOUR, spending(Budget(1.0, 1e-5, "replace-one")))
+    assert accuracy(fit, x, y) > 0.78
+
+
+def test_records_with_undeclared_labels_are_counted_apart():
+    x, y = classified(3000)
+    y[:600] = 7
+    fit = fit_glm(Logistic(), x, y, FOUR, spending(Budget(4.0, 1e-5)))
+    assert fit.counts.other == pytest.approx(600, abs=6 * fit.counts.noise)
+    assert fit.counts.records == pytest.approx(2400, abs=9 * fit.counts.noise)
+
+
+def test_all_of_the_budget_is_spent_and_no_more():
+    x, y = classified(1000)
+    for loss in (Logistic(), Squared(), Poisson(), Softmax(2)):
+        spent = spending()
+        stages: list[tuple[str, int, int]] = []
+        spent.progress = lambda *told, stages=stages: stages.append(told)
+        fit_glm(loss, x, y, FOUR, spent)
+        assert spent.left < 1e-9
+        assert stages[:2] == [("counts", 0, 1), ("counts", 1, 1)]
+        assert ("gradients", 0, 40) in stages
+        assert ("gradients", 40, 40) in stages
+        assert spent.ledger.guarantee().within(spent.budget)
+
+
+def test_tables_that_do_not_fit_their_declaration():
+    x, y = classified(10)
+    with pytest.raises(InvalidParameter, match=r"X\.shape"):
+        fit_glm(Logistic(), x, y, Columns(5), spending())
+    with pytest.raises(InvalidParameter, match="y="):
+        fit_glm(Logistic(), x, y[:9], FOUR, spending())
+    with pytest.raises(InvalidParameter, match="weights="):
+        fit_glm(Logistic(), x, y, FOUR, spending(), weights=["a"] * 10)
+    with pytest.raises(InvalidParameter, match="target_bounds"):
+        fit_glm(Poisson(), x, y, FOUR, spending(), target_bounds=(-1.0, 5.0))
+    with pytest.raises(InvalidParameter, match="target_bounds"):
+        fit_glm(Squared(), x, y, FOUR, spending(), target_bounds=(0.0, math.nan))

@@ -1,0 +1,175 @@
+"""The coordinator's door: who is turned away when many knock, and what is said if it cannot be opened."""
+
+import socket
+import ssl
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from discreet.errors import CannotConnect, InvalidParameter
+from discreet.parties.network import doors
+from discreet.parties.network.doors import Doors, default_address, open_door, use_door
+from discreet.parties.network.kits import make_kits, open_kit
+from discreet.parties.network.workspace import write_workspace
+from support.small_study import study
+
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory):
+    paths = make_kits(study(), tmp_path_factory.mktemp("doors") / "kits")
+    return {name: open_kit(path) for name, path in paths.items()}
+
+
+class Watched(Doors):
+    """A door that notes who came in, and sends them away again."""
+
+    def __init__(self):
+        super().__init__()
+        self.served = []
+
+    def _serve(self, secure):
+        self.served.append(secure.getpeercert()["subject"])
+        secure.close()
+
+
+def connector(kit, security="mtls"):
+    params = {
+        "ca_cert": str(kit.path("authority.pem")),
+        "server_cert": str(kit.path("site.crt")),
+        "server_key": str(kit.path("site.key")),
+        "connection_security": security,
+        "secure": True,
+    }
+    return SimpleNamespace(params=params, stopped=threading.Event())
+
+
+@pytest.fixture
+def opened(kits, monkeypatch):
+    """A door in this process: where it is, and the driver behind it."""
+    driver, listening = Watched(), connector(kits["coordinator"])
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        monkeypatch.setattr(Doors, "door", door)
+        thread = threading.Thread(target=driver.listen, args=(listening,), daemon=True)
+        thread.start()
+        yield door.getsockname(), driver
+        listening.stopped.set()
+        thread.join(PATIENCE)
+
+
+def come_in(place, kit):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(kit.path("authority.pem"))
+    context.load_cert_chain(kit.path("site.crt"), kit.path("site.key"))
+    with socket.create_connection(place, timeout=PATIENCE) as plain, context.wrap_socket(plain) as secure:
+        return secure.recv(1)
+
+
+def test_a_caller_comes_in_past_those_who_say_nothing(opened, kits):
+    place, driver = opened
+    idle = [socket.create_connection(place, timeout=PATIENCE) for _ in range(100)]
+    assert come_in(place, kits["hospital-a"]) == b""
+    assert len(driver.served) == 1
+    for caller in idle:
+        caller.close()
+
+
+def test_who_takes_too_long_is_turned_away(opened, monkeypatch):
+    monkeypatch.setattr(doors, "HANDSHAKE_SECONDS", 0.2)
+    place, driver = opened
+    with socket.create_connection(place, timeout=PATIENCE) as idle:
+        assert idle.recv(1) == b""  # closed by the other side
+    assert driver.served == []
+
+
+def test_if_too_many_wait_the_oldest_has_to_go(opened, kits, monkeypatch):
+    monkeypatch.setattr(doors, "MOST_CALLERS", 5)
+    place, _ = opened
+    idle = [socket.create_connection(place, timeout=PATIENCE) for _ in range(7)]
+    assert idle[0].recv(1) == b""
+    assert come_in(place, kits["hospital-b"]) == b""
+    for caller in idle:
+        caller.close()
+
+
+def test_the_oldest_is_one_of_the_address_with_the_most():
+    callers = [SimpleNamespace(getpeername=lambda home=home: (home, 1)) for home in "abbab"]
+    assert doors._oldest_of_the_most(callers) is callers[1]
+
+
+def test_a_caller_without_a_certificate_does_not_come_in(opened, kits):
+    place, driver = opened
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(kits["hospital-a"].path("authority.pem"))
+    with socket.create_connection(place, timeout=PATIENCE) as plain:
+        secure = context.wrap_socket(plain)
+        with pytest.raises(ssl.SSLError, match="CERTIFICATE_REQUIRED"):
+            secure.recv(1)
+        secure.close()
+    assert driver.served == []
+
+
+@pytest.mark.parametrize("security", ["clear", "tls", None])
+def test_a_door_without_certificates_on_both_sides_stays_shut(kits, monkeypatch, security):
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        monkeypatch.setattr(Doors, "door", door)
+        inner = connector(kits["coordinator"], security)
+        inner.stopped.set()  # so that it returns instead of waiting
+        Doors().listen(inner)
+        assert door.gettimeout() is None  # nobody looked at it
+
+
+def test_a_party_has_no_door_and_nvflare_no_other_way(monkeypatch):
+    from nvflare.fuel.f3 import communicator
+
+    monkeypatch.setattr(Doors, "door", None)
+    monkeypatch.setattr(communicator, "driver_loaded", False)
+    monkeypatch.setattr(communicator.driver_mgr, "drivers", {"grpc": object})
+    use_door(None)
+    assert communicator.driver_loaded
+    assert communicator.driver_mgr.drivers == {"tcp": Doors, "stcp": Doors}
+    assert Doors.door is None
+    assert Doors.get_urls("tcp", {}) == ("tcp://nowhere:0", "tcp://nowhere:0")
+
+
+def test_administrators_come_by_the_same_port(kits):
+    """With another one NVFlare opened a second door, on all addresses."""
+    text = (write_workspace(kits["coordinator"], 9999) / "startup/fed_server.json").read_text()
+    assert '"admin_port": 9999' in text
+    assert '"target": "localhost:9999"' in text
+
+
+def test_a_coordinator_on_the_loopback_stays_there():
+    assert default_address("localhost", 8443) == "127.0.0.1:8443"
+    assert default_address("b.example.org", 8443) == "0.0.0.0:8443"
+
+
+def test_what_is_wrong_with_an_address_is_said_in_one_sentence():
+    taken = socket.create_server(("127.0.0.1", 0))
+    with taken, pytest.raises(CannotConnect, match="the port is in use"):
+        open_door(f"127.0.0.1:{taken.getsockname()[1]}")
+    with pytest.raises(CannotConnect, match="does not have that address"):
+        open_door("192.0.2.1:8443")
+    with pytest.raises(InvalidParameter, match="host:port"):
+        open_door("localhost:99999")
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (PermissionError(13, "Permission denied"), "administrator"),
+        (socket.gaierror(-2, "Name or service not known"), "no computer has the name"),
+        (OSError(97, "Address family not supported"), "cannot be listened on"),
+    ],
+)
+def test_rarer_troubles_have_sentences_too(error, words, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(doors.socket, "create_server", refuse)
+    with pytest.raises(CannotConnect, match=words):
+        open_door("localhost:80")

@@ -1,0 +1,166 @@
+"""What a run refuses between its steps: edits of weights, hooks, other data, and batches drawn until one pleases."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from discreet import Recipe
+from discreet.errors import PlanViolation
+from discreet.pytorch import CheckFailed, PrivateRun
+
+ROWS = 12
+
+
+@pytest.fixture(autouse=True)
+def rare(monkeypatch):
+    """Nothing here depends on chance."""
+    monkeypatch.setattr("discreet.pytorch.checks.watch.ONE_IN", 2**62)
+
+
+def data(rows=ROWS, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(rows, 4, generator=generator), torch.randint(3, (rows,), generator=generator)
+
+
+def losses(model, batch):
+    return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+def started(loss=losses):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    plan = Recipe(records=ROWS, steps=3, sampling="full-batch").with_noise(2.0, delta=1e-3)
+    return model, PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=0.1), loss)
+
+
+def second_optimizer(model):
+    losses(model, data()).mean().backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+
+
+def in_place(model):
+    with torch.no_grad():
+        model[0].weight += 1e-3
+
+
+def through_data(model):
+    model[2].bias.data[0] += 1e-3
+
+
+@pytest.mark.parametrize("edit", [second_optimizer, in_place, through_data])
+def test_edits_between_steps_are_refused_unless_they_are_named(edit):
+    model, run = started()
+    batches = run.batches(data())
+    edit(model)  # before the first step nothing is private yet
+    run.step(next(batches))
+    edit(model)
+    with pytest.raises(PlanViolation, match=r"run\.edited\(\)"):
+        run.step(drawn := next(batches))
+    assert run.steps_taken == 1
+    run.edited()
+    run.step(drawn)
+    run.step(next(batches))
+    assert run.steps_taken == 3
+
+
+def test_contents_of_large_models_are_compared_on_a_share_of_the_steps(monkeypatch):
+    monkeypatch.setattr("discreet.pytorch.checks.watch.SMALL", 0)
+    for share, found in ((1, True), (2**62, False)):
+        monkeypatch.setattr("discreet.pytorch.checks.watch.ONE_IN_LOOKS", share)
+        model, run = started()
+        batches = run.batches(data())
+        run.step(next(batches))
+        through_data(model)
+        if found:
+            with pytest.raises(PlanViolation, match="changed between two steps"):
+                run.step(next(batches))
+        else:
+            run.step(next(batches))
+
+
+HOOKS = {
+    "parameter": lambda model: model[0].weight.register_hook(print),
+    "accumulated": lambda model: model[0].weight.register_post_accumulate_grad_hook(print),
+    "module": lambda model: model[0].register_full_backward_hook(print),
+    "module before": lambda model: model[0].register_full_backward_pre_hook(print),
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS.values(), ids=HOOKS)
+def test_hooks_that_see_gradients_are_refused_whenever_they_come(hook):
+    model, run = started()
+    batches = run.batches(data())
+    run.step(next(batches))
+    hook(model)
+    with pytest.raises(CheckFailed, match="hook"):
+        run.step(next(batches))
+    with pytest.raises(CheckFailed, match="hook"):
+        PrivateRun(run.plan, model, torch.optim.SGD(model.parameters(), lr=0.1), losses)
+
+
+def test_a_forward_that_is_exchanged_is_checked():
+    model, run = started()
+    batches = run.batches(data())
+    run.step(next(batches))
+    run.step(next(batches))
+    model[1].forward = lambda x: x - x.mean(0)
+    with pytest.raises(CheckFailed, match="mixes"):
+        run.step(next(batches))
+
+
+def test_losses_that_mix_after_the_first_step_are_found():
+    taken = []
+
+    def late(model, batch):
+        values = losses(model, batch)
+        return values * values.detach().mean() if taken else values
+
+    _, run = started(late)
+    batches = run.batches(data())
+    run.step(next(batches))
+    taken.append(1)
+    with pytest.raises(CheckFailed):
+        run.step(next(batches))
+
+
+def test_the_check_comes_again_at_random(monkeypatch):
+    _, run = started()
+    batches = run.batches(data())
+    run.step(next(batches))
+    run.step(next(batches))
+    monkeypatch.setattr("discreet.pytorch.checks.watch.ONE_IN", 1)
+    seen = []
+    monkeypatch.setattr("discreet.pytorch.checks.watch.check_read", lambda *given: seen.append(given))
+    run.step(next(batches))
+    assert len(seen) == 1
+
+
+def test_batches_are_not_drawn_again():
+    _, run = started()
+    drawn = next(run.batches(data()))
+    with pytest.raises(PlanViolation, match="drawn and not used"):
+        run.batches(data())
+    run.step(drawn)
+    with pytest.raises(PlanViolation, match="another data set"):
+        run.batches(data(seed=2))
+    for batch in run.batches(data()):
+        run.step(batch)
+    with pytest.raises(PlanViolation, match="All steps"):
+        run.batches(data())
+
+
+def test_a_data_set_three_times_too_long_is_refused():
+    _, run = started()
+    with pytest.raises(PlanViolation, match="3 times as many rows"):
+        run.batches(data(3 * ROWS))
+    run.batches(data(3 * ROWS - 1))
+
+
+def test_the_certificate_names_what_no_run_sees():
+    _, run = started()
+    for batch in run.batches(data()):
+        run.step(batch)
+    said = " ".join(run.certificate().not_covered)
+    for word in ("depend on other rows", "hooks", "remember", "after the run"):
+        assert word in said
