@@ -8,7 +8,8 @@ in the accuracy. The mended version passes.
 import numpy as np
 
 import discreet as dp
-from discreet.audit import Specification, Subject, examine, toy_leakage
+from discreet.audit import Specification, Subject, examine
+from discreet.lecture.leakage import toy_leakage
 
 RECORDS, BATCH, CLIP, NOISE, STEPS = 1000, 50, 1.0, 1.0, 200
 rng = np.random.default_rng()

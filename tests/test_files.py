@@ -123,8 +123,8 @@ OTHERS = {
     "files.py",
     "certificate/signatures.py",
     "ledger/seal.py",
-    "parties/kits.py",
-    "parties/workspace.py",
+    "parties/network/kits.py",
+    "parties/network/workspace.py",
     "cli/paying.py",
     "cli/studio.py",
 }

@@ -1,70 +1,43 @@
 """The arrows of the design: imports point left only, and heavy packages stay in their own room."""
 
 import ast
+import importlib
+import json
+import subprocess
 import sys
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "discreet"
 
-# What each room may import of the others. A room that is missing here may import nothing.
-PROOF = ["errors", "guarantee", "events", "accounting", "calibration"]
-CHANCE = ["arrays", "draws", "discrete", "randomness", "noise", "hardened", "clipping", "sampling"]
-ALLOWED = {name: set(PROOF[:index]) for index, name in enumerate(PROOF)} | {
-    "compat": {*PROOF},
-    "arrays": {"errors"},
-    "draws": set(),
-    "discrete": {"errors", "draws"},
-    "randomness": {"errors", "draws", "discrete"},
-    "noise": {"errors", "events", "arrays", "randomness"},
-    "hardened": {"errors", "events", "arrays", "noise"},
-    "clipping": {"errors", "events"},
-    "sampling": {"errors", "events", "randomness"},
-    "mechanisms": {*PROOF, *CHANCE},
-    "mean": {*PROOF, *CHANCE, "mechanisms"},
-    "stage": {"errors", "events", "clipping", "sampling", "randomness"},
-    "documents": {"errors"},
-    "files": set(),
-    "explanation": {"guarantee", "stage"},
-    "plan": {*PROOF, "sampling", "stage", "documents", "files", "explanation", "ledger"},
-    "recipe": {*PROOF, "sampling", "stage", "plan"},
-    "prices": {*PROOF, "clipping", "stage", "plan"},
-    "explore": {*PROOF, "stage", "explanation", "plan", "recipe", "prices"},
-    "trials": {"errors", "accounting", "randomness"},
-    "selection": {*PROOF, "randomness", "trials", "ledger"},
-    "ledger": {*PROOF, "files"},
-    "certificate": {*PROOF, "documents", "files", "explanation", "plan", "ledger"},
-    "linear": {
-        *PROOF,
-        *CHANCE,
-        "mechanisms",
-        "documents",
-        "files",
-        "stage",
-        "plan",
-        "recipe",
-        "ledger",
-        "certificate",
-        "selection",
-    },
-    "pytorch": {*PROOF, *CHANCE, "documents", "files", "stage", "plan", "recipe", "ledger", "certificate"},
-    "parties": {*PROOF, *CHANCE, "documents", "files", "stage", "plan", "recipe", "ledger", "certificate"},
-    "audit": {*PROOF, *CHANCE, "documents", "stage", "plan", "ledger", "certificate"},
-    "report": {*PROOF, "documents", "files", "explanation", "stage", "plan", "ledger", "certificate"},
+# The one list of arrows: a room may import those before it. Rooms of one line do not import one another.
+ORDER = (
+    ("errors",),
+    ("documents", "files"),
+    ("guarantee", "events"),
+    ("accounting",),
+    ("core", "ledger", "compat"),
+    ("plan",),
+    ("selection",),
+    ("certificate",),
+    ("linear", "pytorch", "parties"),
+    ("audit",),
+    ("report",),
+    ("lecture",),
+    ("adapters",),
+    ("studio",),
+    ("cli",),
+    ("__main__",),
+)
+ALLOWED = {
+    room: {earlier for line in ORDER[:place] for earlier in line}
+    for place, line in enumerate(ORDER)
+    for room in line
 }
-ALLOWED["adapters"] = {*ALLOWED}  # where engines, and the audit, meet
-ROOMS = {*ALLOWED}
-ALLOWED |= {
-    "figures": ROOMS,
-    "studio": ROOMS,
-    "cli": {*ROOMS, "figures", "studio"},
-    "__main__": {"cli"},
-}
+ALLOWED["audit"] -= {"linear", "pytorch", "parties"}  # it attacks whatever it is given
+ALLOWED["report"] -= {"linear", "pytorch", "parties", "audit"}
 NUMERICS = {"numpy", "scipy"}
 THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
-    "draws": NUMERICS | {"numba"},
-    "discrete": NUMERICS | {"numba"},
-    "clipping": NUMERICS | {"numba"},
-    "randomness": NUMERICS | {"cryptography"},
+    "core": NUMERICS | {"numba", "cryptography"},
     "ledger": {"sqlalchemy", "psycopg"},
     "certificate": {"cryptography"},
     "linear": NUMERICS
@@ -73,12 +46,21 @@ THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
     "parties": NUMERICS | {"cryptography", "nvflare", "rich"},
     "audit": NUMERICS | {"rich"},
     "report": NUMERICS | {"jinja2"},
-    "figures": NUMERICS | {"matplotlib"},
+    "lecture": NUMERICS | {"matplotlib"},
     "studio": NUMERICS | {"jinja2", "starlette", "uvicorn"},
     "cli": NUMERICS | {"click", "rich", "pyarrow", "cryptography"},
 }
-ONLY_IN = {"nvflare": {f"parties/{name}.py" for name in ("nvflare", "sites", "doors", "kits")}}
+ONLY_IN = {
+    "nvflare": tuple(f"parties/network/{name}.py" for name in ("nvflare", "sites", "doors", "kits")),
+    "matplotlib": ("lecture/figures/",),
+}
 """Packages that a few thin files know."""
+
+STUDENTS = {"lecture", "studio", "cli", "__main__", "adapters/audit_subjects.py"}
+"""Who may import the lectures' room: the audit command attacks the lectures' descent too."""
+
+SEAMS = {"linear/fitting.py": "discreet.lecture.erm"}
+"""The one place where product code names the lectures' room: the methods with theorems, loaded when asked for."""
 
 
 def room(path: Path) -> str:
@@ -129,11 +111,11 @@ def strays(source: dict[Path, set[str]]) -> list[str]:
         f"{where} imports {top}"
         for path, names in source.items()
         for top in {name.split(".")[0] for name in names} & set(ONLY_IN)
-        if (where := path.relative_to(SOURCE).as_posix()) not in ONLY_IN[top]
+        if not (where := path.relative_to(SOURCE).as_posix()).startswith(ONLY_IN[top])
     ]
 
 
-def test_an_engine_of_others_is_known_to_a_few_files_only():
+def test_a_package_of_others_is_known_to_a_few_files_only():
     assert strays({path: imports(path) for path in SOURCE.rglob("*.py")}) == []
     assert strays({SOURCE / "parties/party.py": {"nvflare.apis"}}) == ["parties/party.py imports nvflare"]
 
@@ -141,3 +123,56 @@ def test_an_engine_of_others_is_known_to_a_few_files_only():
 def test_the_check_catches_a_backward_arrow():
     broken = {SOURCE / "events.py": {"discreet.accounting.account", "torch"}}
     assert sorted(violations(broken)) == ["events imports accounting", "events imports torch"]
+    assert violations({SOURCE / "linear/fitting.py": {"discreet.lecture.erm"}}) == ["linear imports lecture"]
+
+
+# ---- the lectures' room ----
+
+
+def addresses(tree: ast.Module) -> set[str]:
+    """The modules of the lectures' room that a file names in strings, docstrings and messages apart."""
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    return {text for text in texts if isinstance(text, str) and text.startswith("discreet.lecture")}
+
+
+def test_product_code_never_imports_the_lectures():
+    users = {
+        where
+        for path in SOURCE.rglob("*.py")
+        if any(name.startswith("discreet.lecture") for name in imports(path))
+        and not {room(path), where := path.relative_to(SOURCE).as_posix()} & STUDENTS
+    }
+    assert users == set()
+
+
+def test_product_code_names_the_lectures_in_one_place_only():
+    product = [path for path in SOURCE.rglob("*.py") if room(path) not in STUDENTS]
+    found = {
+        path.relative_to(SOURCE).as_posix(): names
+        for path in product
+        if (names := addresses(ast.parse(path.read_text())))
+    }
+    assert found == {place: {address} for place, address in SEAMS.items()}
+
+
+def test_the_methods_with_theorems_are_those_of_the_lectures():
+    from discreet.lecture.erm import METHODS
+    from discreet.linear.fitting import METHODS as OFFERED
+
+    assert ("recipe", *METHODS) == OFFERED
+    assert all(hasattr(importlib.import_module(address), "private_minimiser") for address in SEAMS.values())
+
+
+PRODUCT = """
+import json, sys
+import discreet.audit, discreet.linear, discreet.parties, discreet.pytorch, discreet.report
+for room in (discreet.linear, discreet.pytorch, discreet.parties, discreet.audit, discreet.report):
+    for name in room.__all__:
+        getattr(room, name)
+print(json.dumps([name for name in sys.modules if name.startswith("discreet.lecture")]))
+"""
+
+
+def test_the_product_runs_without_the_lectures():
+    done = subprocess.run([sys.executable, "-c", PRODUCT], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []

@@ -12,9 +12,9 @@ from discreet.accounting.tradeoff import (
     advantage_bound,
     miss_rate_bound,
     power_bound,
-    sampled_miss_rate_bound,
 )
 from discreet.errors import InvalidParameter, UnsupportedEvent
+from discreet.lecture.amplification import sampled_miss_rate_bound
 from support.refusals import accepted_nonsense
 
 # epsilon at delta 1e-5; advantage, accuracy, advantage of the Gaussian calibrated to it, power at .001/.01/.1;

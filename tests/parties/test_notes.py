@@ -8,19 +8,21 @@ from discreet.accounting.gaussian import classic_gaussian_noise, gaussian_mu
 from discreet.errors import InvalidParameter
 from discreet.guarantee import Budget
 from discreet.lecture.composition import advanced_composition, strong_composition
+from discreet.lecture.sgd_notes import (
+    bassily_noise_std,
+    sgd1_claimed_round,
+    sgd1_mended_proof,
+    sgd1_round,
+    sgd2_risk_as_printed,
+)
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.excess_risk import second_moment
 from discreet.parties.notes import (
-    bassily_noise_std,
     convex_step_size,
     notes_noise,
-    sgd1_claimed_round,
-    sgd1_mended_proof,
     sgd1_noise_std,
-    sgd1_round,
     sgd2_mended_round,
     sgd2_noise_std,
-    sgd2_risk_as_printed,
     sgd2_round,
     strongly_convex_step_size,
     weighted_step_size,

@@ -21,8 +21,6 @@ import math
 
 from discreet.accounting.epsilon_delta import ROUND_UP, checked_pair
 from discreet.errors import real
-from discreet.guarantee import Neighbours
-from discreet.lecture.amplification import poisson_amplification
 
 _ROUNDING = 1e-15  # more than the absolute rounding of a few numbers of at most 1
 
@@ -55,18 +53,3 @@ def advantage_bound(epsilon: float, delta: float) -> float:
 def accuracy_bound(epsilon: float, delta: float) -> float:
     """Guarantee: no membership test is right more often, on a record used with probability one half."""
     return min(1.0, 0.5 + 0.5 * advantage_bound(epsilon, delta) + _ROUNDING)
-
-
-def sampled_miss_rate_bound(
-    epsilon: float, delta: float, rate: float, false_alarms: float, *, neighbours: Neighbours
-) -> float:
-    """Guarantee: the miss rate of every test of a release on a Poisson sample, for add-remove neighbours.
-
-    ``(epsilon, delta)`` and ``neighbours`` are those of the release without sampling. The inequality becomes
-    miss rate + (1 - rate + rate e^epsilon) false_alarms >= 1 - rate delta, and its mirror image.
-
-    >>> round(sampled_miss_rate_bound(1.0, 1e-5, rate=0.01, false_alarms=0.05, neighbours="add-remove"), 10)
-    0.9491407591
-    """
-    sampled = poisson_amplification(epsilon, delta, rate, neighbours=neighbours)
-    return miss_rate_bound(*sampled, false_alarms)

@@ -17,7 +17,6 @@ from discreet.audit.membership import Membership, membership
 from discreet.audit.one_step import OneStep
 from discreet.audit.replay import noise_depends_on_data, replay, replay_noisy
 from discreet.audit.samplers import sampler_test
-from discreet.lecture.leakage import toy_leakage
 
 __all__ = [
     "AuditResult",
@@ -37,5 +36,4 @@ __all__ = [
     "replay",
     "replay_noisy",
     "sampler_test",
-    "toy_leakage",
 ]

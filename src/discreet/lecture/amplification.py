@@ -31,6 +31,7 @@ import numpy as np
 from scipy.special import betainc
 
 from discreet.accounting.epsilon_delta import ROUND_UP, EpsilonDelta, checked_pair, group_privacy
+from discreet.accounting.tradeoff import miss_rate_bound
 from discreet.errors import UnsupportedEvent, real, whole
 from discreet.guarantee import Neighbours, neighbours_named
 
@@ -95,6 +96,21 @@ def replacement_amplification(
     total = float(chances @ deltas) + more
     grouped = group_privacy(*pair, most_copies).epsilon
     return EpsilonDelta(_amplified_epsilon(grouped, -math.expm1(absent)), min(1.0, total * (1 + 1e-10)))
+
+
+def sampled_miss_rate_bound(
+    epsilon: float, delta: float, rate: float, false_alarms: float, *, neighbours: Neighbours
+) -> float:
+    """Guarantee: the miss rate of every test of a release on a Poisson sample, for add-remove neighbours.
+
+    ``(epsilon, delta)`` and ``neighbours`` are those of the release without sampling. The inequality becomes
+    miss rate + (1 - rate + rate e^epsilon) false_alarms >= 1 - rate delta, and its mirror image.
+
+    >>> round(sampled_miss_rate_bound(1.0, 1e-5, rate=0.01, false_alarms=0.05, neighbours="add-remove"), 10)
+    0.9491407591
+    """
+    sampled = poisson_amplification(epsilon, delta, rate, neighbours=neighbours)
+    return miss_rate_bound(*sampled, false_alarms)
 
 
 def _needs_replace_one(neighbours: Neighbours) -> None:

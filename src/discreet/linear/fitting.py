@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,6 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from discreet.errors import InvalidParameter
-from discreet.lecture.erm import METHODS as WITH_THEOREMS
-from discreet.lecture.erm import private_minimiser
 from discreet.linear.charging import Charge
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.glm import fit_glm
@@ -28,7 +27,8 @@ from discreet.linear.losses import Loss
 
 Array = NDArray[np.float64]
 
-METHODS = ("recipe", *WITH_THEOREMS)
+METHODS = ("recipe", "descent", "output-perturbation", "objective-perturbation", "exponential")
+_THEOREMS = "discreet.lecture.erm"  # loaded for the methods with theorems only
 _ENOUGH_FOR_INTERVALS = 200  # records times strength, for each coefficient; with fewer the coverage drops
 
 
@@ -125,12 +125,12 @@ def by_theorem(method: str, loss: Loss, records: Encoded, charge: Charge, declar
     lower, upper = records.target_bounds
     row_bound = math.sqrt(1 + columns.numerics / 4 + len(columns.groups) + columns.text_square)
     budget = charge.reserve_everything()
-    release = private_minimiser(
+    release = import_module(_THEOREMS).private_minimiser(
         loss,
         rows,
         np.clip(records.y, lower, upper),
         budget,
-        method=method,  # type: ignore[arg-type]
+        method=method,
         row_bound=row_bound,
         records=declared,
         stream=charge.stream,

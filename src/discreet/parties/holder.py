@@ -1,7 +1,7 @@
 """What a party brings: its records and its model, behind three functions that give sums and nothing else.
 
-``discreet.linear.linear_holder.LinearHolder`` and ``discreet.pytorch.torch_holder.TorchHolder`` are such holders; anything
-else that clips what each record adds can be one.
+``discreet.linear.linear_holder.LinearHolder`` and ``discreet.pytorch.torch_holder.TorchHolder`` are such holders;
+anything else that clips what each record adds can be one.
 """
 
 from __future__ import annotations

@@ -20,8 +20,6 @@ from discreet.accounting.epsilon_delta import EpsilonDelta
 from discreet.accounting.gaussian import classic_gaussian_noise
 from discreet.errors import InvalidParameter, probability, real, whole
 from discreet.guarantee import Budget
-from discreet.lecture.amplification import fixed_size_amplification
-from discreet.lecture.composition import strong_composition
 from discreet.parties.arrangement import Arrangement
 
 _SMALL = "The notes' formulas are for epsilon below 1; use noise_for() for any epsilon."
@@ -53,7 +51,7 @@ def sgd1_noise_std(records: int, lipschitz: float, epsilon: float, delta: float)
     Errata. The proof counts on a random order that the coordinator has drawn itself: against the coordinator the
     promised epsilon of 0.9 is 2.35 for n = 1000 and 6.97 for n = 10 000. Equation (6) takes delta' = delta^(1/3),
     whose failure probability alone exceeds delta; and the sensitivity of a replaced record is 2 n lipschitz, not
-    n lipschitz. Against an outsider the claim survives all that, see :func:`sgd1_mended_proof`, and the noise is
+    n lipschitz. Against an outsider the claim survives all that, see ``discreet.lecture.sgd_notes``, and the noise is
     some twelve times what is needed.
     """
     records, lipschitz = whole("records", records, at_least=1), real("lipschitz", lipschitz, above=0)
@@ -63,54 +61,8 @@ def sgd1_noise_std(records: int, lipschitz: float, epsilon: float, delta: float)
     return 4 * lipschitz * records * math.log(1.25 * records**2 / delta) / epsilon
 
 
-def bassily_noise_std(records: int, lipschitz: float, epsilon: float, delta: float) -> float:
-    """sqrt(32 n^2 lipschitz^2 ln(n / delta) ln(1 / delta)) / epsilon: the choice of Bassily, Smith, Thakurta (2014).
-
-    The notes follow them; their squared logarithm is no misprint. Tight accounting saves a root of a logarithm.
-    """
-    records, lipschitz = whole("records", records, at_least=1), real("lipschitz", lipschitz, above=0)
-    epsilon, delta = real("epsilon", epsilon, above=0), probability("delta", delta)
-    return lipschitz * records * math.sqrt(32 * math.log(records / delta) * math.log(1 / delta)) / epsilon
-
-
-def sgd1_claimed_round(epsilon: float, delta: float, records: int) -> EpsilonDelta:
-    """What the notes say of one message: (epsilon / (2 sqrt(ln(1/delta))), delta / n^2). No guarantee.
-
-    Erratum: this forgets a factor 2 of the sensitivity; the truth is :func:`sgd1_round`.
-    """
-    epsilon, delta = real("epsilon", epsilon, above=0, below=1), probability("delta", delta)
-    return EpsilonDelta(
-        epsilon / (2 * math.sqrt(math.log(1 / delta))), delta / whole("records", records, at_least=1) ** 2
-    )
-
-
-def sgd1_round(records: int, epsilon: float, delta: float) -> EpsilonDelta:
-    """One message of SGD1 at the notes' noise, by the classic theorem, for a replaced record whose turn it is.
-
-    Guarantee: the message is this private to everybody who knows the schedule.
-    """
-    each = delta / records**2
-    noise = sgd1_noise_std(records, 1.0, epsilon, delta) / (2 * records)
-    classic = classic_gaussian_noise(0.5, each) * 0.5 / noise  # noise = classic(1) / epsilon
-    return EpsilonDelta(classic * (1 + 1e-14), each)
-
-
-def sgd1_mended_proof(records: int, epsilon: float, delta: float) -> EpsilonDelta:
-    """The notes' proof with the right sensitivity, amplification and delta' = delta / 2, over n^2 steps.
-
-    Guarantee: SGD1 with the notes' noise is this private to an observer who knows neither the schedule nor whom
-    the coordinator calls. Nobody else.
-
-    >>> round(sgd1_mended_proof(records=1000, epsilon=0.9, delta=1e-10).epsilon, 4)
-    0.771
-    """
-    step = sgd1_round(records, epsilon, delta)
-    hidden = fixed_size_amplification(*step, batch_size=1, records=records, neighbours="replace-one")
-    return strong_composition(*hidden, steps=records**2, extra_delta=delta / 2)
-
-
 def convex_step_size(diameter: float, second_moment: float, step: int) -> float:
-    """diameter / (G sqrt(t)): the step for convex losses; G^2 is :func:`discreet.parties.excess_risk.second_moment`."""
+    """diameter / (G sqrt(t)): the step for convex losses; G^2 is ``excess_risk.second_moment``."""
     diameter, square = real("diameter", diameter, above=0), real("second_moment", second_moment, above=0)
     return diameter / math.sqrt(whole("step", step, at_least=1) * square)
 
@@ -166,27 +118,6 @@ def sgd2_noise_std(
     if not target.epsilon < 1:
         raise InvalidParameter("epsilon", epsilon, f"asks for {target.epsilon:.3g} in a round. {_SMALL}")
     return 2 * lipschitz * classic_gaussian_noise(*target)
-
-
-def sgd2_risk_as_printed(
-    records: int,
-    lipschitz: float,
-    dimension: int,
-    noise_std: float,
-    parties: int,
-    convexity: float,
-    rounds: int,
-) -> float:
-    """Equation (11), 8 m p (noise_std^2 + n^2 lipschitz^2) / (n convexity T). No bound to rely on.
-
-    Erratum: it multiplies the gradient by the parties and the dimension as well; see
-    :func:`discreet.parties.excess_risk.strongly_convex_weighted_excess` for what is proved.
-    """
-    messages = whole("parties", parties, at_least=1) * whole("dimension", dimension, at_least=1)
-    records, lipschitz = whole("records", records, at_least=1), real("lipschitz", lipschitz, above=0)
-    square = real("noise_std", noise_std, at_least=0) ** 2 + (records * lipschitz) ** 2
-    convexity = real("convexity", convexity, above=0)
-    return 8 * messages * square / (records * convexity * whole("rounds", rounds, at_least=1))
 
 
 def _root(rising: Callable[[float], float], goal: float) -> float:

@@ -18,7 +18,7 @@ Section = TypeVar("Section")
 
 @dataclass(frozen=True)
 class Privacy:
-    """The budget, and the observer for whom the noise is calibrated (:mod:`discreet.parties.who_sees.observers` names them).
+    """The budget, and the observer for whom the noise is calibrated (:mod:`discreet.parties.who_sees`).
 
     ``noise`` is ``"calibrated"``, as small as the certified accountant allows, or ``"notes"``, the formulas of
     the lecture notes, whose true cost the table of observers shows.

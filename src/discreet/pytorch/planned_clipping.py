@@ -1,6 +1,6 @@
 """The clipping of a run: does it fit the plan, and what follows from it for a step?
 
-With :class:`~discreet.core.clipping.AdaptiveClip` every step has a clip norm of its own, and the count of norms within it
+With :class:`~discreet.core.clipping.AdaptiveClip` every step has its own clip norm, and the count of norms within it
 takes part of the step's cost, so the sum gets more noise than planned for it alone.
 """
 

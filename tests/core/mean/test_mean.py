@@ -20,8 +20,8 @@ from discreet.core.mean import (
     lecture_clip_norm,
     private_mean,
     recentring,
-    records,
 )
+from discreet.core.mean import clipped_rows as records
 from discreet.core.mean.error_bounds import deviation
 from discreet.core.noise import add_noise
 from discreet.core.randomness import RandomStream

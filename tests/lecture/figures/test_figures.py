@@ -13,7 +13,7 @@ from discreet.lecture.figures import FIGURES
 from discreet.lecture.figures.canvas import Figure, Line, Panel
 from discreet.lecture.figures.drawing import draw
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "figures.md"
+PAGE = Path(__file__).parents[3] / "docs" / "figures.md"
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 from discreet.certificate import new_signing_key
 from discreet.certificate.signatures import public_key_of, read_signing_key
 from discreet.errors import CannotConnect, InvalidParameter, NotYet
-from discreet.parties import kits, reaching
+from discreet.parties.network import kits, reaching
 from discreet.parties.network.kits import make_kits, open_kit, read_kit, revoke, revoked
 from discreet.parties.network.reaching import reach
 from discreet.parties.study import Study

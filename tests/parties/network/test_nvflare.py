@@ -21,7 +21,7 @@ from discreet.parties.network.terminal import quiet
 from discreet.parties.network.workspace import write_workspace
 from support.small_study import free_port, study
 
-SUPPORT = Path(__file__).parent.parent / "support"
+SUPPORT = Path(__file__).parents[2] / "support"
 pytestmark = pytest.mark.network
 
 PATIENCE = 60.0  # seconds: machines that run tests are busy

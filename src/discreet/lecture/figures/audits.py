@@ -6,12 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.account import account
-from discreet.audit import AuditResult, GradientCanaries, Membership, audit, toy_leakage
+from discreet.audit import AuditResult, GradientCanaries, Membership, audit
 from discreet.core.clipping import clip_rows
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream
 from discreet.events import Gaussian, PoissonSampled
 from discreet.lecture.figures.canvas import Figure, Line, Panel
+from discreet.lecture.leakage import toy_leakage
 
 Floats = NDArray[np.float64]
 

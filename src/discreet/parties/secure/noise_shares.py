@@ -1,9 +1,9 @@
 """Noise that the parties of a secure sum make together: each adds a share, and none of them knows the rest.
 
 Of m parties, D may drop out and c may tell the coordinator their noise. So each adds a discrete Gaussian of variance
-sigma**2 / (m - D - c) in grid steps (:func:`discreet.core.noise.add_noise_share`), and every sum that is unmasked holds
-at least sigma**2 of honest noise. More honest parties only add more. Plain sums, each with noise of its own, would
-need sqrt(m) times as much in all.
+sigma**2 / (m - D - c) in grid steps (:func:`discreet.core.noise.add_noise_share`), and every sum that is unmasked
+holds at least sigma**2 of honest noise. More honest parties only add more. Plain sums, each with noise of its own,
+would need sqrt(m) times as much in all.
 
 >>> from discreet.events import Gaussian
 >>> from discreet.core.hardened import grid_for

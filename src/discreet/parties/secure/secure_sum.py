@@ -27,11 +27,12 @@ sum. Here cem's vector is lost on its way:
 array([11, 18])
 
 **How it works.** Every two parties have a mask for the round that one adds and the other subtracts
-(:mod:`~discreet.parties.secure.masks`); every party adds a mask of its own besides. All arithmetic is modulo 2**64. A party
-sends its masked vector together with the seeds of its masks, split into shares (:mod:`~discreet.parties.secure.shares`):
-one sealed share of each seed for each party. The coordinator says whose vectors it has: the survivors. Each survivor
-then opens and reveals, for every survivor, its share of that one's own seed and of the seeds which that one has
-in common with those who did not survive. So the coordinator removes every mask that does not cancel.
+(:mod:`~discreet.parties.secure.masks`); every party adds a mask of its own besides. All arithmetic is modulo 2**64.
+A party sends its masked vector together with the seeds of its masks, split into shares
+(:mod:`~discreet.parties.secure.shares`): one sealed share of each seed for each party. The coordinator says whose
+vectors it has: the survivors. Each survivor then opens and reveals, for every survivor, its share of that one's own
+seed and of the seeds which that one has in common with those who did not survive. So the coordinator removes every
+mask that does not cancel.
 
 The paper recovers the masks of a lost party by revealing its key, so keys serve one round and every round has four
 exchanges. Here only seeds are ever revealed, each of one pair and one round; keys last as long as the parties'
@@ -71,10 +72,11 @@ is smaller a lying coordinator can unmask a single party, so a :class:`~discreet
 dropouts is refused. About the outcome the coordinator has to be believed in any case: it can leave out or alter any
 vector, and so can each party its own.
 
-**What the caller must keep.** Noise is in the vectors before they are masked: :func:`discreet.core.noise.add_noise_share`.
-The same vector is never masked twice, in whatever session: sums over two sets of survivors would differ by one
-vector. :class:`SecureParty` refuses a round that is not beyond its last; after a restart the caller's ledger does.
-Masked vectors and answers are signed by whoever carries them (:mod:`~discreet.parties.messages`).
+**What the caller must keep.** Vectors hold noise before they are masked
+(:func:`~discreet.core.noise.add_noise_share`). The same vector is never masked twice, in whatever session: sums
+over two sets of survivors would differ by one vector. :class:`SecureParty` refuses a round that is not beyond its
+last; after a restart the caller's ledger does. Masked vectors and answers are signed by whoever carries them
+(:mod:`~discreet.parties.messages`).
 """
 
 from __future__ import annotations
@@ -185,8 +187,8 @@ class SecureParty:
 class SecureCoordinator:
     """The coordinator: it introduces the parties to one another, collects masked vectors, and learns their sum.
 
-    ``largest`` bounds every coordinate of an honest sum (:func:`~discreet.parties.secure.noise_shares.largest_sum`). What
-    is not of the right form counts as missing. Where too few remain, :class:`PlanViolation` says so before
+    ``largest`` bounds every coordinate of an honest sum (:func:`~discreet.parties.secure.noise_shares.largest_sum`).
+    What is not of the right form counts as missing. Where too few remain, :class:`PlanViolation` says so before
     anything is unmasked, and the round is lost.
     """
 
