@@ -79,6 +79,7 @@ def test_scikit_learn_s_own_checks(estimator):
     assert passed >= len(results) - len(DIFFERENT) - 1  # one is skipped: another array library
 
 
+@pytest.mark.filterwarnings("ignore:epsilon 50 promises nothing")
 def test_a_generous_budget_finds_what_scikit_learn_finds():
     x, score, rng = table(records=20_000)
     coin = rng.random(len(x))

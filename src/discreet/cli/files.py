@@ -6,7 +6,7 @@ from pathlib import Path
 
 from discreet.errors import InvalidParameter
 
-CERTIFICATE, REPORT = "certificate.json", "report.html"
+CERTIFICATE, MODEL, REPORT = "certificate.json", "model.json", "report.html"
 """What people look for in the folder of a model."""
 
 

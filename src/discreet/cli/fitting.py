@@ -66,7 +66,8 @@ def fit_table(
         ignore_interrupts()  # all is paid for: it is written, and told, whatever is pressed now
         with whole_folder(out) as folder:
             files = [*write_model(model, folder, signer), REPORT]
-            page = Report(model.certificate_, title=f"Privacy report of {type(model).__name__}")
+            title = f"Privacy report of {type(model).__name__}"
+            page = Report(model.certificate_, title, notes=model.diagnosis_.notes)
             page.save(folder / REPORT)
     notes += _of_delta(budget, model)
     for text in notes:
@@ -118,7 +119,8 @@ def fitted(model: Any, rows: Table) -> list[str]:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", DeclarationWarning)
         model.fit(rows)
-    return [str(warning.message) for warning in said if issubclass(warning.category, DeclarationWarning)]
+    notes = [str(warning.message) for warning in said if issubclass(warning.category, DeclarationWarning)]
+    return [*notes, *model.diagnosis_.notes]
 
 
 def _ledger(place: str | None, key: Path | None, budget: Budget, name: str) -> Ledger:

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from discreet.certificate import Certificate
-from discreet.cli.files import CERTIFICATE, refuse_existing
+from discreet.certificate.contents import insist_on_files
+from discreet.cli.files import CERTIFICATE, MODEL, refuse_existing
 from discreet.cli.shell import FILE, Answer, command
 from discreet.documents import parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter
@@ -47,7 +48,10 @@ def report(
     wanted = {option: path for option, path in forms.items() if path is not None}
     for option, path in wanted.items():
         refuse_existing(option, path, overwrite)
-    page = Report(_loaded(certificate), title, _read("audit", audit), _read("observers", observers))
+    found = _loaded(certificate)
+    page = Report(
+        found, title, _read("audit", audit), _read("observers", observers), _notes(certificate, found)
+    )
     texts: dict[str, Callable[[], str]] = {
         "html": page.to_html,
         "markdown": page.to_markdown,
@@ -69,6 +73,14 @@ def _loaded(path: Path) -> Certificate:
         if error.name != "digest":
             raise
         raise CertificateRejected(f"The certificate is rejected: its digest {error.requirement}") from None
+
+
+def _notes(folder: Path, certificate: Certificate) -> tuple[str, ...]:
+    """What the diagnosis of the model in a folder said, if its text is the one that the certificate is for."""
+    if not folder.is_dir() or MODEL not in dict(certificate.files):
+        return ()
+    insist_on_files(certificate.files, folder)
+    return tuple(map(str, parsed(read_text(folder / MODEL), MODEL).get("notes", ())))
 
 
 def _read(option: str, path: Path | None) -> dict[str, Any] | None:

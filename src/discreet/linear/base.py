@@ -22,6 +22,7 @@ from discreet.events import ApproximateDP, Event
 from discreet.guarantee import Budget, neighbours_named
 from discreet.linear.cells import declared_numbers
 from discreet.linear.charging import Charge, charged
+from discreet.linear.diagnosis import diagnosis, without_empty
 from discreet.linear.encoder import (
     BoundedNumbers,
     BoundedRows,
@@ -41,11 +42,12 @@ from discreet.linear.targets import record_weights
 
 Array = NDArray[np.float64]
 
+_WEAK, _VOID = 10.0, 30.0  # epsilons beyond which a promise is weak, as reports say, and empty
 _RANGES = 0.08  # share of the budget for the bounds of columns, if they are not declared
 
 
 class DeclarationWarning(UserWarning):
-    """What was declared does not fit the data, as far as released, noisy numbers show."""
+    """What was declared does not fit the data, as far as released, noisy numbers show, or promises nothing."""
 
 
 class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
@@ -151,11 +153,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 model = by_recipe(self._loss(), records, spending)
             distance = 0.0 if spending is None else spending.distance
             self.certificate_ = charge.certificate(distance, self._not_covered())
+        names = getattr(self, "feature_names_in_", None)
+        self.diagnosis_ = diagnosis(self._encoding, names, model.counts, model.released)
+        model = without_empty(model, self._encoding, self.diagnosis_.empty)
         own = charge.procedure.digest()
         self._procedures = (own,) if reset else (*self._procedures, own)
         self._model = model if previous is None else previous.joined(model)
         self._publish()
         warn_undeclared(model, self._declared())
+        warn_weak(self._budget())
         return self
 
     def _check_method(self) -> None:
@@ -340,6 +346,17 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return repr(value)  # JSON has no such number; whoever reads the parameter refuses it by name
     return value if isinstance(value, str | int | float | bool | None) else repr(value)
+
+
+def warn_weak(budget: Budget) -> None:
+    """Say so if a budget promises little."""
+    if budget.epsilon > _WEAK:
+        little = "nothing" if budget.epsilon > _VOID else "little"
+        message = (
+            f"epsilon {budget.epsilon:g} promises {little}: an attack that succeeds often is not excluded. "
+            "Usual budgets are 0.1 to 10."
+        )
+        warnings.warn(message, DeclarationWarning, stacklevel=4)
 
 
 def warn_undeclared(model: Model, declared: str) -> None:

@@ -121,7 +121,8 @@ class PrivateLogisticRegression(PrivateClassifier):
     verbose : show a progress bar for every stage on standard error.
 
     Attributes: ``coef_``, ``intercept_`` (in the table's units), ``coef_names_``, ``classes_``,
-    ``n_features_in_``, ``feature_names_in_``, ``certificate_``.
+    ``n_features_in_``, ``feature_names_in_``, ``certificate_``, and ``diagnosis_``: what released numbers say of the
+    table, for instance that nobody has a flag.
 
     >>> x = np.linspace(0, 10, 5000)[:, None]
     >>> model = PrivateLogisticRegression(epsilon=1.0, delta=1e-6, bounds=(0, 10)).fit(x, x[:, 0] > 3)

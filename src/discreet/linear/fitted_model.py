@@ -42,7 +42,8 @@ class FittedModel:
     """What ``predict`` needs: it knows nothing of the records that the model was fitted to.
 
     ``classes`` are those of a classification, ``target_bounds`` those of a regression. ``estimator`` is the name of
-    the class that was fitted, where it is known; ``certificate_`` is the one that was found to be of this model.
+    the class that was fitted, where it is known; ``certificate_`` is the one that was found to be of this model;
+    ``notes`` are what its diagnosis said of the table.
     """
 
     task: str
@@ -52,6 +53,7 @@ class FittedModel:
     target_bounds: tuple[float, float] | None = None
     estimator: str = ""
     certificate_: Certificate | None = None
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, fitted: Any) -> FittedModel:
@@ -60,7 +62,16 @@ class FittedModel:
         bounds = None if task == "classification" else fitted._usable(fitted.target_bounds_)
         classes = tuple(fitted.classes_.tolist()) if task == "classification" else ()
         schema = _schema_of(fitted._encoding, getattr(fitted, "feature_names_in_", None))
-        return cls(task, schema, fitted._model, classes, bounds, type(fitted).__name__, fitted.certificate_)
+        return cls(
+            task,
+            schema,
+            fitted._model,
+            classes,
+            bounds,
+            type(fitted).__name__,
+            fitted.certificate_,
+            fitted.diagnosis_.notes,
+        )
 
     # ---- answering ----
 
@@ -179,7 +190,8 @@ class FittedModel:
             raise ValueError("its weights do not fit its schema")
         limits = (tensors["lower"], tensors["upper"])
         model = Model(tensors["coefficients"], tensors["intercept"], 1.0, limits)
-        return cls(task, schema, model, classes, bounds, str(text.get("estimator", "")))
+        notes = tuple(map(str, text.get("notes", ())))
+        return cls(task, schema, model, classes, bounds, str(text.get("estimator", "")), notes=notes)
 
 
 def _schema_of(encoding: Encoding, names: Any) -> Schema:

@@ -21,6 +21,7 @@ from discreet.linear.charging import Charge
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.intervals import standard_errors
+from discreet.linear.glm.marginals import Released
 from discreet.linear.glm.noisy_counts import Counts
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Loss
@@ -39,7 +40,8 @@ class Model:
     ``precision`` is one over the variance of a coefficient, in units in which the columns are white, as far as it
     follows from what was released; it weighs models that are joined. ``limits`` are the ends of the part of each
     column in which records were found, beyond which a line means nothing. ``errors`` are standard errors where they
-    are valid, ``counts`` the noisy numbers of records, None for the methods with theorems.
+    are valid, ``counts`` the noisy numbers of records, None for the methods with theorems, and ``released`` those in
+    each column, where there were enough.
     """
 
     coefficients: Array
@@ -48,6 +50,7 @@ class Model:
     limits: tuple[Array, Array]
     errors: Array | None = None
     counts: Counts | None = None
+    released: Released | None = None
 
     def scores(self, encoded: Any) -> Array:
         """intercept + row times coefficients, for each row and output; values beyond the limits count as these."""
@@ -70,7 +73,8 @@ class Model:
         ):  # the records may be the same, so no cancelling
             errors = weight * self.errors + (1 - weight) * other.errors
         limits = (np.minimum(self.limits[0], other.limits[0]), np.maximum(self.limits[1], other.limits[1]))
-        return Model(coefficients, intercept, self.precision + other.precision, limits, errors, other.counts)
+        precision = self.precision + other.precision
+        return Model(coefficients, intercept, precision, limits, errors, other.counts, other.released)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +105,7 @@ def by_recipe(loss: Loss, records: Encoded, spending: Spending) -> Model:
     intercept = np.asarray(fit.intercept)
     limits = (fit.lower, fit.upper)
     errors = standard_errors(fit) if count * spending.strength > _ENOUGH_FOR_INTERVALS * size else None
-    return Model(fit.coefficients, intercept, 1 / variance, limits, errors, fit.counts)
+    return Model(fit.coefficients, intercept, 1 / variance, limits, errors, fit.counts, fit.released)
 
 
 def by_theorem(method: str, loss: Loss, records: Encoded, charge: Charge, declared: int | None) -> Model:

@@ -101,6 +101,8 @@ def number_table(X: Any, width: int | None = None) -> Any:
         table = _sane(csr_array(X))
     elif is_frame(X):
         names = X.column_names if hasattr(X, "column_names") else list(X.columns)
+        for name in names:
+            _refuse_labels(X, name)
         parts = [numbers(column_values(X, name), f"X[{name!r}]") for name in names]
         rows = (parts[0] if parts else np.empty(len(X))).shape[0]
         table = np.column_stack(parts) if parts else np.empty((rows, 0))
@@ -116,6 +118,33 @@ def number_table(X: Any, width: int | None = None) -> Any:
         requirement = "Found array with 0 feature(s) (shape=(0, 0)) while a minimum of 1 is required."
         raise InvalidParameter("X", "no columns", requirement)
     return table
+
+
+_LABELS = (
+    "object",
+    "str",
+    "utf8",
+    "large_str",
+    "large_utf8",
+    "cat",
+    "dict",
+    "enum",
+    "binary",
+    "large_binary",
+)
+"""How the types of texts and categories begin, in pandas, polars and pyarrow."""
+
+
+def _refuse_labels(X: Any, name: Any) -> None:
+    """Raise if a column is of texts or categories: every cell would count as missing. Types are public."""
+    column = X[name]
+    kind = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
+    if kind.startswith(_LABELS):
+        remedy = (
+            "is a column of labels, and nothing says what they are: declare it with schema=, leave it out, or make "
+            "it a column of numbers."
+        )
+        raise InvalidParameter(f"X[{name!r}].dtype", kind, remedy)
 
 
 def _sane(table: csr_array) -> csr_array:

@@ -52,7 +52,11 @@ def write_model(fitted: Any, folder: Path, sign_with: SigningKey | None = None) 
 
     The certificate is for the files that were written, and so is its signature.
     """
-    more = {"estimator": type(fitted).__name__, "spending": spending(fitted.certificate_)}
+    more = {
+        "estimator": type(fitted).__name__,
+        "spending": spending(fitted.certificate_),
+        "notes": list(fitted.diagnosis_.notes),
+    }
     files = FittedModel.of(fitted).write(folder, more)
     certificate = fitted.certificate_.for_files(*files)
     if sign_with is not None:

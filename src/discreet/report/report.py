@@ -27,12 +27,14 @@ class Report:
     """A certificate for people.
 
     ``audit`` is ``AuditResult.to_dict()``, and ``observers`` is ``ObserverTable.to_dict()``, where there are such.
+    ``notes`` are what a fit's diagnosis said of its table, from released numbers.
     """
 
     certificate: Certificate
     title: str = "Privacy report"
     audit: Mapping[str, Any] | None = None
     observers: Mapping[str, Any] | None = None
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.certificate, Certificate):
@@ -57,7 +59,8 @@ class Report:
         """The same facts for programs."""
         facts = asdict(self.facts) | {"guarantee": asdict(self.facts.guarantee)}
         content = {"format": FORMAT, "title": self.title, "facts": facts}
-        return json.dumps(content | {"audit": self.audit, "observers": self.observers}, indent=2)
+        more = {"audit": self.audit, "observers": self.observers, "notes": list(self.notes)}
+        return json.dumps(content | more, indent=2)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the report; the ending of the name says in which form: .html, .md or .json."""
@@ -72,6 +75,7 @@ class Report:
             "title": self.title,
             "facts": self.facts,
             "audit": self.audit,
+            "notes": self.notes,
             "observers": [_observer(row) for row in self.observers["observers"]] if self.observers else [],
             "epsilon": rounded_up(self.facts.guarantee.epsilon.upper, 3),
             "delta": rounded_up(self.facts.guarantee.delta, 3),

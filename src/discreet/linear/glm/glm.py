@@ -35,7 +35,7 @@ from discreet.errors import InvalidParameter, real
 from discreet.linear.glm import problems
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.coordinates import Standardised, Whitened, standardised
-from discreet.linear.glm.marginals import Marginals, measured, pooled
+from discreet.linear.glm.marginals import Marginals, Released, measured, pooled
 from discreet.linear.glm.noisy_counts import Counts, compare_classes, count_classes
 from discreet.linear.glm.problems import Problem
 from discreet.linear.glm.recalibration import mean_matched, recalibrated
@@ -75,6 +75,7 @@ class Fit:
     problem: Problem
     rule: StepRule
     gradient_noise: float
+    released: Released | None = None
 
     def scores(self, x: Any) -> Array:
         """The score of each encoded record, in the units of the target for regressions."""
@@ -160,6 +161,7 @@ class _Recipe:
             problem,
             rule,
             noise,
+            marginals.released,
         )
 
     # ---- the stages ----

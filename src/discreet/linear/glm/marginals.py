@@ -28,13 +28,25 @@ _COUNTED_WITH = 0.7  # weight of a class count beside the pooled centre, in radi
 _ROUNDING = 1 + 1e-9  # what float sums of admitted rows can be off by
 
 
+class Released(NamedTuple):
+    """Noisy numbers of records: in the bins of each numeric column, and with each category; the noise of each."""
+
+    bins: Array
+    categories: Array
+    noise: float
+
+
 class Marginals(NamedTuple):
-    """Centre and scale (standard deviation) of every encoded column, and the limits it is clamped to."""
+    """Centre and scale (standard deviation) of every encoded column, and the limits it is clamped to.
+
+    ``released`` is what they follow from, where every column was looked at.
+    """
 
     centre: Array
     scale: Array
     lower: Array
     upper: Array
+    released: Released | None = None
 
 
 def measured(records: Records, count: float, stage: Stage) -> Marginals:
@@ -60,7 +72,8 @@ def measured(records: Records, count: float, stage: Stage) -> Marginals:
     histograms, noise = noisy[: k * BINS].reshape(k, BINS), sums.noise
     means, squares = noisy[k * BINS :][:width] / count, noisy[k * BINS + width :] * columns.text_norm / count
     means[:k] += 0.5
-    return _from_release(columns, histograms, means, squares, noise, count)
+    found = _from_release(columns, histograms, means, squares, noise, count)
+    return found._replace(released=Released(histograms, means[columns.categories] * count, noise))
 
 
 def _from_release(

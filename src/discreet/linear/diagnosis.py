@@ -1,0 +1,192 @@
+"""Does the table look as it was declared? What already released, noisy numbers say of it: :class:`Diagnosis`.
+
+A cell that is not as declared counts as missing, without a word, so a wrong spelling makes a model of nothing. The
+fit has paid for a noisy number of records, for each number column a histogram of 64 bins over its bounds, and for
+each category how many records have it. Missing numbers are in the middle bin.
+
+Nothing here reads a record, so it costs nothing. Of a table as declared it says nothing wrong, but for one fit in a
+hundred: a note needs four standard deviations of noise (three for a flag that nobody has). A note can be right about
+a table that is as it should be, for instance when most values of a column really are missing; hence they ask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.linear.encoder import Encoding, SchemaEncoding
+from discreet.linear.fitting import Model
+from discreet.linear.glm.marginals import BINS, Released
+from discreet.linear.glm.noisy_counts import Counts
+from discreet.linear.schema import Category, Column, Date, Flag, Numeric
+
+Array = NDArray[np.float64]
+
+_SURE, _RARE, _FEW = 4.0, 3.0, 3.0  # standard deviations of noise
+_MOST, _ALL = (
+    0.5,
+    0.96,
+)  # shares of records that are noted: elsewhere, and at the lower bound, where zeros may be
+_SHARP = 0.025  # the largest doubt about a share with which anything is said of a flag
+_CENTRE = BINS // 2
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What released numbers say of the table: ``notes``, in sentences, and the noisy shares that they follow from.
+
+    ``records`` is the noisy number of records that counted, None for methods that do not count. ``shares`` has for
+    each column the share of records "in the middle" (where missing ones count), "at the lower bound", "at the upper
+    bound"; "missing" where it has a column of its own; "yes" for flags, "unknown" for categories. There are none
+    where records were too few to look at columns. Columns in which nothing was found are ``empty``: they get the
+    coefficient 0.
+    """
+
+    records: float | None = None
+    shares: dict[str, dict[str, float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    empty: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(self.notes) or "nothing to note"
+
+
+def diagnosis(
+    encoding: Encoding, names: Any, counts: Counts | None, released: Released | None, target: str = ""
+) -> Diagnosis:
+    """What can be said of the columns of an encoding; ``target`` is what was declared of the target."""
+    if counts is None:
+        return Diagnosis()
+    records, doubt = float(counts.classes.sum()), counts.noise * math.sqrt(len(counts.classes))
+    if records < _FEW * doubt:
+        note = (
+            f"about {max(records, 0):.0f} records were found, which noise alone could explain: does the table hold "
+            f"records with a target as declared{target}, and is the budget enough for them?"
+        )
+        return Diagnosis(records, notes=(note,))
+    if released is None:
+        return Diagnosis(records)
+    found = list(_columns(encoding, names, released, records, doubt))
+    shares = {column.name: column.shares for column in found}
+    notes = tuple(note for column in found for note in column.notes())
+    return Diagnosis(records, shares, notes, tuple(column.name for column in found if column.is_empty))
+
+
+def without_empty(model: Model, encoding: Encoding, empty: tuple[str, ...]) -> Model:
+    """The model with coefficients 0 for empty columns; what they added to every score is in the intercept."""
+    if not empty or not isinstance(encoding, SchemaEncoding):
+        return model
+    owners = _owners(encoding)
+    dead = np.isin(owners, empty)
+    # What every record has there: the middle, no flag and no category, but the flag of a missing number.
+    constant = np.array([float(isinstance(encoding.schema.features[name], Numeric)) for name in owners])
+    constant[: len(encoding.numerics)] = 0.5
+    kept = np.where(dead, 0.0, np.asarray(model.coefficients).T).T
+    moved = np.clip(constant, *model.limits)[dead] @ np.asarray(model.coefficients)[dead]
+    return replace(model, coefficients=kept, intercept=np.asarray(model.intercept + moved))
+
+
+def _owners(encoding: SchemaEncoding) -> list[str]:
+    """For each encoded column, the column of the table that it is of."""
+    groups = (name for name, labels in encoding.groups.items() for _ in labels)
+    return [*encoding.numerics, *groups]
+
+
+def _columns(
+    encoding: Encoding, names: Any, released: Released, records: float, doubt: float
+) -> Iterator[_Seen]:
+    """Every column of the table, with its shares."""
+    error = math.hypot(released.noise, doubt) / records
+    if not isinstance(encoding, SchemaEncoding):
+        for place, histogram in enumerate(released.bins):
+            name = f"column {place}" if names is None else str(names[place])
+            yield _Seen(name, Numeric(), _number_shares(histogram / records), error)
+        return
+    places = {name: place for place, name in enumerate(encoding.numerics)}
+    start, categories = 0, {}
+    for name, labels in encoding.groups.items():
+        categories[name] = released.categories[start : start + len(labels)] / records
+        start += len(labels)
+    for name, column in encoding.schema.features.items():
+        if isinstance(column, Numeric):
+            shares = _number_shares(released.bins[places[name]] / records)
+            shares |= {"missing": float(categories[name][0])} if name in categories else {}
+        else:
+            total = float(categories[name].sum())
+            shares = {"yes": total} if isinstance(column, Flag) else {"unknown": 1 - total}
+        size = len(categories.get(name, ())) or 1
+        yield _Seen(name, column, shares, error * math.sqrt(size))
+
+
+def _number_shares(histogram: Array) -> dict[str, float]:
+    return {
+        "in the middle": float(histogram[_CENTRE]),
+        "at the lower bound": float(histogram[0]),
+        "at the upper bound": float(histogram[-1]),
+    }
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One column of the table, its noisy shares and the doubt about each."""
+
+    name: str
+    column: Column
+    shares: dict[str, float]
+    error: float
+
+    @property
+    def is_empty(self) -> bool:
+        """True if noise alone could explain everything that was found but a constant."""
+        if isinstance(self.column, Flag):
+            return any(self._of_flag(self.column))
+        what = "unknown" if isinstance(self.column, Category) else "in the middle"
+        return self._surely(what, _MOST) and self.shares[what] > 1 - _RARE * self.error
+
+    def notes(self) -> Iterator[str]:
+        if isinstance(self.column, Flag):
+            yield from self._of_flag(self.column)
+        elif isinstance(self.column, Category):
+            if self._surely("unknown", _MOST):
+                yield (
+                    f"{self.name}: about {self._percent('unknown')} are none of the declared categories: are they "
+                    "spelt as in the table? strip and casefold forgive blanks and capitals."
+                )
+        else:
+            yield from self._of_numbers()
+
+    def _of_flag(self, column: Flag) -> Iterator[str]:
+        if self.error <= _SHARP and self.shares["yes"] < _RARE * self.error:
+            yield (
+                f"{self.name}: about {self._percent('yes')} are {column.yes!r}, which noise alone could explain: is "
+                "it spelt as in the table? strip and casefold forgive blanks and capitals."
+            )
+
+    def _of_numbers(self) -> Iterator[str]:
+        dates = isinstance(self.column, Date)
+        remedy = (
+            "are dates written as format says?"
+            if dates
+            else "are they numbers? A schema can declare decimal, thousands, and bounds as dates."
+        )
+        if "missing" in self.shares:
+            if self._surely("missing", _MOST):
+                yield f"{self.name}: about {self._percent('missing')} are missing: {remedy}"
+        elif self._surely("in the middle", _MOST):
+            share = self._percent("in the middle")
+            yield f"{self.name}: about {share} are missing, or in the middle of the bounds: {remedy}"
+        for side, least in (("at the lower bound", _ALL), ("at the upper bound", _MOST)):
+            if self._surely(side, least):
+                share = self._percent(side)
+                yield f"{self.name}: about {share} are {side}, or beyond: are they in the units of the bounds?"
+
+    def _surely(self, what: str, least: float) -> bool:
+        return self.shares[what] - _SURE * self.error > least
+
+    def _percent(self, what: str) -> str:
+        return f"{min(max(self.shares[what], 0.0), 1.0):.0%}"
