@@ -255,7 +255,7 @@ def test_an_adaptive_clip_norm_comes_back(tmp_path):
     run._till.ledger.close()
     _, _, later = begun(tmp_path, clipping=clipping)
     later.resume(tmp_path / "checkpoint")
-    assert later._clipping == run._clipping != clipping
+    assert later._clipping == run._clipping != [clipping]
     _, _, flat_one = begun(tmp_path)
     with pytest.raises(PlanViolation, match="another kind of clipping"):
         flat_one.resume(tmp_path / "checkpoint")

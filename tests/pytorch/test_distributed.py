@@ -58,7 +58,7 @@ adaptive = AdaptiveClip(1.0, batch_size=10.0, count_noise=5.0)
 model, run = run_of(plan, 3, lambda model, batch: model(batch)[:, 0] ** 2, clipping=adaptive)
 for batch in run.batches(torch.ones(50, 3)):
     run.step(batch)
-found |= {"adapted": run._clipping.clip_norm, "poisson": model.weight[0].tolist()}
+found |= {"adapted": run._clipping[0].clip_norm, "poisson": model.weight[0].tolist()}
 plan = Recipe(records=50, batch_size=10, steps=3, sampling="fixed-size").with_noise(2.0, 1e-3, "replace-one")
 _, run = run_of(plan, 3, lambda model, batch: model(batch)[:, 0])
 try:

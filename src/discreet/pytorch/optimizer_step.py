@@ -24,7 +24,7 @@ class Descent:
     def __init__(self, parameters: dict[str, nn.Parameter], optimizer: Optimizer, divisor: float) -> None:
         self._parameters = parameters
         self._optimizer = checked_optimizer(optimizer, parameters)
-        self._divisor = divisor
+        self.divisor = divisor
         self._groups = _grouped(optimizer)
 
     def forget(self) -> None:
@@ -42,7 +42,7 @@ class Descent:
                 "The optimizer trains other parameters than when the run began; make a new run."
             )
         finish(sums.vector)
-        sums.vector /= self._divisor
+        sums.vector /= self.divisor
         for name, parameter in self._parameters.items():
             parameter.grad = sums[name].to(parameter.device, parameter.dtype)
         self._optimizer.step()

@@ -6,9 +6,12 @@ takes part of the step's cost, so the sum gets more noise than planned for it al
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from discreet.core.clipping import AdaptiveClip, ClipRule, Flat, Normalised, PerBlock
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
+from discreet.plan.stage import Stage
 from discreet.pytorch.adaptive import Watched
 
 
@@ -28,6 +31,20 @@ def planned_clipping(clipping: object, clip_norm: float) -> ClipRule | AdaptiveC
         remedy = f"must have the clip norm of the plan, {clip_norm:g}; an adaptive one begins there."
         raise InvalidParameter("clipping", clipping, remedy)
     return rule
+
+
+def clipping_of_stages(clipping: object, stages: Iterable[Stage]) -> list[ClipRule | AdaptiveClip]:
+    """The clipping of each stage: by the stages' names, or one rule for all of them."""
+    stages = tuple(stages)
+    if not isinstance(clipping, Mapping):
+        return [planned_clipping(clipping, stage.clip_norm) for stage in stages]
+    unknown = clipping.keys() - {stage.name for stage in stages}
+    if unknown:
+        names = ", ".join(stage.name for stage in stages)
+        raise InvalidParameter(
+            "clipping", sorted(map(str, unknown)), f"must name stages of the plan: {names}."
+        )
+    return [planned_clipping(clipping.get(stage.name), stage.clip_norm) for stage in stages]
 
 
 def rule_of_step(clipping: ClipRule | AdaptiveClip) -> ClipRule:

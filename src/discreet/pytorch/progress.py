@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import reduce
+from operator import add
 from typing import Any
 
 from discreet.accounting.account import account
 from discreet.errors import MissingDependency
+from discreet.events import Event
 from discreet.guarantee import rounded_up
 from discreet.plan.plan import Plan
+from discreet.pytorch.course import Course
 
 _MILESTONES = 20  # epsilon is computed so often in a run, and never shown below the truth in between
 
@@ -42,9 +46,9 @@ def spent(plan: Plan, step: int) -> str:
 
 def milestone(step: int, plan: Plan) -> int:
     """The number of charges at the end of the stretch that ``step`` belongs to."""
-    stage = plan.stage()
-    charges = stage.steps // stage.steps_per_charge
-    charge = -(-step // stage.steps_per_charge)
+    course = Course(plan)
+    leg, charges = course.leg(step), course.charges(plan.steps)
+    charge = course.charges(leg.before) - (leg.before - step) // leg.stage.steps_per_charge
     stretch = -(-charges // _MILESTONES)
     return min(charges, -(-charge // stretch) * stretch)
 
@@ -52,10 +56,20 @@ def milestone(step: int, plan: Plan) -> int:
 def _epsilon(plan: Plan, charges: int) -> str:
     key = (plan.digest(), charges)
     if key not in _known:
-        curve = account(plan.stage().charge * charges, plan.neighbours, plan.group_size)
+        curve = account(_event(plan, charges), plan.neighbours, plan.group_size)
         _known.clear()
         _known[key] = rounded_up(curve.epsilon(plan.delta), 3)
     return _known[key]
+
+
+def _event(plan: Plan, charges: int) -> Event:
+    """What the first so many charges release."""
+    events = []
+    for leg in Course(plan).legs:
+        used = min(charges, leg.charges)
+        charges -= used
+        events += [leg.stage.charge * used] if used else []
+    return reduce(add, events)
 
 
 _known: dict[tuple[str, int], str] = {}

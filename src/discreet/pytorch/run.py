@@ -12,7 +12,8 @@ modules change, model and losses are checked: see :mod:`discreet.pytorch.check`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -25,23 +26,28 @@ from discreet.core.clipping import AdaptiveClip, ClipRule
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, PlanViolation, whole
+from discreet.events import Gaussian
 from discreet.ledger import Till
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
+from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
 from discreet.pytorch.adaptive import Watched, moved
 from discreet.pytorch.batches import Batch, Collate, Turns, reader
 from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.course import Course, Leg
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.examples import number_of_examples, rebuilt
 from discreet.pytorch.optimizer_step import Descent
 from discreet.pytorch.payments import Payments
 from discreet.pytorch.per_example import Losses
-from discreet.pytorch.planned_clipping import noise_of_sum, planned_clipping, rule_of_step
+from discreet.pytorch.planned_clipping import clipping_of_stages, noise_of_sum, rule_of_step
 from discreet.pytorch.progress import shown
 from discreet.pytorch.spot_check import DESCRIPTION, SpotCheck
 from discreet.pytorch.sums import Sums
+
+Clipping = ClipRule | AdaptiveClip
 
 MOST_TIMES = 3
 """A data set so many times as long as planned is a mistake; a finer comparison would tell who is in it."""
@@ -58,12 +64,12 @@ class PrivateRun:
 
     ``clipping`` is the rule by which gradients are clipped: ``Flat(plan.clip_norm)`` unless given, else
     :class:`~discreet.core.clipping.Normalised`, :class:`~discreet.core.clipping.PerBlock` or
-    :class:`~discreet.core.clipping.AdaptiveClip`. ``physical_batch_size`` limits memory: larger batches are worked
-    off in parts, which changes nothing else. ``ledger`` pays: a :class:`~discreet.ledger.Ledger`, a path, or a
-    ``postgresql://`` address with its ``ledger_key``, where a ledger is begun if there is none; without it the
-    ledger lives in memory and the run cannot be resumed (:mod:`discreet.ledger.till`). ``data`` is a name that you
-    give to the data set; a ledger resumes a run for data of the same name only. ``unsafe_seed`` is for tests and
-    makes the certificate worthless.
+    :class:`~discreet.core.clipping.AdaptiveClip`; for a plan of several stages it may be a dictionary of rules by the
+    names of the stages. ``physical_batch_size`` limits memory: larger batches are worked off in parts, which changes
+    nothing else. ``ledger`` pays: a :class:`~discreet.ledger.Ledger`, a path, or a ``postgresql://`` address with
+    its ``ledger_key``, where a ledger is begun if there is none; without it the ledger lives in memory and the run
+    cannot be resumed (:mod:`discreet.ledger.till`). ``data`` is a name that you give to the data set; a ledger
+    resumes a run for data of the same name only. ``unsafe_seed`` is for tests and makes the certificate worthless.
 
     Guarantee: what the optimizer sees, and so every parameter after every step, costs what
     ``plan.guarantee`` says at most, whatever the loop does: a step that the plan does not hold is refused.
@@ -76,7 +82,7 @@ class PrivateRun:
         optimizer: Optimizer,
         losses: Losses,
         *,
-        clipping: ClipRule | AdaptiveClip | None = None,
+        clipping: Clipping | Mapping[str, Clipping] | None = None,
         physical_batch_size: int | None = None,
         ledger: AnyLedger = None,
         ledger_key: KeyFile = None,
@@ -87,18 +93,19 @@ class PrivateRun:
         if not isinstance(plan, Plan):
             raise InvalidParameter("plan", type(plan).__name__, "must be a Plan; Recipe.calibrate makes one.")
         self.plan = plan
-        self._stage = plan.stage()
+        self._course = Course(plan)
         self._model, self._optimizer, self._data = _bare(model), optimizer, data
-        self._clipping = planned_clipping(clipping, self._stage.clip_norm)
+        self._clipping = clipping_of_stages(clipping, plan.stages)
         self._processes = Processes.current()
         self._stream = _stream(unsafe_seed, self._processes)
-        rule = rule_of_step(self._clipping)
+        rule = rule_of_step(self._clipping[0])
         self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
         self._parameters = dict(self._sum.parameters)
         self._spot_check = SpotCheck(self._sum)
         self._watch = Watch(model, losses, self._parameters, self._sum.physical_batch_size)
-        self._descent = Descent(self._parameters, optimizer, self._stage.divisor)
-        self._noise = self._processes.share(noise_of_sum(self._clipping, self._stage.noise))
+        self._descent = Descent(self._parameters, optimizer, plan.stages[0].divisor)
+        noises = map(noise_of_sum, self._clipping, (stage.noise for stage in plan.stages))
+        self._noises = [self._processes.share(noise) for noise in noises]
         self._trusted = self._stream.trusted
         self._progress = progress and self._processes.first
         self._processes.refuse_difference(self._settings())
@@ -114,9 +121,18 @@ class PrivateRun:
     def steps_taken(self) -> int:
         """How many of the plan's steps are used up, those lost in a crash included."""
         if self._payments is None and self._till is not None:
-            known = self._till.ledger.runs().get(self._stage.name)
-            return 0 if known is None else known.reserved * self._stage.steps_per_charge
+            known = self._till.ledger.runs().get(self._course.name)
+            return 0 if known is None else self._course.steps(known.reserved)
         return self._taken
+
+    @property
+    def stage(self) -> Stage:
+        """The stage of the step that is next; after the last one, the last stage."""
+        return self._leg.stage
+
+    @property
+    def _leg(self) -> Leg:
+        return self._course.leg(self._taken + 1)
 
     @property
     def _taken(self) -> int:
@@ -124,25 +140,31 @@ class PrivateRun:
         return 0 if self._payments is None else self._payments.taken
 
     def batches(self, dataset: Any, *, collate: Collate | None = None, workers: int = 0) -> Iterator[Batch]:
-        """The batches of all steps that are left, drawn as the plan says. Some may be empty.
+        """The batches of all steps that are left, stage after stage, drawn as the plan says. Some may be empty.
 
         Each has to be passed to :meth:`step`, in this order. For ``dataset`` and ``collate`` see
         :mod:`discreet.pytorch.batches`; ``workers`` processes read ahead. With several processes, each passes
         the same data set and gets batches of its own part.
         """
         records, start = reader(dataset, collate), self._taken
-        self._turns.refuse_again(dataset, start, self._stage.steps)
-        if records.rows >= MOST_TIMES * self._stage.records:
+        self._turns.refuse_again(dataset, start, self.plan.steps)
+        if records.rows >= MOST_TIMES * self.plan.records:
             raise PlanViolation(
                 f"The data set has {MOST_TIMES} times as many rows as the plan has records, or more. Plan with "
                 "records= as many as there are, rounded as you would publish it."
             )
+        legs = self._course.legs[self._leg.index :]
         if self._processes.size > 1:
-            if self._stage.sampling == "fixed-size":
+            if any(leg.stage.sampling == "fixed-size" for leg in legs):
                 raise PlanViolation("Fixed-size batches need a single process; plan with Poisson sampling.")
             self._processes.refuse_difference({"the number of rows of the data set": str(records.rows)})
             records = records.part(self._processes.rows(records.rows))
-        drawn = self._stage.batches(self._stream, rows=records.rows, start=start)
+        drawn = chain(
+            *(
+                leg.stage.batches(self._stream, rows=records.rows, start=max(start - leg.before, 0))
+                for leg in legs
+            )
+        )
         self._watch.reads(records)
         self._turns = Turns(dataset)
         numbered = map(self._turns.batch_of, enumerate(records.each(drawn, workers), start + 1))
@@ -163,15 +185,18 @@ class PrivateRun:
         self._watch.before_step(examples, count)
         self._spot_check.before_step(examples, count)
         self._paying().pay()
-        rule = self._sum.rule = rule_of_step(self._clipping)
+        leg = self._course.leg(self._taken)
+        rule = self._sum.rule = rule_of_step(self._clipping[leg.index])
+        self._descent.divisor = leg.stage.divisor
         self._watch.before_forward()
         self._descent.forget()
         sums = self._sum(examples) if count else Sums(self._parameters)
         self._watch.after_forward()
-        self._descent.step(sums, self._add_noise)
+        self._descent.step(sums, lambda total: self._add_noise(total, self._noises[leg.index]))
         self._watch.after_step()
-        if isinstance(self._clipping, AdaptiveClip) and isinstance(rule, Watched):
-            self._clipping = moved(self._clipping, rule.norms(), self._processes, self._stream)
+        adaptive = self._clipping[leg.index]
+        if isinstance(adaptive, AdaptiveClip) and isinstance(rule, Watched):
+            self._clipping[leg.index] = moved(adaptive, rule.norms(), self._processes, self._stream)
 
     def edited(self) -> None:
         """Say that weights were changed between two steps by something that knows nothing of the records.
@@ -205,7 +230,8 @@ class PrivateRun:
         """
         self._paying().commit()
         if self._till is not None:
-            adaptive = self._clipping if isinstance(self._clipping, AdaptiveClip) else None
+            clipping = self._clipping[self._leg.index]
+            adaptive = clipping if isinstance(clipping, AdaptiveClip) else None
             state = checkpoint.Checkpoint(
                 self.plan.digest(), self.steps_taken, self._till.ledger.anchor(), self._trusted, adaptive
             )
@@ -219,12 +245,13 @@ class PrivateRun:
         if self._payments is not None:
             raise PlanViolation("Resume before the first step, with a new PrivateRun.")
         found = checkpoint.read(directory, self.plan.digest(), self._model, self._optimizer, scheduler)
-        if (found.adaptive is None) == isinstance(self._clipping, AdaptiveClip):
+        index = self._course.leg(found.step + 1).index
+        if (found.adaptive is None) == isinstance(self._clipping[index], AdaptiveClip):
             raise PlanViolation(
                 "The checkpoint was made with another kind of clipping; resume with the same."
             )
         if found.adaptive is not None:
-            self._clipping = found.adaptive
+            self._clipping[index] = found.adaptive
         self._trusted = self._trusted and found.trusted  # a seed in the first part spoils the whole
         if self._till is not None:
             self._till.insist_on(found.anchor)
@@ -252,9 +279,9 @@ class PrivateRun:
         device = next(iter(self._parameters.values())).device
         return rebuilt(examples, lambda tensor: tensor.to(device, non_blocking=True))
 
-    def _add_noise(self, total: Tensor) -> None:
+    def _add_noise(self, total: Tensor, noise: Gaussian) -> None:
         """Noise for the sums of this process, which then meet those of the others."""
-        add_noise(BoundedSum(total, self._sum.rule.clip_norm), self._noise, self._stream, out=total)
+        add_noise(BoundedSum(total, self._sum.rule.clip_norm), noise, self._stream, out=total)
         self._processes.add_up(total)
 
 
