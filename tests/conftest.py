@@ -10,3 +10,5 @@ from hypothesis import settings
 
 settings.register_profile("any machine", deadline=None, print_blob=True)
 settings.load_profile("any machine")
+
+collect_ignore_glob = ["support/footguns_*.py"]  # they register foot-guns when imported, once
