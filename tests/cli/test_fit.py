@@ -107,8 +107,10 @@ def test_a_fit_writes_weights_text_and_a_certificate_that_says_so(place):
 
 def test_the_model_has_learnt_something(place, frame):
     result = run("predict", place / "model", place / "table.csv")
-    predicted = result.stdout.split()[1:]
-    assert np.mean(np.array(predicted) == frame["income"]) > 0.5  # a guess gets 0.4; three columns say it all
+    numbered = [line.split(",") for line in result.stdout.split()[1:]]
+    assert [int(row) for row, _ in numbered] == list(range(1, len(frame) + 1))
+    labels = np.array([label for _, label in numbered])
+    assert np.mean(labels == frame["income"]) > 0.5  # a guess gets 0.4; three columns say it all
 
 
 TASKS = {"income": None, "smoker": None, "spend": None, "visits": "counts"}
@@ -162,8 +164,8 @@ def test_a_fit_of_parquet_and_of_other_tasks(place, tmp_path, monkeypatch):
     table, out = tmp_path / "t.csv", tmp_path / "none.parquet"
     table.write_text((place / "table.csv").read_text().splitlines()[0] + "\n")
     done("predict", tmp_path / "m", table, "--out", out)
-    assert pd.read_parquet(out).columns.tolist() == ["prediction"]
-    assert run("predict", tmp_path / "m", table).stdout == "prediction\n"
+    assert pd.read_parquet(out).columns.tolist() == ["row", "prediction"]
+    assert run("predict", tmp_path / "m", table).stdout == "row,prediction\n"
     assert "--probabilities: are of classes" in run("predict", tmp_path / "m", "x", "--probabilities").stderr
     assert unvouched("verify", tmp_path / "m")["model"]
 

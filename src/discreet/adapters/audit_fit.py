@@ -21,7 +21,7 @@ from discreet.accounting.gaussian import gaussian_mu
 from discreet.audit import AuditResult, Examination, OneStep, Specification, Subject, audit, examine
 from discreet.certificate import Certificate, Procedure
 from discreet.core.mechanisms import gaussian_event
-from discreet.errors import InvalidParameter
+from discreet.errors import InvalidParameter, whole
 from discreet.guarantee import Budget
 from discreet.linear import (
     PrivateLinearRegression,
@@ -135,6 +135,8 @@ def audit_fit(
     ``counted`` how many of the models are fitted.
     """
     told = progress or (lambda name: None)
+    if fits:
+        whole("fits", fits, at_least=50, remedy="Or 0, for the detectors alone.")
     estimator = Estimator.of(certificate)
     found = examination(estimator, told, alpha=alpha, pairs=pairs, draws=draws)
     if not fits:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from discreet.cli.files import CERTIFICATE, refuse_existing
 from discreet.cli.shell import FILE, Answer, command, note, wants_json
@@ -31,7 +32,10 @@ PARQUET = (".parquet", ".pq")
 @click.option("--out", type=FILE, help="A .csv or .parquet file; by default CSV to standard output.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @click.option("--probabilities", is_flag=True, help="Also the probability of each class.")
-@click.option("--keep", help="Columns of the table to copy beside the predictions, with commas.")
+@click.option(
+    "--keep",
+    help="Columns of the table to copy, with commas, in place of the row's number.",
+)
 def predict(
     model: Path, table: Path, out: Path | None, overwrite: bool, probabilities: bool, keep: str | None
 ) -> Answer | None:
@@ -40,8 +44,8 @@ def predict(
     \b
     discreet predict model/ new.csv --out predictions.csv
 
-    There is one prediction for every line that is not blank; cells that are missing count as the middle of their
-    bounds. With --json and without --out the predictions are printed as JSON.
+    There is one prediction for every line that is not blank, after the number of its row, from 1. Cells that are
+    missing count as the middle of their bounds. With --json and without --out the predictions are printed as JSON.
     """
     if out is not None:
         if out.suffix.lower() not in (".csv", *PARQUET):
@@ -86,9 +90,11 @@ def _checked(folder: Path) -> FittedModel:
 def predictions(
     model: FittedModel, source: Source, keep: list[str], probabilities: bool
 ) -> Iterator[Columns]:
-    """The columns of the answer, chunk by chunk."""
+    """The columns of the answer, chunk by chunk: those to keep, or the numbers of the rows."""
+    done = 0
     for chunk in watched("predicting", source, model.schema.features, keep):
-        columns: dict[str, Any] = dict(chunk.kept)
+        rows, done = np.arange(done + 1, done + len(chunk) + 1), done + len(chunk)
+        columns: dict[str, Any] = dict(chunk.kept) if keep else {"row": rows}
         columns["prediction"] = model.predict(chunk)
         if probabilities:
             chances = model.predict_proba(chunk)
