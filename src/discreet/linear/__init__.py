@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 if _TYPE_CHECKING:
+    from discreet.linear.additive.estimators import PrivateAdditiveClassifier, PrivateAdditiveRegressor
     from discreet.linear.base import DeclarationWarning
     from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
     from discreet.linear.fitted_model import FittedModel
@@ -29,6 +30,8 @@ __all__ = [
     "FittedModel",
     "Flag",
     "Numeric",
+    "PrivateAdditiveClassifier",
+    "PrivateAdditiveRegressor",
     "PrivateLinearRegression",
     "PrivateLogisticRegression",
     "PrivatePoissonRegressor",
@@ -48,6 +51,8 @@ _LATER = {
     "FittedModel": "fitted_model",
     "Flag": "schema",
     "Numeric": "schema",
+    "PrivateAdditiveClassifier": "additive.estimators",
+    "PrivateAdditiveRegressor": "additive.estimators",
     "PrivateLinearRegression": "regression",
     "PrivateLogisticRegression": "classification",
     "PrivatePoissonRegressor": "regression",

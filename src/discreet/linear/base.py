@@ -150,7 +150,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             if spending is None:
                 model = by_theorem(self.method, self._loss(), records, charge, self.records)
             else:
-                model = by_recipe(self._loss(), records, spending)
+                model = self._by_recipe(records, spending)
             distance = 0.0 if spending is None else spending.distance
             self.certificate_ = charge.certificate(distance, self._not_covered())
         names = getattr(self, "feature_names_in_", None)
@@ -163,6 +163,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         warn_undeclared(model, self._declared())
         warn_weak(self._budget())
         return self
+
+    def _by_recipe(self, records: Encoded, spending: Spending) -> Any:
+        return by_recipe(self._loss(), records, spending)
 
     def _check_method(self) -> None:
         method = one_of("method", self.method, METHODS)

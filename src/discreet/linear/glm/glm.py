@@ -104,14 +104,14 @@ def fit_glm(
     Guarantee: the fit is within the budget of ``spending``, whatever the records are: every stage proves its own
     sensitivity, and rows that break the promise of ``columns`` are moved into it first.
     """
-    recipe = _Recipe(checked_loss(loss), columns, spending, progress, _checked_bounds(loss, target_bounds))
+    recipe = Recipe(loss, columns, spending, progress, target_bounds)
     records = Records(loss, x, y, columns, weights, memory)
     spending.refuse_more_rows(len(records))
     return recipe.fit(records)
 
 
-class _Recipe:
-    """One fit, stage by stage."""
+class Recipe:
+    """One fit, stage by stage. Additive models are a subclass."""
 
     def __init__(
         self,
@@ -121,13 +121,15 @@ class _Recipe:
         progress: Progress | None,
         bounds: tuple[float, float],
     ) -> None:
-        self.loss, self.columns, self.spending, self.bounds = loss, columns, spending, bounds
+        self.loss, self.columns, self.spending = checked_loss(loss), columns, spending
+        self.bounds = _checked_bounds(loss, bounds)
         if progress is not None:
             self.spending.progress = progress
 
     def fit(self, records: Records) -> Fit:
         counts, wealth = self.counted(records)
         marginals, counts = self.marginals(records, counts, wealth)
+        records, marginals = self.reshaped(records, marginals, counts)
         counts = self.looked_again(records, counts)
         wealth = self.wealth(counts)
         coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
@@ -137,6 +139,8 @@ class _Recipe:
         steps = wealth.steps
         stage = self.spending.stage("gradients", self.spending.left - for_the_end, steps)
         size = self.columns.width + 1
+        if isinstance(coordinates, Whitened) and coordinates.dimensions is not None:
+            size = math.ceil(coordinates.dimensions)
         rule = step_rule(problem, stage, counts.records, size, row_size, coordinates.curvature)
         start = coordinates.of_constant(problem.start)
         path = noisy_descent(problem, working, start, rule, counts.records, stage)
@@ -179,6 +183,10 @@ class _Recipe:
             return measured(records, counts.records, stage), counts
         return pooled(records, counts, stage)
 
+    def reshaped(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
+        """The records in other columns, if the marginals call for it; here they stay as they are."""
+        return records, marginals
+
     def looked_again(self, records: Records, counts: Counts) -> Counts:
         """Which class is the most frequent decides all where features say little: with few records, ask again."""
         few = self.wealth(counts).for_recalibration == 0
@@ -200,10 +208,15 @@ class _Recipe:
             plain = Standardised(marginals, radius.size, radius.found, mostly_text)
             return plain, plain.row_size
         stage = self.spending.stage("whitening", WHITENING)
-        white = whitened(records, marginals, radius.size, counts.records, stage)
+        white = self.whitened(records, marginals, radius.size, counts, stage)
         stage = self.spending.stage("whitened-row-norms", share / 2)
         norms = ((row_norms(white.apply(x), 0.0), weights) for x, _, weights in records.chunks())
         return white, min(max(typical_size(norms, stage).size, 1.0), 2 * math.sqrt(size))
+
+    def whitened(
+        self, records: Records, marginals: Marginals, radius: float, counts: Counts, stage: Stage
+    ) -> Whitened:
+        return whitened(records, marginals, radius, counts.records, stage)
 
     def radius(self, records: Records, marginals: Marginals, stage: Any) -> Typical:
         """The typical norm of the standardised features; a guess if the noise hides it."""

@@ -23,7 +23,7 @@ from discreet.linear.glm.spending import Stage
 Array = NDArray[np.float64]
 
 BINS = 64
-_RARE = 0.006  # added to the variance of a category: a rare one is not blown up
+RARE = 0.006  # added to the variance of a category: a rare one is not blown up
 _COUNTED_WITH = 0.7  # weight of a class count beside the pooled centre, in radii of the rows
 _ROUNDING = 1 + 1e-9  # what float sums of admitted rows can be off by
 
@@ -72,11 +72,11 @@ def measured(records: Records, count: float, stage: Stage) -> Marginals:
     histograms, noise = noisy[: k * BINS].reshape(k, BINS), sums.noise
     means, squares = noisy[k * BINS :][:width] / count, noisy[k * BINS + width :] * columns.text_norm / count
     means[:k] += 0.5
-    found = _from_release(columns, histograms, means, squares, noise, count)
+    found = from_release(columns, histograms, means, squares, noise, count)
     return found._replace(released=Released(histograms, means[columns.categories] * count, noise))
 
 
-def _from_release(
+def from_release(
     columns: Columns, histograms: Array, means: Array, squares: Array, noise: float, count: float
 ) -> Marginals:
     """Post-processing of the joint release."""
@@ -98,7 +98,7 @@ def _from_release(
         centre[hidden] = np.clip(0.5 + offsets, 0, 1)
     shares = np.clip(means[columns.categories], 0, 1)
     centre[columns.categories] = shares
-    variance[columns.categories] = shares * (1 - shares) + error + _RARE
+    variance[columns.categories] = shares * (1 - shares) + error + RARE
     if columns.text:
         words = shrunk(means[columns.words], error)
         centre[columns.words] = words

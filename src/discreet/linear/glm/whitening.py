@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,39 +20,58 @@ from discreet.linear.glm.spending import Stage
 
 Array = NDArray[np.float64]
 
-_LEAST_EIGENVALUE = 0.02  # above the noise; flatter directions are left flat
+LEAST_EIGENVALUE = 0.02  # above the noise; flatter directions are left flat
 _SHORTEST, _LONGEST = 1.2, 4.0  # row clip in typical row norms
 _TOLERATED = 0.1  # share of a typical eigenvalue that the noise may reach before rows are clipped harder
 _BLOCK = 2**18  # numbers that are multiplied at once
+
+
+class Moments(NamedTuple):
+    """Noisy second moments of rows, and the spectral norm of their noise."""
+
+    matrix: Array
+    noise: float
 
 
 def whitened(records: Records, marginals: Marginals, radius: float, count: float, stage: Stage) -> Whitened:
     """Coordinates in which the rows (1, standardised features) have second moments near the identity.
 
     ``radius`` is the typical norm of the standardised features, ``count`` the noisy number of records.
+    """
+    rows = ((standardised(x, marginals), weights) for x, _, weights in records.chunks())
+    matrix, noise = second_moments(rows, len(marginals.centre), radius, count, stage)
+    floor = noise + LEAST_EIGENVALUE
+    eigenvalues, vectors = np.linalg.eigh(matrix)
+    roots = np.sqrt(np.maximum(eigenvalues, floor))
+    return Whitened(marginals, vectors / roots, vectors * roots, float(eigenvalues[0] / floor))
 
-    Guarantee: rows w are clipped to R, and what is released is the upper triangle of the sum of w w', its
+
+def second_moments(
+    chunks: Iterable[tuple[NDArray[np.float32], Array | None]],
+    width: int,
+    radius: float,
+    count: float,
+    stage: Stage,
+) -> Moments:
+    """The mean of (1, z)' (1, z) over chunks of rows z of typical norm ``radius``, with weights or None.
+
+    Guarantee: rows w = (1, z) are clipped to R, and what is released is the upper triangle of the sum of w w', its
     off-diagonal entries times a number just below sqrt(2): a vector of norm |w|^2 <= R^2 at most for each record,
     which is the sensitivity.
     """
-    size = len(marginals.centre) + 1
+    size = width + 1
     typical = math.hypot(1.0, radius)
     wide = math.sqrt(_TOLERATED * stage.strength * count / math.sqrt(2 * size))
     limit = min(max(wide, _SHORTEST * typical), _LONGEST * typical)
     sums = Sums(stage, size * (size + 1) // 2, limit**2)
     lattice = _Lattice.of(sums.grid)
     clip = limit - 0.5 * math.sqrt(size) * lattice.step * (1 + 1e-6)  # rounding may add the rest
-    for x, _, weights in records.chunks():
-        rows = np.ones((len(x), size), np.float32)
-        rows[:, 1:] = standardised(x, marginals)
+    for z, weights in chunks:
+        rows = np.ones((len(z), size), np.float32)
+        rows[:, 1:] = z
         sums.add_total(lattice.products(clip_rows(rows, clip), weights))
     matrix = lattice.unpacked(sums.released(), size) / count
-    floor = (
-        sums.noise * math.sqrt(2 * size) / count + _LEAST_EIGENVALUE
-    )  # spectral norm of the noise, and some
-    eigenvalues, vectors = np.linalg.eigh(matrix)
-    roots = np.sqrt(np.maximum(eigenvalues, floor))
-    return Whitened(marginals, vectors / roots, vectors * roots, float(eigenvalues[0] / floor))
+    return Moments(matrix, sums.noise * math.sqrt(2 * size) / count)
 
 
 @dataclass(frozen=True)

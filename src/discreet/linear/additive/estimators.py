@@ -1,0 +1,199 @@
+"""Private additive models in scikit-learn's habits: a curve for every column, no knobs, one certificate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.metrics import d2_tweedie_score
+from sklearn.utils.validation import check_is_fitted
+
+from discreet.errors import InvalidParameter, one_of
+from discreet.linear.additive.fitting import declared_of, fit_additive
+from discreet.linear.additive.looking import Effect, contributions, effects_of, page, places_of, plotted
+from discreet.linear.classification import PrivateLogisticRegression
+from discreet.linear.fitting import Encoded
+from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
+from discreet.linear.recipe.spending import Spending
+from discreet.linear.regression import PrivateRegressor
+
+Array = NDArray[np.float64]
+
+
+class Additive:
+    """What both additive estimators add to the linear ones: how they are fitted, and how they are looked at."""
+
+    method, row_norm, records = "recipe", None, None
+    curves_: dict[str, Effect]
+    _encoding: Any
+    _model: Any
+
+    def _by_recipe(self, records: Encoded, spending: Spending) -> Any:
+        declared, loss = declared_of(self._encoding), self._loss()  # type: ignore[attr-defined]
+        monotone = [shape for shape in declared.shapes if shape in ("increasing", "decreasing")]
+        if monotone and loss.outputs > 1:
+            requirement = "is for one score: two classes, a number or a count."
+            raise InvalidParameter("shape", monotone[0], requirement)
+        return fit_additive(loss, records, declared, spending)
+
+    def _publish(self) -> None:
+        """The fitted attributes, in the units of the table."""
+        self.coef_names_ = np.array(self._column_names(), object)
+        self._places = places_of(self._encoding, self._column_names())
+        self.curves_, self.intercept_ = effects_of(self._model, self._places)
+
+    def _column_names(self) -> list[str]:
+        """The table's columns, by their names where it has any."""
+        names = getattr(self, "feature_names_in_", None)
+        return [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)  # type: ignore[attr-defined]
+
+    def coefficient_intervals(self, confidence: float = 0.95) -> Array:
+        """There are none: what is fitted is a curve, and it is smoothed."""
+        raise InvalidParameter("confidence", confidence, "no valid intervals are known for curves.")
+
+    def explain(self, row: Any) -> dict[str, Any]:
+        """What each column adds to the score of one row (a table of one row), and the intercept.
+
+        The sum of all is the score: the log-odds of the second class, the logarithm of an expected count, or the
+        expected number before it is clamped to its bounds.
+        """
+        check_is_fitted(self)
+        encoded = self._encoding.encode(self._read_table(row, reset=False))  # type: ignore[attr-defined]
+        if encoded.shape[0] != 1:
+            raise InvalidParameter("row", f"{encoded.shape[0]} rows", "must be a table of one row.")
+        dense = encoded.toarray() if issparse(encoded) else encoded
+        return contributions(dense[0], self._places, self.curves_, self.intercept_)
+
+    def plot(self, columns: Any = None) -> Any:
+        """The curves as a matplotlib figure, of all columns or of those that are named."""
+        check_is_fitted(self)
+        names = list(self.curves_) if columns is None else list(columns)
+        unknown = [name for name in names if name not in self.curves_]
+        if unknown:
+            raise InvalidParameter("columns", unknown, f"must be among {list(self.curves_)}.")
+        return plotted({name: self.curves_[name] for name in names})
+
+    def _repr_html_(self) -> str:
+        if not hasattr(self, "curves_"):
+            return str(super()._repr_html_())  # type: ignore[misc]
+        return page(type(self).__name__, self.curves_, self.certificate_.headline)  # type: ignore[attr-defined]
+
+
+class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
+    """A curve for every numeric column and a level for every category, for two or more declared classes.
+
+    The parameters are those of :class:`~discreet.linear.classification.PrivateLogisticRegression`, without
+    ``row_norm`` and the choice of a method. There are no knobs: how many knots the curves have, and how smooth they
+    are, follows from the budget and noisy counts; with few records a curve is a line.
+
+    Attributes: ``curves_`` (by column), ``intercept_``, ``classes_``, ``certificate_``.
+
+    >>> x = np.linspace(-1, 1, 20_000)[:, None]
+    >>> model = PrivateAdditiveClassifier(epsilon=1.0, bounds=(-1, 1)).fit(x, abs(x[:, 0]) > 0.5)
+    >>> model.predict([[-0.9], [0.0], [0.9]]).tolist()
+    [1, 0, 1]
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        classes: Any = (0, 1),
+        bounds: Any = None,
+        schema: Any = None,
+        class_weight: Any = None,
+        max_weight: float = 1.0,
+        neighbours: str = "add-remove",
+        arithmetic: str | None = None,
+        ledger: Any = None,
+        unsafe_seed: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.classes = classes
+        self.bounds = bounds
+        self.schema = schema
+        self.class_weight = class_weight
+        self.max_weight = max_weight
+        self.neighbours = neighbours
+        self.arithmetic = arithmetic
+        self.ledger = ledger
+        self.unsafe_seed = unsafe_seed
+        self.verbose = verbose
+
+    def _loss(self) -> Loss:
+        return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
+
+
+class PrivateAdditiveRegressor(Additive, PrivateRegressor):
+    """A curve for every numeric column and a level for every category, for a number or a count.
+
+    ``loss`` is ``"squared"``, ``"huber"`` (distances beyond a tenth of the width of the target's bounds count only
+    linearly) or ``"poisson"`` (counts, with the log link). The other parameters are those of
+    :class:`~discreet.linear.regression.PrivateLinearRegression`, without ``row_norm`` and the choice of a method.
+
+    >>> x = np.linspace(-1, 1, 20_000)[:, None]
+    >>> model = PrivateAdditiveRegressor(epsilon=1.0, bounds=(-1, 1), target_bounds=(0, 1)).fit(x, x[:, 0] ** 2)
+    >>> bool(abs(model.predict([[0.0]])[0]) < 0.1), bool(model.predict([[-0.9]])[0] > 0.6)
+    (True, True)
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        target_bounds: Any = None,
+        loss: str = "squared",
+        bounds: Any = None,
+        schema: Any = None,
+        max_weight: float = 1.0,
+        neighbours: str = "add-remove",
+        arithmetic: str | None = None,
+        ledger: Any = None,
+        unsafe_seed: int | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.epsilon = epsilon
+        self.delta = delta
+        self.target_bounds = target_bounds
+        self.loss = loss
+        self.bounds = bounds
+        self.schema = schema
+        self.max_weight = max_weight
+        self.neighbours = neighbours
+        self.arithmetic = arithmetic
+        self.ledger = ledger
+        self.unsafe_seed = unsafe_seed
+        self.verbose = verbose
+
+    def _loss(self) -> Loss:
+        kind = one_of("loss", self.loss, ("squared", "huber", "poisson"))
+        if kind == "squared":
+            return Squared()
+        if kind == "poisson":
+            return Poisson()
+        lower, upper = self.target_bounds_ or (0.0, 1.0)
+        return Huber((upper - lower) / 10)
+
+    def _read_target(
+        self, y: Any, rows: int, weights: Array | None, reset: bool
+    ) -> tuple[Array, Array | None]:
+        values, weights = super()._read_target(y, rows, weights, reset)
+        if self.loss == "poisson":
+            values[values < 0] = np.nan
+        return values, weights
+
+    def _usable(self, bounds: tuple[float, float]) -> tuple[float, float]:
+        return (0.0, max(bounds[1], 1.0)) if self.loss == "poisson" else bounds
+
+    def _declared(self) -> str:
+        return "finite counts" if self.loss == "poisson" else "finite numbers"
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R2, or for counts the share of the Poisson deviance that the model explains."""
+        if self.loss != "poisson":
+            return float(super().score(X, y, sample_weight))
+        return float(d2_tweedie_score(y, self.predict(X), sample_weight=sample_weight, power=1))

@@ -1,0 +1,66 @@
+"""From encoded records to a released additive model: :func:`fit_additive`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.linear.additive.landmarks import bin_edges
+from discreet.linear.additive.model import AdditiveModel, as_curves
+from discreet.linear.additive.recipe import AdditiveRecipe, Declared
+from discreet.linear.additive.shapes import shaped
+from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
+from discreet.linear.fitting import Encoded
+from discreet.linear.losses import Loss
+from discreet.linear.recipe.spending import Spending
+from discreet.linear.schema import Numeric
+
+Array = NDArray[np.float64]
+
+
+def fit_additive(loss: Loss, records: Encoded, declared: Declared, spending: Spending) -> AdditiveModel:
+    """An additive model on all that is left to spend.
+
+    Guarantee: within the budget of ``spending``. The rows that every stage sees are as ``Columns`` promises, which is
+    enforced for each of them (:class:`~discreet.linear.recipe.records.Records`).
+    """
+    recipe = AdditiveRecipe(loss, declared, spending, records.target_bounds)
+    fit = recipe.fit_table(records.x, records.y, records.weights)
+    basis, coefficients, intercept = recipe.basis, fit.coefficients, np.asarray(fit.intercept)
+    if basis is None:
+        basis, coefficients, more = as_curves(records.columns, fit.lower, fit.upper, coefficients)
+        intercept = intercept + more
+    count = fit.counts.records
+    variance = 1 / count + basis.columns.width / (count * spending.strength) ** 2
+    model = AdditiveModel(
+        basis, coefficients, np.asarray(intercept), 1 / variance, fit.counts, recipe.histograms
+    )
+    return shaped(model, declared)
+
+
+def declared_of(encoding: Encoding) -> Declared:
+    """What an encoding says of its columns."""
+    columns = encoding.columns
+    if isinstance(encoding, SchemaEncoding):
+        zeros = _zeros(encoding.lower, encoding.upper)
+        shapes = [getattr(column, "shape", "free") for column in encoding.numerics.values()]
+        return Declared(columns, tuple(map(bin_edges, zeros)), _flags(encoding), tuple(shapes))
+    assert isinstance(encoding, BoundedNumbers)
+    zeros = _zeros(encoding.lower, encoding.upper)
+    return Declared(columns, tuple(map(bin_edges, zeros)), {}, ("free",) * columns.numerics)
+
+
+def _zeros(lower: Array, upper: Array) -> list[float]:
+    """Where the number 0 is in each column, in units of its bounds."""
+    return [float(-low / (high - low)) for low, high in zip(lower, upper, strict=True)]
+
+
+def _flags(encoding: SchemaEncoding) -> dict[int, int]:
+    """For each numeric column with a flag of missing values, the place of that flag."""
+    places, found = list(encoding.numerics), {}
+    start = len(places)
+    for name, labels in encoding.groups.items():
+        if isinstance(encoding.schema.features[name], Numeric):
+            found[places.index(name)] = start
+        start += len(labels)
+    return found

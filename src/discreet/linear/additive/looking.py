@@ -1,0 +1,214 @@
+"""What a person sees of an additive model: the effect of each column, as numbers, a picture, or a page.
+
+Everything here was released: the curves with the model, the densities under them with the histograms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.errors import MissingDependency
+from discreet.linear.additive.curves import hat_moments
+from discreet.linear.additive.model import AdditiveModel
+from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
+from discreet.linear.schema import Category
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Effect:
+    """What a column adds to the score.
+
+    ``at`` are the knots of a curve in the table's units, or the values of a category; ``adds`` is what the score
+    grows by there, beside that of the average record; with several classes, a column for each. Between knots a curve
+    is straight, beyond them flat. ``share`` is the noisy share of records around each knot, where a histogram was
+    released. ``otherwise`` is what a missing value or an unknown category adds.
+    """
+
+    name: str
+    kind: str
+    at: tuple[Any, ...]
+    adds: Array
+    otherwise: Any
+    share: Array | None = None
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The same as texts: where, and how much."""
+        places = [f"{place:.6g}" if self.kind == "curve" else str(place) for place in self.at]
+        told = list(zip(places, map(_told, self.adds), strict=True))
+        return [*told, ("otherwise" if self.kind == "levels" else "missing", _told(self.otherwise))]
+
+
+Effects = dict[str, Effect]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a column of the table is among the encoded ones: its number, or its levels (first, how many)."""
+
+    numeric: int | None
+    levels: tuple[int, int] | None
+    values: tuple[Any, ...] = ()
+    bounds: tuple[float, float] = (0.0, 1.0)
+
+
+def places_of(encoding: Encoding, names: list[str]) -> dict[str, Places]:
+    """Each column of the table, by name."""
+    if isinstance(encoding, BoundedNumbers):
+        bounds = zip(encoding.lower.tolist(), encoding.upper.tolist(), strict=True)
+        return {name: Places(j, None, (), pair) for j, (name, pair) in enumerate(zip(names, bounds, strict=True))}
+    assert isinstance(encoding, SchemaEncoding)
+    numerics, found, first = list(encoding.numerics), {}, len(encoding.numerics)
+    levels = {}
+    for name, labels in encoding.groups.items():
+        levels[name] = (first, len(labels))
+        first += len(labels)
+    for name, column in encoding.schema.features.items():
+        if name in numerics:
+            j = numerics.index(name)
+            bounds = float(encoding.lower[j]), float(encoding.upper[j])
+            found[name] = Places(j, levels.get(name), (), bounds)
+        else:
+            values = column.values if isinstance(column, Category) else (getattr(column, "yes", True),)
+            found[name] = Places(None, levels[name], tuple(values))
+    return found
+
+
+def effects_of(model: AdditiveModel, places: dict[str, Places]) -> tuple[Effects, Any]:
+    """The effect of every column, and the score of the average record, of which they tell the difference."""
+    found: Effects = {}
+    intercept: Any = sum(weight * part.intercept for weight, part in model.parts())
+    for name, place in places.items():
+        found[name], average = _levels(model, name, place) if place.numeric is None else _curve(model, name, place)
+        intercept = intercept + average
+    return found, _plain(intercept)
+
+
+def contributions(row: Array, places: dict[str, Places], effects: Effects, intercept: Any) -> dict[str, Any]:
+    """What each column adds to the score of one encoded row, beside ``"intercept"``; together they are the score."""
+    found = {"intercept": intercept}
+    for name, place in places.items():
+        effect = effects[name]
+        if place.levels is not None:
+            held = np.flatnonzero(row[place.levels[0] : sum(place.levels)])
+            if place.numeric is None:
+                found[name] = _plain(effect.adds[held[0]] if len(held) else effect.otherwise)
+                continue
+            if len(held):
+                found[name] = _plain(effect.otherwise)
+                continue
+        assert place.numeric is not None
+        lower, upper = place.bounds
+        value = lower + (upper - lower) * float(row[place.numeric])
+        knots = np.array(effect.at)
+        columns = effect.adds.reshape(len(knots), -1)
+        adds = np.array([np.interp(value, knots, column) for column in columns.T])
+        found[name] = _plain(adds if effect.adds.ndim > 1 else adds[0])
+    return found
+
+
+def _curve(model: AdditiveModel, name: str, place: Places) -> tuple[Effect, Any]:
+    j = place.numeric
+    assert j is not None
+    parts = list(model.parts())
+    knots = np.unique(np.concatenate([part.basis.curves[j].knots for _, part in parts]))
+    adds = sum(weight * part.added(j, knots) for weight, part in parts)
+    share = None
+    if model.histograms is not None:
+        known = model.histograms
+        share, _ = hat_moments(known.counts[j], known.edges[j], known.noise, knots)
+    average = np.tensordot(np.full(len(knots), 1 / len(knots)) if share is None else share, adds, 1)
+    if place.levels is None:
+        otherwise = sum(weight * part.added(j, np.array([0.5]))[0] for weight, part in parts)
+    else:
+        otherwise = sum(weight * _missing(part, j, place.levels[0]) for weight, part in parts)
+    lower, upper = place.bounds
+    at = tuple((lower + (upper - lower) * knots).tolist())
+    return Effect(name, "curve", at, np.asarray(adds - average), _plain(otherwise - average), share), average
+
+
+def _missing(part: AdditiveModel, column: int, flag: int) -> Any:
+    """What the flag of a missing value adds, and the middle of the curve where that counts as well."""
+    level = part.levels(flag, 1)[0]
+    apart = part.basis.curves[column].missing is not None
+    return level if apart else level + part.added(column, np.array([0.5]))[0]
+
+
+def _levels(model: AdditiveModel, name: str, place: Places) -> tuple[Effect, Any]:
+    assert place.levels is not None
+    adds = np.asarray(sum(weight * part.levels(*place.levels) for weight, part in model.parts()))
+    average = adds.mean(axis=0) if len(adds) > 1 else adds[0] * 0
+    return Effect(name, "levels", place.values, adds - average, _plain(-average)), average
+
+
+# ---- pictures ----
+
+
+def plotted(effects: Effects) -> Any:
+    """The effects as a figure of matplotlib, one panel for each, on the same scale."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingDependency("Plots need matplotlib: pip install 'discreet[figures]'.") from None
+    across = min(4, max(1, len(effects)))
+    down = -(-len(effects) // across)
+    figure = Figure(figsize=(3.2 * across, 2.6 * down), layout="constrained")
+    panels = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    for panel, effect in zip(panels, effects.values(), strict=False):
+        panel.set_title(effect.name, fontsize=9)
+        panel.axhline(0, color="0.8", linewidth=0.8)
+        if effect.kind == "curve":
+            panel.plot(effect.at, effect.adds)
+        else:
+            panel.plot([str(place) for place in effect.at], effect.adds, "o")
+            panel.tick_params(axis="x", rotation=90)
+    for panel in panels[len(effects) :]:
+        panel.set_visible(False)
+    return figure
+
+
+def page(title: str, effects: Effects, headline: str) -> str:
+    """The effects as HTML: a small picture of each, and the same as a table for who cannot see it."""
+    largest = max(float(np.abs(effect.adds).max(initial=0.0)) for effect in effects.values()) or 1.0
+    parts = "".join(_part(effect, largest) for effect in effects.values())
+    return f"<div><h3>{escape(title)}</h3><p>{escape(headline)}</p>{parts}</div>"
+
+
+def _part(effect: Effect, largest: float) -> str:
+    rows = "".join(f"<tr><td>{escape(at)}</td><td>{adds}</td></tr>" for at, adds in effect.rows())
+    table = f"<table><tr><th>{escape(effect.name)}</th><th>adds</th></tr>{rows}</table>"
+    return (
+        f"<details><summary>{escape(effect.name)} {_picture(effect, largest)}</summary>{table}</details>"
+    )
+
+
+def _picture(effect: Effect, largest: float) -> str:
+    """A curve, or dots, 160 by 40, around a line at 0."""
+    count = len(effect.at)
+    across = np.array(effect.at, float) if effect.kind == "curve" else np.arange(count, dtype=float)
+    width = float(across[-1] - across[0]) or 1.0
+    x = 4 + 152 * (across - across[0]) / width
+    marks = []
+    for column in effect.adds.reshape(count, -1).T:
+        points = list(zip(x.tolist(), (20 - 18 * column / largest).tolist(), strict=True))
+        if effect.kind == "curve":
+            line = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
+            marks.append(f'<polyline points="{line}" fill="none" stroke="currentColor"/>')
+        else:
+            marks += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2" fill="currentColor"/>' for a, b in points]
+    axis = '<line x1="0" x2="160" y1="20" y2="20" stroke="#bbb"/>'
+    return f'<svg width="160" height="40" aria-hidden="true">{axis}{"".join(marks)}</svg>'
+
+
+def _told(adds: Any) -> str:
+    return ", ".join(f"{value:+.4g}" for value in np.atleast_1d(adds))
+
+
+def _plain(value: Any) -> Any:
+    return float(value) if np.ndim(value) == 0 else np.asarray(value)

@@ -1,0 +1,134 @@
+"""The recipe for additive models: the linear one, on curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from discreet.linear.additive.basis import Basis
+from discreet.linear.additive.curves import chosen_curves, curve_marginals, pieces_for, roughness_of
+from discreet.linear.additive.histograms import Histograms, counted
+from discreet.linear.additive.smoothing import Outline, outline_of, smoothed
+from discreet.linear.kernels.kernel import row_norms
+from discreet.linear.kernels.rowwise import times
+from discreet.linear.losses import Loss
+from discreet.linear.recipe.columns import Columns
+from discreet.linear.recipe.coordinates import Standardised, Whitened, standardised
+from discreet.linear.recipe.counts import Counts
+from discreet.linear.recipe.glm import Fit, Recipe
+from discreet.linear.recipe.marginals import Marginals, pooled
+from discreet.linear.recipe.records import Records
+from discreet.linear.recipe.spending import Spending
+from discreet.linear.recipe.typical import typical_size
+from discreet.linear.recipe.wealth import WHITENING, Wealth
+from discreet.linear.recipe.whitening import second_moments
+
+Array = NDArray[np.float64]
+
+DIMENSIONS, SEEN, GUESSED = 1.5, 1.0, 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """What is publicly known of the columns beside their kinds.
+
+    ``edges`` are those of the bins of each numeric column, ``missing`` the flag of a column's missing values,
+    ``shapes`` what each curve has to be: ``"free"``, ``"increasing"``, ``"decreasing"`` or ``"linear"``.
+    """
+
+    columns: Columns
+    edges: tuple[Array, ...]
+    missing: dict[int, int]
+    shapes: tuple[str, ...]
+
+
+class Expanded:
+    """A table whose rows become curves when they are asked for."""
+
+    def __init__(self, x: Any, basis: Basis) -> None:
+        self._x, self._basis = x, basis
+        self.shape = (int(x.shape[0]), basis.columns.width)
+
+    def __getitem__(self, rows: slice) -> NDArray[np.float32]:
+        part = self._x[rows]
+        return self._basis.expanded(part.toarray() if issparse(part) else np.asarray(part))
+
+
+class AdditiveRecipe(Recipe):
+    """One fit of curves. ``basis`` is None where records are too few for any: then it is the linear fit."""
+
+    basis: Basis | None = None
+    histograms: Histograms | None = None
+
+    def __init__(self, loss: Loss, declared: Declared, spending: Spending, bounds: tuple[float, float]) -> None:
+        super().__init__(loss, declared.columns, spending, None, bounds)
+        self.declared = declared
+
+    def fit_table(self, x: Any, y: Any, weights: Any) -> Fit:
+        records = Records(self.loss, x, y, self.declared.columns, weights)
+        self.spending.refuse_more_rows(len(records))
+        self._table = (x.tocsr() if issparse(x) else x, y, weights)
+        return self.fit(records)
+
+    def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
+        stage = self.spending.stage("marginals", wealth.for_marginals)
+        if not wealth.sees_histograms:
+            return pooled(records, counts, stage)
+        self.histograms, marginals = counted(records, self.declared.edges, counts.records, stage)
+        return marginals, counts
+
+    def reshaped(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
+        if self.histograms is None:
+            return records, marginals
+        pieces = pieces_for(counts.records * self.spending.strength, self.declared.columns)
+        allowed = [1 if shape == "linear" else pieces for shape in self.declared.shapes]
+        known = self.declared.columns, self.histograms, marginals, allowed, self.declared.missing
+        self.basis = Basis(self.declared.columns, chosen_curves(*known))
+        self.columns = self.basis.columns
+        x, y, weights = self._table
+        curves = Records(self.loss, Expanded(x, self.basis), y, self.columns, weights)
+        return curves, curve_marginals(self.basis, self.histograms, marginals, counts.records)
+
+    def coordinates(
+        self, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
+    ) -> tuple[Standardised | Whitened, float]:
+        if self.basis is None:
+            return super().coordinates(records, marginals, counts, wealth)
+        return self._smooth(self.basis, records, marginals, counts, wealth)
+
+    def _smooth(
+        self, basis: Basis, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
+    ) -> tuple[Whitened, float]:
+        """Coordinates in which rough curves are short, and the typical norm of a row in them."""
+        count, share = counts.records, wealth.for_row_norms
+        full = basis.columns.width
+        outline = Outline.whole(full) if self._sees(full, count) else outline_of(basis, self.histograms, marginals)
+
+        def rows() -> Iterator[tuple[NDArray[np.float32], Array | None]]:
+            for x, _, weights in records.chunks():
+                yield times(standardised(x, marginals), outline.down), weights
+
+        stage = self.spending.stage("row-norms", share / 2)
+        norms = ((row_norms(z, 0.0), weights) for z, weights in rows())
+        radius = typical_size(norms, stage)
+        size = radius.size if radius.found else math.sqrt(outline.width)
+        stage = self.spending.stage("whitening", WHITENING)
+        seen = second_moments(rows(), outline.width, size, count, stage)
+        room = DIMENSIONS * math.sqrt(count * self.spending.strength)
+        curvature = 1.0 if outline.width == full else GUESSED
+        known = outline.moments(seen), roughness_of(basis, marginals.scale)
+        white = smoothed(marginals, *known, room, curvature)
+        stage = self.spending.stage("whitened-row-norms", share / 2)
+        norms = ((row_norms(white.apply(x), 0.0), weights) for x, _, weights in records.chunks())
+        return white, min(max(typical_size(norms, stage).size, 1.0), 2 * math.sqrt(full + 1))
+
+    def _sees(self, width: int, count: float) -> bool:
+        """Whether the second moments of so many columns stand out of their noise clearly."""
+        signal = count * self.spending.strength * math.sqrt(WHITENING)
+        return signal * SEEN > 1.5 * width * math.sqrt(2 * width)
