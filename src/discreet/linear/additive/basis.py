@@ -35,11 +35,15 @@ class Curve:
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """The products of the hats of two columns, at knots of their own; ``kept`` are the cells with a column."""
+    """The products of the hats of two columns, at knots of their own.
+
+    ``kept`` are the cells that have a column, ``shares`` the noisy shares of the records in them.
+    """
 
     columns: tuple[int, int]
     knots: tuple[Array, Array]
     kept: NDArray[np.intp]
+    shares: Array
 
 
 @dataclass(frozen=True, eq=False)

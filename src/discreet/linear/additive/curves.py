@@ -5,8 +5,6 @@ Post-processing of released numbers.
 
 from __future__ import annotations
 
-
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -69,9 +67,7 @@ def _weighed(counts: Array, edges: Array, noise: float, knots: Array) -> tuple[A
     return weights, values
 
 
-def curve_marginals(
-    basis: Basis, histograms: Histograms, marginals: Marginals, count: float
-) -> Marginals:
+def curve_marginals(basis: Basis, histograms: Histograms, marginals: Marginals, count: float) -> Marginals:
     """Centre and scale of the encoded columns: of hats from the histograms, of categories as they were."""
     error = histograms.noise / count
     centres, variances = [], []

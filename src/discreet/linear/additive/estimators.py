@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,16 @@ from sklearn.metrics import d2_tweedie_score
 from sklearn.utils.validation import check_is_fitted
 
 from discreet.errors import InvalidParameter, one_of
-from discreet.linear.additive.fitting import declared_of, fit_additive
-from discreet.linear.additive.looking import Effect, contributions, effects_of, page, places_of, plotted
+from discreet.linear.additive.fitting import declared_of, declared_pairs, fit_additive
+from discreet.linear.additive.looking import (
+    Effect,
+    Places,
+    contributions,
+    effects_of,
+    page,
+    places_of,
+    plotted,
+)
 from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.fitting import Encoded
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
@@ -25,23 +34,31 @@ Array = NDArray[np.float64]
 class Additive:
     """What both additive estimators add to the linear ones: how they are fitted, and how they are looked at."""
 
-    method, row_norm, records = "recipe", None, None
+    method: str = "recipe"
+    row_norm: float | None = None
+    records: int | None = None
+    coef_names_: Any
     curves_: dict[str, Effect]
+    pairs: Any
     _encoding: Any
     _model: Any
 
     def _by_recipe(self, records: Encoded, spending: Spending) -> Any:
         declared, loss = declared_of(self._encoding), self._loss()  # type: ignore[attr-defined]
+        declared = replace(declared, pairs=declared_pairs(self.pairs, self._places_of_columns()))
         monotone = [shape for shape in declared.shapes if shape in ("increasing", "decreasing")]
         if monotone and loss.outputs > 1:
             requirement = "is for one score: two classes, a number or a count."
             raise InvalidParameter("shape", monotone[0], requirement)
         return fit_additive(loss, records, declared, spending)
 
+    def _places_of_columns(self) -> dict[str, Places]:
+        return places_of(self._encoding, self._column_names())
+
     def _publish(self) -> None:
         """The fitted attributes, in the units of the table."""
         self.coef_names_ = np.array(self._column_names(), object)
-        self._places = places_of(self._encoding, self._column_names())
+        self._places = self._places_of_columns()
         self.curves_, self.intercept_ = effects_of(self._model, self._places)
 
     def _column_names(self) -> list[str]:
@@ -64,7 +81,7 @@ class Additive:
         if encoded.shape[0] != 1:
             raise InvalidParameter("row", f"{encoded.shape[0]} rows", "must be a table of one row.")
         dense = encoded.toarray() if issparse(encoded) else encoded
-        return contributions(dense[0], self._places, self.curves_, self.intercept_)
+        return contributions(self._model, dense[0], self._places, self.curves_, self.intercept_)
 
     def plot(self, columns: Any = None) -> Any:
         """The curves as a matplotlib figure, of all columns or of those that are named."""
@@ -88,7 +105,10 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
     ``row_norm`` and the choice of a method. There are no knobs: how many knots the curves have, and how smooth they
     are, follows from the budget and noisy counts; with few records a curve is a line.
 
-    Attributes: ``curves_`` (by column), ``intercept_``, ``classes_``, ``certificate_``.
+    pairs : numeric columns that act together, such as ``[("longitude", "latitude")]``; they get a grid. None chooses
+        some privately where the budget can carry that, ``()`` has none.
+
+    Attributes: ``curves_`` (by column, then by pair), ``intercept_``, ``classes_``, ``certificate_``.
 
     >>> x = np.linspace(-1, 1, 20_000)[:, None]
     >>> model = PrivateAdditiveClassifier(epsilon=1.0, bounds=(-1, 1)).fit(x, abs(x[:, 0]) > 0.5)
@@ -103,6 +123,7 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
         classes: Any = (0, 1),
         bounds: Any = None,
         schema: Any = None,
+        pairs: Any = None,
         class_weight: Any = None,
         max_weight: float = 1.0,
         neighbours: str = "add-remove",
@@ -116,6 +137,7 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
         self.classes = classes
         self.bounds = bounds
         self.schema = schema
+        self.pairs = pairs
         self.class_weight = class_weight
         self.max_weight = max_weight
         self.neighbours = neighbours
@@ -149,6 +171,7 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         loss: str = "squared",
         bounds: Any = None,
         schema: Any = None,
+        pairs: Any = None,
         max_weight: float = 1.0,
         neighbours: str = "add-remove",
         arithmetic: str | None = None,
@@ -162,6 +185,7 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         self.loss = loss
         self.bounds = bounds
         self.schema = schema
+        self.pairs = pairs
         self.max_weight = max_weight
         self.neighbours = neighbours
         self.arithmetic = arithmetic

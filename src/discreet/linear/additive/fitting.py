@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.errors import InvalidParameter
 from discreet.linear.additive.landmarks import bin_edges
+from discreet.linear.additive.looking import Places
 from discreet.linear.additive.model import AdditiveModel, as_curves
 from discreet.linear.additive.recipe import AdditiveRecipe, Declared
 from discreet.linear.additive.shapes import shaped
@@ -36,6 +41,26 @@ def fit_additive(loss: Loss, records: Encoded, declared: Declared, spending: Spe
         basis, coefficients, np.asarray(intercept), 1 / variance, fit.counts, recipe.histograms
     )
     return shaped(model, declared)
+
+
+def declared_pairs(pairs: Any, places: Mapping[str, Places]) -> tuple[tuple[int, int], ...] | None:
+    """Pairs of column names as places of numeric columns; None if they are to be chosen."""
+    if pairs is None:
+        return None
+    if not isinstance(pairs, list | tuple) or not all(
+        isinstance(p, list | tuple) and len(p) == 2 for p in pairs
+    ):
+        requirement = "must be a list of pairs of column names, such as [('longitude', 'latitude')], or None."
+        raise InvalidParameter("pairs", pairs, requirement)
+    found = []
+    for pair in pairs:
+        columns = [places[name].numeric if name in places else None for name in pair]
+        if None in columns or columns[0] == columns[1]:
+            raise InvalidParameter("pairs", pair, "must be two different numeric columns of the table.")
+        found.append((int(columns[0] or 0), int(columns[1] or 0)))
+    if len({frozenset(pair) for pair in found}) < len(found):
+        raise InvalidParameter("pairs", pairs, "must not hold a pair twice.")
+    return tuple(found)
 
 
 def declared_of(encoding: Encoding) -> Declared:

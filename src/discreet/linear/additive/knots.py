@@ -44,7 +44,7 @@ def _quantiles(mass: Array, edges: Array, pieces: int) -> Array:
     shares = np.concatenate([[0.0], np.cumsum(mass)]) / mass.sum()
     rising = np.concatenate([[True], np.diff(shares) > 0])
     wanted = np.arange(1, pieces) / pieces
-    return np.interp(wanted, shares[rising], edges[rising])
+    return np.asarray(np.interp(wanted, shares[rising], edges[rising]))
 
 
 def _apart(knots: Array, edges: Array) -> Array:

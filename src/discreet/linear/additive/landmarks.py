@@ -36,4 +36,4 @@ def coarse(histogram: Array, edges: Array, noise: float) -> Array:
     home = np.minimum(((edges[:-1] + edges[1:]) / 2 * BINS).astype(np.int64), BINS - 1)
     parts = np.bincount(home, minlength=BINS)
     seen = np.where((parts[home] == 1) | (histogram > 2 * noise), histogram, 0.0)
-    return np.bincount(home, weights=seen, minlength=BINS)
+    return np.bincount(home, weights=seen, minlength=BINS).astype(np.float64)

@@ -28,7 +28,8 @@ class Effect:
     ``at`` are the knots of a curve in the table's units, or the values of a category; ``adds`` is what the score
     grows by there, beside that of the average record; with several classes, a column for each. Between knots a curve
     is straight, beyond them flat. ``share`` is the noisy share of records around each knot, where a histogram was
-    released. ``otherwise`` is what a missing value or an unknown category adds.
+    released. ``otherwise`` is what a missing value or an unknown category adds. The effect of a pair of ``columns``
+    is that of the two together, beside what each adds alone; it is interpolated in both directions.
     """
 
     name: str
@@ -37,11 +38,13 @@ class Effect:
     adds: Array
     otherwise: Any
     share: Array | None = None
+    columns: tuple[int, int] | None = None
 
     def rows(self) -> list[tuple[str, str]]:
         """The same as texts: where, and how much."""
-        places = [f"{place:.6g}" if self.kind == "curve" else str(place) for place in self.at]
-        told = list(zip(places, map(_told, self.adds), strict=True))
+        told = list(zip(map(_place, self.at), map(_told, self.adds), strict=True))
+        if self.kind == "pair":
+            return told
         return [*told, ("otherwise" if self.kind == "levels" else "missing", _told(self.otherwise))]
 
 
@@ -61,8 +64,10 @@ class Places:
 def places_of(encoding: Encoding, names: list[str]) -> dict[str, Places]:
     """Each column of the table, by name."""
     if isinstance(encoding, BoundedNumbers):
-        bounds = zip(encoding.lower.tolist(), encoding.upper.tolist(), strict=True)
-        return {name: Places(j, None, (), pair) for j, (name, pair) in enumerate(zip(names, bounds, strict=True))}
+        pairs = zip(encoding.lower.tolist(), encoding.upper.tolist(), strict=True)
+        return {
+            name: Places(j, None, (), pair) for j, (name, pair) in enumerate(zip(names, pairs, strict=True))
+        }
     assert isinstance(encoding, SchemaEncoding)
     numerics, found, first = list(encoding.numerics), {}, len(encoding.numerics)
     levels = {}
@@ -85,12 +90,19 @@ def effects_of(model: AdditiveModel, places: dict[str, Places]) -> tuple[Effects
     found: Effects = {}
     intercept: Any = sum(weight * part.intercept for weight, part in model.parts())
     for name, place in places.items():
-        found[name], average = _levels(model, name, place) if place.numeric is None else _curve(model, name, place)
+        found[name], average = (
+            _levels(model, name, place) if place.numeric is None else _curve(model, name, place)
+        )
         intercept = intercept + average
+    for pair in sorted({pair.columns for _, part in model.parts() for pair in part.basis.pairs}):
+        effect = _pair(model, pair, places)
+        found[effect.name] = effect
     return found, _plain(intercept)
 
 
-def contributions(row: Array, places: dict[str, Places], effects: Effects, intercept: Any) -> dict[str, Any]:
+def contributions(
+    model: AdditiveModel, row: Array, places: dict[str, Places], effects: Effects, intercept: Any
+) -> dict[str, Any]:
     """What each column adds to the score of one encoded row, beside ``"intercept"``; together they are the score."""
     found = {"intercept": intercept}
     for name, place in places.items():
@@ -110,6 +122,12 @@ def contributions(row: Array, places: dict[str, Places], effects: Effects, inter
         columns = effect.adds.reshape(len(knots), -1)
         adds = np.array([np.interp(value, knots, column) for column in columns.T])
         found[name] = _plain(adds if effect.adds.ndim > 1 else adds[0])
+    for name, effect in effects.items():
+        if effect.columns is not None:
+            together = [
+                weight * part.together(effect.columns, row[None])[0] for weight, part in model.parts()
+            ]
+            found[name] = _plain(sum(together))
     return found
 
 
@@ -133,6 +151,24 @@ def _curve(model: AdditiveModel, name: str, place: Places) -> tuple[Effect, Any]
     return Effect(name, "curve", at, np.asarray(adds - average), _plain(otherwise - average), share), average
 
 
+def _pair(model: AdditiveModel, pair: tuple[int, int], places: dict[str, Places]) -> Effect:
+    """What two columns add together, beside what each adds alone, at the knots of their grid."""
+    parts = list(model.parts())
+    sides, told = [], []
+    for side in (0, 1):
+        name, place = next((n, p) for n, p in places.items() if p.numeric == pair[side])
+        grids = [p.knots[side] for _, part in parts for p in part.basis.pairs if p.columns == pair]
+        sides.append(np.unique(np.concatenate(grids)))
+        told.append((name, place.bounds))
+    cells = np.array([(a, b) for a in sides[0] for b in sides[1]])
+    rows = np.zeros((len(cells), parts[0][1].basis.inputs.numerics))
+    rows[:, pair] = cells
+    adds = np.asarray(sum(weight * part.together(pair, rows) for weight, part in parts))
+    lower, upper = np.transpose([bounds for _, bounds in told])
+    at = tuple(map(tuple, (lower + (upper - lower) * cells).tolist()))
+    return Effect(f"{told[0][0]} × {told[1][0]}", "pair", at, adds, 0.0 * adds[0], columns=pair)
+
+
 def _missing(part: AdditiveModel, column: int, flag: int) -> Any:
     """What the flag of a missing value adds, and the middle of the curve where that counts as well."""
     level = part.levels(flag, 1)[0]
@@ -151,7 +187,7 @@ def _levels(model: AdditiveModel, name: str, place: Places) -> tuple[Effect, Any
 
 
 def plotted(effects: Effects) -> Any:
-    """The effects as a figure of matplotlib, one panel for each, on the same scale."""
+    """The effects as a figure of matplotlib, one panel for each."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -159,11 +195,14 @@ def plotted(effects: Effects) -> Any:
     across = min(4, max(1, len(effects)))
     down = -(-len(effects) // across)
     figure = Figure(figsize=(3.2 * across, 2.6 * down), layout="constrained")
-    panels = figure.subplots(down, across, sharey=True, squeeze=False).ravel()
+    panels = figure.subplots(down, across, squeeze=False).ravel()
     for panel, effect in zip(panels, effects.values(), strict=False):
         panel.set_title(effect.name, fontsize=9)
         panel.axhline(0, color="0.8", linewidth=0.8)
-        if effect.kind == "curve":
+        if effect.kind == "pair":
+            across, upward = np.transpose(effect.at)
+            panel.scatter(across, upward, c=effect.adds.reshape(len(effect.at), -1)[:, -1], s=12)
+        elif effect.kind == "curve":
             panel.plot(effect.at, effect.adds)
         else:
             panel.plot([str(place) for place in effect.at], effect.adds, "o")
@@ -183,9 +222,7 @@ def page(title: str, effects: Effects, headline: str) -> str:
 def _part(effect: Effect, largest: float) -> str:
     rows = "".join(f"<tr><td>{escape(at)}</td><td>{adds}</td></tr>" for at, adds in effect.rows())
     table = f"<table><tr><th>{escape(effect.name)}</th><th>adds</th></tr>{rows}</table>"
-    return (
-        f"<details><summary>{escape(effect.name)} {_picture(effect, largest)}</summary>{table}</details>"
-    )
+    return f"<details><summary>{escape(effect.name)} {_picture(effect, largest)}</summary>{table}</details>"
 
 
 def _picture(effect: Effect, largest: float) -> str:
@@ -204,6 +241,12 @@ def _picture(effect: Effect, largest: float) -> str:
             marks += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2" fill="currentColor"/>' for a, b in points]
     axis = '<line x1="0" x2="160" y1="20" y2="20" stroke="#bbb"/>'
     return f'<svg width="160" height="40" aria-hidden="true">{axis}{"".join(marks)}</svg>'
+
+
+def _place(at: Any) -> str:
+    if isinstance(at, tuple):
+        return ", ".join(map(_place, at))
+    return f"{at:.6g}" if isinstance(at, float) else str(at)
 
 
 def _told(adds: Any) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from discreet.linear.additive.basis import Basis, Curve, hats
+from discreet.linear.additive.basis import Basis, Curve, hats, products
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.recipe.columns import Columns
 from discreet.linear.recipe.counts import Counts
@@ -57,6 +57,15 @@ class AdditiveModel:
         part = self.coefficients[start : start + len(curve.kept)]
         return np.asarray(hats(values, curve.knots)[:, curve.kept] @ part, np.float64)
 
+    def together(self, columns: tuple[int, int], rows: NDArray[Any]) -> Array:
+        """What two columns add together, for each encoded row, beside their curves."""
+        first = len(self.basis.curves) + len(self.basis.inputs.groups)
+        total = np.zeros((len(rows), *self.coefficients.shape[1:]))
+        for pair, start in zip(self.basis.pairs, self.basis.starts[first:], strict=False):
+            if pair.columns == columns:
+                total += products(pair, rows) @ self.coefficients[start : start + len(pair.kept)]
+        return total
+
     def levels(self, place: int, size: int) -> Array:
         """What ``size`` one-hot columns add, from ``place`` on, counted in the columns before the curves."""
         first = self.basis.starts[len(self.basis.curves)] + place - self.basis.inputs.numerics
@@ -70,7 +79,9 @@ class AdditiveModel:
         return replace(self, others=(*self.others, other), counts=other.counts)
 
 
-def as_curves(columns: Columns, lower: Array, upper: Array, coefficients: Array) -> tuple[Basis, Array, Array]:
+def as_curves(
+    columns: Columns, lower: Array, upper: Array, coefficients: Array
+) -> tuple[Basis, Array, Array]:
     """A linear model of encoded columns as one of curves with two knots: basis, coefficients, and what the
     intercept grows by."""
     count = columns.numerics

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from discreet.linear.additive.basis import Basis
+from discreet.linear.additive.basis import Basis, Pair
 from discreet.linear.additive.curves import chosen_curves, curve_marginals, pieces_for, roughness_of
 from discreet.linear.additive.histograms import Histograms, counted
+from discreet.linear.additive.interactions import candidates, chosen_pairs, counted_cells, noise_of_cells
 from discreet.linear.additive.smoothing import Outline, outline_of, smoothed
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.kernels.rowwise import times
@@ -31,7 +32,11 @@ from discreet.linear.recipe.whitening import second_moments
 
 Array = NDArray[np.float64]
 
-DIMENSIONS, SEEN, GUESSED = 1.5, 1.0, 2.0
+_SEEN = 2.0  # noise of the second moments, over 1, up to which all of them are asked for
+_FOR_PAIRS, _FOR_CELLS = 0.08, 0.02  # shares of the budget
+_MOST_PAIRS, _LARGEST_SIDE = 3, 8
+_CELLS = 0.04  # of the grid of a pair, for each record over the noise of counting it
+_CLEAR = 12.0  # how far above its noise the number of records in a cell has to be for pairs to be chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +44,15 @@ class Declared:
     """What is publicly known of the columns beside their kinds.
 
     ``edges`` are those of the bins of each numeric column, ``missing`` the flag of a column's missing values,
-    ``shapes`` what each curve has to be: ``"free"``, ``"increasing"``, ``"decreasing"`` or ``"linear"``.
+    ``shapes`` what each curve has to be: ``"free"``, ``"increasing"``, ``"decreasing"`` or ``"linear"``. ``pairs``
+    are the columns that act together; None leaves them to be chosen.
     """
 
     columns: Columns
     edges: tuple[Array, ...]
     missing: dict[int, int]
     shapes: tuple[str, ...]
+    pairs: tuple[tuple[int, int], ...] | None = None
 
 
 class Expanded:
@@ -66,7 +73,9 @@ class AdditiveRecipe(Recipe):
     basis: Basis | None = None
     histograms: Histograms | None = None
 
-    def __init__(self, loss: Loss, declared: Declared, spending: Spending, bounds: tuple[float, float]) -> None:
+    def __init__(
+        self, loss: Loss, declared: Declared, spending: Spending, bounds: tuple[float, float]
+    ) -> None:
         super().__init__(loss, declared.columns, spending, None, bounds)
         self.declared = declared
 
@@ -89,26 +98,58 @@ class AdditiveRecipe(Recipe):
         pieces = pieces_for(counts.records * self.spending.strength, self.declared.columns)
         allowed = [1 if shape == "linear" else pieces for shape in self.declared.shapes]
         known = self.declared.columns, self.histograms, marginals, allowed, self.declared.missing
-        self.basis = Basis(self.declared.columns, chosen_curves(*known))
+        pairs = self._pairs(records, self.histograms, marginals, counts.records)
+        self.basis = Basis(self.declared.columns, chosen_curves(*known), pairs)
         self.columns = self.basis.columns
         x, y, weights = self._table
         curves = Records(self.loss, Expanded(x, self.basis), y, self.columns, weights)
         return curves, curve_marginals(self.basis, self.histograms, marginals, counts.records)
 
+    def _pairs(
+        self, records: Records, histograms: Histograms, marginals: Marginals, count: float
+    ) -> tuple[Pair, ...]:
+        """The grids of the pairs that act together; none where the budget cannot carry them."""
+        chosen = list(self.declared.pairs or ())
+        if self.declared.pairs is None:
+            chosen = self._choice(records, histograms, count)
+        if not chosen:
+            return ()
+        signal = count * self.spending.strength
+        side = int(min(max(math.sqrt(_CELLS * signal / len(chosen)), 3), _LARGEST_SIDE))
+        stage = self.spending.stage("pair-cells", _FOR_CELLS)
+        return counted_cells(records, chosen, histograms, marginals, side, count, stage)
+
+    def _choice(self, records: Records, histograms: Histograms, count: float) -> list[tuple[int, int]]:
+        free = [j for j, shape in enumerate(self.declared.shapes) if shape == "free"]
+        pairs = candidates(free)
+        if not pairs or self.loss.outputs > 1:
+            return []
+        noise = noise_of_cells(len(pairs), self.spending.strength * math.sqrt(_FOR_PAIRS))
+        if noise * _CLEAR > count / 16:
+            return []
+        stage = self.spending.stage("pairs", _FOR_PAIRS)
+        return chosen_pairs(records, pairs, histograms, self.bounds, _MOST_PAIRS, stage)
+
     def coordinates(
         self, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
     ) -> tuple[Standardised | Whitened, float]:
-        if self.basis is None:
+        if self.basis is None or self.histograms is None:
             return super().coordinates(records, marginals, counts, wealth)
-        return self._smooth(self.basis, records, marginals, counts, wealth)
+        return self._smooth(self.basis, self.histograms, records, marginals, counts, wealth)
 
     def _smooth(
-        self, basis: Basis, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
+        self,
+        basis: Basis,
+        histograms: Histograms,
+        records: Records,
+        marginals: Marginals,
+        counts: Counts,
+        wealth: Wealth,
     ) -> tuple[Whitened, float]:
         """Coordinates in which rough curves are short, and the typical norm of a row in them."""
         count, share = counts.records, wealth.for_row_norms
         full = basis.columns.width
-        outline = Outline.whole(full) if self._sees(full, count) else outline_of(basis, self.histograms, marginals)
+        outline = Outline.whole(full) if self._sees(full, count) else outline_of(basis, histograms, marginals)
 
         def rows() -> Iterator[tuple[NDArray[np.float32], Array | None]]:
             for x, _, weights in records.chunks():
@@ -120,10 +161,8 @@ class AdditiveRecipe(Recipe):
         size = radius.size if radius.found else math.sqrt(outline.width)
         stage = self.spending.stage("whitening", WHITENING)
         seen = second_moments(rows(), outline.width, size, count, stage)
-        room = DIMENSIONS * math.sqrt(count * self.spending.strength)
-        curvature = 1.0 if outline.width == full else GUESSED
         known = outline.moments(seen), roughness_of(basis, marginals.scale)
-        white = smoothed(marginals, *known, room, curvature)
+        white = smoothed(marginals, *known, count * self.spending.strength)
         stage = self.spending.stage("whitened-row-norms", share / 2)
         norms = ((row_norms(white.apply(x), 0.0), weights) for x, _, weights in records.chunks())
         return white, min(max(typical_size(norms, stage).size, 1.0), 2 * math.sqrt(full + 1))
@@ -131,4 +170,4 @@ class AdditiveRecipe(Recipe):
     def _sees(self, width: int, count: float) -> bool:
         """Whether the second moments of so many columns stand out of their noise clearly."""
         signal = count * self.spending.strength * math.sqrt(WHITENING)
-        return signal * SEEN > 1.5 * width * math.sqrt(2 * width)
+        return signal * _SEEN > 1.5 * width * math.sqrt(2 * width)

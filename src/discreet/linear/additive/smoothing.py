@@ -1,7 +1,7 @@
 """Coordinates for curves: what is smooth and well known is long in them, what is rough is short.
 
-The noise of a gradient grows with the norm of the rows, so every direction that they have costs something. A curve has
-many, most of which say little: bends are shortened until a row has no more directions than the budget can carry
+The noise of a gradient grows with the norm of the rows, so every direction that they have costs something. A curve
+has many, most of which say little: bends are shortened until a row has no more directions than the budget can carry
 (:func:`smoothed`). At one end that is the line.
 
 Second moments of all hats would drown in noise where records are few. Then only those of the lines and levels are
@@ -11,6 +11,7 @@ asked for, and the rest is filled in from the histograms, bends of different col
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,8 @@ from discreet.linear.recipe.marginals import Marginals
 from discreet.linear.recipe.whitening import LEAST_EIGENVALUE, Moments
 
 Array = NDArray[np.float64]
+
+_DIMENSIONS, _MORE = 0.8, 0.1  # of a row, for each root of the signal: at least, and beside lines and levels
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,22 +43,26 @@ class Outline:
     @property
     def width(self) -> int:
         """How many columns the outline has."""
-        return self.down.shape[1]
+        return int(self.down.shape[1])
 
     @classmethod
     def whole(cls, width: int) -> Outline:
         """All columns, as they are."""
         return cls(np.eye(width), np.eye(width), np.zeros((width, width)))
 
-    def moments(self, seen: Moments) -> Array:
-        """Second moments of (1, all columns) from noisy ones of (1, the outline)."""
-        values, vectors = np.linalg.eigh(seen.matrix)
-        known = (vectors * np.maximum(values, seen.noise + LEAST_EIGENVALUE)) @ vectors.T
+    def moments(self, seen: Moments) -> tuple[Array, Array]:
+        """Second moments of (1, all columns) from noisy ones of (1, the outline); and not below their noise."""
         up = np.zeros((len(self.up) + 1, self.width + 1))
         up[0, 0], up[1:, 1:] = 1.0, self.up
-        filled = up @ known @ up.T
-        filled[1:, 1:] += self.rest + LEAST_EIGENVALUE * np.eye(len(self.rest))
-        return np.asarray(filled)
+        filled = up @ _at_least(0.0, seen.matrix) @ up.T
+        filled[1:, 1:] += self.rest
+        return filled, _at_least(seen.noise + LEAST_EIGENVALUE, filled)
+
+
+def _at_least(floor: float, matrix: Array) -> Array:
+    """The matrix with its eigenvalues raised to the floor."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)
 
 
 def outline_of(basis: Basis, histograms: Histograms, marginals: Marginals) -> Outline:
@@ -82,17 +89,16 @@ def outline_of(basis: Basis, histograms: Histograms, marginals: Marginals) -> Ou
     return Outline(down, up, rest)
 
 
-def smoothed(
-    marginals: Marginals, moments: Array, roughness: Array, dimensions: float, curvature: float
-) -> Whitened:
-    """Coordinates in which moments and weighted roughness together are white, with so many dimensions at most."""
-    weights = (0.0, *(2.0**power for power in range(-20, 21)))
-    left = [(weight, _dimensions(moments, roughness, weight)) for weight in weights]
-    weight, size = next((pair for pair in left if pair[1] <= dimensions), left[-1])
-    eigenvalues, vectors = np.linalg.eigh(moments + weight * roughness)
+def smoothed(marginals: Marginals, moments: tuple[Array, Array], roughness: Array, signal: float) -> Whitened:
+    """Coordinates in which moments and weighted roughness are white together.
+
+    The weight is the least one with which a row has no more dimensions than the signal can carry.
+    """
+    found, floored = moments
+    weights = (0.0, *(2.0**power for power in range(-20, 11)))
+    left = [float(np.trace(np.linalg.solve(floored + weight * roughness, found))) for weight in weights]
+    room = max(_DIMENSIONS * math.sqrt(signal), left[-1] + _MORE * math.sqrt(signal))
+    place = next(place for place, size in enumerate(left) if size <= room)
+    eigenvalues, vectors = np.linalg.eigh(floored + weights[place] * roughness)
     roots = np.sqrt(eigenvalues)
-    return Whitened(marginals, vectors / roots, vectors * roots, dimensions=size, curvature=curvature)
-
-
-def _dimensions(moments: Array, roughness: Array, weight: float) -> float:
-    return float(np.trace(np.linalg.solve(moments + weight * roughness, moments)))
+    return Whitened(marginals, vectors / roots, vectors * roots, dimensions=left[place])

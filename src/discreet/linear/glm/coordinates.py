@@ -72,8 +72,7 @@ class Whitened:
     """(1, (x - centre) / scale) times ``rotation``; the constant is part of the rows.
 
     ``resolution`` is the smallest second moment over the floor that noise calls for: above 1, all were seen.
-    ``dimensions`` are those that a row has, if rough directions were shortened; else None. ``curvature`` is the largest
-    eigenvalue of the second moments, above 1 where some of them were guessed.
+    ``dimensions`` are those that a row has, if rough directions were shortened; else None.
     """
 
     marginals: Marginals
@@ -81,8 +80,8 @@ class Whitened:
     inverse: Array
     resolution: float = 0.0
     dimensions: float | None = None
-    curvature: float = 1.0
     constant: ClassVar[float] = 0.0
+    curvature: ClassVar[float] = 1.0
 
     @property
     def width(self) -> int:

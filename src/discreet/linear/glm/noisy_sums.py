@@ -58,6 +58,10 @@ class Sums:
         else:
             add_cut_ones(cells, weights * (unit / self.grid), self._counts)
 
+    def add_signed(self, cells: NDArray[np.int64], values: Array) -> None:
+        """For each record its value, of either sign, into its cell."""
+        add_cut_ones(cells, values / self.grid, self._counts)
+
     def add_rows(
         self, first: int, rows: NDArray[Any], weights: NDArray[Any] | None = None, unit: float = 1.0
     ) -> None:

@@ -1,0 +1,144 @@
+"""One record more, and every sum of an additive fit moves by its clip norm at most: brute force, whole fits.
+
+The second fit is given the releases of the first, so that all choices on the way are the same.
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+from discreet import Budget
+from discreet.linear.additive import basis as basis_file
+from discreet.linear.additive.basis import Basis, Curve, Pair, hats
+from discreet.linear.additive.landmarks import bin_edges
+from discreet.linear.additive.recipe import AdditiveRecipe, Declared
+from discreet.linear.losses import Logistic, Softmax, Squared
+from discreet.linear.recipe.columns import Columns
+from discreet.linear.recipe.spending import Spending
+from discreet.randomness import RandomStream
+
+COLUMNS = Columns(numerics=3, groups=(3, 1))
+HOSTILE = {
+    "all ones": np.ones(7),
+    "all zeros": np.zeros(7),
+    "out of range": np.r_[1e300, -1e300, 7.0, 5.0, 5.0, 5.0, 9.0],
+    "between knots": np.r_[0.03, 0.51, 0.97, 0, 1, 0, 0],
+    "nan": np.r_[np.nan, np.ones(6)],
+}
+RICH, POOR = Budget(12.0, 1e-6), Budget(0.2, 1e-6)
+
+
+class Replay(Spending):
+    """Keeps every sum. Answers with noise, or with the answers of another fit."""
+
+    def __init__(self, budget, answers=None):
+        super().__init__(budget, stream=RandomStream(unsafe_seed=3, threads=1))
+        self.sums, self.answers, self.given = [], [], answers
+
+    def release(self, total, event):
+        self.sums.append((total.value.astype(object), total.clip_norm / total.grid))
+        noisy = super().release(total, event) if self.given is None else self.given[len(self.answers)]
+        self.answers.append(noisy)
+        return noisy
+
+
+def table(loss, n=300):
+    rng = np.random.default_rng(0)
+    x = np.hstack([rng.random((n, 3)), np.eye(3)[rng.integers(3, size=n)], rng.integers(2, size=(n, 1))])
+    score = np.sin(6 * x[:, 0]) + x[:, 3]
+    return x, np.asarray(score if loss.kind == "numbers" else score > 0.5, float)
+
+
+def fitted(loss, x, y, spending, pairs=()):
+    declared = Declared(COLUMNS, (bin_edges(None),) * 3, {1: 6}, ("free",) * 3, pairs)
+    recipe = AdditiveRecipe(loss, declared, spending, (0.0, 1.0))
+    recipe.fit_table(x, y, None)
+    return recipe
+
+
+def worst_move(loss, row, target, budget, pairs=()):
+    x, y = table(loss)
+    first = Replay(budget)
+    fitted(loss, x, y, first, pairs)
+    second = Replay(budget, first.answers)
+    fitted(loss, np.vstack([x, row]), np.append(y, target), second, pairs)
+    assert len(first.sums) == len(second.sums)
+    moves = zip(first.sums, second.sums, strict=True)
+    return max(math.sqrt(np.sum((b - a) ** 2)) / steps for (a, steps), (b, _) in moves)
+
+
+@pytest.mark.parametrize("budget", [RICH, POOR], ids=["rich", "poor"])
+@pytest.mark.parametrize("loss", [Logistic(), Softmax(3), Squared()], ids=lambda loss: type(loss).__name__)
+def test_no_record_moves_a_sum_by_more_than_its_clip_norm(loss, budget):
+    for row in HOSTILE.values():
+        assert worst_move(loss, row, 1.0, budget, pairs=((0, 1),)) <= 1
+
+
+def test_a_record_that_does_not_count_moves_nothing():
+    assert worst_move(Squared(), HOSTILE["nan"], 1.0, RICH) == 0
+
+
+# ---- the norm of an encoded row ----
+
+
+def random_basis(rng):
+    knots = [np.sort(rng.random(rng.integers(2, 9))) for _ in range(3)]
+    knots = [np.unique(np.r_[0.0, some, 1.0]) for some in knots]
+    curves = tuple(
+        Curve(j, some, np.arange(1, len(some)), 6 if j == 1 else None) for j, some in enumerate(knots)
+    )
+    cells = np.arange(len(knots[0]) * len(knots[2]))
+    return Basis(COLUMNS, curves, (Pair((0, 2), (knots[0], knots[2]), cells, np.full(len(cells), 0.1)),))
+
+
+def longest_row(rng, tries=30):
+    """The largest squared norm of an encoded row over its bound, and the most hats of a curve above 0."""
+    longest, most = 0.0, 0
+    for _ in range(tries):
+        basis = random_basis(rng)
+        values = np.concatenate([curve.knots for curve in basis.curves])
+        values = np.r_[
+            values, np.nextafter(values, 2), np.nextafter(values, -1), rng.random(50), -1e300, 1e300
+        ]
+        rows = np.zeros((400, 7))
+        rows[:, :3] = rng.choice(values, (400, 3))
+        rows[:, 3], rows[:, 6] = 1.0, rng.integers(2, size=400)
+        encoded = basis.expanded(rows).astype(np.float64)
+        longest = max(longest, float((encoded**2).sum(1).max()) / len(basis.columns.groups))
+        first = len(basis.curves[0].kept)
+        most = max(most, int((encoded[:, :first] > 0).sum(1).max()))
+    return longest, most
+
+
+def test_the_norm_of_an_encoded_row_is_bounded_by_its_groups():
+    longest, most = longest_row(np.random.default_rng(1))
+    assert longest <= 1 + 1e-6
+    assert most <= 2
+
+
+def test_three_hats_would_be_noticed(monkeypatch):
+    """A broken twin, whose hats reach over two pieces."""
+
+    def wide(values, knots):
+        found = hats(values, knots)
+        found[:, 1:] += found[:, :-1]
+        return found
+
+    monkeypatch.setattr(basis_file, "hats", wide)
+    longest, most = longest_row(np.random.default_rng(1))
+    assert longest > 1.2
+    assert most > 2
+
+
+def test_products_that_are_not_clipped_would_be_noticed(monkeypatch):
+    """A broken twin, whose products go on beyond the last knot."""
+
+    def beyond(values, knots):
+        share = (np.clip(values, -9, 9) - knots[0]) / (knots[-1] - knots[0])
+        found = np.zeros((len(values), len(knots)), np.float32)
+        found[:, 0], found[:, -1] = 1 - share, share
+        return found
+
+    monkeypatch.setattr(basis_file, "hats", beyond)
+    assert longest_row(np.random.default_rng(1))[0] > 2
