@@ -37,6 +37,9 @@ from discreet.errors import InvalidParameter, one_of, real
 Missing = Literal["centre", "flag"]
 Value = str | int | float | bool
 
+SHAPES = ("free", "increasing", "decreasing", "linear")
+"""What the curve of a number may have to be."""
+
 TASKS = ("classification", "regression", "counts")
 """What a model is for, in the words of the command line and of model.json."""
 
@@ -52,7 +55,8 @@ class Numeric:
 
     A missing value counts as the middle; ``missing="flag"`` adds a column that says so. ``missing_values`` are
     numbers that stand for a missing one, such as 999. ``decimal`` and ``thousands`` are how texts are written:
-    "1.234,5" has the decimal "," and the thousands ".".
+    "1.234,5" has the decimal "," and the thousands ".". ``shape`` is what the curve of an additive model has to be:
+    ``"increasing"``, ``"decreasing"`` or ``"linear"``.
     """
 
     lower: float | None = None
@@ -61,9 +65,11 @@ class Numeric:
     decimal: str = "."
     thousands: str = ""
     missing_values: tuple[float, ...] = ()
+    shape: str = "free"
 
     def __post_init__(self) -> None:
         one_of("missing", self.missing, ("centre", "flag"))
+        one_of("shape", self.shape, SHAPES)
         _check_separators(self.decimal, self.thousands)
         object.__setattr__(self, "missing_values", _missing_values(self.missing_values))
         if self.lower is None and self.upper is None:
@@ -85,7 +91,7 @@ class Numeric:
     def to_dict(self) -> dict[str, Any]:
         """The column as in ``schema.toml``."""
         known: dict[str, Any] = {"bounds": [self.lower, self.upper]} if self.declared else {"learn": True}
-        return known | _unusual(self, Numeric(), "missing", "decimal", "thousands", "missing_values")
+        return known | _unusual(self, Numeric(), *_NUMBERS[:-1])
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,11 @@ class Date(Numeric):
     def to_dict(self) -> dict[str, Any]:
         """The column as in ``schema.toml``."""
         ends = [_day(end).isoformat() for end in (self.lower, self.upper)]
-        return {"bounds": ends} | _unusual(self, Numeric(), "missing") | _unusual(self, Date(0, 1), "format")
+        return (
+            {"bounds": ends}
+            | _unusual(self, Numeric(), "missing", "shape")
+            | _unusual(self, Date(0, 1), "format")
+        )
 
 
 @dataclass(frozen=True)
@@ -299,7 +309,7 @@ def _only(name: str, data: object, keys: tuple[str, ...] | None) -> None:
         raise InvalidParameter(name, unknown, f"unknown keys; known are {', '.join(keys or ())}.")
 
 
-_NUMBERS = ("missing", "decimal", "thousands", "missing_values", "format")
+_NUMBERS = ("missing", "decimal", "thousands", "missing_values", "shape", "format")
 _LABELS = ("strip", "casefold")
 _OPTIONS = {"bounds": _NUMBERS, "learn": _NUMBERS[:-1], "categories": _LABELS, "flag": _LABELS}
 """What may be said of each kind of column besides."""

@@ -189,3 +189,30 @@ def test_unknown_losses_are_refused(loss):
     frame, y = table(20)
     with pytest.raises(InvalidParameter, match="loss"):
         PrivateAdditiveRegressor(1.0, loss=loss, schema=SCHEMA, target_bounds=BOUNDS).fit(frame, y)
+
+
+# ---- shapes ----
+
+
+@pytest.mark.parametrize(("shape", "sign"), [("increasing", 1), ("decreasing", -1)])
+def test_declared_shapes_hold_bit_for_bit(shape, sign):
+    frame, y = table()
+    columns = SCHEMA["columns"] | {"a": {"bounds": [-2, 3], "shape": shape}}
+    model = PrivateAdditiveRegressor(2.0, target_bounds=BOUNDS, schema={"columns": columns}, unsafe_seed=1)
+    model.fit(frame, y)
+    assert (sign * np.diff(model.curves_["a"].adds) >= 0).all()
+    ladder = frame.iloc[[0] * 400].assign(a=np.linspace(-3, 4, 400))
+    assert (sign * np.diff(model.predict(ladder)) >= -1e-6).all()
+
+
+def test_a_column_may_have_to_be_a_line_and_other_shapes_are_refused():
+    frame, y = table()
+    columns = SCHEMA["columns"] | {"a": {"bounds": [-2, 3], "shape": "linear"}}
+    model = PrivateAdditiveRegressor(2.0, target_bounds=BOUNDS, schema={"columns": columns}, unsafe_seed=1)
+    assert len(model.fit(frame, y).curves_["a"].at) == 2
+    wrong = {"columns": SCHEMA["columns"] | {"a": {"bounds": [-2, 3], "shape": "round"}}}
+    with pytest.raises(InvalidParameter, match="shape"):
+        PrivateAdditiveRegressor(2.0, target_bounds=BOUNDS, schema=wrong).fit(frame, y)
+    rising = {"columns": SCHEMA["columns"] | {"a": {"bounds": [-2, 3], "shape": "increasing"}}}
+    with pytest.raises(InvalidParameter, match="shape"):
+        PrivateAdditiveClassifier(2.0, classes=(0, 1, 2), schema=rising).fit(frame, np.digitize(y, [0, 1]))

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from discreet import Budget
+from discreet.core.randomness import RandomStream
 from discreet.linear.additive import basis as basis_file
 from discreet.linear.additive.basis import Basis, Curve, Pair, hats
+from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
 from discreet.linear.additive.landmarks import bin_edges
-from discreet.linear.additive.recipe import AdditiveRecipe, Declared
+from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Softmax, Squared
-from discreet.linear.recipe.columns import Columns
-from discreet.linear.recipe.spending import Spending
-from discreet.randomness import RandomStream
 
 COLUMNS = Columns(numerics=3, groups=(3, 1))
 HOSTILE = {

@@ -12,20 +12,13 @@ from sklearn.metrics import d2_tweedie_score
 from sklearn.utils.validation import check_is_fitted
 
 from discreet.errors import InvalidParameter, one_of
-from discreet.linear.additive.fitting import declared_of, declared_pairs, fit_additive
-from discreet.linear.additive.looking import (
-    Effect,
-    Places,
-    contributions,
-    effects_of,
-    page,
-    places_of,
-    plotted,
-)
+from discreet.linear.additive.curve_fitting import declared_of, declared_pairs, fit_additive
+from discreet.linear.additive.looking import Effect, Places, contributions, effects_of, places_of
+from discreet.linear.additive.pictures import page, plotted
 from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.fitting import Encoded
+from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
-from discreet.linear.recipe.spending import Spending
 from discreet.linear.regression import PrivateRegressor
 
 Array = NDArray[np.float64]
@@ -70,6 +63,16 @@ class Additive:
         """There are none: what is fitted is a curve, and it is smoothed."""
         raise InvalidParameter("confidence", confidence, "no valid intervals are known for curves.")
 
+    def to_sklearn(self) -> Any:
+        """There is none: scikit-learn has no curves of this kind."""
+        raise InvalidParameter("to_sklearn", type(self).__name__, "is for linear models; use predict here.")
+
+    def save(self, folder: Any, sign_with: Any = None) -> None:
+        """Not yet: folders of models hold linear ones."""
+        raise InvalidParameter(
+            "folder", str(folder), "folders hold linear models; curves_ tells all of this one."
+        )
+
     def explain(self, row: Any) -> dict[str, Any]:
         """What each column adds to the score of one row (a table of one row), and the intercept.
 
@@ -95,7 +98,8 @@ class Additive:
     def _repr_html_(self) -> str:
         if not hasattr(self, "curves_"):
             return str(super()._repr_html_())  # type: ignore[misc]
-        return page(type(self).__name__, self.curves_, self.certificate_.headline)  # type: ignore[attr-defined]
+        headline: str = self.certificate_.headline  # type: ignore[attr-defined]
+        return page(type(self).__name__, self.curves_, headline)
 
 
 class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.additive.landmarks import coarse
-from discreet.linear.recipe.marginals import Marginals, from_release
-from discreet.linear.recipe.records import Records
-from discreet.linear.recipe.spending import Stage
-from discreet.linear.recipe.sums import Sums
+from discreet.linear.glm.marginals import Marginals, from_release
+from discreet.linear.glm.noisy_sums import Sums
+from discreet.linear.glm.records import Records
+from discreet.linear.glm.spending import Stage
 
 Array = NDArray[np.float64]
 

@@ -19,11 +19,11 @@ from scipy.stats import chi2
 from discreet.linear.additive.basis import Pair, products
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.additive.knots import chosen_knots
+from discreet.linear.glm.marginals import Marginals
+from discreet.linear.glm.noisy_sums import Sums
+from discreet.linear.glm.records import Records
+from discreet.linear.glm.spending import Stage
 from discreet.linear.losses import Loss
-from discreet.linear.recipe.marginals import Marginals
-from discreet.linear.recipe.records import Records
-from discreet.linear.recipe.spending import Stage
-from discreet.linear.recipe.sums import Sums
 
 Array = NDArray[np.float64]
 Places = tuple[int, int]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.recipe.marginals import BINS
+from discreet.linear.glm.marginals import BINS
 
 Array = NDArray[np.float64]
 

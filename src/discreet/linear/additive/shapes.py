@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.linear.additive.additive_model import AdditiveModel
 from discreet.linear.additive.basis import Curve
+from discreet.linear.additive.curve_recipe import Declared
 from discreet.linear.additive.curves import hat_moments
-from discreet.linear.additive.model import AdditiveModel
-from discreet.linear.additive.recipe import Declared
 
 Array = NDArray[np.float64]
 

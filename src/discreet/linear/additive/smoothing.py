@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from discreet.linear.additive.basis import Basis
 from discreet.linear.additive.curves import hat_covariance
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.recipe.coordinates import Whitened
-from discreet.linear.recipe.marginals import Marginals
-from discreet.linear.recipe.whitening import LEAST_EIGENVALUE, Moments
+from discreet.linear.glm.coordinates import Whitened
+from discreet.linear.glm.marginals import Marginals
+from discreet.linear.glm.whitening import LEAST_EIGENVALUE, Moments
 
 Array = NDArray[np.float64]
 

@@ -16,23 +16,23 @@ from discreet.linear.additive.curves import chosen_curves, curve_marginals, piec
 from discreet.linear.additive.histograms import Histograms, counted
 from discreet.linear.additive.interactions import candidates, chosen_pairs, counted_cells, noise_of_cells
 from discreet.linear.additive.smoothing import Outline, outline_of, smoothed
+from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.coordinates import Standardised, Whitened, standardised
+from discreet.linear.glm.glm import Fit, Recipe
+from discreet.linear.glm.marginals import Marginals, pooled
+from discreet.linear.glm.noisy_counts import Counts
+from discreet.linear.glm.records import Records
+from discreet.linear.glm.spending import Spending
+from discreet.linear.glm.typical import typical_size
+from discreet.linear.glm.wealth import WHITENING, Wealth
+from discreet.linear.glm.whitening import second_moments
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Loss
-from discreet.linear.recipe.columns import Columns
-from discreet.linear.recipe.coordinates import Standardised, Whitened, standardised
-from discreet.linear.recipe.counts import Counts
-from discreet.linear.recipe.glm import Fit, Recipe
-from discreet.linear.recipe.marginals import Marginals, pooled
-from discreet.linear.recipe.records import Records
-from discreet.linear.recipe.spending import Spending
-from discreet.linear.recipe.typical import typical_size
-from discreet.linear.recipe.wealth import WHITENING, Wealth
-from discreet.linear.recipe.whitening import second_moments
 
 Array = NDArray[np.float64]
 
-_SEEN = 2.0  # noise of the second moments, over 1, up to which all of them are asked for
+_SEEN = 1.0  # noise of the second moments, over 1, up to which all of them are asked for
 _FOR_PAIRS, _FOR_CELLS = 0.08, 0.02  # shares of the budget
 _MOST_PAIRS, _LARGEST_SIDE = 3, 8
 _CELLS = 0.04  # of the grid of a pair, for each record over the noise of counting it

@@ -12,8 +12,8 @@ from scipy.sparse import issparse
 
 from discreet.linear.additive.basis import Basis, Curve, hats, products
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.recipe.columns import Columns
-from discreet.linear.recipe.counts import Counts
+from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.noisy_counts import Counts
 
 Array = NDArray[np.float64]
 

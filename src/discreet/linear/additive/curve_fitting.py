@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter
+from discreet.linear.additive.additive_model import AdditiveModel, as_curves
+from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
 from discreet.linear.additive.landmarks import bin_edges
 from discreet.linear.additive.looking import Places
-from discreet.linear.additive.model import AdditiveModel, as_curves
-from discreet.linear.additive.recipe import AdditiveRecipe, Declared
 from discreet.linear.additive.shapes import shaped
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import Encoded
+from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Loss
-from discreet.linear.recipe.spending import Spending
 from discreet.linear.schema import Numeric
 
 Array = NDArray[np.float64]
@@ -27,7 +27,7 @@ def fit_additive(loss: Loss, records: Encoded, declared: Declared, spending: Spe
     """An additive model on all that is left to spend.
 
     Guarantee: within the budget of ``spending``. The rows that every stage sees are as ``Columns`` promises, which is
-    enforced for each of them (:class:`~discreet.linear.recipe.records.Records`).
+    enforced for each of them (:class:`~discreet.linear.glm.records.Records`).
     """
     recipe = AdditiveRecipe(loss, declared, spending, records.target_bounds)
     fit = recipe.fit_table(records.x, records.y, records.weights)
