@@ -13,6 +13,7 @@ from scipy.sparse import issparse
 from discreet.linear.additive.basis import Basis, Curve, hats, products
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.marginals import Released
 from discreet.linear.glm.noisy_counts import Counts
 
 Array = NDArray[np.float64]
@@ -33,6 +34,7 @@ class AdditiveModel:
     precision: float
     counts: Counts | None = None
     histograms: Histograms | None = None
+    released: Released | None = None
     others: tuple[AdditiveModel, ...] = ()
     errors = None
 
@@ -76,7 +78,7 @@ class AdditiveModel:
 
     def joined(self, other: AdditiveModel) -> AdditiveModel:
         """The mean of two models, each with the weight of its precision."""
-        return replace(self, others=(*self.others, other), counts=other.counts)
+        return replace(self, others=(*self.others, other), counts=other.counts, released=other.released)
 
 
 def as_curves(

@@ -38,7 +38,7 @@ def fit_additive(loss: Loss, records: Encoded, declared: Declared, spending: Spe
     count = fit.counts.records
     variance = 1 / count + basis.columns.width / (count * spending.strength) ** 2
     model = AdditiveModel(
-        basis, coefficients, np.asarray(intercept), 1 / variance, fit.counts, recipe.histograms
+        basis, coefficients, np.asarray(intercept), 1 / variance, fit.counts, recipe.histograms, fit.released
     )
     return shaped(model, declared)
 

@@ -89,7 +89,7 @@ def curve_marginals(basis: Basis, histograms: Histograms, marginals: Marginals, 
         variances.append(pair.shares * (1 - pair.shares) + error + RARE)
     centre = np.concatenate(centres)
     nothing = np.zeros(len(centre))
-    return Marginals(centre, np.sqrt(np.concatenate(variances)), nothing, nothing + 1)
+    return Marginals(centre, np.sqrt(np.concatenate(variances)), nothing, nothing + 1, marginals.released)
 
 
 def roughness_of(basis: Basis, scale: Array) -> Array:

@@ -124,7 +124,7 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
         self,
         epsilon: float = 1.0,
         delta: float = 1e-6,
-        classes: Any = (0, 1),
+        classes: Any = None,
         bounds: Any = None,
         schema: Any = None,
         pairs: Any = None,

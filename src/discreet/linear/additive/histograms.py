@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.additive.landmarks import coarse
-from discreet.linear.glm.marginals import Marginals, from_release
+from discreet.linear.glm.marginals import Marginals, Released, from_release
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
 from discreet.linear.glm.spending import Stage
@@ -52,4 +52,5 @@ def counted(
     means[:k] += 0.5
     even = np.array([coarse(*known, sums.noise) for known in zip(counts, edges, strict=True)])
     marginals = from_release(columns, even, means, np.empty(0), sums.noise, count)
-    return Histograms(edges, counts, sums.noise), marginals
+    released = Released(even, means[columns.categories] * count, sums.noise)
+    return Histograms(edges, counts, sums.noise), marginals._replace(released=released)
