@@ -15,7 +15,7 @@ None                        a ledger in memory, for this plan alone
 >>> with Till.open(None, GaussianFilter(Budget(epsilon=1.0, delta=1e-6))) as till:
 ...     till.pay(Gaussian(40.0), times=20, name="counts")
 ...     till.ledger.remaining(Gaussian(40.0))
-50
+69
 """
 
 from __future__ import annotations

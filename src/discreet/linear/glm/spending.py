@@ -7,7 +7,7 @@ are chosen along the way (Smith and Thakurta 2022; :class:`~discreet.ledger.Gaus
 
 >>> from discreet import Budget
 >>> from discreet.core.noise import BoundedSum
->>> spending = Spending(Budget(epsilon=1.0, delta=1e-6))
+>>> spending = Spending(Budget(epsilon=1.0, delta=1e-6), arithmetic="float")
 >>> counts = spending.stage("counts", share=0.1)
 >>> counts.release(BoundedSum(np.zeros(3), clip_norm=1.0)).shape
 (3,)
