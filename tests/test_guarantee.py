@@ -2,12 +2,16 @@
 
 import json
 import math
+import re
 from dataclasses import FrozenInstanceError
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import discreet.guarantee
 from discreet import Bounds, Budget, Guarantee, InvalidParameter
+from discreet.guarantee import contributions_apart
 from support.refusals import NONSENSE
 
 POINT = Guarantee(Bounds(0.946, 0.947), delta=1e-5)
@@ -84,3 +88,12 @@ def test_budgets_are_values():
     with pytest.raises(FrozenInstanceError):
         Budget(1.0, 1e-5).epsilon = 2.0
     assert not math.isnan(Budget(1.0, 1e-5).epsilon)
+
+
+def test_only_one_place_knows_that_replacing_counts_twice():
+    """Whoever needs it asks ``contributions_apart``: nine copies of one number are nine places for a mistake."""
+    source = Path(discreet.guarantee.__file__).parent
+    pattern = re.compile(r"2(\.0)? if [^\n]*replace-one")
+    found = {path.name for path in source.rglob("*.py") if pattern.search(path.read_text())}
+    assert found == {"guarantee.py"}
+    assert [contributions_apart(name, 3) for name in ("add-remove", "replace-one")] == [3, 6]

@@ -28,6 +28,14 @@ def neighbours_named(value: object) -> Neighbours:
     return cast(Neighbours, one_of("neighbours", value, NEIGHBOURS))
 
 
+def contributions_apart(neighbours: Neighbours, group_size: int = 1) -> int:
+    """How many clipped contributions two neighbouring data sets differ by, at most.
+
+    To replace a record is to take one away and to add another.
+    """
+    return group_size * (2 if neighbours == "replace-one" else 1)
+
+
 class Bounds(NamedTuple):
     """A certified interval: the exact value lies between ``lower`` and ``upper``."""
 

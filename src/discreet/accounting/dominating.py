@@ -54,7 +54,7 @@ from discreet.events import (
     RenyiDP,
     ZeroConcentratedDP,
 )
-from discreet.guarantee import Bounds, Neighbours
+from discreet.guarantee import Bounds, Neighbours, contributions_apart
 
 Direction = Literal["remove", "add"]
 ULPS = 1e-14
@@ -81,7 +81,7 @@ class Relation:
     @property
     def reach(self) -> float:
         """How far the sum of clipped contributions can move, in units of the clip norm."""
-        return float(self.group_size * (2 if self.neighbours == "replace-one" else 1))
+        return float(contributions_apart(self.neighbours, self.group_size))
 
 
 @dataclass(frozen=True)

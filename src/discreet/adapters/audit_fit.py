@@ -22,7 +22,7 @@ from discreet.audit import AuditResult, Examination, OneStep, Specification, Sub
 from discreet.certificate import Certificate, Procedure
 from discreet.core.mechanisms import gaussian_event
 from discreet.errors import InvalidParameter, whole
-from discreet.guarantee import Budget
+from discreet.guarantee import Budget, contributions_apart
 from discreet.linear import (
     PrivateLinearRegression,
     PrivateLogisticRegression,
@@ -257,7 +257,7 @@ def examination(estimator: Estimator, told: Callable[[str], None], **settings: A
     """Every detector on what the releases of a fit are made of, at the certificate's noise multipliers."""
     row = max(estimator.stages, key=lambda stage: int(stage["releases"]))
     parts = _Parts(estimator, row)
-    reach = 2.0 if estimator.budget.neighbours == "replace-one" else 1.0
+    reach = float(contributions_apart(estimator.budget.neighbours))
     noise = float(row["noise_multiplier"]) * _CLIP
     claim = Specification(reach * _CLIP, noise, estimator.budget.neighbours)
     rng = np.random.default_rng(0)

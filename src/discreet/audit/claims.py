@@ -32,7 +32,7 @@ from discreet.events import (
     PoissonSampled,
     RandomlyAllocated,
 )
-from discreet.guarantee import Budget, Guarantee, Neighbours, neighbours_named
+from discreet.guarantee import Budget, Guarantee, Neighbours, contributions_apart, neighbours_named
 
 STEPS_PER_DOUBLING = 512
 """The members of a family: their noise grows by a factor of 2^(1/512) from one to the next."""
@@ -81,7 +81,7 @@ class Claim:
 
     @classmethod
     def _filtered(cls, budget: Budget) -> Claim:
-        reach = 2 if budget.neighbours == "replace-one" else 1
+        reach = contributions_apart(budget.neighbours)
         event = Gaussian(reach / gaussian_mu(budget.epsilon, budget.delta))
         return cls.of(account(event, budget.neighbours, budget.group_size), delta=budget.delta)
 

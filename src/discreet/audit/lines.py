@@ -25,6 +25,7 @@ from scipy.special import log_ndtr, ndtri
 
 from discreet.accounting.curve import PrivacyCurve
 from discreet.events import ApproximateDP, Gaussian
+from discreet.guarantee import contributions_apart
 
 Floats = NDArray[np.float64]
 
@@ -100,7 +101,7 @@ def _mu(curve: PrivacyCurve) -> float | None:
         if not isinstance(event, Gaussian):
             return None
         squares += count / event.noise_multiplier**2
-    reach = curve.group_size * (2 if curve.neighbours == "replace-one" else 1)
+    reach = contributions_apart(curve.neighbours, curve.group_size)
     return math.sqrt(squares) * reach * (1 + 1e-14)
 
 

@@ -32,7 +32,7 @@ from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import BudgetExceeded, InvalidParameter, one_of, real
 from discreet.events import Event, Gaussian, Laplace
-from discreet.guarantee import Budget, Guarantee, Neighbours
+from discreet.guarantee import Budget, Guarantee, Neighbours, contributions_apart
 
 Arithmetic = Literal["float", "hardened"]
 
@@ -112,7 +112,7 @@ _DELTA_REMEDY = (
 
 def units(budget: Budget) -> int:
     """How many clipped contributions differ between two neighbouring data sets, at most."""
-    return budget.group_size * (2 if budget.neighbours == "replace-one" else 1)
+    return contributions_apart(budget.neighbours, budget.group_size)
 
 
 def laplace_event(budget: Budget) -> Laplace:

@@ -37,7 +37,7 @@ from discreet.accounting.gaussian import gaussian_mu
 from discreet.accounting.renyi import renyi_divergence
 from discreet.errors import InvalidParameter, UnsupportedEvent, real
 from discreet.events import Composition, Event, Gaussian
-from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours
+from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, contributions_apart
 
 Spent = Mapping[Event, int]
 """Everything that was reserved: simple events and how often."""
@@ -178,7 +178,7 @@ class GaussianFilter(Filter):
                 f"a GaussianFilter holds only Gaussian releases, not {type(event).__name__}; "
                 "use a TruncatedRenyiFilter, or fix the whole list of releases in advance with a FixedPlan."
             )
-        reach = self.budget.group_size * (2 if self.budget.neighbours == "replace-one" else 1)
+        reach = contributions_apart(self.budget.neighbours, self.budget.group_size)
         return (round_up((reach / Fraction(event.noise_multiplier)) ** 2),)
 
     def limits(self) -> tuple[Fraction]:

@@ -24,7 +24,7 @@ from discreet.accounting.gaussian import analytic_gaussian_noise, gaussian_mu
 from discreet.core.clipping import clip_norm_of
 from discreet.errors import InvalidParameter, UnsupportedEvent, real, whole
 from discreet.events import MAX_COUNT
-from discreet.guarantee import Budget
+from discreet.guarantee import Budget, contributions_apart
 from discreet.plan.plan import checked_budget
 from discreet.plan.stage import Stage
 
@@ -201,7 +201,7 @@ def _reach(budget: Budget) -> float:
         raise InvalidParameter(
             "budget", budget, "must be a Budget, for instance Budget(epsilon=1.0, delta=1e-6)."
         )
-    return budget.group_size * (2.0 if budget.neighbours == "replace-one" else 1.0)
+    return float(contributions_apart(budget.neighbours, budget.group_size))
 
 
 def _records(records: int, budget: Budget) -> int:

@@ -18,7 +18,7 @@ from discreet.accounting.tradeoff import power_bound
 from discreet.certificate import Certificate, Procedure
 from discreet.errors import CertificateRejected, DiscreetError
 from discreet.events import Event, Gaussian
-from discreet.guarantee import Guarantee, rounded_down, rounded_up
+from discreet.guarantee import Guarantee, contributions_apart, rounded_down, rounded_up
 from discreet.ledger import FixedPlan, GaussianFilter, SpendingRule
 from discreet.plan.explanation import ALARMS
 from discreet.plan.plan import Plan
@@ -246,7 +246,7 @@ def _curve(rule: SpendingRule) -> PrivacyCurve | None:
     if isinstance(rule, FixedPlan):
         return account(rule.event, budget.neighbours, budget.group_size)
     if isinstance(rule, GaussianFilter):
-        reach = budget.group_size * (2 if budget.neighbours == "replace-one" else 1)
+        reach = contributions_apart(budget.neighbours, budget.group_size)
         mu = math.nextafter(gaussian_mu(budget.epsilon, budget.delta), math.inf)
         return account(Gaussian(reach / mu), budget.neighbours, budget.group_size)
     return None
