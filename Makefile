@@ -9,7 +9,7 @@ export NUMBA_NUM_THREADS ?= 2
 WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo demo-parties check docs house test test-all coverage dist chromium bench-accounting bench-accounting-everywhere bench-noise bench-mean bench-linear \
+.PHONY: demo demo-parties check docs house test test-all coverage dist chromium bench-accounting bench-accounting-everywhere bench-noise bench-mean bench-linear bench-additive \
 	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit torture torture-parties clean
 
 DATA ?= data
@@ -93,6 +93,9 @@ bench-mean: $(VENV)/dev
 
 bench-linear: $(VENV)/bench .venv-peers/done
 	$(BIN)/python benchmarks/linear.py --data $(DATA) --peers .venv-peers/bin/python
+
+bench-additive: $(VENV)/bench
+	$(BIN)/python benchmarks/additive.py --data $(DATA)
 
 bench-linear-speed: $(VENV)/bench
 	$(BIN)/python benchmarks/linear_speed.py
