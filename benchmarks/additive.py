@@ -68,10 +68,10 @@ def measured(table, fits, epsilons):
     ceiling = boosted(table, 0)
     for epsilon in epsilons:
         line = np.mean([linear.private(table, epsilon, seed)[0] for seed in range(fits)])
-        for pairs in (None, *([PAIRS[table.name]] if table.name in PAIRS else [])):
+        for pairs in ((), *([PAIRS[table.name]] if table.name in PAIRS else [])):
             found, seconds = np.transpose([additive(table, epsilon, seed, pairs) for seed in range(fits)])
             must, peer = (known.get(table.name, {}).get(epsilon, np.nan) for known in (MUST, DP_EBM))
-            name = table.name if pairs is None else f"{table.name}, pair"
+            name = table.name if not pairs else f"{table.name}, pair"
             error = found.std() / fits**0.5
             print(
                 f"{name:18}{table.score:>9}{epsilon:6g}{line:9.4g}{found.mean():10.4g} ± {error:<8.2g}{must:8.4g}"

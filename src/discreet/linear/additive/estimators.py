@@ -110,7 +110,7 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
     are, follows from the budget and noisy counts; with few records a curve is a line.
 
     pairs : numeric columns that act together, such as ``[("longitude", "latitude")]``; they get a grid. None chooses
-        some privately where the budget can carry that, ``()`` has none.
+        some privately where the budget can carry that; the default has none.
 
     Attributes: ``curves_`` (by column, then by pair), ``intercept_``, ``classes_``, ``certificate_``.
 
@@ -127,7 +127,7 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
         classes: Any = None,
         bounds: Any = None,
         schema: Any = None,
-        pairs: Any = None,
+        pairs: Any = (),
         class_weight: Any = None,
         max_weight: float = 1.0,
         neighbours: str = "add-remove",
@@ -175,7 +175,7 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         loss: str = "squared",
         bounds: Any = None,
         schema: Any = None,
-        pairs: Any = None,
+        pairs: Any = (),
         max_weight: float = 1.0,
         neighbours: str = "add-remove",
         arithmetic: str | None = None,
