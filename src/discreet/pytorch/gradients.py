@@ -46,7 +46,7 @@ class Gradients:
         columns: list[list[Tensor]] = [[] for _ in range(1 + max(blocks.values()))]
         for name, rows in self.rows.items():
             columns[blocks[name]].append(sums_of_squares(rows))
-        for name, group in self.uses.items():
+        for name, group in list(self.uses.items()):
             columns[blocks[name]].append(self._of_parameter(name, group))
         found = [torch.stack(column).sum(0) if column else self._no_norms() for column in columns]
         return torch.stack(found, 1)
@@ -78,7 +78,7 @@ class Gradients:
         return not_cancelled(total, apart)
 
     def _of_sum(self, name: str, uses: list[Use], parts: list[slice]) -> Tensor:
-        """The long way: form the gradients of all uses and add them up."""
+        """The long way: form the gradients of all uses and add them up. What is formed at once is kept."""
         found = []
         gains = {use.source: use.source.gain(name) for use in uses}
         for part in parts:
@@ -86,7 +86,11 @@ class Gradients:
             apart = torch.stack([sums_of_squares(row) for row in rows]).sum(0)
             for use in uses:
                 apart = apart + use.of_parts()[part] * gains[use.source]
-            found.append(not_cancelled(sums_of_squares(sum(rows[1:], rows[0])), apart))
+            whole = sum(rows[1:], rows[0])
+            found.append(not_cancelled(sums_of_squares(whole), apart))
+            if len(whole) == self.examples and not all(use.source.isometric for use in uses):
+                self.rows[name] = wide(whole)
+                del self.uses[name]
         return torch.cat(found)
 
     def of_example(self, index: int) -> dict[str, Tensor]:

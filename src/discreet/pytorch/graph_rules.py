@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,16 +36,21 @@ class Rows(NamedTuple):
 
         None if the examples are spread over several dimensions.
         """
-        after, folded = math.prod(self.shape), None
-        for dim, size in enumerate(self.shape):
-            after = after // size if size else 0
-            if after and self.run % after == 0:
-                inner = self.run // after
-                if inner == 1 and size == self.examples:
-                    return dim, 1, 1
-                if folded is None and inner and size % (inner * self.examples) == 0:
-                    folded = dim, size // (inner * self.examples), inner
-        return folded
+        return _location(*self)
+
+
+@lru_cache(1 << 14)
+def _location(shape: Shape, run: int, examples: int) -> tuple[int, int, int] | None:
+    after, folded = math.prod(shape), None
+    for dim, size in enumerate(shape):
+        after = after // size if size else 0
+        if after and run % after == 0:
+            inner = run // after
+            if inner == 1 and size == examples:
+                return dim, 1, 1
+            if folded is None and inner and size % (inner * examples) == 0:
+                folded = dim, size // (inner * examples), inner
+    return folded
 
 
 Rule = Callable[[Any, Rows, int, Shape], int]

@@ -15,6 +15,7 @@ from __future__ import annotations
 import types
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -25,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from discreet.errors import InvalidParameter
 from discreet.pytorch.checks.bodies import body
 from discreet.pytorch.graph_rules import SHARED
-from discreet.pytorch.layer_rules import ISOMETRIES, RULES, UNROLLED
+from discreet.pytorch.layer_rules import RULES, UNROLLED, keeps_length
 from discreet.pytorch.layer_rules.use import Scratch, Source, Use
 from discreet.pytorch.layouts import Layout
 from discreet.pytorch.ownership import Ownership, Place, place_of
@@ -33,6 +34,9 @@ from discreet.pytorch.ownership import Ownership, Place, place_of
 Key = tuple[str, str, int]
 """The n-th call of a function with certain sources: the same place of the model in every forward pass."""
 
+
+# Who packs what is saved for the backward pass: a checkpoint, which then runs its part once more.
+_packed = torch._C._autograd._top_saved_tensors_default_hooks
 
 _ASSIGNING = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__set__"}
 
@@ -80,6 +84,7 @@ class Recording(TorchFunctionMode):
         self._ends: list[Tensor] = []  # of the graph, besides the parameters
         self._times_used: Counter[str] = Counter()
         self._again = False  # in the backward pass, when checkpoints repeat parts of the forward pass
+        self._repeats = False  # whether there are checkpoints
         self._kept: list[Tensor] = []  # results whose identity must not be given to another tensor
 
     def __torch_function__(
@@ -112,7 +117,7 @@ class Recording(TorchFunctionMode):
             self.distrusted.update(name for source in sources for name in source.roots)
             return func(*args, **kwargs)
         if self._is_constant(key) and self.only_parameters(args, kwargs):
-            return self.followed(key, func, func(*args, **kwargs), sources)
+            return self.followed(key, func, args, func(*args, **kwargs), sources)
         found = None if rule is None else rule(self, func, args, kwargs)
         if found is None or found[0].is_nested:  # nested tensors have no shape to look at
             result = func(*args, **kwargs)
@@ -140,18 +145,19 @@ class Recording(TorchFunctionMode):
 
     def _visit(self, site: Site, output: Tensor) -> None:
         """Wait at the output of a site for its gradient."""
-        place = place_of(output)
-        self._sites.append((site, place, output))
+        node, number = place_of(output)
+        self._sites.append((site, (node, number), output))
+        self._repeats = self._repeats or _packed(False) is not None
 
-        def arrived(grads: tuple[Tensor | None, ...]) -> None:
-            grad = grads[place[1]]
+        def arrived(grads: tuple[Tensor | None, ...]) -> None:  # which must not hold the node that holds it
+            grad = grads[number]
             if not self._again:
                 self.differentiated = True
             elif grad is not None and site.layout is not None:
-                with torch._C.DisableTorchFunction():
+                with torch._C.DisableTorchFunction() if self._repeats else nullcontext():
                     self._receive(site, grad, site.layout)
 
-        place[0].register_prehook(arrived)  # a hook of the tensor costs several times as much
+        node.register_prehook(arrived)  # a hook of the tensor costs several times as much
 
     def settle(self, losses: Tensor) -> set[Key]:
         """Find out where the examples are at every site, and return constant calls that were not known as such.
@@ -188,7 +194,7 @@ class Recording(TorchFunctionMode):
         self._again = True
         differentiate = body(torch.autograd.grad)
         inputs = [*self.parameters.values(), *self._ends]  # all ends, so that no hook is left out
-        with self:
+        with self if self._repeats else nullcontext():
             found = differentiate(losses, inputs, torch.ones_like(losses), allow_unused=True)
         # What the backward pass reaches by itself went into the losses by a way that has no rule.
         escaped = zip(self.parameters, found, strict=False)
@@ -222,9 +228,9 @@ class Recording(TorchFunctionMode):
         """The output as part of the graph, even if nothing before it needs a gradient."""
         return output if output.requires_grad else _Attach.apply(self.anchor, [output])  # type: ignore[no-untyped-call]
 
-    def followed(self, key: Key, func: Any, result: Any, sources: list[Source]) -> Any:
+    def followed(self, key: Key, func: Any, args: tuple[Any, ...], result: Any, sources: list[Source]) -> Any:
         """Remember the result of a constant call as a source of its own."""
-        same_length = len(sources) == 1 and sources[0].isometric and func in ISOMETRIES
+        same_length = len(sources) == 1 and sources[0].isometric and keeps_length(func, args)
         for place, tensor in enumerate(_leaves((result,), {})):
             if isinstance(tensor, Tensor) and tensor.requires_grad and id(tensor) not in self.sources:
                 roots: dict[str, Tensor] = {}

@@ -22,7 +22,7 @@ from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.examples import number_of_examples, rebuilt, select
 from discreet.pytorch.per_example import Losses, per_example_gradients
 
-EVERY = 128
+EVERY = 256
 EXAMPLES = 2
 TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
 COARSE = 0.05  # where float64 cannot decide, as in models of half precision

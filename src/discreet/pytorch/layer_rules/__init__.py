@@ -47,6 +47,18 @@ UNROLLED: dict[Any, Callable[..., Any]] = {
 ISOMETRIES = {
     Tensor.t, torch.t, Tensor.transpose, torch.transpose, Tensor.permute, torch.permute, Tensor.view,
     Tensor.reshape, torch.reshape, Tensor.flatten, torch.flatten, Tensor.unsqueeze, torch.unsqueeze,
-    Tensor.squeeze, torch.squeeze, Tensor.contiguous, Tensor.unflatten,
+    Tensor.squeeze, torch.squeeze, Tensor.contiguous, Tensor.unflatten, Tensor.narrow, torch.narrow, Tensor.select,
     *(vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT")),
 }  # fmt: skip
+
+
+def keeps_length(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether gradients at the result of a call are as long as they are at its one source: nothing is read twice."""
+    if func in ISOMETRIES:
+        return True
+    if func is Tensor.__getitem__:
+        parts = args[1] if isinstance(args[1], tuple) else (args[1],)
+        return all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts)
+    if func is torch.embedding:
+        return bool(args[1].unique().numel() == args[1].numel())
+    return False
