@@ -11,7 +11,7 @@ Rows are named without regard to dimensions: in the order in which a tensor's el
 elements that follow one another with the same example is its *run*, so element f belongs to example
 ``f // run % examples``. A change of shape leaves that as it is.
 
-In docs/engines.md: E10.
+In docs/engines.md: E16.
 """
 
 from __future__ import annotations

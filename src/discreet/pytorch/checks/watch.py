@@ -23,7 +23,7 @@ from discreet.pytorch.members import held, signature
 from discreet.pytorch.per_example import Losses, trainable
 
 ONE_IN = 4000
-"""Before one step in so many the model is checked again; that takes well under one percent of the time of most models."""
+"""Before one step in so many the model is checked again."""
 ONE_IN_LOOKS = 8
 """After one step in so many the contents of all weights are compared, not only how often they were set."""
 SMALL = 1 << 14
