@@ -1,7 +1,7 @@
 """How accurate are private linear models without knobs? One recipe, the same settings for all tables.
 
 Every number is a mean over so many fits with their standard error; tables without an official split are divided anew
-for every fit. Beside it stand what the issue demands ("must"), the best of the peers (a grid of DP-SGD settings
+for every fit. Beside it stand what we ask of it ("must"), the best of the peers (a grid of DP-SGD settings
 chosen on the test set, or diffprivlib; quoted from measurements on the same tables), and the usual model without
 privacy on the same splits. Values far from all others are clamped, so California does better than least squares.
 Run with

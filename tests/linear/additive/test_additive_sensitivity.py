@@ -57,8 +57,8 @@ def fitted(loss, x, y, spending, pairs=()):
     return recipe
 
 
-def worst_move(loss, row, target, budget, pairs=()):
-    x, y = table(loss)
+def worst_move(loss, row, target, budget, pairs=(), n=300):
+    x, y = table(loss, n)
     first = Replay(budget)
     fitted(loss, x, y, first, pairs)
     second = Replay(budget, first.answers)
@@ -73,6 +73,22 @@ def worst_move(loss, row, target, budget, pairs=()):
 def test_no_record_moves_a_sum_by_more_than_its_clip_norm(loss, budget):
     for row in HOSTILE.values():
         assert worst_move(loss, row, 1.0, budget, pairs=((0, 1),)) <= 1
+
+
+@pytest.mark.parametrize("target", [0.0, 1.0, 1e300, -1e300])
+@pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=lambda loss: type(loss).__name__)
+def test_the_choice_of_pairs_is_within_its_clip_norm(loss, target):
+    """With so large a budget pairs are asked for: the stage is among the sums that are compared."""
+    if loss.kind == "classes" and target not in (0.0, 1.0):
+        pytest.skip("classes are checked before they get here")
+    budget = Budget(16.0, 1e-6)
+    for row in HOSTILE.values():
+        assert worst_move(loss, row, target, budget, pairs=None, n=3000) <= 1
+    spent = Replay(budget)
+    fitted(loss, *table(loss, 3000), spent, None)
+    without = Replay(budget)
+    fitted(loss, *table(loss, 3000), without, ())
+    assert len(spent.sums) > len(without.sums)
 
 
 def test_a_record_that_does_not_count_moves_nothing():
