@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from discreet.core.clipping import ClipRule, PerBlock
 from discreet.errors import InvalidParameter, whole
-from discreet.pytorch.examples import number_of_examples, select
+from discreet.pytorch.examples import number_of_examples, select, tensors_of
 from discreet.pytorch.gradients import Gradients
 from discreet.pytorch.layer_rules.use import Scratch
 from discreet.pytorch.members import tensors_in
@@ -167,7 +167,9 @@ class ClippedSum:
     def _recorded(self, batch: Any, count: int) -> Recording | None:
         """The uses of all parameters in this batch, or None if gradients by rules are out of the question."""
         for _ in range(DEEPEST):
-            recording = Recording(dict(self.parameters), self._constant, count, self._scratch)
+            recording = Recording(
+                dict(self.parameters), self._constant, count, self._scratch, tensors_of(batch)
+            )
             try:
                 with torch.enable_grad(), recording:
                     values = checked_losses(self.losses, self.model, batch, count)

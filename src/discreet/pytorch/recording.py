@@ -24,9 +24,11 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from discreet.errors import InvalidParameter
+from discreet.pytorch.behind_the_graph import is_checkpointed, is_hooked
 from discreet.pytorch.checks.bodies import body
+from discreet.pytorch.data_flow import DataFlow
 from discreet.pytorch.graph_rules import SHARED
-from discreet.pytorch.layer_rules import RULES, UNROLLED, keeps_length
+from discreet.pytorch.layer_rules import RULES, SAVING_NOTHING, UNROLLED, keeps_length
 from discreet.pytorch.layer_rules.use import Scratch, Source, Use
 from discreet.pytorch.layouts import Layout
 from discreet.pytorch.ownership import Ownership, Place, place_of
@@ -34,9 +36,6 @@ from discreet.pytorch.ownership import Ownership, Place, place_of
 Key = tuple[str, str, int]
 """The n-th call of a function with certain sources: the same place of the model in every forward pass."""
 
-
-# Who packs what is saved for the backward pass: a checkpoint, which then runs its part once more.
-_packed = torch._C._autograd._top_saved_tensors_default_hooks
 
 _ASSIGNING = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__set__"}
 
@@ -58,11 +57,16 @@ class Site:
 class Recording(TorchFunctionMode):
     """The mode, for one forward and one backward pass over ``count`` examples.
 
-    ``constant`` are the constant calls that earlier passes have found.
+    ``constant`` are the constant calls that earlier passes have found; ``data`` are the tensors of the batch.
     """
 
     def __init__(
-        self, parameters: dict[str, Tensor], constant: Iterable[Key], count: int, scratch: Scratch
+        self,
+        parameters: dict[str, Tensor],
+        constant: Iterable[Key],
+        count: int,
+        scratch: Scratch,
+        data: Iterable[Tensor],
     ) -> None:
         super().__init__()
         device = next(iter(parameters.values())).device if parameters else None
@@ -83,6 +87,8 @@ class Recording(TorchFunctionMode):
         self._seen: dict[tuple[str, str], int] = {}
         self._ends: list[Tensor] = []  # of the graph, besides the parameters
         self._times_used: Counter[str] = Counter()
+        self._data = DataFlow(data)
+        self._hooked = False  # something may change gradients behind the back of the graph
         self._again = False  # in the backward pass, when checkpoints repeat parts of the forward pass
         self._repeats = False  # whether there are checkpoints
         self._kept: list[Tensor] = []  # results whose identity must not be given to another tensor
@@ -91,6 +97,13 @@ class Recording(TorchFunctionMode):
         self, func: Any, types_: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self._again:
+            return self.seen(func, args, kwargs)
+        self._hooked = self._hooked or is_hooked(func)
+        return self._data.after(func, args, kwargs, self.seen(func, args, kwargs))
+
+    def seen(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a call, in which uses of parameters have been written down."""
         sources = self.sources_in(args, kwargs)
         if func == torch.embedding_renorm_:
             needed = "must be None: it changes the weights by what a batch contains, outside of the noise."
@@ -116,20 +129,20 @@ class Recording(TorchFunctionMode):
         if _in_place(func):  # what was read before is not what is there now
             self.distrusted.update(name for source in sources for name in source.roots)
             return func(*args, **kwargs)
-        if self._is_constant(key) and self.only_parameters(args, kwargs):
+        if self._is_constant(key, func, args, kwargs):
             return self.followed(key, func, args, func(*args, **kwargs), sources)
         found = None if rule is None else rule(self, func, args, kwargs)
-        if found is None or found[0].is_nested:  # nested tensors have no shape to look at
+        if found is None or _out_of_reach(found[0]):
             result = func(*args, **kwargs)
-            if not self._again and self.only_parameters(args, kwargs):
-                self._maybe_constant += [(key, place_of(tensor)) for tensor in _differentiable(result)]
+            if not self._again:
+                self._may_be_constant(key, _differentiable(result), args, kwargs)
             return result
         output, uses, *result = found
         output = self.attached(output)
         if not self._again:
             self._visit(Site(key, uses), output)
-            if not result and self.only_parameters(args, kwargs):
-                self._maybe_constant.append((key, place_of(output)))
+            if not result:
+                self._may_be_constant(key, [output], args, kwargs)
         return result[0] if result else output
 
     def _key(self, func: Any, sources: list[Source]) -> Key:
@@ -138,16 +151,23 @@ class Recording(TorchFunctionMode):
         self._seen[place] = number + 1
         return (*place, number)
 
-    def _is_constant(self, key: Key) -> bool:
-        if self._again:  # where the numbers of calls go on from those of the forward pass
-            return any(key[:2] == known[:2] for known in self.constant)
-        return key in self.constant
+    def _is_constant(self, key: Key, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        if self._again or is_checkpointed():  # the way back must not need what will be computed again
+            tensors = (value for value in _leaves(args, kwargs) if isinstance(value, Tensor))
+            return func in SAVING_NOTHING and all(id(value) in self.sources for value in tensors)
+        return key in self.constant and self.only_parameters(args, kwargs)
+
+    def _may_be_constant(
+        self, key: Key, results: Iterable[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        if self.only_parameters(args, kwargs) and not is_checkpointed():
+            self._maybe_constant += [(key, place_of(tensor)) for tensor in results]
 
     def _visit(self, site: Site, output: Tensor) -> None:
         """Wait at the output of a site for its gradient."""
         node, number = place_of(output)
         self._sites.append((site, (node, number), output))
-        self._repeats = self._repeats or _packed(False) is not None
+        self._repeats = self._repeats or is_checkpointed()
 
         def arrived(grads: tuple[Tensor | None, ...]) -> None:  # which must not hold the node that holds it
             grad = grads[number]
@@ -163,7 +183,7 @@ class Recording(TorchFunctionMode):
         """Find out where the examples are at every site, and return constant calls that were not known as such.
 
         Guarantee: a site gets a layout only if the graph of these very losses proves it; the parameters of all
-        others are distrusted, and where examples may meet, all parameters are.
+        others are distrusted, and where examples may meet or hooks were set, all parameters are.
         """
         owners = Ownership(losses)
         for site, place, output in self._sites:
@@ -173,7 +193,8 @@ class Recording(TorchFunctionMode):
                 self._times_used.update(site.names)
             elif owners.run_of(place) is not None:
                 self.distrusted.update(site.names)
-        if owners.mixes:
+        shared_data = any(owners.run_of(place) == SHARED for place in self._data.places)
+        if owners.mixes or shared_data or self._hooked:
             self.distrusted.update(self.parameters)
         found = {key for key, place in self._maybe_constant if owners.run_of(place) == SHARED}
         known = {id(value) for value in self.parameters.values()}
@@ -185,6 +206,7 @@ class Recording(TorchFunctionMode):
         """Let go of the graph, whose hooks hold on to this recording."""
         self._sites.clear()
         self._maybe_constant.clear()
+        self._data.places.clear()
 
     def differentiate(self, losses: Tensor) -> None:
         """The backward pass of losses that were settled, which brings the gradients to the uses.
@@ -220,9 +242,10 @@ class Recording(TorchFunctionMode):
         return found
 
     def only_parameters(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Nothing in the call needs a gradient except for parameters and what follows from them."""
+        """Nothing in the call needs a gradient except for parameters and what follows from them, nor is it data."""
         leaves = [value for value in _leaves(args, kwargs) if isinstance(value, Tensor)]
-        return all(id(value) in self.sources for value in leaves if value.requires_grad)
+        known = all(id(value) in self.sources for value in leaves if value.requires_grad)
+        return known and not self._data.enters(leaves)
 
     def attached(self, output: Tensor) -> Tensor:
         """The output as part of the graph, even if nothing before it needs a gradient."""
@@ -273,6 +296,11 @@ def _differentiable(result: Any) -> list[Tensor]:
 
 
 _NO_CALLS = {"size", "dim", "numel", "__len__", "is_floating_point"}  # their results carry no gradient
+
+
+def _out_of_reach(output: Tensor) -> bool:
+    """Nested tensors have no shape to look at; gradients of complex ones are no gradients of real weights."""
+    return output.is_nested or output.is_complex()
 
 
 def _transformed() -> bool:

@@ -51,6 +51,12 @@ ISOMETRIES = {
     *(vars(torch._C.TensorBase)[name].__get__ for name in ("T", "mT")),
 }  # fmt: skip
 
+# Their way back reads no tensor that was saved.
+SAVING_NOTHING = ISOMETRIES | {
+    torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, torch.sub, Tensor.sub, Tensor.__sub__, Tensor.float,
+    Tensor.double, Tensor.to, Tensor.type_as,
+}  # fmt: skip
+
 
 def keeps_length(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether gradients at the result of a call are as long as they are at its one source: nothing is read twice."""
@@ -59,6 +65,6 @@ def keeps_length(func: Any, args: tuple[Any, ...]) -> bool:
     if func is Tensor.__getitem__:
         parts = args[1] if isinstance(args[1], tuple) else (args[1],)
         return all(part is None or part is ... or isinstance(part, (int, slice)) for part in parts)
-    if func is torch.embedding:
+    if func is torch.embedding and len(args) > 1:
         return bool(args[1].unique().numel() == args[1].numel())
     return False

@@ -139,7 +139,7 @@ def linear(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     """``F.linear(input, weight, bias)``."""
     x, weight, bias = args if len(args) == 3 else arguments("input weight bias", args, kwargs)
     of_weight, of_bias = record.source_of(weight), record.source_of(bias)
-    if record.source_of(x) or x.ndim < 2:
+    if record.source_of(x) or x.ndim < 2 or weight.ndim != 2:
         return None
     out = func(x, of_weight.value if of_weight else weight, of_bias.value if of_bias else bias)
     uses: list[Use] = []
