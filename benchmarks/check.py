@@ -20,7 +20,7 @@ from torch import nn
 
 import pytorch as steps
 from check_models import everything, honest
-from discreet.pytorch.checks import check
+from discreet.pytorch import check
 from support import footguns_loops, random_models
 from support.clip_judge import LIMIT, REFUSALS, exact
 from timing import Targets, table

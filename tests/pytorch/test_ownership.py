@@ -73,6 +73,9 @@ APART = {
     "prod": lambda x: x.prod(1),
     "median": lambda x: x.median(1)[0],
     "softmax": lambda x: x.softmax(-1),
+    "safe softmax": lambda x: torch.ops.aten._safe_softmax(x, -1),
+    "with nothing": lambda x: torch.cat([x[:, :, :2].exp(), x[:, :, 2:2].exp(), x[:, :, 3:]], -1),
+    "sum of nothing": lambda x: x + x[:, 1:1].exp().sum(1, keepdim=True),
     "log softmax": lambda x: x.log_softmax(1),
     "cumsum": lambda x: x.cumsum(1),
     "sort": lambda x: x.sort(1)[0],
@@ -165,6 +168,7 @@ MIXING = {
     "index select": lambda x: x.index_select(0, INDEX),
     "gather": lambda x: x.gather(0, INDEX[:, None, None].expand(B, T, D)),
     "softmax over examples": lambda x: x.softmax(0),
+    "safe softmax over examples": lambda x: torch.ops.aten._safe_softmax(x, 0),
     "flat softmax": lambda x: x.flatten().softmax(0).view(x.shape),
     "similarity": lambda x: x[:, 0] @ x[:, 0].T,
     "distances": lambda x: torch.cdist(x[:, 0], x[:, 0]),
@@ -227,6 +231,17 @@ def test_a_square_batch_is_no_excuse():
     assert not strays(run, alone)
 
 
+def test_channels_of_batch_norm_in_evaluation_are_not_trusted():
+    """PyTorch's backward pass reads them in the wrong order if the gradient is not laid out as the input was."""
+
+    def normed_heads(x):
+        heads = F.batch_norm(x.view(1, B, T, 1), torch.zeros(B).double(), torch.ones(B).double())
+        return F.scaled_dot_product_attention(heads, heads, heads).view(B, T)
+
+    run, _ = owned(normed_heads, (B, T))
+    assert run == MIXED
+
+
 def test_weights_are_shared():
     weight = torch.rand(D, D, requires_grad=True).exp()
     losses = (torch.rand(B, T, D) @ weight.t()).sum((1, 2))
@@ -248,6 +263,20 @@ def test_functions_in_python_are_not_known_by_their_name():
     run, alone = owned(Relu.apply)
     assert run == MIXED
     assert strays(T * D, alone)
+
+
+def test_functions_in_python_may_make_something_of_nothing():
+    class Trick(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x[:0]
+
+        @staticmethod
+        def backward(ctx, grad):
+            return torch.ones(B, T, D)
+
+    run, _ = owned(lambda x: x + Trick.apply(x).sum())
+    assert run == MIXED
 
 
 def test_a_function_of_ones_own_can_be_declared(monkeypatch):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from discreet.core.clipping import Flat
-from discreet.pytorch.checks import check
+from discreet.pytorch import check
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.per_example import per_example_gradients, trainable
 from support.clip_judge import LIMIT

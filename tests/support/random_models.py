@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from discreet.core.clipping import Flat
-from discreet.pytorch.checks import check
+from discreet.pytorch import check
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.examples import select
 from support.clip_judge import LIMIT, REFUSALS

@@ -288,13 +288,16 @@ def layer_norm(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
 
 
 def batch_norm(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
-    """Channels are independent; in evaluation so is everything."""
+    """Channels are independent; in evaluation images are.
+
+    There channels should be as well, but PyTorch mistakes the order of some gradients and mixes them.
+    """
     found = rows.location()
-    if found is None or (node._saved_training and found[0] != 1):
+    if found is None or found[0] != int(node._saved_training):
         return MIXED
     if edge == 0:
         return rows.run
-    return SHARED if found[0] != 1 else _kept(moved(rows, shape, lambda dim: 0))
+    return SHARED if found[0] == 0 else _kept(moved(rows, shape, lambda dim: 0))
 
 
 def likelihood(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
@@ -358,7 +361,7 @@ def _listed() -> dict[str, Rule]:
         same_order: "View UnsafeView ReshapeAlias ReshapeCopy ViewCopy Unsqueeze Squeeze UnsafeViewCopy",
         along("_saved_dim"): """
             Cat Cumsum Cumprod Cummax Cummin Logcumsumexp Gather Glu IndexAdd IndexCopy IndexFill IndexSelect
-            LogSoftmax Narrow Scatter ScatterAdd ScatterReduce Softmax Sort Split SplitWithSizes Topk
+            LogSoftmax Narrow SafeSoftmax Scatter ScatterAdd ScatterReduce Softmax Sort Split SplitWithSizes Topk
             FftC2C FftR2C FftC2R
         """,
         along("_saved_dims"): "Flip Roll",

@@ -83,8 +83,9 @@ class Ownership:
                     continue
                 runs = self._runs.setdefault(producer, {})
                 found = _passed_on(rule, node, outputs, edge, (producer, number))
-                runs[number] = joint(runs.get(number), found)
-                self.mixes |= runs[number] == MIXED and type(producer) is not _LEAF
+                if found is not None:
+                    runs[number] = joint(runs.get(number), found)
+                    self.mixes |= runs[number] == MIXED and type(producer) is not _LEAF
                 waiting[producer] -= 1
                 if not waiting[producer]:
                     ready.append(producer)
@@ -113,15 +114,26 @@ def _consumers(root: Any) -> dict[Any, int]:
     return counts
 
 
-def _passed_on(rule: Rule | None, node: Any, outputs: list[Rows], edge: int, producer: Place) -> int:
-    """What the owners of a node's outputs make of one of its inputs."""
+def _passed_on(rule: Rule | None, node: Any, outputs: list[Rows], edge: int, producer: Place) -> int | None:
+    """What the owners of a node's outputs make of one of its inputs; None if nothing is read, as it is empty."""
+    if rule is None and not outputs:
+        return MIXED
+    if rule is not None and _is_empty(producer):
+        return None
     result: int | None = None
     for rows in outputs:
         found = rows.run  # what no example owns follows from what no example owns
         if found > 0:
             found = MIXED if rule is None else _by_rule(rule, node, rows, edge, producer)
         result = joint(result, found)
-    return MIXED if result is None else result
+    return result
+
+
+def _is_empty(place: Place) -> bool:
+    try:
+        return 0 in place[0]._input_metadata[place[1]].shape
+    except (AttributeError, IndexError, RuntimeError):
+        return False
 
 
 def _by_rule(rule: Rule, node: Any, rows: Rows, edge: int, producer: Place) -> int:
