@@ -15,7 +15,7 @@ from torch import nn
 
 import discreet as dp
 from discreet.linear import PrivateLogisticRegression, PrivateSVC
-from discreet.mean import FixedClip, Interval
+from discreet.core.mean import FixedClip, Interval
 from discreet.pytorch import PrivateRun
 
 Train = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -238,7 +238,8 @@ CASES = 600
 
 def clipped_by_run(rows: np.ndarray) -> np.ndarray:
     """What single records add: the same seed with and without them, noise and batches being the same."""
-    plan = dp.Recipe(records=len(rows), batch_size=1, steps=CASES, sampling="fixed-size").with_noise(1e-3, 1e-6)
+    recipe = dp.Recipe(records=len(rows), batch_size=1, steps=CASES, sampling="fixed-size")
+    plan = recipe.with_noise(1e-3, 1e-6, neighbours="replace-one")
     worlds = []
     for data in (rows, np.zeros_like(rows)):
         run, model = vector_run(plan, rows.shape[1], unsafe_seed=3)

@@ -54,7 +54,7 @@ def row(number: int, title: str, *, ours: Mapping[str, Any], twins: Mapping[str,
 
 
 def withstood(attack: Attack, subject: Any) -> tuple[str, str]:
-    """P, F or -, and why. Numbers that overflow on the way are no news; only what comes out counts."""
+    """P, F, - or, where the subject ended in an error, E; and why. Numbers that overflow on the way are no news; only what comes out counts."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -63,18 +63,21 @@ def withstood(attack: Attack, subject: Any) -> tuple[str, str]:
             return "F", str(broken)
         except Missing as missing:
             return "-", str(missing)
-        except Exception as error:  # whatever a subject cannot do at all it does not pass
-            return "F", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        except Exception as error:
+            return "E", f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
 def played(chosen: Row) -> Verdict:
-    """The verdict on the library: a row passes if every subject does."""
+    """The verdict on the library: a row passes if every subject does. What ends in an error does not pass."""
     start = time.process_time()
     found = {name: withstood(chosen.attack, subject) for name, subject in chosen.ours.items()}
-    worst = next(mark for mark in "F-P" if any(mark == seen for seen, _ in found.values()))
-    shown = {name: why for name, (mark, why) in found.items() if mark == worst or worst == "P"}
-    why = "; ".join(f"{name}: {text}" if len(found) > 1 else text for name, text in shown.items())
-    return Verdict(worst, why, time.process_time() - start)
+    worst = next(mark for mark in "EF-P" if any(mark == seen for seen, _ in found.values()))
+    shown: dict[str, list[str]] = {}
+    for name, (mark, why) in found.items():
+        if mark == worst:
+            shown.setdefault(why, []).append(name)
+    why = "; ".join(f"{', '.join(names)}: {text}" for text, names in shown.items())
+    return Verdict(worst.replace("E", "F"), why, time.process_time() - start)
 
 
 def twins_played(chosen: Row) -> Verdict:

@@ -11,9 +11,9 @@ from torch import nn
 
 import discreet as dp
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
-from discreet.linear.holding import LinearHolder
+from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
-from discreet.mean import Ball
+from discreet.core.mean import Ball
 from discreet.parties import Study, rehearse
 from discreet.pytorch import PrivateRun
 
