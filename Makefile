@@ -10,7 +10,7 @@ WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: demo demo-parties check docs house test test-all coverage dist chromium bench-accounting bench-accounting-everywhere bench-noise bench-mean bench-linear bench-additive \
-	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit torture torture-parties clean
+	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit scorecard torture torture-parties clean
 
 DATA ?= data
 
@@ -120,6 +120,11 @@ bench-low-bits: $(VENV)/dev
 
 bench-audit: $(VENV)/bench
 	$(BIN)/python benchmarks/audit.py
+
+# 31 attacks on the installed package; then the same on broken twins, each of which must be caught.
+scorecard: $(VENV)/dev
+	$(BIN)/python benchmarks/scorecard
+	$(BIN)/python benchmarks/scorecard --twins
 
 torture: $(VENV)/dev
 	$(BIN)/python benchmarks/torture.py

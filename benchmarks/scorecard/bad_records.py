@@ -14,8 +14,8 @@ from naive import RNG, clipped, descent
 from torch import nn
 
 import discreet as dp
-from discreet.linear import PrivateLogisticRegression, PrivateSVC
 from discreet.core.mean import FixedClip, Interval
+from discreet.linear import PrivateLogisticRegression, PrivateSVC
 from discreet.pytorch import PrivateRun
 
 Train = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -88,7 +88,12 @@ def skips_empty() -> tuple[list[np.ndarray], int]:
     return [RNG.normal(size=5) if size else np.zeros(5) for size in sizes], int((sizes > 0).sum())
 
 
-@row(5, "empty batches are noised and counted", ours={"PrivateRun": mostly_empty}, twins={"skips them": skips_empty})
+@row(
+    5,
+    "empty batches are noised and counted",
+    ours={"PrivateRun": mostly_empty},
+    twins={"skips them": skips_empty},
+)
 def empty_batches(run: Callable[[], tuple[list[np.ndarray], int]]) -> str:
     updates, counted = run()
     unmoved = sum(not update.any() for update in updates)
@@ -127,7 +132,11 @@ def classifier(kind: type, **settings: object) -> Callable[[np.ndarray, np.ndarr
 def labels(fit: Callable[[np.ndarray, np.ndarray], tuple]) -> str:
     X, y = records()
     expected = fit(X, y)
-    for name, other in (("one class", np.zeros(64)), ("a label 7", np.r_[7.0, y[1:]]), ("NaN", np.r_[np.nan, y[1:]])):
+    for name, other in (
+        ("one class", np.zeros(64)),
+        ("a label 7", np.r_[7.0, y[1:]]),
+        ("NaN", np.r_[np.nan, y[1:]]),
+    ):
         try:
             found = fit(X, other)
         except Exception as error:
@@ -184,7 +193,10 @@ def half_descent(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 @row(
     13,
     "float16 parameters and norms that overflow",
-    ours={"float16": partial(network, dtype=torch.float16), "bfloat16": partial(network, dtype=torch.bfloat16)},
+    ours={
+        "float16": partial(network, dtype=torch.float16),
+        "bfloat16": partial(network, dtype=torch.bfloat16),
+    },
     twins={"norms in float16": half_descent},
 )
 def half_precision(train: Train) -> str:
@@ -224,7 +236,9 @@ def tied_naively() -> np.ndarray:
     return (clipped(one_use) + clipped(one_use))[0]
 
 
-@row(14, "tied weights: clipped norm at most C", ours={"PrivateRun": tied_run}, twins={"by use": tied_naively})
+@row(
+    14, "tied weights: clipped norm at most C", ours={"PrivateRun": tied_run}, twins={"by use": tied_naively}
+)
 def tied_weights(update: Callable[[], np.ndarray]) -> str:
     """The noise has a deviation of 1e-4 C for each of 16 weights, so 1.002 C is never passed by chance."""
     length = float(np.linalg.norm(update()))

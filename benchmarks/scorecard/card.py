@@ -43,7 +43,9 @@ class Verdict(NamedTuple):
 ROWS: dict[int, Row] = {}
 
 
-def row(number: int, title: str, *, ours: Mapping[str, Any], twins: Mapping[str, Any]) -> Callable[[Attack], Attack]:
+def row(
+    number: int, title: str, *, ours: Mapping[str, Any], twins: Mapping[str, Any]
+) -> Callable[[Attack], Attack]:
     """Puts an attack on the card."""
 
     def enter(attack: Attack) -> Attack:
@@ -54,7 +56,7 @@ def row(number: int, title: str, *, ours: Mapping[str, Any], twins: Mapping[str,
 
 
 def withstood(attack: Attack, subject: Any) -> tuple[str, str]:
-    """P, F, - or, where the subject ended in an error, E; and why. Numbers that overflow on the way are no news; only what comes out counts."""
+    """P, F, - or, where the subject ended in an error, E; and why. Warnings on the way are no news."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

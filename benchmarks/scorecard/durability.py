@@ -31,7 +31,7 @@ def plan_of(noise: float = 1.0) -> dp.Plan:
 def seed_everything() -> None:
     """What scripts do at their beginning, for results that can be repeated."""
     random.seed(0)
-    np.random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
     torch.manual_seed(0)
 
 
@@ -121,7 +121,10 @@ def fresh_noise(tell: Callable[[Path], Story]) -> str:
 # ---- 23: where the noise comes from ----
 
 OURS = "import discreet as dp; draw = lambda: dp.gaussian_mechanism([0.0] * {size}, 1.0, 1.0, 1e-6).value.tobytes()"
-WEAK = "import numpy as np; draw = lambda: np.random.default_rng(int.from_bytes(os.urandom(4), 'big') >> 1).normal(size={size}).tobytes()"
+WEAK = (
+    "import numpy as np; seed = lambda: int.from_bytes(os.urandom(4), 'big') >> 1; "
+    "draw = lambda: np.random.default_rng(seed()).normal(size={size}).tobytes()"
+)
 PROBE = """
 import os, sys
 real, asked = os.urandom, []
@@ -141,12 +144,15 @@ def drawn(flipped=None):
 draw()
 plain = drawn()
 bits = 8 * sum(asked)
-print(plain == drawn(), bits, len({{drawn(bit) for bit in range(256)}} - {{plain}}), len({{draw() for _ in range(200)}}))
+matter = len({{drawn(bit) for bit in range(256)}} - {{plain}})
+print(plain == drawn(), bits, matter, len({{draw() for _ in range(200)}}))
 """
 
 
 def probe(subject: str) -> str:
-    done = subprocess.run([sys.executable, "-c", PROBE.format(subject=subject)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.format(subject=subject)], capture_output=True, text=True, check=True
+    )
     return done.stdout
 
 
@@ -250,7 +256,12 @@ def told(*wish: object) -> dict[str, int]:
     return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
 
 
-@row(28, "one budget, four processes at once", ours={"Ledger": "ledger"}, twins={"a file with a number": "memory"})
+@row(
+    28,
+    "one budget, four processes at once",
+    ours={"Ledger": "ledger"},
+    twins={"a file with a number": "memory"},
+)
 def race(kind: str) -> str:
     found = told("race", kind, 4)
     if found["granted"] > found["budget"]:
@@ -271,7 +282,8 @@ KILLS = 60
 )
 def kills(kind: str) -> str:
     found = told("kill", kind, KILLS)
-    text = f"{found['kills']} kills, {found['released']} released, {found['counted']} counted, {found['repeated']} noise twice"
+    text = f"{found['kills']} kills, {found['released']} released, {found['counted']} counted, "
+    text += f"{found['repeated']} noise twice"
     if found["released"] == 0 or found["uncounted"] or found["repeated"]:
         raise Broken(f"{text}, {found['uncounted']} uncounted")
     return f"{text} (make torture: 1500)"

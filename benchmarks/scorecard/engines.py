@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 import discreet as dp
+from discreet.core.mean import Ball
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
-from discreet.core.mean import Ball
 from discreet.parties import Study, rehearse
 from discreet.pytorch import PrivateRun
 

@@ -11,9 +11,9 @@ from card import Broken, row
 from engines import study_of
 
 import discreet as dp
+from discreet.core.mean import Ball, FixedClip, Interval, SecondMoment
 from discreet.ledger import GaussianFilter
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
-from discreet.core.mean import Ball, FixedClip, Interval, SecondMoment
 
 Take = Callable[[Any], Any]
 X, Y = np.zeros((20, 2)), np.arange(20) % 2

@@ -30,7 +30,12 @@ def half_the_noise(rows: np.ndarray) -> np.ndarray:
     return total + PLAN.stage().noise.noise_multiplier / 2 * RNG.normal(size=(STEPS, total.size))
 
 
-@row(30, "audit at epsilon 4: 0.8 to 1 of the claim, in 60 s", ours={"PrivateRun": run_of}, twins={"half the noise": half_the_noise})
+@row(
+    30,
+    "audit at epsilon 4: 0.8 to 1 of the claim, in 60 s",
+    ours={"PrivateRun": run_of},
+    twins={"half the noise": half_the_noise},
+)
 def audited(train: Callable[[np.ndarray], np.ndarray]) -> str:
     """At 99.9 %, so a correct engine is accused once in a thousand times."""
     start = time.process_time()
@@ -96,7 +101,12 @@ def spread_only(subject: Subject, claim: Specification) -> bool:
     return bool(abs(np.std(subject.noise()) / claim.noise_std - 1) < 0.2)
 
 
-@row(31, "seven seeded faults are found, an honest engine is not accused", ours={"examine": examined}, twins={"spread of the noise only": spread_only})
+@row(
+    31,
+    "seven seeded faults are found, an honest engine is not accused",
+    ours={"examine": examined},
+    twins={"spread of the noise only": spread_only},
+)
 def seeded_faults(passes: Callable[[Subject, Specification], bool]) -> str:
     """Eleven detectors at most, each with 1e-4: twenty honest engines are accused once in fifty cards."""
     missed = [fault for fault in FAULTS if passes(*subject_with(fault))]

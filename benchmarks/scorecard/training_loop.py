@@ -148,7 +148,9 @@ def trained_naively() -> dict[str, torch.Tensor]:
 def buffers(train: Loop) -> str:
     state = train()
     if state is not None:
-        raise Broken(f"accepted; the model holds {max(value.abs().max().item() for value in state.values()):.0e}")
+        raise Broken(
+            f"accepted; the model holds {max(value.abs().max().item() for value in state.values()):.0e}"
+        )
     return "refused"
 
 
@@ -158,7 +160,10 @@ def buffers(train: Loop) -> str:
 def foreign_step() -> bool:
     plan = dp.Recipe(records=20, batch_size=10, steps=3).with_noise(1.0, 1e-6)
     run, model = vector_run(plan, 3)
-    other, batches = torch.optim.SGD(model.parameters(), lr=0.1), run.batches(torch.ones(20, 3, dtype=torch.float64))
+    other, batches = (
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        run.batches(torch.ones(20, 3, dtype=torch.float64)),
+    )
     run.step(next(batches))
     model.zero_grad()
     (model.weight * SHOUT).sum().backward()
@@ -182,7 +187,11 @@ def loaded() -> str:
     plan = dp.Recipe(records=20, batch_size=10, steps=3).with_noise(1.0, 1e-6)
     run, _ = vector_run(plan, 3)
     loader = DataLoader(TensorDataset(torch.ones(20, 3)), batch_size=10, shuffle=True)
-    return "refused" if refused(lambda: next(iter(run.batches(loader)))) else dp.account(plan.event).guarantee(1e-6)
+    return (
+        "refused"
+        if refused(lambda: next(iter(run.batches(loader))))
+        else dp.account(plan.event).guarantee(1e-6)
+    )
 
 
 @row(

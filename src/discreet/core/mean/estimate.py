@@ -57,7 +57,7 @@ def private_mean(
     *,
     records: int | None = None,
     also: Iterable[str] = (),
-    arithmetic: Arithmetic = "float",
+    arithmetic: Arithmetic = "hardened",
     stream: RandomStream | None = None,
 ) -> MeanEstimate:
     """The mean of ``x``, one record in each row: shape ``(n,)`` for numbers or ``(n, d)`` for vectors.
@@ -65,6 +65,9 @@ def private_mean(
     ``records`` is the public number of records. Under add-remove neighbours it must be declared, and the
     number of rows is never looked at. ``also`` may name ``"count"`` and ``"variance"``; each takes a tenth of
     the budget (the count is public, hence free, under replace-one neighbours).
+
+    ``arithmetic`` is ``"hardened"``: whole steps of a public grid and discrete noise, so that the guarantee is one of
+    the bits of the result. An epsilon above about 16 needs ``"float"``, which is proved for real numbers only.
 
     Guarantee: all that is in the result costs ``result.guarantee`` together, which is within the budget,
     whatever the rows hold, by the arithmetic that is named and if the stream is trusted. A row with NaN or

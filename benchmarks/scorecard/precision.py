@@ -1,8 +1,8 @@
 """Row 24: do the low bits of what is released tell a sum of zero from one that is not?
 
-A float is finer near zero than elsewhere. Noise on a sum that is exactly 0 keeps bits below 2**-54; noise on a sum near
-a half cannot have them (Mironov 2012; Haney et al. 2022). So one such bit shows, with certainty, that nobody has the
-mark. On a grid of public size there is no such bit at all, whatever the sum is.
+A float is finer near zero than elsewhere. Noise on a sum that is exactly 0 keeps bits below 2**-54; noise on a sum
+near a half cannot have them (Mironov 2012; Haney et al. 2022). So one such bit shows, with certainty, that nobody has
+the mark. On a grid of public size there is no such bit at all, whatever the sum is.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def secure_sums(marked: bool) -> np.ndarray:
         privacy={"epsilon": 30.0, "neighbours": "add-remove"},
         aggregation={"kind": "secure"},
     )
-    return np.array([rehearse(study, dict.fromkeys(study.names, data)).theta[2] * study.records for _ in range(60)])
+    return np.array(
+        [rehearse(study, dict.fromkeys(study.names, data)).theta[2] * study.records for _ in range(60)]
+    )
 
 
 # ---- one place ----
@@ -85,7 +87,9 @@ def secure_sums(marked: bool) -> np.ndarray:
 def means(marked: bool, **settings: Any) -> np.ndarray:
     x = marked_records(marked)[0][:, 1] * 0.7
     budget = dp.Budget(8.0, 1e-6)
-    return np.array([dp.private_mean(x, budget, FixedClip(1.0), records=RECORDS, **settings).sum for _ in range(400)])
+    return np.array(
+        [dp.private_mean(x, budget, FixedClip(1.0), records=RECORDS, **settings).sum for _ in range(400)]
+    )
 
 
 @contextmanager
