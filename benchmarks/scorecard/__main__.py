@@ -24,8 +24,6 @@ from card import ROWS, played, twins_played
 QUICK = (9, 10, 11, 12, 18, 19, 27, 31)
 """Rows that take no time worth speaking of: they are played by the tests, with their twins."""
 
-WIDTH = 170
-
 
 def chosen_rows(arguments: argparse.Namespace) -> list[int]:
     if arguments.rows:
@@ -46,8 +44,7 @@ def main(given: list[str] | None = None) -> int:
         marks.append(verdict.mark)
         told.append({"row": number, "check": ROWS[number].title, **verdict._asdict()})
         if not arguments.json:
-            line = f"{number:>2} {verdict.mark} {ROWS[number].title}: {verdict.why}"
-            print(line if len(line) <= WIDTH else line[: WIDTH - 1] + "…", flush=True)
+            print(f"{number:>2} {verdict.mark} {ROWS[number].title}: {verdict.why}", flush=True)
     counts = {mark: marks.count(mark) for mark in "PF-"}
     if arguments.json:
         print(json.dumps({"rows": told, "counts": counts}, indent=2))

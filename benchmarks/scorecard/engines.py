@@ -11,7 +11,7 @@ from torch import nn
 
 import discreet as dp
 from discreet.core.mean import Ball
-from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
+from discreet.linear import PrivateAdditiveClassifier, PrivateLinearRegression, PrivateLogisticRegression
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
 from discreet.parties import Study, rehearse
@@ -33,6 +33,12 @@ def least_squares(X: np.ndarray, y: np.ndarray, **settings: Any) -> np.ndarray:
     declared = {"epsilon": 1.0, "delta": 1e-6, "target_bounds": (0, 1), "bounds": (-3, 3)} | settings
     model = PrivateLinearRegression(**declared).fit(X, y)
     return np.r_[np.ravel(model.coef_), np.ravel(model.intercept_)]
+
+
+def curves(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """An additive model, as its decisions on made-up records."""
+    model = PrivateAdditiveClassifier(epsilon=1.0, delta=1e-6, classes=(0, 1), bounds=(-3, 3)).fit(X, y)
+    return model.decision_function(records(columns=X.shape[1])[0])
 
 
 def mean(X: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -60,6 +66,7 @@ def two_parties(X: np.ndarray, y: np.ndarray) -> np.ndarray:
 TRAINERS = {
     "logistic": logistic,
     "linear": least_squares,
+    "additive": curves,
     "PrivateRun": network,
     "mean": mean,
     "SGD2": two_parties,
