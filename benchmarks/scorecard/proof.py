@@ -93,7 +93,7 @@ def subject_with(fault: str | None) -> tuple[Subject, Specification]:
 
 
 def examined(subject: Subject, claim: Specification) -> bool:
-    return examine(subject, claim, alpha=1e-4, pairs=22, draws=6000).passed
+    return examine(subject, claim, alpha=1e-7, pairs=22, draws=6000).passed
 
 
 def spread_only(subject: Subject, claim: Specification) -> bool:
@@ -108,7 +108,7 @@ def spread_only(subject: Subject, claim: Specification) -> bool:
     twins={"spread of the noise only": spread_only},
 )
 def seeded_faults(passes: Callable[[Subject, Specification], bool]) -> str:
-    """Eleven detectors at most, each with 1e-4: twenty honest engines are accused once in fifty cards."""
+    """An honest engine is accused once in ten million times, so a card once in two million."""
     missed = [fault for fault in FAULTS if passes(*subject_with(fault))]
     alarms = sum(not passes(*subject_with(None)) for _ in range(5))
     if missed or alarms:
