@@ -203,7 +203,8 @@ def torch_engine() -> Engine:
         features, targets = batch
         return ((model(features) - targets[:, None]) ** 2).sum(1)
 
-    @mock.patch("discreet.pytorch.checks.watch.check", mock.Mock())
+    @mock.patch("discreet.pytorch.run.SpotCheck", mock.Mock())
+    @mock.patch("discreet.pytorch.checks.watch.check_read", mock.Mock())
     def taken(plan, features, targets):
         """The gradients of a run. Its first step would check model and losses, and refuse a clip after the mean."""
         model = copy.deepcopy(start)
@@ -239,7 +240,7 @@ def torch_engine() -> Engine:
             return call(clipped, batch)
 
         def dividing(descent, sums, finish):
-            descent._divisor, seen[0] = float(seen[0]), 1
+            descent.divisor, seen[0] = float(seen[0]), 1
             step(descent, sums, finish)
 
         return [
@@ -272,7 +273,7 @@ def parties_engine() -> Engine:
             "audited",
             "sgd2",
             {"a": records, "b": other},
-            Privacy(4.0, 1e-5, "add-remove"),
+            Privacy(4.0, 1e-5, "add-remove", arithmetic="float"),  # the faults are put into float sums
             Training(CLIP, learning_rate=0.01, **training),
             {"kind": "logistic", "dimension": width + 1},
         )
