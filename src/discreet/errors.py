@@ -151,11 +151,14 @@ def without_passwords(text: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """The value as its owner typed it; numpy scalars as plain numbers; long values cut."""
+    """The value as its owner typed it; numpy scalars as plain numbers; long values cut, paths before their end."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         value = int(value) if isinstance(value, numbers.Integral) else float(value)
     text = without_passwords(repr(value))
-    return text if len(text) <= 80 else text[:77] + "..."
+    if len(text) <= 80:
+        return text
+    is_path = "/" in text and not any(letter.isspace() or letter in "{}[]" for letter in text)
+    return f"{text[:20]}...{text[-57:]}" if is_path else text[:77] + "..."
 
 
 def real(

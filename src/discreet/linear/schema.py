@@ -16,7 +16,7 @@ would tell something about one record.
 ... income = { categories = ["low", "high"] }
 ... ''')
 >>> schema.features["age"], schema.target
-(Numeric(lower=17.0, upper=90.0, missing='centre', decimal='.', thousands='', missing_values=()), 'income')
+(Numeric(lower=17.0, upper=90.0, missing='centre', decimal='.', thousands='', missing_values=(), shape='free'), 'income')
 >>> Schema.from_dict(schema.to_dict()) == schema
 True
 """

@@ -5,7 +5,7 @@ of an amount, the bin's two ends are knots, so the spike gets a level that its n
 
 >>> histogram = np.full(64, 100.0)
 >>> chosen_knots(histogram, np.arange(65) / 64, noise=1.0, pieces=4, limits=(0.0, 1.0)).tolist()
-[0.0, 0.25, 0.5, 0.75, 1.0]
+[0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 >>> histogram[0] = 1e5
 >>> chosen_knots(histogram, np.arange(65) / 64, noise=1.0, pieces=4, limits=(0.0, 1.0)).round(3).tolist()
 [0.0, 0.016, 0.344, 0.672, 1.0]

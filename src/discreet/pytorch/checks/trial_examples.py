@@ -3,8 +3,8 @@
 >>> tried = made_up({"x": torch.ones(9, 2), "label": torch.tensor([0, 1, 0] * 3)}, count=4)
 >>> tried["x"][:, 0]
 tensor([0.6000, 0.7333, 0.8667, 1.0000])
->>> [int(other["label"][-1]) for other in with_others_changed(tried)][1:5]
-[-100, -1, 0, 1]
+>>> {-100, -1} <= {int(other["label"][-1]) for other in with_others_changed(tried)}
+True
 """
 
 from __future__ import annotations
