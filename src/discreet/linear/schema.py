@@ -15,8 +15,8 @@ would tell something about one record.
 ... smoker = { flag = "yes" }                         # the value that counts as yes
 ... income = { categories = ["low", "high"] }
 ... ''')
->>> schema.features["age"], schema.target
-(Numeric(lower=17.0, upper=90.0, missing='centre', decimal='.', thousands='', missing_values=(), shape='free'), 'income')
+>>> schema.features["age"].upper, schema.features["age"].missing, schema.target
+(90.0, 'centre', 'income')
 >>> Schema.from_dict(schema.to_dict()) == schema
 True
 """
