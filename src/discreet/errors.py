@@ -151,10 +151,14 @@ def without_passwords(text: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """The value as its owner typed it; numpy scalars as plain numbers; long values cut, paths before their end."""
+    """The value as its owner typed it; numpy scalars as plain numbers; long values cut."""
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         value = int(value) if isinstance(value, numbers.Integral) else float(value)
-    text = without_passwords(repr(value))
+    return cut(without_passwords(repr(value)))
+
+
+def cut(text: str) -> str:
+    """A text of 80 letters at most; a path keeps its end, which is what tells the file."""
     if len(text) <= 80:
         return text
     is_path = "/" in text and not any(letter.isspace() or letter in "{}[]" for letter in text)

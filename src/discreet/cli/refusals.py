@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from discreet.errors import DiscreetError, InvalidParameter, UnsupportedEvent, without_passwords
+from discreet.errors import DiscreetError, InvalidParameter, UnsupportedEvent, cut, without_passwords
 
 _ERRNO = re.compile(r"\[Errno \d+\] ([^:()]+)(: '[^']*')?")  # what Python adds to the system's words
 _ASSIGNED = re.compile(r"\w+\((?:[^()]|\([^()]*\))*\)|(?<![\w-])(?P<name>\w+)=")  # calls stay as they are
@@ -95,7 +95,7 @@ def _as_option(found: re.Match[str], options: dict[str, str]) -> str:
 
 def _cut(value: object) -> str:
     text = without_passwords(str(value) if isinstance(value, Path | str) else repr(value))  # before it is cut
-    return text if len(text) <= 80 else text[:77] + "..."
+    return cut(text)
 
 
 def _kebab(name: str) -> str:
