@@ -1,9 +1,9 @@
 """The whole product in a minute, on real records: fit, predict, verify, audit, report.
 
 The records are those of the RAND health-insurance experiment, which come with statsmodels: how often somebody sees a
-doctor in a year, by insurance and health. They are 20 190 years of 5 912 people, and the guarantee is for one record, a
-year: whoever took part for five years is protected by five times as weak a promise. Everything below is the command
-line; each command is shown as it is typed. Run with ``make demo``, or ``python examples/demo.py FOLDER``.
+doctor in a year, by insurance and health. They are 20 190 years of 5 912 people, and the guarantee is for one record,
+which is a year: for whoever took part for several years the promise is weaker. Everything below is the command line;
+each command is shown as it is typed. Run with ``make demo``, or ``python examples/demo.py FOLDER``.
 """
 
 import csv
