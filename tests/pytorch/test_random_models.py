@@ -36,7 +36,7 @@ def test_no_record_moves_the_sum_by_more_than_the_clip_norm(part):
 
 
 def test_models_that_mix_are_refused_or_harmless():
-    tally = tried(range(12), 4, mixing=True)
+    tally = tried([*range(10), 22, 33, 41], 4, mixing=True)
     assert not tally.problems
     assert tally.refused >= 10
 

@@ -53,10 +53,11 @@ def close(a: Tensor, b: Tensor, tolerance: float = 1e-5) -> bool:
     if a.dtype.itemsize < 4 and a.is_floating_point():
         tolerance = 0.03
     one, other = a.detach().double(), b.detach().double()
-    differs = (one - other).abs() > tolerance * torch.maximum(
-        one.abs(), other.abs()
-    ).nan_to_num().amax().clamp(min=1e-30)
-    return not bool(differs.any()) and bool(torch.equal(one.isnan(), other.isnan())) if one.numel() else True
+    if not one.numel():
+        return True
+    scale = torch.maximum(one.abs(), other.abs()).nan_to_num().amax().clamp(min=1e-30)
+    differs = (one - other).abs() > tolerance * scale
+    return not bool(differs.any()) and bool(torch.equal(one.isnan(), other.isnan()))
 
 
 def same_losses(one: Tensor, other: Tensor, tolerance: float) -> bool:
