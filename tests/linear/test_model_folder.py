@@ -314,5 +314,8 @@ def test_predictions_go_into_files_of_two_kinds(place):
 def test_a_ledger_that_is_full_says_so(place):
     done("ledger", "new", place / "l.sqlite", "--epsilon", "1", "--delta", "1e-6")
     done(*fit(place, "spend", "charged", "--ledger", place / "l.sqlite"))
-    # What hardened arithmetic spared of delta would pay for a fit of a two-thousandth.
     assert "spent 100.0% of the budget" in run("ledger", "show", place / "l.sqlite").stdout
+    # Floats spare nothing of delta, so not even a fit of a two-thousandth is left.
+    done("ledger", "new", place / "f.sqlite", "--epsilon", "1", "--delta", "1e-6")
+    done(*fit(place, "spend", "charged floats", "--ledger", place / "f.sqlite", "--arithmetic", "float"))
+    assert "; nothing more fits\n" in run("ledger", "show", place / "f.sqlite").stdout

@@ -9,7 +9,7 @@ from torch import nn
 import discreet as dp
 from discreet.core.clipping import AdaptiveClip
 from discreet.core.randomness import RandomStream
-from discreet.errors import InvalidParameter
+from discreet.errors import InvalidParameter, PlanViolation
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.grid_noise import ROOM, add_noise_on_grid, grid_of
 
@@ -76,3 +76,24 @@ def test_what_has_no_theorem_is_refused():
         run_of(arithmetic="hardened", clipping=AdaptiveClip(1.0, batch_size=20, count_noise=5.0))
     with pytest.raises(InvalidParameter, match="arithmetic"):
         run_of(arithmetic="exact")
+
+
+@pytest.mark.parametrize(("first", "then"), [("float", "hardened"), ("hardened", "float")])
+def test_a_run_cannot_change_its_arithmetic_on_the_way(tmp_path, first, then):
+    """Else the certificate would call hardened what was released in floats before."""
+    x = torch.randn(40, 3)
+    plan = dp.Recipe(records=40, batch_size=20, steps=4).calibrate(BUDGET)
+
+    def begun(arithmetic):
+        model = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        return PrivateRun(plan, model, optimizer, losses, ledger=tmp_path / "l.sqlite", arithmetic=arithmetic)
+
+    run = begun(first)
+    run.step(next(iter(run.batches((x, x[:, 0])))))
+    run.save(tmp_path / "kept")
+    with pytest.raises(PlanViolation, match="resume with the same"):
+        begun(then).resume(tmp_path / "kept")
+    again = begun(first)
+    again.resume(tmp_path / "kept")
+    assert again.certificate().arithmetic.kind == first

@@ -41,6 +41,7 @@ class Checkpoint:
     anchor: Anchor
     trusted: bool
     adaptive: AdaptiveClip | None = None
+    arithmetic: str = "float"
 
 
 def write(
@@ -72,6 +73,7 @@ def write(
         "trusted": checkpoint.trusted,
         "adaptive": None if checkpoint.adaptive is None else asdict(checkpoint.adaptive),
         "tensors": tensors_digest,
+        **({"arithmetic": checkpoint.arithmetic} if checkpoint.arithmetic != "float" else {}),
         **stepping,
     }
     write_whole(place / _TEXT, json.dumps(text | {"digest": digest(text)}, allow_nan=False).encode())
@@ -99,7 +101,12 @@ def read(
         raise InvalidParameter("directory", str(place), f"holds no {FORMAT!r}, or one that was altered.")
     adaptive = None if text["adaptive"] is None else AdaptiveClip(**text["adaptive"])
     found = Checkpoint(
-        text["plan"], text["step"], Anchor(**text["anchor"]), text["trusted"] is True, adaptive
+        text["plan"],
+        text["step"],
+        Anchor(**text["anchor"]),
+        text["trusted"] is True,
+        adaptive,
+        text.get("arithmetic", "float"),
     )
     if found.plan != plan:
         raise PlanViolation(

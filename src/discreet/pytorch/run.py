@@ -244,7 +244,12 @@ class PrivateRun:
             clipping = self._clipping[self._leg.index]
             adaptive = clipping if isinstance(clipping, AdaptiveClip) else None
             state = checkpoint.Checkpoint(
-                self.plan.digest(), self.steps_taken, self._till.ledger.anchor(), self._trusted, adaptive
+                self.plan.digest(),
+                self.steps_taken,
+                self._till.ledger.anchor(),
+                self._trusted,
+                adaptive,
+                self._arithmetic,
             )
             checkpoint.write(directory, state, self._model, self._optimizer, scheduler)
 
@@ -260,6 +265,11 @@ class PrivateRun:
         if (found.adaptive is None) == isinstance(self._clipping[index], AdaptiveClip):
             raise PlanViolation(
                 "The checkpoint was made with another kind of clipping; resume with the same."
+            )
+        if found.arithmetic != self._arithmetic:
+            raise PlanViolation(
+                f"The checkpoint was made with arithmetic={found.arithmetic!r}, and a certificate can say only one; "
+                "resume with the same."
             )
         if found.adaptive is not None:
             self._clipping[index] = found.adaptive
