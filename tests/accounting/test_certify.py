@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from discreet.accounting.account import account
 from discreet.accounting.building import Law
 from discreet.accounting.certify import Composed, OneStep
 from discreet.accounting.gaussian import gaussian_delta, gaussian_epsilon_bounds
@@ -16,6 +17,7 @@ from discreet.accounting.pairs import (
     Sampled,
 )
 from discreet.accounting.roots import proved_epsilon, refuted_epsilon
+from discreet.events import Gaussian, PoissonSampled
 from discreet.lecture.composition import optimal_composition, optimal_composition_delta
 from support import accounting_reference as ref
 
@@ -451,3 +453,20 @@ def test_mixtures_are_ordered_and_keep_their_order(parts, delta):
     assert forward.upper - forward.lower <= 1e-2 * forward.upper
     for law in laws:
         assert Composed([law]).epsilon_bounds(delta, 1e-2).lower <= forward.upper
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_staying_below_is_proved_where_it_is_true_and_only_there(reverse):
+    pair = Sampled(GaussianPair(0.7), 0.02)
+    law = Law(*[Reversed(pair) if reverse else pair] * 2, 500)
+    composed = Composed([law])
+    lower, upper = composed.epsilon_bounds(1e-6, 1e-4)
+    assert composed.stays_below(1e-6, 1.02 * upper, 0.01)
+    assert not composed.stays_below(1e-6, 0.9999 * lower, 0.01)  # a twin that says yes too early
+
+
+def test_the_worse_direction_alone_decides_epsilon():
+    pair = Sampled(GaussianPair(0.7), 0.02)
+    both = [Composed([Law(p, p, 500)]).epsilon_bounds(1e-6, 1e-3) for p in (pair, Reversed(pair))]
+    curve = account(PoissonSampled(0.02, Gaussian(1 / 0.7)) * 500)
+    assert curve.epsilon(1e-6) == pytest.approx(max(bounds.upper for bounds in both), rel=1e-6)

@@ -29,10 +29,12 @@ class Law:
 
 def step_for(width: float, steps: int, tilt: float) -> float:
     """Grid step at which chords and tangents are about ``width`` apart in epsilon after ``steps`` releases."""
-    return float(np.sqrt(4.0 * width / (steps * (tilt + 1))))
+    return float(np.sqrt(5.0 * width / (steps * (tilt + 1))))
 
 
-def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lattice, float]:
+def build(
+    laws: Sequence[Law], scout: Scout, aim: Aim, step: float, upper_only: bool = False
+) -> tuple[Lattice, float]:
     """The composed lattice around ``aim``, and the smallest step of a one-step grid that memory allows."""
     here = scout.moments(aim.tilt)
     # The tilted mass that wraps around the window may change delta by the share CUT.
@@ -67,9 +69,8 @@ def build(laws: Sequence[Law], scout: Scout, aim: Aim, step: float) -> tuple[Lat
             first, max(last, first + 2), (losses - offset) / step, log_p + aim.tilt * losses, widest
         )
         # Charged as if delta were as small as the tails that are cut: more rounding than there is, never less.
-        parts.append(
-            (discretise(law.upper, law.lower, aim.tilt, step, offset, vertices, log_tail), law.count)
-        )
+        lower = None if upper_only else law.lower
+        parts.append((discretise(law.upper, lower, aim.tilt, step, offset, vertices, log_tail), law.count))
     if two_levels:
         parts = _in_blocks(parts, scout, aim.tilt, block, factor, log_mass)
     return compose(parts, window, mass_outside(parts, window, slopes)), limit
@@ -99,7 +100,8 @@ def _graded(first: int, last: int, places: Array, log_weights: Array, widest: in
             else [np.arange(left, right + 1)]
         )
         if 2 * width > widest:
-            return np.unique(np.concatenate([*pieces, [first, last]]))
+            points = np.sort(np.concatenate([*pieces, [first, last]]))
+            return np.asarray(points[np.concatenate([[True], points[1:] > points[:-1]])])
         low, high, width = left, right, 2 * width
 
 
@@ -137,10 +139,10 @@ def _offset(pair: Pair, mode: float, step: float, low: float, high: float) -> fl
         return pair.atoms[1]
     move, before = 0.0, (np.nan, np.nan)
     for _ in range(12):
-        cells = pair.cells(np.array([mode - step / 2, mode + step / 2]))
-        if cells.p[0] < CORE or cells.q[0] <= 0:
+        (p,), (q,) = pair.masses(np.array([mode - step / 2, mode + step / 2]))
+        if p < CORE or q <= 0:
             break
-        move = float(np.log(cells.p[0] / cells.q[0])) - mode
+        move = float(np.log(p / q)) - mode
         if abs(move) < 1e-15:
             break
         slope = (move - before[1]) / (mode - before[0]) if mode != before[0] else 0.0

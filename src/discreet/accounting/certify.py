@@ -97,6 +97,23 @@ class Composed:
                 break
         return self._closer(best, delta, tolerance, _EpsilonAt(delta, aim))
 
+    def stays_below(self, delta: float, epsilon: float, tolerance: float) -> bool:
+        """Proved that delta at ``epsilon`` is no more than ``delta``, on a grid that fits ``tolerance``.
+
+        That is all that is asked of a direction which is not the worst one, and needs no optimistic law. No proof, no
+        claim: False only says that this grid does not show it.
+        """
+        with _quiet():
+            try:
+                scout, aim = self._at_delta(float(np.log(delta)))
+                step = self._first_step(scout, aim, tolerance, _EpsilonAt(delta, aim))
+                if tolerance >= FINE and self._mixtures and self._unsuited(scout, aim, step):
+                    return False
+                lattice, _ = build(self.laws, scout, aim, step, upper_only=True)
+            except FloatingPointError:
+                return False
+            return lattice.delta_upper(epsilon)[0] <= delta
+
     def delta_bounds(self, epsilon: float, tolerance: float) -> Bounds:
         """Bounds on delta at ``epsilon``; ``tolerance`` is relative to the upper one."""
         with _quiet():
@@ -162,12 +179,16 @@ class Composed:
             0
         ]
 
-    def _refined(self, scout: Scout, aim: Aim, tolerance: float, answer: Answer) -> Bounds:
-        """Finer grids until the answer is close enough, or finer ones stop helping."""
+    def _first_step(self, scout: Scout, aim: Aim, tolerance: float, answer: Answer) -> float:
+        """A grid that should bring the two laws as near as ``tolerance``."""
         spread = float(np.sqrt(max(scout.moments(aim.tilt).variance, 1e-300)))
         width = tolerance * answer.scale(aim, spread)
         step = scout.suited(step_for(width, self.steps, aim.tilt), aim.tilt, width)
-        step = min(step, 0.1 * spread) if aim.tilt == 0 and spread > 1e-12 else step
+        return min(step, 0.1 * spread) if aim.tilt == 0 and spread > 1e-12 else step
+
+    def _refined(self, scout: Scout, aim: Aim, tolerance: float, answer: Answer) -> Bounds:
+        """Finer grids until the answer is close enough, or finer ones stop helping."""
+        step = self._first_step(scout, aim, tolerance, answer)
         best, last_gap, drowned = Bounds(0.0, np.inf), np.inf, False
         for attempt in range(6):
             if tolerance >= FINE and self._mixtures and self._unsuited(scout, aim, step):
@@ -282,6 +303,10 @@ class OneStep:
             upper = proved_epsilon(self._upper, delta, high, 1.01 * high + 1e-3, 1e-13)
             self._known[delta] = Bounds(refuted_epsilon(self._lower, delta, high, upper, 1e-13), upper)
         return self._known[delta]
+
+    def stays_below(self, delta: float, epsilon: float, tolerance: float) -> bool:
+        """Proved that delta at ``epsilon`` is no more than ``delta``."""
+        return self._upper(epsilon)[0] <= delta
 
     def delta_bounds(self, epsilon: float, tolerance: float) -> Bounds:
         """Bounds that differ by rounding only (and by the gap between the two laws, if they differ)."""

@@ -118,9 +118,9 @@ class PrivacyCurve:
             composed = self._composed(direction, quality)
             # A direction that is clearly not the worst one is only shown to be that.
             room = 0.5 * (top - estimates[direction]) / max(top, SMALLEST_EPSILON)
-            bounds = composed.epsilon_bounds(delta, max(tolerance, min(0.03, room)))
-            if bounds.upper > max(upper, lower) and room > tolerance:
-                bounds = composed.epsilon_bounds(delta, tolerance)
+            if room > tolerance and composed.stays_below(delta, upper, min(0.03, room)):
+                continue
+            bounds = composed.epsilon_bounds(delta, tolerance)
             lower, upper = max(lower, bounds.lower), max(upper, bounds.upper)
             yield bounds
 

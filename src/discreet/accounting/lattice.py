@@ -41,13 +41,13 @@ LARGEST_LOSS = 640.0  # e^640 times TINY is still negligible
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """Two tilted laws on the losses ``start + step * k``; row 0 is pessimistic, row 1 optimistic."""
+    """Tilted laws on the losses ``start + step * k``; row 0 is pessimistic, row 1, if there is one, optimistic."""
 
     start: float
     step: float
     tilt: float
-    masses: Array  # (2, n), each row with total about 1
-    log_scale: Array  # (2,): log of the factor that turns a row back into its tilted law
+    masses: Array  # (1 or 2, n), each row with total about 1
+    log_scale: Array  # one a row: log of the factor that turns a row back into its tilted law
     infinite: float  # P-mass at infinite loss, pessimistic only
     error: float  # bound on the L1 distance of each row from the law it stands for
     releases: int
@@ -155,7 +155,7 @@ def largest_weight(tilt: float) -> float:
 
 def discretise(
     upper: Pair,
-    lower: Pair,
+    lower: Pair | None,
     tilt: float,
     step: float,
     offset: float,
@@ -164,21 +164,22 @@ def discretise(
 ) -> Lattice:
     """Put a one-step law on ``offset + step * vertices``, increasing whole numbers with gaps if one likes.
 
-    ``upper`` and ``lower`` are the pair itself, or two pairs that enclose it. ``log_delta`` is the smallest
-    delta that will be asked of the composition; see :func:`cell_accuracy`.
+    ``upper`` and ``lower`` are the pair itself, or two pairs that enclose it; without ``lower`` there is no
+    optimistic row. ``log_delta`` is the smallest delta that will be asked of the composition; see
+    :func:`cell_accuracy`.
 
     Guarantee: H_optimistic <= H(lower) and H(upper) <= H_pessimistic + infinite, at every a >= 0.
     """
     losses = offset + step * vertices.astype(np.float64)
     pessimistic, infinite = chords(upper, losses)
     accuracy = cell_accuracy(log_delta - max(float(losses[-1]), 0.0))
-    optimistic = _tangents(lower, losses, accuracy)
-    if not (np.all(np.isfinite(pessimistic)) and np.all(np.isfinite(optimistic)) and np.isfinite(infinite)):
+    laws = [pessimistic] if lower is None else [pessimistic, _tangents(lower, losses, accuracy)]
+    if not (all(np.all(np.isfinite(law)) for law in laws) and np.isfinite(infinite)):
         raise FloatingPointError("a privacy loss beyond the range of double precision")
-    rows = np.zeros((2, int(vertices[-1] - vertices[0]) + 1))
-    scale = np.empty(2)
+    rows = np.zeros((len(laws), int(vertices[-1] - vertices[0]) + 1))
+    scale = np.empty(len(laws))
     place = vertices - vertices[0]
-    for row, law in enumerate((pessimistic, optimistic)):
+    for row, law in enumerate(laws):
         with np.errstate(divide="ignore"):
             exponent = np.log(law) + tilt * losses
         top = exponent.max()
@@ -219,13 +220,15 @@ def _tangents(pair: Pair, losses: Array, accuracy: float) -> Array:
         beside = here if side > 0 else here - 1
         if abs(losses[here] - atom) <= margin and 0 <= beside < len(middle):
             middle[beside] = atom + side * margin
-    cells = pair.cells(np.concatenate([[2 * losses[0] - middle[0]], middle, [2 * losses[-1] - middle[-1]]]))
+    all_p, all_q = pair.masses(
+        np.concatenate([[2 * losses[0] - middle[0]], middle, [2 * losses[-1] - middle[-1]]])
+    )
     # An underflow of q would make the curve too high; where e^loss could hide one, mass is dropped.
-    p = np.where(losses < LARGEST_LOSS, cells.p, 0.0)
-    scaled_q = _exp_times(np.minimum(losses, LARGEST_LOSS), np.where(p > 0, cells.q + TINY, 0.0))
+    p = np.where(losses < LARGEST_LOSS, all_p, 0.0)
+    scaled_q = _exp_times(np.minimum(losses, LARGEST_LOSS), np.where(p > 0, all_q + TINY, 0.0))
     law = _lower_curve(p, scaled_q, losses, accuracy)
     if not np.any(law > 0):  # a single atom: H(a) >= p - a q for the totals
-        total, total_q = float(cells.p.sum()), float(cells.q.sum())
+        total, total_q = float(all_p.sum()), float(all_q.sum())
         place = np.searchsorted(losses, np.log(total / total_q) - 1e-12) if total > 0 and total_q > 0 else 0
         if place > 0:
             law[place - 1] = total
@@ -325,7 +328,8 @@ def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], a
     size = scipy.fft.next_fast_len(int(np.ceil((window[1] - window[0]) / step)) + 2, True)
     first = int(np.floor((window[0] - origin) / step))
     spectrum: NDArray[np.complex128] | None = None
-    log_scale, infinite, error, cell_error, releases, total, few = np.zeros(2), 0.0, 2 * alias, 0.0, 0, 0, 0
+    log_scale = np.zeros(len(parts[0][0].masses))
+    infinite, error, cell_error, releases, total, few = 0.0, 2 * alias, 0.0, 0, 0, 0
     layers: Layers | None = None
     for part, count in parts:
         power = _power(scipy.fft.rfft(_folded(part.masses, size), axis=1), count)
@@ -353,14 +357,11 @@ def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], a
 
 
 def _folded(masses: Array, size: int) -> Array:
-    if masses.shape[1] <= size:
-        padded = np.zeros((2, size))
-        padded[:, : masses.shape[1]] = masses
-        return padded
-    rounds = -(-masses.shape[1] // size)
-    padded = np.zeros((2, rounds * size))
-    padded[:, : masses.shape[1]] = masses
-    return np.asarray(padded.reshape(2, rounds, size).sum(axis=1))
+    rows, length = masses.shape
+    rounds = -(-length // size)
+    padded = np.zeros((rows, rounds * size))
+    padded[:, :length] = masses
+    return np.asarray(padded.reshape(rows, rounds, size).sum(axis=1)) if rounds > 1 else padded
 
 
 def _power(spectrum: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
@@ -383,10 +384,8 @@ def mass_outside(
 
     ``slopes`` are the (positive) exponents used below and above; any choice is sound.
     """
-    below, above = np.zeros(2), np.zeros(2)
-    for part, count in parts:
-        below += count * _log_moment(part, -slopes[0])
-        above += count * _log_moment(part, slopes[1])
+    below = sum(count * _log_moment(part, -slopes[0]) for part, count in parts)
+    above = sum(count * _log_moment(part, slopes[1]) for part, count in parts)
     exponents = np.concatenate([below + slopes[0] * window[0], above - slopes[1] * window[1]])
     return float(2 * np.exp(np.minimum(exponents, 50.0)).max())
 
@@ -412,16 +411,17 @@ def coarsen(lattice: Lattice, factor: int) -> Lattice:
     """
     step, count = lattice.step * factor, lattice.masses.shape[1]
     blocks = -(-count // factor)
-    padded = np.zeros((2, blocks * factor))
-    padded[:, :count] = lattice.masses
-    cells = padded.reshape(2, blocks, factor)
+    padded = np.zeros(blocks * factor)
+    padded[:count] = lattice.masses[PESSIMISTIC]
+    cells = padded.reshape(blocks, factor)
     tilt = lattice.tilt
     inside = lattice.step * np.arange(factor)
     share = np.expm1(-inside) / np.expm1(-step)
-    rows = np.zeros((2, blocks + 1))
-    rows[PESSIMISTIC, :-1] = _weighted(cells[PESSIMISTIC], (1 - share) * np.exp(-tilt * inside))
-    rows[PESSIMISTIC, 1:] += _weighted(cells[PESSIMISTIC], share * np.exp(tilt * (step - inside)))
-    rows[OPTIMISTIC] = _coarse_tangents(lattice.masses[OPTIMISTIC], lattice.step, factor, tilt, blocks)
+    rows = np.zeros((len(lattice.masses), blocks + 1))
+    rows[PESSIMISTIC, :-1] = _weighted(cells, (1 - share) * np.exp(-tilt * inside))
+    rows[PESSIMISTIC, 1:] += _weighted(cells, share * np.exp(tilt * (step - inside)))
+    for row in rows[OPTIMISTIC:]:
+        row[:] = _coarse_tangents(lattice.masses[OPTIMISTIC], lattice.step, factor, tilt, blocks)
     totals = np.maximum(rows.sum(axis=1), TINY)
     growth = float(np.exp(tilt * step))
     return Lattice(

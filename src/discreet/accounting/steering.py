@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import erfcx, ndtr
 
-from discreet.accounting.pairs import Array, Pair
+from discreet.accounting.pairs import Array, Pair, Reversed
 
 Parts = Sequence[tuple[Pair, int]]
 SMALLEST_TILT = 1e-9
@@ -47,8 +48,9 @@ class Scout:
 
     def __init__(self, parts: Parts, log_tail: float) -> None:
         """``log_tail``: one-step tails below this P-mass are cut off, which also tames exploding moments."""
-        self.parts = [(*_weighted_losses(pair, log_tail), count) for pair, count in parts]
+        self.parts = [(*_picture(pair, log_tail), count) for pair, count in parts]
         self.steps = sum(count for _, count in parts)
+        self._known: dict[float, Moments] = {}
 
     @classmethod
     def of_pictures(cls, parts: list[tuple[Array, Array, int]]) -> Scout:
@@ -59,6 +61,11 @@ class Scout:
 
     def moments(self, tilt: float) -> Moments:
         """The log-moments of the total loss at ``tilt``."""
+        if tilt not in self._known:
+            self._known[tilt] = self._moments(tilt)
+        return self._known[tilt]
+
+    def _moments(self, tilt: float) -> Moments:
         value = mean = variance = 0.0
         for losses, log_p, count in self.parts:
             exponent = log_p + tilt * losses
@@ -143,9 +150,7 @@ class Scout:
             fine = 0.14 * float(high - low)
             away = np.abs(losses - middle)
             deviation = float((weights * np.minimum(away, step)).sum())
-            if fine < step < 4 * fine or (
-                fine < step < 40 * fine and count * deviation * step * tilt > 4 * width
-            ):
+            if fine < step < 40 * fine and count * deviation * step * tilt > 4 * width:
                 step = fine
         return step
 
@@ -192,7 +197,7 @@ class Scout:
             low, high = high, high + 1.0
             if high > 30:
                 return float(np.exp(low))
-        return float(np.exp(_zero(miss, low, high, 3e-4)))
+        return float(np.exp(_zero(miss, low, high, 3e-3)))
 
     def _untilted_delta(self, epsilon: float) -> float:
         """delta of a normal total loss (no tilt: epsilon is below the mean)."""
@@ -212,12 +217,21 @@ class Scout:
         return _zero(lambda epsilon: self._untilted_delta(epsilon) - delta, 0.0, float(high), 1e-12)
 
 
-def _weighted_losses(pair: Pair, log_tail: float) -> tuple[Array, Array]:
-    cells = pair.cells(pair.nodes(log_tail))
-    kept = (cells.p > 0) & (cells.q > 0)
+@lru_cache(maxsize=32)
+def _picture(pair: Pair, log_tail: float) -> tuple[Array, Array]:
+    """A law as weighted losses: the losses and the logarithms of their P-masses."""
+    if isinstance(pair, Reversed):  # the same picture, seen from the other side
+        losses, log_p = _picture(pair.of, log_tail)
+        return -losses[::-1], (log_p - losses)[::-1]
+    p, q = pair.masses(pair.nodes(log_tail))
+    kept = (p > 0) & (q > 0)
     if not np.any(kept):
         raise FloatingPointError("a privacy loss beyond the range of double precision")
-    return np.log(cells.p[kept]) - np.log(cells.q[kept]), np.log(cells.p[kept])
+    log_p = np.log(p[kept])
+    return log_p - np.log(q[kept]), log_p
+
+
+forget_pictures = _picture.cache_clear
 
 
 def _log_shape(tilt: float, variance: float) -> float:
