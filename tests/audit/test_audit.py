@@ -14,7 +14,7 @@ from discreet.accounting.gaussian import gaussian_mu
 from discreet.audit import GradientCanaries, ModelCanaries, OneStep
 from discreet.audit.bounds import Trials
 from discreet.audit.claims import Claim
-from discreet.certificate import Certificate, Procedure
+from discreet.certificate import Certificate
 from discreet.core.clipping import clip_rows
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream
@@ -379,7 +379,7 @@ def test_certificates_are_claims():
     with Ledger.in_memory(FixedPlan(plan.event, budget)) as ledger:
         ledger.run(plan.event, plan.digest()).reserve(2)
         assert Claim.of(Certificate.of(ledger, plan)) == Claim.of(plan)
-    adaptive = Procedure("fit", {}, GaussianFilter(budget))
+    adaptive = Plan.adaptive("fit", GaussianFilter(budget))
     with Ledger.in_memory(GaussianFilter(budget)) as ledger:
         ledger.run(Gaussian(30.0), adaptive.digest()).reserve(1)
         claim = Claim.of(Certificate.of(ledger, adaptive))

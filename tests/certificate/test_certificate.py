@@ -18,7 +18,6 @@ from discreet.certificate import (
     Arithmetic,
     Certificate,
     CertificateRejected,
-    Procedure,
     new_signing_key,
     public_key_of,
     read_signing_key,
@@ -27,6 +26,7 @@ from discreet.core.hardened import distance_to_continuous, grid_for
 from discreet.documents import digest
 from discreet.errors import BudgetExceeded, DiscreetError, InvalidParameter, PlanViolation
 from discreet.ledger import FixedPlan, GaussianFilter
+from discreet.plan.plan import Plan
 from discreet.plan.recipe import Recipe
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
@@ -40,7 +40,7 @@ def plan_ledger(steps=PLAN.steps, rule=None):
 
 
 def adaptive(ledger_budget=BUDGET, noises=(30.0, 12.0)):
-    procedure = Procedure("fit", {"steps": 40, "clip": 1.5}, GaussianFilter(BUDGET))
+    procedure = Plan.adaptive("fit", GaussianFilter(BUDGET), {"steps": 40, "clip": 1.5})
     ledger = Ledger.in_memory(GaussianFilter(ledger_budget))
     for stage, noise in enumerate(noises):
         event = Gaussian(noise) * 3
@@ -159,7 +159,7 @@ def test_a_smaller_epsilon_than_follows_is_rejected(certificate):
 def test_a_procedure_that_the_ledger_does_not_know_is_rejected(certificate):
     other = Recipe(records=60_000, batch_size=600, epochs=6).calibrate(BUDGET)
     with pytest.raises(CertificateRejected, match="knows no run"):
-        replace(certificate, procedure=other).verify()
+        replace(certificate, plan=other).verify()
 
 
 def test_a_run_that_departed_from_the_plan_is_rejected(certificate):
@@ -207,12 +207,12 @@ def test_events_without_a_second_theorem_say_so():
 @pytest.mark.parametrize("settings", [{"x": float("nan")}, {"x": object()}, {1: {2, 3}}, "words"])
 def test_settings_that_are_no_plain_data_are_refused(settings):
     with pytest.raises(InvalidParameter, match="settings"):
-        Procedure("fit", settings, GaussianFilter(BUDGET))
+        Plan.adaptive("fit", GaussianFilter(BUDGET), settings)
 
 
 def test_other_things_are_refused(certificate, tmp_path):
     with plan_ledger() as ledger:
-        with pytest.raises(InvalidParameter, match="procedure"):
+        with pytest.raises(InvalidParameter, match="plan"):
             Certificate.of(ledger, "plan")
         for name, value in {"arithmetic": "float", "trusted": "no", "not_covered": "abc"}.items():
             with pytest.raises(InvalidParameter, match=name):
@@ -222,7 +222,7 @@ def test_other_things_are_refused(certificate, tmp_path):
     with pytest.raises(InvalidParameter, match="ledger"):
         Certificate.of(None, PLAN)
     with pytest.raises(InvalidParameter, match="rule"):
-        Procedure("fit", {}, BUDGET)
+        Plan.adaptive("fit", BUDGET)
     with pytest.raises(InvalidParameter, match="key"):
         certificate.signed(b"key")
     (tmp_path / "large").write_bytes(b" " * (2**26 + 1))
@@ -375,7 +375,7 @@ def test_certificates_altered_by_someone_who_repairs_the_digest(certificate):
             survivors += 1
             assert found.guarantee.epsilon.upper >= certificate.guarantee.epsilon.lower
             assert found.guarantee.delta >= certificate.guarantee.delta
-            assert found.procedure == certificate.procedure
+            assert found.plan == certificate.plan
     assert survivors < 300
 
 
@@ -394,7 +394,7 @@ def test_the_same_certificate_whatever_the_data():
 def test_pure_privacy(delta):
     event, budget = Laplace(scale=20.0) * 4, Budget(0.21, delta)
     with Ledger.in_memory(FixedPlan(event, budget)) as ledger:
-        procedure = Procedure("counts", {}, FixedPlan(event, budget))
+        procedure = Plan.adaptive("counts", FixedPlan(event, budget))
         ledger.run(event, procedure.digest()).reserve(4)
         assert Certificate.of(ledger, procedure).verify().guarantee.epsilon.upper <= 0.2 * (1 + 1e-9)
 

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from discreet.adapters.audit_fit import Estimator, _worlds, attack
-from discreet.certificate import Certificate, Procedure
+from discreet.certificate import Certificate
 from discreet.cli import main
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
@@ -198,7 +198,7 @@ def test_what_cannot_be_fitted_again_is_refused(tmp_path):
     assert result.exit_code == 2
     assert "only fits by the recipe are audited" in result.stderr
     rule = GaussianFilter(Budget(1.0, 1e-6))
-    procedure, ledger = Procedure("something else", {}, rule), Ledger.in_memory(rule)
+    procedure, ledger = Plan.adaptive("something else", rule), Ledger.in_memory(rule)
     ledger.run(Gaussian(30.0), procedure.digest()).reserve(1)
     Certificate.of(ledger, procedure).save(tmp_path / "other.json")
     result = run(tmp_path / "other.json")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from discreet.cli.certifying import certificate_of, remember_procedure
+from discreet.cli.certifying import certificate_of, remember_plan
 from discreet.errors import PlanViolation
 from discreet.ledger import Ledger
 from discreet.parties import Terms
@@ -19,12 +19,12 @@ def test_the_certificate_is_the_one_that_the_party_itself_would_have_made(algori
     terms, key = Terms(plan, "ann"), KEY if algorithm == "sgd1" else b""
     with Ledger.create(place, terms.rule) as ledger:
         party = party_of(plan, "ann", ledger=ledger)
-        assert party.procedure is None
+        assert party.plan is None
         party.answer(hello(plan, "ann", key))
         kind, name = ("token", "ann") if key else ("sum", "*")
         question = Message(plan.digest(), kind, 1, name, np.zeros(DIMENSION))
         assert read(party.answer(question.encode())).kind == "noisy"
-        remember_procedure(place, "tiny/ann", party.procedure)
+        remember_plan(place, "tiny/ann", party.plan)
         expected = party.certificate()
     with Ledger.open(place) as ledger:  # the party and its memory are gone
         found = certificate_of(ledger, place, terms)
@@ -43,6 +43,6 @@ def test_another_study_of_the_same_name_is_not_certified(tmp_path):
     with Ledger.create(place, Terms(plan, "ann").rule) as ledger:
         party = party_of(plan, "ann", ledger=ledger)
         party.answer(hello(plan, "ann"))
-        remember_procedure(place, "tiny/ann", party.procedure)
+        remember_plan(place, "tiny/ann", party.plan)
         with pytest.raises(PlanViolation, match="another study"):
             certificate_of(ledger, place, Terms(study(rounds=21), "ann"))

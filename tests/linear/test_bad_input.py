@@ -75,7 +75,7 @@ def seen(estimator, x, y, **more):
         except Exception as error:
             return type(error), str(error)
     attributes = {name: shape_of(value) for name, value in vars(estimator).items()}
-    settings = dict(estimator.certificate_.procedure.settings, run=None)
+    settings = dict(estimator.certificate_.plan.settings, run=None)
     return attributes, [str(warning.message) for warning in warned], output.getvalue(), settings
 
 

@@ -89,10 +89,10 @@ def test_the_target_of_the_schema_gives_classes_labels_and_bounds(tmp_path):
         model = PrivateLogisticRegression(**BUDGET, schema=file).fit(TABLE, y)  # a warning would be an error
         assert model.classes_.tolist() == ["high", "low"]
         assert np.mean(model.predict(TABLE) == TABLE["income"]) > 0.9
-    assert model.certificate_.procedure.settings["classes"] == ["low", "high"]
+    assert model.certificate_.plan.settings["classes"] == ["low", "high"]
     cost = PrivateLinearRegression(**BUDGET, schema=schema("cost", {"bounds": [0, 200]})).fit(TABLE)
     assert cost.target_bounds_ == (0.0, 200.0)
-    assert cost.certificate_.procedure.settings["target_bounds"] == [0.0, 200.0]
+    assert cost.certificate_.plan.settings["target_bounds"] == [0.0, 200.0]
 
 
 def test_a_flag_is_a_target_as_on_the_command_line():
@@ -109,7 +109,7 @@ def test_what_is_given_wins_over_the_schema_and_without_either_classes_are_0_and
     given = PrivateLogisticRegression(**BUDGET, schema=declared, classes=(0, 1))
     assert given.fit(TABLE, (AGES > 50).astype(int)).classes_.tolist() == [0, 1]
     plain = PrivateLogisticRegression(**BUDGET, bounds=(0, 100)).fit(AGES[:, None], AGES > 50)
-    assert plain.certificate_.procedure.settings["classes"] == [0, 1]
+    assert plain.certificate_.plan.settings["classes"] == [0, 1]
 
 
 @pytest.mark.parametrize(

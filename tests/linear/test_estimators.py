@@ -224,7 +224,7 @@ def test_certificates_can_be_verified_and_tell_what_is_not_covered(arithmetic):
         assert certificate.guarantee.within(budget)
         assert certificate.together.epsilon.upper == 2.0
         certificate.verify(ledger)
-    declared = certificate.procedure.settings
+    declared = certificate.plan.settings
     assert (declared["classes"], declared["bounds"], declared["epsilon"]) == ([0, 1], [0, 10], 1.0)
     from_data = PrivateLogisticRegression(classes="from-data", bounds=(0, 10)).fit(x, y).certificate_
     assert "taken from the data" in from_data.not_covered[-1]
@@ -239,7 +239,7 @@ def test_two_fits_with_the_same_settings_have_certificates_of_their_own():
     with Ledger.in_memory(total(2.0)) as ledger:
         model = PrivateLogisticRegression(bounds=(0, 10), ledger=ledger)
         first, second = (model.fit(x, y).certificate_ for _ in range(2))
-        assert first.procedure.digest() != second.procedure.digest()
+        assert first.plan.digest() != second.plan.digest()
         assert second.guarantee.epsilon.upper == 1.0
         second.verify(ledger)
 
@@ -430,7 +430,7 @@ def test_a_schema_with_everything():
     assert model.coef_names_.tolist() == names
     assert model.coef_.shape == (1, 6)
     assert model.n_features_in_ == 4
-    assert model.certificate_.procedure.settings["schema"] == schema.to_dict()
+    assert model.certificate_.plan.settings["schema"] == schema.to_dict()
     with pytest.raises(InvalidParameter, match="declare one of"):
         PrivateLogisticRegression(schema=schema, bounds=(0, 1)).fit(make(columns), y)
 

@@ -119,10 +119,10 @@ def test_floats_say_that_they_are_floats():
     settings = {"epsilon": 1.0, "bounds": (0, 1), "arithmetic": "float"}
     certificate = PrivateLogisticRegression(**settings).fit(x, y).certificate_
     assert certificate.arithmetic.kind == "float"
-    assert certificate.procedure.settings["arithmetic"] == "float"
+    assert certificate.plan.settings["arithmetic"] == "float"
     assert "floating point" in certificate.headline
     hardened = PrivateLogisticRegression(epsilon=1.0, bounds=(0, 1)).fit(x, y).certificate_
-    assert hardened.procedure.settings["arithmetic"] == "hardened"
+    assert hardened.plan.settings["arithmetic"] == "hardened"
     assert "floating point" not in hardened.headline
     by_theorem = {"epsilon": 1.0, "bounds": (0, 1), "method": "output-perturbation", "records": 300}
     assert PrivateLogisticRegression(**by_theorem).fit(x, y).certificate_.arithmetic.kind == "float"

@@ -11,11 +11,12 @@ from click.testing import CliRunner
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet import Budget, CertificateRejected, Gaussian
-from discreet.certificate import Certificate, Procedure, new_signing_key, public_key_of
+from discreet.certificate import Certificate, new_signing_key, public_key_of
 from discreet.cli import main
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.model_folder import insist_belonging
+from discreet.plan.plan import Plan
 
 SCHEMA = """
 [columns]
@@ -229,9 +230,9 @@ def test_an_invented_certificate_is_consistent_at_best(place, tmp_path):
     """An epsilon of 0.1 for a model of epsilon 1: everything follows, and 0.1.0 called it accepted."""
     folder = tmp_path / "m"
     shutil.copytree(place / "numbers", folder)
-    truth = Certificate.load(folder / "certificate.json").procedure
+    truth = Certificate.load(folder / "certificate.json").plan
     rule = GaussianFilter(Budget(0.1, 1e-6))
-    invented = Procedure(truth.name, truth.settings, rule)
+    invented = Plan.adaptive(truth.name, rule, truth.settings)
     with Ledger.in_memory(rule) as ledger:
         ledger.run(Gaussian(1e3) * 1, invented.digest()).reserve(1)
         certificate = Certificate.of(ledger, invented)
@@ -281,8 +282,8 @@ def test_a_folder_without_a_certificate_or_with_a_broken_one(place, tmp_path):
 
 
 def test_a_model_of_several_parties_is_known_by_its_study():
-    procedure = Procedure("sgd party", {"digest": "a" * 64}, GaussianFilter(Budget(1.0, 1e-6)))
-    certificate = SimpleNamespace(procedure=procedure, files=())
+    procedure = Plan.adaptive("sgd party", GaussianFilter(Budget(1.0, 1e-6)), {"digest": "a" * 64})
+    certificate = SimpleNamespace(plan=procedure, files=())
     insist_belonging("m", {"study": {}, "digest": "a" * 64}, None, certificate)
     with pytest.raises(CertificateRejected, match="another study"):
         insist_belonging("m", {"study": {}, "digest": "b" * 64}, None, certificate)

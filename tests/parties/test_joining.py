@@ -232,7 +232,7 @@ def spend(place, steps):
     """What a party does in so many rounds."""
     terms = Terms(agreed(), "a")
     with Ledger.open(place) as ledger:
-        ledger.run(terms.event, terms.procedure().digest(), name="demo/a").reserve(steps)
+        ledger.run(terms.event, terms.plan().digest(), name="demo/a").reserve(steps)
 
 
 def test_new_kits_are_not_a_second_budget(folder):

@@ -269,7 +269,7 @@ def test_the_certificate_is_verified_against_the_ledger():
     certificate = Certificate.from_json(party.certificate().to_json())
     assert "second accountant" in str(certificate.verify(ledger))
     assert certificate.guarantee.within(PLAN.budget)
-    assert certificate.procedure.settings["digest"] == PLAN.digest()
+    assert certificate.plan.settings["digest"] == PLAN.digest()
     assert any("a party that lies" in text for text in certificate.not_covered)
 
 

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from discreet.accounting.account import account
-from discreet.errors import InvalidParameter, UnsupportedEvent
+from discreet.errors import InvalidParameter, PlanViolation, UnsupportedEvent
 from discreet.events import Gaussian, PoissonSampled
+from discreet.guarantee import Budget
+from discreet.ledger import GaussianFilter, TruncatedRenyiFilter
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 
@@ -192,3 +194,71 @@ def test_stages_must_belong_together():
         Plan((DESCENT,), 1e-6, "both")
     with pytest.raises(InvalidParameter, match="group_size="):
         Plan((DESCENT,), 1e-6, group_size=math.nan)
+
+
+# ---- plans that choose their releases along the way ----
+
+BUDGET = Budget(1.0, 1e-6, "replace-one")
+ADAPTIVE = Plan.adaptive("my fit", GaussianFilter(BUDGET), {"degree": 3, "columns": ("age", "pay")})
+
+
+def test_an_adaptive_plan_is_a_plan():
+    assert ADAPTIVE.rule == GaussianFilter(BUDGET)
+    assert ADAPTIVE.stages == ()
+    assert ADAPTIVE.guarantee.within(BUDGET)
+    assert ADAPTIVE.settings == {"degree": 3, "columns": ["age", "pay"]}
+    assert ADAPTIVE.curve.epsilon(1e-6) == pytest.approx(1.0, rel=1e-9)
+    assert 0.01 < ADAPTIVE.curve.power(0.01) < 1
+    for twin in (Plan.from_dict(ADAPTIVE.to_dict()), Plan.from_json(ADAPTIVE.to_json()), copy.copy(ADAPTIVE)):
+        assert twin == ADAPTIVE
+        assert twin.digest() == ADAPTIVE.digest()
+    assert pickle.loads(pickle.dumps(ADAPTIVE)) == ADAPTIVE
+    assert hash(ADAPTIVE) == hash(Plan.from_dict(ADAPTIVE.to_dict()))
+    assert "my fit: each release is chosen" in ADAPTIVE.explain()
+    assert "degree = 3" in ADAPTIVE.explain()
+
+
+def test_the_digest_is_that_of_the_first_version():
+    text = (
+        '{"format":"discreet procedure 1","name":"fit","rule":{"budget":{"delta":1e-06,"epsilon":1.0,'
+        '"group_size":1,"neighbours":"replace-one"},"rule":"gaussian-filter"},"settings":{"steps":40}}'
+    )
+    plan = Plan.adaptive("fit", GaussianFilter(BUDGET), {"steps": 40})
+    assert plan.digest() == hashlib.sha256(text.encode()).hexdigest()
+    assert Plan.from_dict(json.loads(text)) == plan
+
+
+def test_an_adaptive_plan_has_no_steps():
+    for ask in (lambda: ADAPTIVE.event, lambda: ADAPTIVE.steps, lambda: ADAPTIVE.records, ADAPTIVE.stage):
+        with pytest.raises(PlanViolation, match="'my fit' is an adaptive plan"):
+            ask()
+
+
+def test_a_rule_without_a_curve_has_a_guarantee():
+    plan = Plan.adaptive("my fit", TruncatedRenyiFilter.for_event(Gaussian(9.0), Budget(1.0, 1e-6)))
+    assert plan.guarantee.within(Budget(1.0, 1e-6))
+    assert "differential privacy" in plan.explain()
+    with pytest.raises(UnsupportedEvent, match="all that is known of 'my fit'"):
+        _ = plan.curve
+
+
+def test_half_plans_are_refused():
+    for name in ("", 7, "x" * 201):
+        with pytest.raises(InvalidParameter, match="name"):
+            Plan.adaptive(name, GaussianFilter(BUDGET))
+    for settings in ({"noise": math.nan}, {"loss": object()}, 7):
+        with pytest.raises(InvalidParameter, match="settings"):
+            Plan.adaptive("fit", GaussianFilter(BUDGET), settings)
+    with pytest.raises(InvalidParameter, match="rule"):
+        Plan.adaptive("fit", BUDGET)
+    with pytest.raises(InvalidParameter, match="use Plan"):
+        Plan((DESCENT,), 1e-6, "replace-one", name="fit", adapts_by=GaussianFilter(BUDGET))
+    with pytest.raises(InvalidParameter, match="use Plan"):
+        Plan((), 1e-9, "replace-one", name="fit", adapts_by=GaussianFilter(BUDGET))
+    with pytest.raises(InvalidParameter, match="belongs to an adaptive plan"):
+        Plan((DESCENT,), 1e-6, name="fit")
+    for broken in ({"rule": None}, {"more": 1}, {"format": "discreet procedure 2"}, {"settings": []}):
+        with pytest.raises(InvalidParameter):
+            Plan.from_dict(ADAPTIVE.to_dict() | broken)
+    with pytest.raises(InvalidParameter, match="is not a 'discreet plan 1'"):
+        Plan.from_dict(SINGLE.to_dict() | {"name": "fit"})

@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from discreet import Budget, InvalidParameter, PlanViolation, Recipe
 from discreet.core.clipping import AdaptiveClip, Flat, Normalised, PerBlock
-from discreet.ledger import FixedPlan, Ledger
+from discreet.ledger import FixedPlan, GaussianFilter, Ledger
+from discreet.plan import Plan
 from discreet.pytorch import Batch, CheckFailed, PrivateRun
 from discreet.pytorch.per_example import per_example_gradients
 
@@ -764,3 +765,11 @@ def test_progress_shows_planned_values_only(capsys):
     shown = capsys.readouterr().out
     assert "4/4" in shown
     assert "epsilon" in shown
+
+
+def test_a_plan_without_stages_is_refused():
+    model = nn.Linear(2, 1)
+    adaptive = Plan.adaptive("my fit", GaussianFilter(Budget(1.0, 1e-6)))
+    for plan, given in ((adaptive, "my fit"), ("plan.json", "str")):
+        with pytest.raises(InvalidParameter, match=f"plan='{given}': must be a Plan with stages"):
+            PrivateRun(plan, model, torch.optim.SGD(model.parameters(), 0.1), losses)

@@ -8,10 +8,10 @@ import pytest
 
 from discreet import Bounds, Budget, Certificate, InvalidParameter, Ledger, Recipe, account
 from discreet.accounting.tradeoff import power_bound
-from discreet.certificate import Procedure
 from discreet.certificate.promises import Arithmetic
 from discreet.events import Gaussian
 from discreet.ledger import FixedPlan, GaussianFilter, RenyiFilter
+from discreet.plan import Plan
 from discreet.report import Report
 from discreet.report.charts import Series, line_chart
 from support.browser import needs_chromium, page
@@ -38,14 +38,14 @@ def report(certificate):
 
 
 def filtered(rule):
-    procedure = Procedure("adaptive fit", {}, rule)
+    procedure = Plan.adaptive("adaptive fit", rule)
     with Ledger.in_memory(rule) as ledger:
         ledger.run(Gaussian(40.0) * 2, procedure.digest()).reserve(2)
         return Certificate.of(ledger, procedure)
 
 
 def test_the_attack_is_that_of_the_accountant(certificate, report):
-    curve = account(certificate.procedure.event)
+    curve = account(certificate.plan.event)
     for alarms, hits in report.facts.roc:
         assert hits == curve.power(alarms)
     assert report.facts.roc[0][1] <= 1e-6 * 1.001  # at no false alarms only delta is left
@@ -55,10 +55,10 @@ def test_the_attack_is_that_of_the_accountant(certificate, report):
 def test_epsilon_grows_to_the_guarantee(certificate, report):
     steps, epsilons = zip(*report.facts.spending, strict=True)
     assert list(epsilons) == sorted(epsilons)
-    assert steps[-1] == certificate.procedure.steps
+    assert steps[-1] == certificate.plan.steps
     assert epsilons[-1] == certificate.guarantee.epsilon.upper
     middle = report.facts.spending[12]
-    assert middle[1] == account(certificate.procedure.stage().charge * int(middle[0])).epsilon(1e-6)
+    assert middle[1] == account(certificate.plan.stage().charge * int(middle[0])).epsilon(1e-6)
 
 
 def test_a_filter_promises_its_budget_from_the_start():
@@ -106,7 +106,7 @@ def test_the_promise_is_the_definition_and_weak_ones_are_called_so(certificate):
 
 def test_a_shared_ledger_is_told():
     rule, own = GaussianFilter(Budget(3.0, 1e-6)), GaussianFilter(Budget(1.0, 1e-6))
-    procedure = Procedure("one of several", {"columns": ["age"]}, own)
+    procedure = Plan.adaptive("one of several", own, {"columns": ["age"]})
     with Ledger.in_memory(rule) as ledger:
         ledger.run(Gaussian(40.0) * 2, procedure.digest()).reserve(2)
         facts = Report(Certificate.of(ledger, procedure)).facts

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.audit import AuditResult, Examination, OneStep, Specification, Subject, audit, examine
-from discreet.certificate import Certificate, Procedure
+from discreet.certificate import Certificate
 from discreet.core.mechanisms import gaussian_event
 from discreet.errors import InvalidParameter, whole
 from discreet.guarantee import Budget, contributions_apart
@@ -62,15 +62,15 @@ class Estimator:
     @classmethod
     def of(cls, certificate: Certificate) -> Estimator:
         """From a certificate; refused if this library cannot fit what it certifies again."""
-        procedure = certificate.procedure
-        if not isinstance(procedure, Procedure) or procedure.name not in _ESTIMATORS:
+        plan = certificate.plan
+        if plan.name not in _ESTIMATORS:
             remedy = "certifies neither a plan nor a fit of this library; hand it in with --subject."
-            raise InvalidParameter("document", getattr(procedure, "name", "a plan"), remedy)
-        settings = {key: value for key, value in procedure.settings.items() if key != "run"}
+            raise InvalidParameter("document", plan.name or "a plan", remedy)
+        settings = {key: value for key, value in plan.settings.items() if key != "run"}
         if settings.get("method") != "recipe":
             remedy = "is a method with theorems; only fits by the recipe are audited. Or use --subject."
             raise InvalidParameter("method", settings.get("method"), remedy)
-        kind, settings = _ESTIMATORS[procedure.name], _restored(settings)
+        kind, settings = _ESTIMATORS[plan.name], _restored(settings)
         made = kind(**settings)
         return cls(lambda: kind(**settings), made._budget(), settings, spending(certificate))
 

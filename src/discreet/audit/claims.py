@@ -19,8 +19,8 @@ from typing import Any
 
 from discreet.accounting.account import account
 from discreet.accounting.curve import PrivacyCurve
-from discreet.accounting.gaussian import gaussian_mu
 from discreet.audit.lines import Lines
+from discreet.certificate import Certificate
 from discreet.errors import InvalidParameter, UnsupportedEvent, real
 from discreet.events import (
     ApproximateDP,
@@ -32,7 +32,9 @@ from discreet.events import (
     PoissonSampled,
     RandomlyAllocated,
 )
-from discreet.guarantee import Budget, Guarantee, Neighbours, contributions_apart, neighbours_named
+from discreet.guarantee import Guarantee, Neighbours, neighbours_named
+from discreet.ledger import GaussianFilter
+from discreet.plan.plan import Plan
 
 STEPS_PER_DOUBLING = 512
 """The members of a family: their noise grows by a factor of 2^(1/512) from one to the next."""
@@ -56,15 +58,15 @@ class Claim:
         """From a plan, a certificate, a guarantee, a privacy curve or an event.
 
         A plan, a certificate and a guarantee have a delta and neighbours of their own; a curve has neighbours; an
-        event has neither. A guarantee, and a certificate of a procedure that chooses its releases along the way, is
+        event has neither. A guarantee, and a certificate of an adaptive plan, is
         only known to be (epsilon, delta)-private, and is audited as that; under a Gaussian filter, all releases
         together are one Gaussian release.
         """
-        planned = getattr(claim, "procedure", claim)  # of a certificate
-        rule: Any = getattr(planned, "rule", None)
-        if getattr(rule, "kind", None) == "gaussian-filter":
-            return cls._filtered(rule.budget)
-        claim = planned if hasattr(planned, "event") else getattr(claim, "guarantee", claim)
+        plan = claim.plan if isinstance(claim, Certificate) else claim
+        if isinstance(plan, Plan):
+            if isinstance(plan.adapts_by, GaussianFilter):
+                return cls.of(plan.curve, delta=plan.delta)
+            claim = plan if plan.stages else claim.guarantee
         event = _event(claim)
         if getattr(claim, "group_size", 1) != 1:
             remedy = (
@@ -78,12 +80,6 @@ class Claim:
         if known is not None and neighbours not in (None, known):
             raise InvalidParameter("neighbours", neighbours, f"the claim was made for {known!r}.")
         return cls(event, neighbours_named(known or neighbours or "add-remove"), delta)
-
-    @classmethod
-    def _filtered(cls, budget: Budget) -> Claim:
-        reach = contributions_apart(budget.neighbours)
-        event = Gaussian(reach / gaussian_mu(budget.epsilon, budget.delta))
-        return cls.of(account(event, budget.neighbours, budget.group_size), delta=budget.delta)
 
     @cached_property
     def epsilon(self) -> float:

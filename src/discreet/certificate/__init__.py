@@ -26,7 +26,6 @@ it depends on a record but, through the noise, the digests of such files.
 """
 
 from discreet.certificate.certificate import Certificate
-from discreet.certificate.procedure import Procedure
 from discreet.certificate.promises import Arithmetic
 from discreet.certificate.signatures import Signature, new_signing_key, public_key_of, read_signing_key
 from discreet.certificate.verification import Verification
@@ -36,7 +35,6 @@ __all__ = [
     "Arithmetic",
     "Certificate",
     "CertificateRejected",
-    "Procedure",
     "Signature",
     "Verification",
     "new_signing_key",

@@ -15,7 +15,6 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.certificate.contents import checked_files, file_digest
-from discreet.certificate.procedure import Procedure, procedure_from
 from discreet.certificate.promises import Arithmetic, promises
 from discreet.certificate.signatures import Signature, sign
 from discreet.certificate.verification import Verification, verified
@@ -35,11 +34,11 @@ IN_MEMORY = "other runs on these records: this one was accounted for in memory, 
 class Certificate:
     """What was done, what the ledger says of it, and what follows for whom. It holds no private number.
 
-    ``guarantee`` is for everything that ``procedure`` releases under this ledger; ``together`` is for everything
+    ``guarantee`` is for everything that ``plan`` releases under this ledger; ``together`` is for everything
     that any run releases under it, now and later.
     """
 
-    procedure: Plan | Procedure
+    plan: Plan
     ledger: Statement
     guarantee: Guarantee
     together: Guarantee
@@ -51,28 +50,28 @@ class Certificate:
     files: tuple[tuple[str, str], ...] = ()
     """The files that it is for, such as the weights: names and SHA-256 digests. Signatures cover them."""
     checks: tuple[str, ...] = ()
-    """What was looked at while the procedure ran, beyond what its proof needs."""
+    """What was looked at while the plan was carried out, beyond what its proof needs."""
 
     @classmethod
     def of(
         cls,
         ledger: Ledger,
-        procedure: Plan | Procedure,
+        plan: Plan,
         *,
         arithmetic: Arithmetic | None = None,
         trusted: bool = True,
         not_covered: Iterable[str] = (),
         checks: Iterable[str] = (),
     ) -> Certificate:
-        """Certify what ``procedure`` has released under ``ledger``.
+        """Certify what ``plan`` has released under ``ledger``.
 
         ``trusted`` is False when a seed made the noise; such a certificate is never accepted. ``not_covered``
         adds to what no training run covers, and ``checks`` says what was looked at on the way.
 
         Guarantee: the epsilons are proved, or :class:`~discreet.errors.BudgetExceeded` is raised.
         """
-        if not isinstance(procedure, Plan | Procedure):
-            raise InvalidParameter("procedure", type(procedure), "must be a Plan or a Procedure.")
+        if not isinstance(plan, Plan):
+            raise InvalidParameter("plan", type(plan), "must be the Plan that was carried out.")
         if not isinstance(ledger, Ledger):
             raise InvalidParameter("ledger", type(ledger), "must be the Ledger that was charged.")
         if not isinstance(arithmetic, Arithmetic | None):
@@ -80,12 +79,12 @@ class Certificate:
         if not isinstance(trusted, bool):
             raise InvalidParameter("trusted", trusted, "must be True or False.")
         statement, arithmetic = ledger.statement(), arithmetic or Arithmetic()
-        if not any(run.plan_hash == procedure.digest() for run in statement.runs):
-            raise PlanViolation("The ledger knows no run of this procedure; there is nothing to certify.")
+        if not any(run.plan_hash == plan.digest() for run in statement.runs):
+            raise PlanViolation("The ledger knows no run of this plan; there is nothing to certify.")
         return cls(
-            procedure,
+            plan,
             statement,
-            *promises(procedure, statement, arithmetic),
+            *promises(plan, statement, arithmetic),
             arithmetic,
             trusted,
             (*NOT_COVERED, *(() if ledger.durable else (IN_MEMORY,)), *_texts("not_covered", not_covered)),
@@ -173,7 +172,7 @@ class Certificate:
             "not_covered": list(self.not_covered),
             "arithmetic": asdict(self.arithmetic),
             "randomness": "operating system" if self.trusted else "seed",
-            "procedure": self.procedure.to_dict(),
+            "procedure": self.plan.to_dict(),
             "ledger": self.ledger.to_dict(),
             "versions": dict(self.versions),
             **({"files": dict(self.files)} if self.files else {}),
@@ -185,7 +184,7 @@ class Certificate:
         if data.pop("format") != (FORMAT_WITH_MORE if "files" in data or "checks" in data else FORMAT):
             raise ValueError(f"its format is neither {FORMAT!r} nor {FORMAT_WITH_MORE!r}")
         certificate = cls(
-            procedure_from(data.pop("procedure")),
+            Plan.from_dict(data.pop("procedure")),
             Statement.from_dict(data.pop("ledger")),
             _guarantee_from(data.pop("guarantee")),
             _guarantee_from(data.pop("together")),

@@ -1,4 +1,4 @@
-"""What follows from a procedure and the ledger that it was charged to."""
+"""What follows from a plan and the ledger that it was charged to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from fractions import Fraction
 from typing import Literal
 
 from discreet.accounting.epsilon_delta import round_up
-from discreet.certificate.procedure import Procedure
 from discreet.errors import BudgetExceeded, one_of, real
 from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee
@@ -21,8 +20,8 @@ class Arithmetic:
     """How the releases were computed.
 
     ``"float"``: the guarantee is proved for real numbers. ``"hardened"``: for the bits that were released; then
-    ``distance`` bounds the total variation between the noise of all releases of the procedure and the noise as
-    accounted (:func:`discreet.core.hardened.distance_to_continuous`, added up over the whole procedure).
+    ``distance`` bounds the total variation between the noise of all releases of the plan and the noise as
+    accounted (:func:`discreet.core.hardened.distance_to_continuous`, added up over the whole plan).
     """
 
     kind: Literal["float", "hardened"] = "float"
@@ -54,14 +53,12 @@ class Arithmetic:
         )
 
 
-def promises(
-    procedure: Plan | Procedure, ledger: Statement, arithmetic: Arithmetic
-) -> tuple[Guarantee, Guarantee]:
-    """What follows for the procedure, and for all runs of the ledger together.
+def promises(plan: Plan, ledger: Statement, arithmetic: Arithmetic) -> tuple[Guarantee, Guarantee]:
+    """What follows for the plan, and for all runs of the ledger together.
 
     Guarantee: proved for what the ledger shows, as far as the rules were kept along the way.
     """
-    own = kept(procedure.rule, ledger.spent(procedure.digest()))
+    own = kept(plan.rule, ledger.spent(plan.digest()))
     together = kept(ledger.rule, ledger.spent())
     return arithmetic.charged(own), arithmetic.charged(together)
 
@@ -69,9 +66,7 @@ def promises(
 def kept(rule: SpendingRule, spent: dict[Event, int]) -> Guarantee:
     """What ``rule`` promises, if ``spent`` kept to it and it keeps its own budget."""
     if spent and rule.room({}, Composition(tuple(spent.items()))) < 1:
-        raise BudgetExceeded(
-            "The ledger shows more than the rule of the procedure allows; nothing is certified."
-        )
+        raise BudgetExceeded("The ledger shows more than the rule of the plan allows; nothing is certified.")
     guarantee = rule.guarantee(spent)
     if not guarantee.within(rule.budget):
         raise BudgetExceeded(f"The rule promises {guarantee}, which exceeds its {rule.budget}.")

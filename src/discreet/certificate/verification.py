@@ -21,7 +21,6 @@ from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee, rounded_down, rounded_up
 from discreet.ledger import FixedPlan, Ledger, SpendingRule, Statement
 from discreet.plan.explanation import NOT_COVERED
-from discreet.plan.plan import Plan
 
 if TYPE_CHECKING:
     from discreet.certificate.certificate import Certificate
@@ -60,7 +59,7 @@ def verified(
 ) -> Verification:
     """Run all checks, or raise :class:`~discreet.errors.CertificateRejected`."""
     try:
-        proved, together = promises(certificate.procedure, certificate.ledger, certificate.arithmetic)
+        proved, together = promises(certificate.plan, certificate.ledger, certificate.arithmetic)
         findings = (
             *_procedure(certificate),
             *_guarantees(certificate, proved, together),
@@ -80,11 +79,11 @@ def verified(
 
 def _procedure(certificate: Certificate) -> Iterator[str]:
     """The runs that name this procedure carried out what it says."""
-    digest = certificate.procedure.digest()
+    digest = certificate.plan.digest()
     runs = [run for run in certificate.ledger.runs if run.plan_hash == digest]
     _insist(bool(runs), "the ledger knows no run of this procedure")
-    if isinstance(certificate.procedure, Plan):
-        planned = certificate.procedure.event.parts()
+    if certificate.plan.stages:
+        planned = certificate.plan.event.parts()
         _insist(all(run.event.parts() == planned for run in runs), "a run's event is not that of the plan")
     charges = sum(sum(run.taken) for run in runs)
     yield f"procedure {digest[:12]}: {charges:,} events charged, as its rule allows"
@@ -116,8 +115,8 @@ def _insist_follows(name: str, claimed: Guarantee, proved: Guarantee) -> None:
 
 def _second_opinion(certificate: Certificate) -> Iterator[str]:
     """The Renyi accountant must not contradict: it bounds from above what the first bounds from below."""
-    rule = certificate.procedure.rule
-    spent = certificate.ledger.spent(certificate.procedure.digest())
+    rule = certificate.plan.rule
+    spent = certificate.ledger.spent(certificate.plan.digest())
     event = _accounted(rule, spent)
     neighbours, delta = rule.budget.neighbours, rule.budget.delta
     if event is None or rule.budget.group_size > 1 or delta == 0:
@@ -180,8 +179,8 @@ def _ledger(certificate: Certificate, ledger: object) -> Iterator[str]:
     yield f"the ledger's first {count:,} entries say the same"
     if len(entries) > count:
         later = Statement.of_entries(entries)
-        promises(certificate.procedure, later, certificate.arithmetic)
-        own = certificate.procedure.digest()
+        promises(certificate.plan, later, certificate.arithmetic)
+        own = certificate.plan.digest()
         more = sum(later.spent(own).values()) - sum(statement.spent(own).values())
         yield f"the ledger went on by {len(entries) - count:,} entries and {more:,} releases of this procedure"
 

@@ -212,7 +212,7 @@ def _read(document: Path) -> Plan | Certificate:
     except InvalidParameter as error:
         reason = f"holds neither a plan nor a certificate: {error.name} {error.requirement}"
         raise InvalidParameter("document", str(document), reason) from None
-    return certificate.procedure if isinstance(certificate.procedure, Plan) else certificate
+    return certificate.plan if certificate.plan.stages else certificate
 
 
 def _answer(examination: Examination, result: AuditResult | None, attack: str) -> Answer:

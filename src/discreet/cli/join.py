@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from discreet.cli.certifying import remember_procedure
+from discreet.cli.certifying import remember_plan
 from discreet.cli.coordinate import Spending, digest_line, study_table
 from discreet.cli.interrupts import ignore_interrupts
 from discreet.cli.paying import kit_lock, ledger_lock, paying_ledger, remember, spending, table_lock
@@ -87,7 +87,7 @@ def join(
     holder = model.holder(data)
     _consented(terms, kit, place, data, yes)
     remember(data, place)
-    with Till.open(place, terms.procedure()) as till:
+    with Till.open(place, terms.plan()) as till:
         book = till.ledger
         shows = not keep_certificate
         party = Party(kit.party, study, holder, book, signing_key, kit.roster, shows_certificate=shows)
@@ -177,8 +177,8 @@ def _followed(party: Any, line: Any, book: Any, place: Path) -> Any:
             line.check()
             run = book.runs().get(name)
             charged = 0 if run is None else run.reserved
-            if not known and party.procedure is not None:
-                remember_procedure(place, name, party.procedure)
+            if not known and party.plan is not None:
+                remember_plan(place, name, party.plan)
                 known = True
             state = f"{charged} of {terms.steps} charged" if line.connected else "coordinator away"
             if not bar.disable:

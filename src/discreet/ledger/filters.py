@@ -32,6 +32,7 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from discreet.accounting.account import account
+from discreet.accounting.curve import PrivacyCurve
 from discreet.accounting.epsilon_delta import round_up
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.accounting.renyi import renyi_divergence
@@ -60,6 +61,10 @@ class SpendingRule(ABC):
     @abstractmethod
     def guarantee(self, spent: Spent) -> Guarantee:
         """What is promised of all releases under this rule together, those to come included."""
+
+    def curve(self) -> PrivacyCurve | None:
+        """The privacy curve of all releases under this rule together, where more is known than a guarantee."""
+        return None
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -108,8 +113,10 @@ class FixedPlan(SpendingRule):
         return min((planned.get(part, 0) - spent.get(part, 0)) // count for part, count in event.parts())
 
     def guarantee(self, spent: Spent) -> Guarantee:
-        budget = self.budget
-        return account(self.event, budget.neighbours, budget.group_size).guarantee(budget.delta)
+        return self.curve().guarantee(self.budget.delta)
+
+    def curve(self) -> PrivacyCurve:
+        return account(self.event, self.budget.neighbours, self.budget.group_size)
 
     def to_dict(self) -> dict[str, Any]:
         return {"rule": self.kind, "event": self.event.to_dict(), "budget": self.budget.to_dict()}
@@ -183,6 +190,11 @@ class GaussianFilter(Filter):
 
     def limits(self) -> tuple[Fraction]:
         return (Fraction(_gaussian_mu(self.budget.epsilon, self.budget.delta)) ** 2,)
+
+    def curve(self) -> PrivacyCurve:
+        reach = contributions_apart(self.budget.neighbours, self.budget.group_size)
+        mu = math.nextafter(_gaussian_mu(self.budget.epsilon, self.budget.delta), math.inf)
+        return account(Gaussian(reach / mu), self.budget.neighbours, self.budget.group_size)
 
     def to_dict(self) -> dict[str, Any]:
         return {"rule": self.kind, "budget": self.budget.to_dict()}

@@ -156,7 +156,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         names = getattr(self, "feature_names_in_", None)
         self.diagnosis_ = diagnosis(self._encoding, names, model.counts, model.released)
         model = without_empty(model, self._encoding, self.diagnosis_.empty)
-        own = charge.procedure.digest()
+        own = charge.plan.digest()
         self._procedures = (own,) if reset else (*self._procedures, own)
         self._model = model if previous is None else previous.joined(model)
         self._publish()

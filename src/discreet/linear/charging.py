@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any
 
 from discreet.certificate import Arithmetic as CertifiedArithmetic
-from discreet.certificate import Certificate, Procedure
+from discreet.certificate import Certificate
 from discreet.core.mechanisms import Arithmetic
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import PlanViolation
@@ -20,19 +20,20 @@ from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan, GaussianFilter, SpendingRule, Till
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.glm.spending import SPARE, Spending
+from discreet.plan.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)
 class Charge:
-    """One fit's right to spend: its till, its procedure, its randomness.
+    """One fit's right to spend: its till, its plan, its randomness.
 
-    The procedure carries a run name of its own, so that two fits with the same settings are two procedures. ``alone``
+    The plan carries a run name of its own, so that two fits with the same settings are two plans. ``alone``
     if nobody else can charge the ledger.
     """
 
     budget: Budget
     till: Till
-    procedure: Procedure
+    plan: Plan
     stream: RandomStream
     arithmetic: Arithmetic
     alone: bool = False
@@ -40,11 +41,11 @@ class Charge:
     def spending(self) -> Spending:
         """The budget, to be spent in stages."""
         return Spending(
-            self.budget, self.till, self.stream, self.arithmetic, name=str(self.procedure.settings["run"])
+            self.budget, self.till, self.stream, self.arithmetic, name=str(self.plan.settings["run"])
         )
 
     def refuse_foreign(self, earlier: Iterable[str]) -> None:
-        """Raise unless all the procedures with these digests were charged to this ledger."""
+        """Raise unless all the plans with these digests were charged to this ledger."""
         known = {run.plan_hash for run in self.till.ledger.statement().runs}
         if not known.issuperset(earlier):
             raise PlanViolation(
@@ -55,14 +56,14 @@ class Charge:
     def reserve_everything(self) -> Budget:
         """Charge the whole budget at once, for a method that is known by its guarantee only: what it may cost."""
         event = _black_box(self.budget)
-        self.till.pay(event, name=str(self.procedure.settings["run"]))
+        self.till.pay(event, name=str(self.plan.settings["run"]))
         return replace(self.budget, epsilon=event.epsilon)
 
     def certificate(self, distance: float, not_covered: tuple[str, ...]) -> Certificate:
         """What was spent and what it proves. ``distance`` is of all hardened releases together."""
         return Certificate.of(
             self.till.ledger,
-            self.procedure,
+            self.plan,
             arithmetic=self._certified_arithmetic(distance * (1 + 1e-12)),
             trusted=self.stream.trusted,
             not_covered=not_covered,
@@ -75,7 +76,7 @@ class Charge:
         """
         if self.arithmetic == "float":
             return CertifiedArithmetic()
-        rule = self.procedure.rule.budget
+        rule = self.plan.rule.budget
         spare = Fraction(self.budget.delta) - Fraction(rule.delta)
         planned = float(spare / (1 + Fraction(math.exp(rule.epsilon) * (1 + 1e-14)))) * (1 - 1e-14)
         return CertifiedArithmetic("hardened", planned if self.alone and distance <= planned else distance)
@@ -97,18 +98,18 @@ def charged(
     """Open the ledger for one fit, and close it again if it was opened here.
 
     ``staged`` fits spend by a Gaussian filter; others reserve their whole budget as one release. A ``continued``
-    fit goes on from a model that was made under the same ledger, so all that its procedure can promise is what
+    fit goes on from a model that was made under the same ledger, so all that its plan can promise is what
     the ledger promises of everything.
     """
     rule: SpendingRule = (
         GaussianFilter(_within(budget, arithmetic)) if staged else FixedPlan(_black_box(budget), budget)
     )
-    procedure = Procedure(name, {**settings, "run": f"{name}-{os.urandom(8).hex()}"}, rule)
-    with Till.open(ledger, procedure, key=ledger_key) as opened:
-        procedure = replace(procedure, rule=opened.ledger.rule) if continued else procedure
-        till = Till.open(opened.ledger, procedure)
+    plan = Plan.adaptive(name, rule, {**settings, "run": f"{name}-{os.urandom(8).hex()}"})
+    with Till.open(ledger, plan, key=ledger_key) as opened:
+        plan = Plan.adaptive(name, opened.ledger.rule, plan.settings) if continued else plan
+        till = Till.open(opened.ledger, plan)
         stream = system_stream() if unsafe_seed is None else RandomStream(unsafe_seed=unsafe_seed)
-        yield Charge(budget, till, procedure, stream, arithmetic, alone=ledger is None)
+        yield Charge(budget, till, plan, stream, arithmetic, alone=ledger is None)
 
 
 def _within(budget: Budget, arithmetic: Arithmetic) -> Budget:

@@ -18,7 +18,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet.certificate import Certificate, Procedure, read_signing_key
+from discreet.certificate import Certificate, read_signing_key
 from discreet.certificate.contents import insist_on_files
 from discreet.certificate.reading import read_certificate
 from discreet.errors import CertificateRejected, InvalidParameter
@@ -72,7 +72,7 @@ def spending(certificate: Certificate) -> list[dict[str, Any]]:
 
     Empty for methods with theorems, which are one release.
     """
-    digest = certificate.procedure.digest()
+    digest = certificate.plan.digest()
     stages: list[tuple[str, int, float]] = []
     for run in certificate.ledger.runs:
         if run.plan_hash == digest:
@@ -120,8 +120,8 @@ def verified_model(folder: Path, certificate: Certificate) -> FittedModel:
 def insist_belonging(
     folder: Path, text: dict[str, Any], model: FittedModel, certificate: Certificate
 ) -> None:
-    """Raise unless the certificate is for these files, and of the procedure that made them."""
-    settings = certificate.procedure.settings if isinstance(certificate.procedure, Procedure) else {}
+    """Raise unless the certificate is for these files, and of the plan that made them."""
+    settings = certificate.plan.settings
     if "study" in text:  # of several parties: the model is known by its study, each party has its certificate
         _insist(folder, text.get("digest") == settings.get("digest"), f"{MODEL} is of another study")
         return

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from discreet.accounting.account import account
-from discreet.certificate import Arithmetic, Procedure
+from discreet.certificate import Arithmetic
 from discreet.events import Event, Gaussian
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan
@@ -28,6 +28,7 @@ from discreet.parties.messages import Roster
 from discreet.parties.secure.secure_group import Group
 from discreet.parties.study import Study
 from discreet.parties.who_sees.views import party_event
+from discreet.plan.plan import Plan
 
 NOT_COVERED = (
     "what the party's own computer, its operators and its network reveal",
@@ -95,12 +96,12 @@ class Terms:
         """The spending rule of a ledger for this study alone."""
         return FixedPlan(self.event, self.budget)
 
-    def procedure(self, key: bytes | None = None) -> Procedure:
+    def plan(self, key: bytes | None = None) -> Plan:
         """What the ledger and the certificate call it; in SGD1 with the hash of the schedule's key."""
         settings = {"study": self.study.to_dict(), "digest": self.study.digest(), "party": self.party}
         if key is not None:
             settings["schedule"] = hashlib.sha256(key).hexdigest()
-        return Procedure(f"{self.study.algorithm} party", settings, self.rule)
+        return Plan.adaptive(f"{self.study.algorithm} party", self.rule, settings)
 
     def group(self, roster: Roster) -> Group:
         """The terms of the secure sum."""

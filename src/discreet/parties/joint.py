@@ -15,7 +15,7 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from discreet.certificate import Certificate, Procedure, Verification
+from discreet.certificate import Certificate, Verification
 from discreet.documents import digest, parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.files import write_whole
@@ -107,8 +107,7 @@ class JointCertificate:
 
 def is_of(certificate: Certificate, study: Study, party: str, key: str | None) -> bool:
     """Whether a certificate speaks of this party in this study, and is signed with this key."""
-    procedure = certificate.procedure
-    settings = procedure.settings if isinstance(procedure, Procedure) else {}
+    settings = certificate.plan.settings
     fits = settings.get("digest") == study.digest() and settings.get("party") == party
     digest = certificate.digest()
     return fits and any(found.public_key == key and found.valid(digest) for found in certificate.signatures)

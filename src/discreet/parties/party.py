@@ -25,7 +25,7 @@ from collections.abc import Mapping
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet.certificate import Certificate, Procedure
+from discreet.certificate import Certificate
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import (
     BudgetExceeded,
@@ -44,6 +44,7 @@ from discreet.parties.holder import Holder
 from discreet.parties.messages import EVERYBODY, Message, Refusal, Roster
 from discreet.parties.sessions import CallSession, Refused, RoundSession, SecureSession, Session
 from discreet.parties.study import COORDINATOR, Study
+from discreet.plan.plan import Plan
 
 
 class Party:
@@ -80,7 +81,7 @@ class Party:
         self._stream = system_stream() if stream is None else stream
         _check_holder(holder, self.terms)
         self._run_name = f"{study.name}/{name}"
-        self.ledger = Till.open(ledger, self.terms.procedure(), key=ledger_key).ledger
+        self.ledger = Till.open(ledger, self.terms.plan(), key=ledger_key).ledger
         _check_ledger(self.ledger, self.terms, self._run_name)
         self._lock = threading.Lock()
         self._session: Session | None = None
@@ -168,7 +169,7 @@ class Party:
         return Message(self.study.digest(), "ready", 0, self.name, following)
 
     def _begun(self, key: bytes | None) -> Session:
-        till = Till.open(self.ledger, self.terms.procedure(key))
+        till = Till.open(self.ledger, self.terms.plan(key))
         try:
             run = till.run(self._run_name)
         except PlanViolation:
@@ -206,23 +207,23 @@ class Party:
 
     def certificate(self) -> Certificate:
         """What this party has released in the study, and what it cost at most, from its own ledger; signed."""
-        procedure = self.procedure
-        if procedure is None:
+        plan = self.plan
+        if plan is None:
             raise PlanViolation("The study has not begun, so there is nothing to certify.")
-        found = certified(self.terms, self.ledger, procedure, trusted=self._stream.trusted)
+        found = certified(self.terms, self.ledger, plan, trusted=self._stream.trusted)
         return found if self._key is None else found.signed(self._key)
 
     @property
-    def procedure(self) -> Procedure | None:
+    def plan(self) -> Plan | None:
         """What the ledger calls this study, once it has begun."""
-        return None if self._session is None else self.terms.procedure(self._session.key)
+        return None if self._session is None else self.terms.plan(self._session.key)
 
 
-def certified(terms: Terms, ledger: Ledger, procedure: Procedure, *, trusted: bool = True) -> Certificate:
+def certified(terms: Terms, ledger: Ledger, plan: Plan, *, trusted: bool = True) -> Certificate:
     """The certificate of a party, from its ledger alone."""
     return Certificate.of(
         ledger,
-        procedure,
+        plan,
         arithmetic=terms.arithmetic,
         trusted=trusted,
         not_covered=terms.not_covered,

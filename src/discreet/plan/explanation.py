@@ -1,14 +1,17 @@
 """A plan in plain words, for whoever has to sign it.
 
-Written from the stages and the guarantee alone, so it can say nothing about the data.
+Written from what was decided and the guarantee alone, so it can say nothing about the data.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from discreet.accounting.tradeoff import power_bound
 from discreet.guarantee import Guarantee, rounded_down, rounded_up
 from discreet.plan.stage import Stage
 
@@ -38,9 +41,29 @@ NOT_COVERED = (
 
 
 def explanation(stages: tuple[Stage, ...], guarantee: Guarantee, hit_rate: float) -> str:
-    """The text. ``hit_rate`` is the best attacker's, at ``ALARMS`` false alarms."""
-    sections = {
-        "What will happen": [_happens(stage) for stage in stages],
+    """The text for a fixed plan. ``hit_rate`` is the best attacker's, at ``ALARMS`` false alarms."""
+    sections = _sections([_happens(stage) for stage in stages], guarantee, hit_rate)
+    meaning = {
+        "What the numbers mean": list(_numbers(stages, guarantee)),
+        "Notes": list(_notes(stages, guarantee)),
+    }
+    return _text(sections | meaning)
+
+
+def adaptive_explanation(name: str, settings: Mapping[str, Any], guarantee: Guarantee) -> str:
+    """The text for an adaptive plan."""
+    happens = (
+        f"{name}: each release is chosen from what was released before, and paid for first; what the budget has no "
+        "room for does not happen."
+    )
+    declared = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in settings.items()]
+    hit_rate = power_bound(guarantee.epsilon.upper, guarantee.delta, ALARMS)
+    return _text(_sections([happens], guarantee, hit_rate) | {"What was declared": declared})
+
+
+def _sections(happens: list[str], guarantee: Guarantee, hit_rate: float) -> dict[str, list[str]]:
+    return {
+        "What will happen": happens,
         "What is promised": [_promise(guarantee), _attack(guarantee, hit_rate)],
         "Who is protected": [_protected(guarantee)],
         "Against whom": [
@@ -48,9 +71,10 @@ def explanation(stages: tuple[Stage, ...], guarantee: Guarantee, hit_rate: float
             "amount of time and computing power."
         ],
         "What is not covered": [f"- {item};" for item in NOT_COVERED[:-1]] + [f"- {NOT_COVERED[-1]}."],
-        "What the numbers mean": list(_numbers(stages, guarantee)),
-        "Notes": list(_notes(stages, guarantee)),
     }
+
+
+def _text(sections: dict[str, list[str]]) -> str:
     lines = []
     for title, paragraphs in sections.items():
         if paragraphs:

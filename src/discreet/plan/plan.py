@@ -1,8 +1,8 @@
 """A :class:`Plan`: all that is decided before data is touched.
 
-It fixes the declared number of records, the sampling, the divisor, the clip norm, the steps, the noise and the
-neighbours together; the event to account for follows from them and is never passed in. So the run, the accounting
-and the certificate cannot take their numbers from different places. Plans are made by a
+A fixed plan is made of stages. They fix the declared number of records, the sampling, the divisor, the clip norm, the
+steps, the noise and the neighbours together; the event to account for follows from them and is never passed in. So
+the run, the accounting and the certificate cannot take their numbers from different places. Fixed plans are made by a
 :class:`~discreet.plan.recipe.Recipe`, or from stages:
 
 >>> stage = Stage("descent", "poisson", 60_000, 600, steps=1000, clip_norm=1.0, noise_multiplier=2.0)
@@ -11,12 +11,21 @@ and the certificate cannot take their numbers from different places. Plans are m
 0.72
 >>> Plan.from_json(plan.to_json()) == plan
 True
+
+An adaptive plan is a rule with its budget: each release is chosen from what was released before, and none that the
+rule has no room for happens. The estimators plan so, and each party of a study:
+
+>>> from discreet.ledger.filters import GaussianFilter
+>>> fit = Plan.adaptive("my fit", GaussianFilter(Budget(epsilon=1.0, delta=1e-6)), {"degree": 3})
+>>> fit.guarantee.epsilon.upper, fit.stages, Plan.from_json(fit.to_json()) == fit
+(1.0, (), True)
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, reduce
 from operator import add
 from os import PathLike
@@ -26,73 +35,120 @@ from discreet.accounting.account import account
 from discreet.accounting.curve import PrivacyCurve
 from discreet.core.sampling import Sampler
 from discreet.documents import digest, parsed, read_text
-from discreet.errors import InvalidParameter, one_of
+from discreet.errors import InvalidParameter, PlanViolation, UnsupportedEvent, one_of
 from discreet.events import Event
 from discreet.files import write_whole
 from discreet.guarantee import Budget, Guarantee, Neighbours
-from discreet.ledger.filters import FixedPlan
-from discreet.plan.explanation import ALARMS, explanation
+from discreet.ledger.filters import FixedPlan, SpendingRule
+from discreet.plan.explanation import ALARMS, adaptive_explanation, explanation
 from discreet.plan.stage import Stage
 
 FORMAT = "discreet plan 1"
+ADAPTIVE_FORMAT = "discreet procedure 1"  # of adaptive plans: what the first version called them
+_WISH = {"delta", "neighbours", "group_size"}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that is decided before data is touched, as one value that may be published."""
+    """All that is decided before data is touched, as one value that may be published.
+
+    Fixed if it has ``stages``; else adaptive, made by :meth:`adaptive`: a name, public settings and the rule that it
+    spends by.
+    """
 
     stages: tuple[Stage, ...]
     delta: float
     neighbours: Neighbours = "add-remove"
     group_size: int = 1
+    name: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    adapts_by: SpendingRule | None = None
 
     def __post_init__(self) -> None:
+        if self.adapts_by is not None:
+            object.__setattr__(self, "settings", _checked_settings(self, self.adapts_by.budget))
+            return
+        if self.name or self.settings:
+            raise InvalidParameter("name", self.name, "belongs to an adaptive plan; stages have names.")
         object.__setattr__(self, "stages", consistent(as_tuple("stages", self.stages)))
         budget = checked_budget(Budget(1.0, self.delta, self.neighbours, self.group_size), self.records)
         object.__setattr__(self, "delta", budget.delta)
         object.__setattr__(self, "group_size", budget.group_size)
         _ = self.curve  # a combination that no theorem covers is refused here
 
+    @classmethod
+    def adaptive(cls, name: str, rule: SpendingRule, settings: Mapping[str, Any] | None = None) -> Plan:
+        """A plan that chooses its releases along the way, under ``rule``.
+
+        ``name`` is a few words for people; ``settings`` are declared numbers and words, never anything that was
+        computed from private records.
+        """
+        if not isinstance(rule, SpendingRule):
+            raise InvalidParameter("rule", rule, "must be a spending rule, such as GaussianFilter(budget).")
+        budget = rule.budget
+        return cls(
+            (),
+            budget.delta,
+            budget.neighbours,
+            budget.group_size,
+            name,
+            {} if settings is None else settings,
+            rule,
+        )
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.stages, self.delta, self.neighbours, self.group_size)
+        values = (self.stages, self.delta, self.neighbours, self.group_size)
+        return type(self), (*values, self.name, self.settings, self.adapts_by)
 
     # ---- what it costs ----
 
     @cached_property
     def event(self) -> Event:
-        """What the whole plan releases."""
-        return composed(self.stages)
+        """What the whole plan releases; only a fixed plan knows."""
+        return composed(self._fixed())
 
     @cached_property
     def curve(self) -> PrivacyCurve:
-        """The certified privacy curve of the event."""
-        return account(self.event, self.neighbours, self.group_size)
+        """The certified privacy curve of the event, or of all that the rule of an adaptive plan allows."""
+        if self.adapts_by is None:
+            return account(self.event, self.neighbours, self.group_size)
+        curve = self.adapts_by.curve()
+        if curve is None:
+            raise UnsupportedEvent(f"all that is known of {self.name!r} is its guarantee: {self.guarantee}.")
+        return curve
 
     @cached_property
     def guarantee(self) -> Guarantee:
         """The certified cost of the whole plan at its delta."""
-        return self.curve.guarantee(self.delta)
+        return self.curve.guarantee(self.delta) if self.adapts_by is None else self.adapts_by.guarantee({})
 
     @cached_property
-    def rule(self) -> FixedPlan:
-        """The rule of a ledger for this plan alone: it releases what it says, and costs what that costs."""
+    def rule(self) -> SpendingRule:
+        """The rule of a ledger for this plan alone. A fixed one releases what it says, and costs what that costs."""
+        if self.adapts_by is not None:
+            return self.adapts_by
         return FixedPlan.at_its_cost(self.event, self.delta, self.neighbours, self.group_size)
 
     # ---- what it does ----
 
+    def _fixed(self) -> tuple[Stage, ...]:
+        if self.stages:
+            return self.stages
+        raise PlanViolation(f"{self.name!r} is an adaptive plan, which chooses its releases along the way.")
+
     @property
     def records(self) -> int:
         """The declared number of records."""
-        return self.stages[0].records
+        return self._fixed()[0].records
 
     @property
     def steps(self) -> int:
         """The number of releases, over all stages."""
-        return sum(stage.steps for stage in self.stages)
+        return sum(stage.steps for stage in self._fixed())
 
     def stage(self, name: str | None = None) -> Stage:
         """The stage of this name; without a name, the only one."""
-        names = [stage.name for stage in self.stages]
+        names = [stage.name for stage in self._fixed()]
         if name is not None:
             return self.stages[names.index(one_of("name", name, names))]
         if len(names) == 1:
@@ -139,17 +195,24 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The decided numbers as plain data; all others follow from them."""
-        return {"format": FORMAT} | asdict(self) | {"stages": [asdict(stage) for stage in self.stages]}
+        if self.adapts_by is not None:
+            rule = self.adapts_by.to_dict()
+            return {"format": ADAPTIVE_FORMAT, "name": self.name, "settings": self.settings, "rule": rule}
+        wish = {"delta": self.delta, "neighbours": self.neighbours, "group_size": self.group_size}
+        return {"format": FORMAT, "stages": [asdict(stage) for stage in self.stages]} | wish
 
     @classmethod
     def from_dict(cls, data: object) -> Plan:
         """The inverse of :meth:`to_dict`; anything else is refused."""
         fields = dict(data) if isinstance(data, dict) else {}
-        if fields.pop("format", None) != FORMAT or not isinstance(fields.get("stages"), list):
+        form = fields.pop("format", None)
+        if form == ADAPTIVE_FORMAT and set(fields) == {"name", "settings", "rule"}:
+            return cls.adaptive(fields["name"], SpendingRule.from_dict(fields["rule"]), fields["settings"])
+        stages = fields.pop("stages", None)
+        if form != FORMAT or not isinstance(stages, list) or not fields.keys() <= _WISH:
             raise InvalidParameter("plan", data, f"is not a {FORMAT!r}.")
         try:
-            stages = tuple(Stage(**stage) for stage in fields.pop("stages"))
-            return cls(stages, **fields)
+            return cls(tuple(Stage(**stage) for stage in stages), **fields)
         except TypeError as error:
             raise InvalidParameter("plan", data, f"is not a plan ({error}).") from None
 
@@ -183,7 +246,25 @@ class Plan:
 
     def explain(self) -> str:
         """The plan in plain words: what happens, who is protected, against whom, and what is not covered."""
-        return explanation(self.stages, self.guarantee, self.curve.power(ALARMS))
+        if self.stages:
+            return explanation(self.stages, self.guarantee, self.curve.power(ALARMS))
+        return adaptive_explanation(self.name, self.settings, self.guarantee)
+
+
+def _checked_settings(plan: Plan, budget: Budget) -> dict[str, Any]:
+    """The settings of an adaptive plan as plain data, or raise."""
+    wish = (plan.stages, plan.delta, plan.neighbours, plan.group_size)
+    if wish != ((), budget.delta, budget.neighbours, budget.group_size):
+        raise InvalidParameter("adapts_by", plan.adapts_by, "is for adaptive plans: use Plan.adaptive().")
+    if not (isinstance(plan.name, str) and 0 < len(plan.name) <= 200):
+        raise InvalidParameter("name", plan.name, "must be a few words, such as 'logistic regression'.")
+    try:
+        if not isinstance(plan.settings, Mapping):
+            raise TypeError("not a dict")
+        return dict(json.loads(json.dumps(dict(plan.settings), allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        remedy = f"must be plain data for JSON ({error})."
+        raise InvalidParameter("settings", plan.settings, remedy) from None
 
 
 def as_tuple(name: str, values: Any) -> tuple[Any, ...]:

@@ -94,8 +94,9 @@ class PrivateRun:
         progress: bool = False,
         unsafe_seed: int | None = None,
     ) -> None:
-        if not isinstance(plan, Plan):
-            raise InvalidParameter("plan", type(plan).__name__, "must be a Plan; Recipe.calibrate makes one.")
+        if not (isinstance(plan, Plan) and plan.stages):
+            given = plan.name if isinstance(plan, Plan) else type(plan).__name__
+            raise InvalidParameter("plan", given, "must be a Plan with stages; Recipe.calibrate makes one.")
         self.plan = plan
         self._course = Course(plan)
         self._model, self._optimizer, self._data = _bare(model), optimizer, data

@@ -1,6 +1,6 @@
 """What a report says, as words and numbers, computed anew from the certificate.
 
-Everything here is derived from the certificate's procedure and ledger, not copied from what the certificate claims:
+Everything here is derived from the certificate's plan and ledger, not copied from what the certificate claims:
 a report of a certificate that does not hold says so at the top.
 """
 
@@ -12,14 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from discreet.accounting.account import account
-from discreet.accounting.curve import PrivacyCurve
-from discreet.accounting.gaussian import gaussian_mu
 from discreet.accounting.tradeoff import power_bound
-from discreet.certificate import Certificate, Procedure
+from discreet.certificate import Certificate
 from discreet.errors import CertificateRejected, DiscreetError
 from discreet.events import Event, Gaussian
-from discreet.guarantee import Guarantee, contributions_apart, rounded_down, rounded_up
-from discreet.ledger import FixedPlan, GaussianFilter, SpendingRule
+from discreet.guarantee import Guarantee, rounded_down, rounded_up
 from discreet.plan.explanation import ALARMS
 from discreet.plan.plan import Plan
 
@@ -138,24 +135,21 @@ def _attack(roc: Points, guarantee: Guarantee) -> str:
 
 
 def _happened(certificate: Certificate) -> Iterator[str]:
-    procedure, taken = (
-        certificate.procedure,
-        sum(certificate.ledger.spent(certificate.procedure.digest()).values()),
-    )
-    if isinstance(procedure, Plan):
-        for stage in procedure.stages:
-            kind = _SAMPLING.get(stage.sampling, "full")
-            yield (
-                f"{stage.name}: {stage.steps:,} steps were planned, with {kind} batches of {stage.divisor:,.10g} "
-                f"of {stage.records:,} declared records. What one record contributes to a step "
-                f"was cut to length {stage.clip_norm:.4g}, and Gaussian noise of {stage.noise_multiplier:.4g} times "
-                "that length was added to the sum."
-            )
-    else:
-        yield f"{procedure.name}: releases were chosen along the way, under a rule that keeps the budget."
-        for event, count in certificate.ledger.spent(procedure.digest()).items():
+    plan = certificate.plan
+    spent = certificate.ledger.spent(plan.digest())
+    for stage in plan.stages:
+        kind = _SAMPLING.get(stage.sampling, "full")
+        yield (
+            f"{stage.name}: {stage.steps:,} steps were planned, with {kind} batches of {stage.divisor:,.10g} "
+            f"of {stage.records:,} declared records. What one record contributes to a step "
+            f"was cut to length {stage.clip_norm:.4g}, and Gaussian noise of {stage.noise_multiplier:.4g} times "
+            "that length was added to the sum."
+        )
+    if not plan.stages:
+        yield f"{plan.name}: releases were chosen along the way, under a rule that keeps the budget."
+        for event, count in spent.items():
             yield f"{count:,} × {_release(event)}."
-    yield f"{taken:,} releases were charged, each before it happened."
+    yield f"{sum(spent.values()):,} releases were charged, each before it happened."
 
 
 def _release(event: Event) -> str:
@@ -165,7 +159,7 @@ def _release(event: Event) -> str:
 
 
 def _details(certificate: Certificate) -> Iterator[tuple[str, str]]:
-    guarantee, procedure = certificate.guarantee, certificate.procedure
+    guarantee, plan = certificate.guarantee, certificate.plan
     yield "epsilon, at most", rounded_up(guarantee.epsilon.upper, 6)
     yield "epsilon, at least (slack of the computation)", rounded_down(guarantee.epsilon.lower, 6)
     yield "delta", rounded_up(guarantee.delta, 6)
@@ -177,16 +171,15 @@ def _details(certificate: Certificate) -> Iterator[tuple[str, str]]:
     exact = "the bits that were released" if certificate.arithmetic.kind == "hardened" else "real numbers"
     yield "proved for", exact
     yield "randomness", "operating system" if certificate.trusted else "a seed: no guarantee"
-    yield "procedure", procedure.digest()
+    yield "procedure", plan.digest()
     yield "certificate", certificate.digest()
     yield "ledger head", f"entry {certificate.ledger.anchor.sequence}, {certificate.ledger.anchor.hash}"
     for name, digest in certificate.files:
         yield f"for the file {name}", digest
     for signature in certificate.signatures:
         yield "signed by", signature.public_key
-    if isinstance(procedure, Procedure):
-        for name, value in procedure.settings.items():
-            yield f"setting: {name}", _short(value)
+    for name, value in plan.settings.items():
+        yield f"setting: {name}", _short(value)
     yield "computed with", ", ".join(f"{name} {number}" for name, number in certificate.versions)
 
 
@@ -199,9 +192,9 @@ def _short(value: object) -> str:
 
 
 def _spending(certificate: Certificate) -> Points:
-    """Epsilon proved for the first steps of a plan; a procedure costs its budget from the start."""
-    plan = certificate.procedure
-    if not isinstance(plan, Plan):
+    """Epsilon proved for the first steps of a plan; an adaptive one costs its budget from the start."""
+    plan = certificate.plan
+    if not plan.stages:
         return ()
     points, done, before = [(0.0, 0.0)], 0, None
     for stage in plan.stages:
@@ -228,8 +221,8 @@ def _roc(certificate: Certificate) -> Points:
 
     Noise that is within a distance t of the accounted one in total variation moves both rates by t at most.
     """
-    rule, moved = certificate.procedure.rule, certificate.arithmetic.distance
-    curve, guarantee = _curve(rule), certificate.guarantee
+    curve, moved = certificate.plan.rule.curve(), certificate.arithmetic.distance
+    guarantee = certificate.guarantee
 
     def hits(alarms: float) -> float:
         alarms = min(1.0, alarms + moved)
@@ -238,15 +231,3 @@ def _roc(certificate: Certificate) -> Points:
         return curve.power(alarms)
 
     return tuple((alarms, min(1.0, hits(alarms) + moved)) for alarms in _FALSE_ALARMS)
-
-
-def _curve(rule: SpendingRule) -> PrivacyCurve | None:
-    """The curve of everything that a rule allows, where one is known."""
-    budget = rule.budget
-    if isinstance(rule, FixedPlan):
-        return account(rule.event, budget.neighbours, budget.group_size)
-    if isinstance(rule, GaussianFilter):
-        reach = contributions_apart(budget.neighbours, budget.group_size)
-        mu = math.nextafter(gaussian_mu(budget.epsilon, budget.delta), math.inf)
-        return account(Gaussian(reach / mu), budget.neighbours, budget.group_size)
-    return None

@@ -71,7 +71,7 @@ def test_unknown_categories_and_huge_numbers_are_answered(fitted):
 
 def test_one_certificate_says_what_was_spent(fitted):
     assert fitted.certificate_.guarantee.epsilon.upper <= 2.0
-    assert fitted.certificate_.procedure.name == "PrivateAdditiveRegressor"
+    assert fitted.certificate_.plan.name == "PrivateAdditiveRegressor"
     assert "PrivateAdditiveRegressor" in fitted._repr_html_()
     assert "<table>" in fitted._repr_html_()
 
