@@ -4,11 +4,19 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+    WeightedRandomSampler,
+    default_collate,
+)
 
 from discreet import InvalidParameter, Recipe
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.batches import reader
+from discreet.pytorch.batches import reader, taken_apart
 
 X, Y = torch.arange(40.0).reshape(20, 2), torch.arange(20)
 
@@ -85,7 +93,7 @@ def test_parts_of_a_data_set_cover_it_once():
     assert sorted(seen.tolist()) == list(range(20))
 
 
-def drawn(sampling, steps, **options):
+def drawn(sampling, steps, dataset=(X, Y), **options):
     size = None if sampling == "full-batch" else 5
     neighbours = "replace-one" if sampling == "fixed-size" else "add-remove"
     plan = Recipe(records=20, batch_size=size, steps=steps, sampling=sampling).with_noise(
@@ -94,7 +102,7 @@ def drawn(sampling, steps, **options):
     model = nn.Linear(2, 1)
     run = PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=0.1), lambda m, b: m(b[0])[:, 0])
     found = []
-    for batch in run.batches((X, Y), **options):
+    for batch in run.batches(dataset, **options):
         examples = run._turns.examples_of(batch, batch.step)
         found.append([] if examples is None else examples[1].tolist())
         if len(found) == steps:
@@ -121,3 +129,56 @@ def test_workers_read_ahead():
     assert found == [list(range(20))] * 3
     with pytest.raises(InvalidParameter, match="workers=-1"):
         drawn("poisson", 1, workers=-1)
+
+
+# ---- loaders are taken apart ----
+
+
+def test_a_loader_gives_its_data_set_collate_and_workers():
+    def collate(examples):
+        return default_collate(examples)
+
+    examples = Examples()
+    for loader in (DataLoader(examples), DataLoader(examples, batch_size=3, shuffle=True, drop_last=True)):
+        assert taken_apart(loader, None, 0) == (examples, None, 0)
+    assert taken_apart(DataLoader(examples, collate_fn=collate, num_workers=2), None, 0) == (
+        examples,
+        collate,
+        2,
+    )
+    assert taken_apart(DataLoader(examples, collate_fn=collate, num_workers=2), tuple, 1) == (
+        examples,
+        tuple,
+        1,
+    )
+    assert taken_apart((X, Y), None, 3) == ((X, Y), None, 3)
+
+
+def test_a_run_reads_from_a_loader():
+    loader = DataLoader(TensorDataset(X, Y), batch_size=2, shuffle=True)
+    assert drawn("full-batch", 2, dataset=loader) == [list(range(20))] * 2
+
+
+@pytest.mark.parametrize(
+    ("loader", "message"),
+    [
+        (DataLoader(Examples(), sampler=WeightedRandomSampler([1.0] * 20, 20)), "WeightedRandomSampler"),
+        (DataLoader(Examples(), sampler=RandomSampler(range(20), replacement=True)), "RandomSampler"),
+        (DataLoader(Examples(), sampler=RandomSampler(range(20), num_samples=5)), "RandomSampler"),
+        (DataLoader(Examples(), sampler=range(7)), "range"),
+        (DataLoader(Examples(), batch_sampler=[[1, 2]]), "list"),
+        (DataLoader(Examples(), batch_size=None), "SequentialSampler"),
+        (DataLoader(Examples(), worker_init_fn=print), "worker_init_fn"),
+        (DataLoader(Stream()), r"is a stream.*list\(stream\)"),
+    ],
+)
+def test_loaders_that_draw_in_a_way_of_their_own_are_refused(loader, message):
+    with pytest.raises(InvalidParameter, match=message):
+        taken_apart(loader, None, 0)
+
+
+def test_streams_are_refused_with_the_remedy():
+    with pytest.raises(InvalidParameter, match=r"dataset=.Stream.: is a stream.*without streaming"):
+        reader(Stream())
+    with pytest.raises(InvalidParameter, match=r"loader\.dataset"):
+        reader(DataLoader(Examples()))

@@ -5,7 +5,7 @@ A data set is one of
 * a tensor, or a tuple or dict of tensors (or numpy arrays) with one row per record: the fastest;
 * anything with ``len`` and ``[index]``: a ``torch.utils.data.Dataset``, a list of examples, a Hugging Face one.
 
-A ``DataLoader`` is refused: it shuffles, and no theorem used here covers that.
+A ``DataLoader`` shuffles, and no theorem used here covers that: a run takes it apart, see :func:`taken_apart`.
 
 >>> read = reader((torch.arange(6.0), torch.tensor([0, 1, 0, 1, 0, 1])))
 >>> read.rows, read([1, 4])
@@ -22,7 +22,16 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    TensorDataset,
+    default_collate,
+)
 
 from discreet.core.sampling import Indices
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation, whole
@@ -53,10 +62,10 @@ class Batch:
 class Turns:
     """Keeps the examples of each batch as long as the batch itself, and hands them out in the order drawn."""
 
-    def __init__(self, dataset: Any = None) -> None:
+    def __init__(self, dataset: Any = None, taken: int = 0) -> None:
         self._drawn: WeakKeyDictionary[Batch, Any] = WeakKeyDictionary()
         self._dataset = dataset
-        self._last = 0
+        self._last = taken
 
     def batch_of(self, drawn: tuple[int, Any]) -> Batch:
         """A batch that carries the number of its step, and nothing else of what was drawn."""
@@ -65,10 +74,22 @@ class Turns:
         self._last = drawn[0]
         return batch
 
+    def until(self, batches: Iterator[Batch], end: int) -> Iterator[Batch]:
+        """The next batches, up to the one of step ``end``; a loop that was left before goes on where it was."""
+        while self._last < end:
+            batch = next(batches, None)
+            if batch is None:
+                return
+            yield batch
+
     def refuse_again(self, dataset: Any, taken: int, planned: int) -> None:
         """Refuse to draw anew: after the last step, in place of a batch not used yet, or from other data."""
         if taken >= planned:
-            raise PlanViolation("All steps of the plan are taken; a new plan needs a budget of its own.")
+            raise PlanViolation(
+                "All steps of the plan are taken: batches() runs through all epochs. For a loop over epochs write "
+                "'for epoch in run.epochs(dataset): for batch in epoch:'. More steps need a plan and a budget of "
+                "their own."
+            )
         if self._last > taken:
             raise PlanViolation(
                 "A batch was drawn and not used, and drawing again is a choice among batches, which no theorem "
@@ -175,12 +196,55 @@ def reader(dataset: Any, collate: Collate | None = None) -> Reader:
         dataset = tuple(dataset.tensors)
     if isinstance(dataset, torch.Tensor | np.ndarray | tuple | dict):
         return _columns(dataset)
-    if isinstance(dataset, DataLoader | IterableDataset) or not (
-        hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
-    ):
-        remedy = "must be tensors, or have len() and [index]; the plan draws the batches, not a loader."
-        raise InvalidParameter("dataset", type(dataset).__name__, remedy)
+    _refuse_unreadable(dataset)
     return Reader(len(dataset), _fetcher(dataset), default_collate if collate is None else collate)
+
+
+def _refuse_unreadable(dataset: Any) -> None:
+    """Refuse what cannot be asked for the rows that the plan has drawn."""
+    readable = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    if isinstance(dataset, DataLoader):
+        remedy = "shuffles, and here the plan draws the batches; give loader.dataset."
+    elif isinstance(dataset, IterableDataset) or (hasattr(dataset, "__iter__") and not readable):
+        remedy = (
+            "is a stream, and the plan draws the batches: any record must be within reach. Give list(stream), or "
+            "load the data without streaming."
+        )
+    elif not readable:
+        remedy = "must be tensors, or have len() and [index]; the plan draws the batches."
+    else:
+        return
+    raise InvalidParameter("dataset", type(dataset).__name__, remedy)
+
+
+def taken_apart(dataset: Any, collate: Collate | None, workers: int) -> tuple[Any, Collate | None, int]:
+    """The data set, ``collate`` and number of workers inside a ``DataLoader``; anything else as it is.
+
+    Its batch size and its shuffling are the plan's business. A loader that draws in a way of its own is refused:
+    it would do so in vain.
+    """
+    if not isinstance(dataset, DataLoader):
+        return dataset, collate, workers
+    loader = dataset
+    _refuse_unreadable(loader.dataset)
+    plain = type(loader.sampler) is SequentialSampler or (
+        type(loader.sampler) is RandomSampler
+        and not loader.sampler.replacement
+        and loader.sampler.num_samples == len(loader.dataset)  # type: ignore[arg-type]
+    )
+    if not plain or type(loader.batch_sampler) is not BatchSampler:
+        shown = type(
+            loader.sampler if loader.batch_sampler is None or not plain else loader.batch_sampler
+        ).__name__
+        remedy = "in the DataLoader has no effect, as the plan draws the batches; give loader.dataset."
+        raise InvalidParameter("sampler", shown, remedy)
+    if loader.worker_init_fn is not None:
+        raise InvalidParameter(
+            "worker_init_fn", "set", "is not called here; give loader.dataset, and workers=."
+        )
+    if collate is None and loader.collate_fn is not default_collate:
+        collate = loader.collate_fn
+    return loader.dataset, collate, workers or loader.num_workers
 
 
 def _columns(columns: Any) -> Reader:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,16 +49,16 @@ def write(
     directory: str | Path,
     checkpoint: Checkpoint,
     model: nn.Module,
-    optimizer: Optimizer,
-    scheduler: LRScheduler | None,
+    optimizers: Sequence[Optimizer],
+    schedulers: Sequence[LRScheduler],
 ) -> None:
     """Write a checkpoint; an older one in the same directory is replaced."""
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
     tensors = {f"model.{name}": value for name, value in _state(model).items()}
     stepping = {
-        "optimizer": _described(optimizer, "optimizer", tensors),
-        "scheduler": None if scheduler is None else _described(scheduler, "scheduler", tensors),
+        "optimizer": _described(optimizers, "optimizer", tensors),
+        "scheduler": _described(schedulers, "scheduler", tensors),
     }
     content = _safetensors().save(
         {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
@@ -86,8 +87,8 @@ def read(
     directory: str | Path,
     plan: str,
     model: nn.Module,
-    optimizer: Optimizer,
-    scheduler: LRScheduler | None,
+    optimizers: Sequence[Optimizer],
+    schedulers: Sequence[LRScheduler],
 ) -> Checkpoint:
     """Bring model, optimizer and scheduler back to a checkpoint of this plan; any other is refused."""
     place = Path(directory)
@@ -112,27 +113,43 @@ def read(
         raise PlanViolation(
             f"The checkpoint belongs to plan {found.plan[:12]}, not {plan[:12]}. Resume with the plan it began with."
         )
-    _refuse_other_kind("optimizer", text["optimizer"], optimizer)
-    _refuse_other_kind("scheduler", text["scheduler"], scheduler)
+    _refuse_other_kinds("optimizer", _each(text["optimizer"]), optimizers)
+    _refuse_other_kinds("scheduler", _each(text["scheduler"]), schedulers)
     tensors = _read_tensors(place, text["tensors"])
     _restore(
         model, {name.removeprefix("model."): v for name, v in tensors.items() if name.startswith("model.")}
     )
-    optimizer.load_state_dict(_with_tensors(text["optimizer"]["state"], tensors))
-    if scheduler is not None:
-        scheduler.load_state_dict(_with_tensors(text["scheduler"]["state"], tensors))
+    for optimizer, saved in zip(optimizers, _each(text["optimizer"]), strict=True):
+        optimizer.load_state_dict(_with_tensors(saved["state"], tensors))
+    for scheduler, saved in zip(schedulers, _each(text["scheduler"]), strict=True):
+        scheduler.load_state_dict(_with_tensors(saved["state"], tensors))
     return found
 
 
-def _described(owner: Optimizer | LRScheduler, name: str, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    return {"kind": type(owner).__name__, "state": _without_tensors(owner.state_dict(), name, tensors)}
+def _described(owners: Sequence[Optimizer | LRScheduler], name: str, tensors: dict[str, Tensor]) -> Any:
+    """Nothing, the one, or a list of several."""
+    names = [name] if len(owners) == 1 else [f"{name}{place}" for place in range(len(owners))]
+    found = [
+        {"kind": type(owner).__name__, "state": _without_tensors(owner.state_dict(), each, tensors)}
+        for owner, each in zip(owners, names, strict=True)
+    ]
+    return found if len(found) > 1 else found[0] if found else None
 
 
-def _refuse_other_kind(name: str, saved: dict[str, Any] | None, given: object) -> None:
-    kind = None if given is None else type(given).__name__
-    expected = None if saved is None else saved["kind"]
-    if kind != expected:
-        raise InvalidParameter(name, kind, f"must be the one of the checkpoint, {expected}.")
+def _each(described: Any) -> list[dict[str, Any]]:
+    """The inverse of the last step of :func:`_described`."""
+    if described is None:
+        return []
+    return described if isinstance(described, list) else [described]
+
+
+def _refuse_other_kinds(name: str, saved: list[dict[str, Any]], given: Sequence[object]) -> None:
+    kinds, expected = (
+        ", ".join(found) or None
+        for found in ([type(each).__name__ for each in given], [each["kind"] for each in saved])
+    )
+    if kinds != expected:
+        raise InvalidParameter(name, kinds, f"must be the one of the checkpoint, {expected}.")
 
 
 def _safetensors() -> Any:

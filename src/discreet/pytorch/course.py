@@ -12,10 +12,13 @@ random allocation.
 [('warm-up', 0), ('descent', 2), ('descent', 2)]
 >>> course.charges(6), course.steps(3), course.name
 (3, 5, 'warm-up:descent')
+>>> list(course.epoch_ends())
+[1, 2, 5, 8]
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from discreet.plan.plan import Plan
@@ -50,6 +53,12 @@ class Course:
     def leg(self, step: int) -> Leg:
         """The stage that a step belongs to; past the end, the last one."""
         return next(leg for leg in reversed(self.legs) if leg.before < max(step, 1))
+
+    def epoch_ends(self) -> Iterator[int]:
+        """The number of the last step of each epoch; a stage begins a new one, and its epochs are equally long."""
+        for leg in self.legs:
+            epochs = max(1, round(leg.stage.epochs))
+            yield from (leg.before + (epoch * leg.stage.steps) // epochs for epoch in range(1, epochs + 1))
 
     def charges(self, steps: int) -> int:
         """How many charges lie within the first so many steps."""

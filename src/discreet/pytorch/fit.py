@@ -26,9 +26,9 @@ from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Sampling, Stage
-from discreet.pytorch.batches import Collate, reader
+from discreet.pytorch.batches import Collate, reader, taken_apart
 from discreet.pytorch.examples import number_of_examples, rebuilt, select
-from discreet.pytorch.optimizer_step import Descent, add_plain_sums
+from discreet.pytorch.optimizer_step import Descent, add_plain_sums, as_optimizers
 from discreet.pytorch.per_example import Losses, trainable
 from discreet.pytorch.planned_clipping import checked_clipping
 from discreet.pytorch.run import PrivateRun
@@ -123,10 +123,11 @@ def _train_plainly(
     stream: RandomStream,
 ) -> None:
     """Stochastic gradient descent: the plan's batches, sums and divisor, and nothing else of it."""
+    dataset, collate, workers = taken_apart(dataset, collate, 0)
     parameters, records = trainable(model), reader(dataset, collate)
-    descent = Descent(parameters, optimizer, stage.divisor)
+    descent = Descent(parameters, as_optimizers(optimizer), stage.divisor)
     device = next(iter(parameters.values())).device
-    for data in records.each(stage.batches(stream, rows=records.rows)):
+    for data in records.each(stage.batches(stream, rows=records.rows), workers):
         sums = Sums(parameters)
         for part in _parts(data, physical_batch_size):
             values = losses(model, rebuilt(part, lambda tensor: tensor.to(device)))

@@ -8,7 +8,7 @@ looks. Plain training takes the same way without the noise, so the two differ by
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +19,15 @@ from discreet.pytorch.sums import Sums
 
 
 class Descent:
-    """The parameters of a model, their optimizer, and the public divisor of every sum."""
+    """The parameters of a model, their optimizers, and the public divisor of every sum."""
 
-    def __init__(self, parameters: dict[str, nn.Parameter], optimizer: Optimizer, divisor: float) -> None:
+    def __init__(
+        self, parameters: dict[str, nn.Parameter], optimizers: Sequence[Optimizer], divisor: float
+    ) -> None:
         self._parameters = parameters
-        self._optimizer = checked_optimizer(optimizer, parameters)
+        self._optimizers = checked_optimizers(optimizers, parameters)
         self.divisor = divisor
-        self._groups = _grouped(optimizer)
+        self._groups = _grouped(optimizers)
 
     def forget(self) -> None:
         """Drop the gradients of the last step, which would only take room beside those to come."""
@@ -37,7 +39,7 @@ class Descent:
 
         Guarantee: the optimizer sees nothing of ``sums`` but what ``finish`` has made of them.
         """
-        if _grouped(self._optimizer) != self._groups:
+        if _grouped(self._optimizers) != self._groups:
             raise PlanViolation(
                 "The optimizer trains other parameters than when the run began; make a new run."
             )
@@ -45,11 +47,22 @@ class Descent:
         sums.vector /= self.divisor
         for name, parameter in self._parameters.items():
             parameter.grad = sums[name].to(parameter.device, parameter.dtype)
-        self._optimizer.step()
+        for optimizer in self._optimizers:
+            optimizer.step()
 
 
-def _grouped(optimizer: Optimizer) -> list[int]:
-    return [len(group["params"]) for group in optimizer.param_groups]
+def as_optimizers(optimizer: object) -> tuple[Optimizer, ...]:
+    """One optimizer or several, as a tuple."""
+    given = tuple(optimizer) if isinstance(optimizer, list | tuple) else (optimizer,)
+    for each in given:
+        if not isinstance(each, Optimizer):
+            remedy = "must be a torch.optim.Optimizer, or a list of them."
+            raise InvalidParameter("optimizer", type(each).__name__, remedy)
+    return given
+
+
+def _grouped(optimizers: Sequence[Optimizer]) -> list[int]:
+    return [len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups]
 
 
 def add_plain_sums(sums: Sums, losses: Tensor, parameters: dict[str, nn.Parameter]) -> None:
@@ -61,27 +74,34 @@ def add_plain_sums(sums: Sums, losses: Tensor, parameters: dict[str, nn.Paramete
         total += value
 
 
-def checked_optimizer(optimizer: Optimizer, parameters: dict[str, nn.Parameter]) -> Optimizer:
-    """The optimizer, if it trains exactly these parameters, one step at a time."""
-    if not isinstance(optimizer, Optimizer):
-        raise InvalidParameter("optimizer", type(optimizer).__name__, "must be a torch.optim.Optimizer.")
-    name = type(optimizer).__name__
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
-    if closure is not None and closure.default is inspect.Parameter.empty:
-        remedy = (
-            "evaluates the loss several times in a step, and each time would cost privacy; use SGD or Adam."
-        )
-        raise InvalidParameter("optimizer", name, remedy)
+def checked_optimizers(
+    optimizers: Sequence[Optimizer], parameters: dict[str, nn.Parameter]
+) -> tuple[Optimizer, ...]:
+    """The optimizers, if together they train exactly these parameters, each once, one step at a time."""
+    for optimizer in optimizers:
+        closure = inspect.signature(optimizer.step).parameters.get("closure")
+        if closure is not None and closure.default is inspect.Parameter.empty:
+            remedy = "evaluates the loss several times in a step, and each time would cost privacy; use SGD or Adam."
+            raise InvalidParameter("optimizer", type(optimizer).__name__, remedy)
+    name = ", ".join(type(optimizer).__name__ for optimizer in optimizers)
     if not parameters:
         raise InvalidParameter("model", "nothing to train", "must have parameters with requires_grad=True.")
-    trained = {
-        id(value) for group in optimizer.param_groups for value in group["params"] if value.requires_grad
-    }
+    given = [
+        id(value)
+        for optimizer in optimizers
+        for group in optimizer.param_groups
+        for value in group["params"]
+        if value.requires_grad
+    ]
+    trained = set(given)
     missing = [name for name, value in parameters.items() if id(value) not in trained]
     if missing:
         remedy = (
             f"does not train {missing[0]!r}; give it to the optimizer, or call requires_grad_(False) on it."
         )
+        raise InvalidParameter("optimizer", name, remedy)
+    if len(given) > len(trained):
+        remedy = "train one parameter twice in a step; give each parameter to one of them."
         raise InvalidParameter("optimizer", name, remedy)
     if trained - {id(value) for value in parameters.values()}:
         remedy = (
@@ -89,4 +109,4 @@ def checked_optimizer(optimizer: Optimizer, parameters: dict[str, nn.Parameter])
             "make them parameters of the model."
         )
         raise InvalidParameter("optimizer", name, remedy)
-    return optimizer
+    return tuple(optimizers)

@@ -12,7 +12,7 @@ modules change, model and losses are checked: see :mod:`discreet.pytorch.check`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -33,14 +33,15 @@ from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
 from discreet.pytorch.adaptive import Watched, moved
-from discreet.pytorch.batches import Batch, Collate, Turns, reader
+from discreet.pytorch.batches import Batch, Collate, Turns, reader, taken_apart
+from discreet.pytorch.checks.compatibility import bare
 from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.course import Course, Leg
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.examples import number_of_examples, rebuilt
 from discreet.pytorch.grid_noise import add_noise_on_grid, arithmetic_of, checked_arithmetic
-from discreet.pytorch.optimizer_step import Descent
+from discreet.pytorch.optimizer_step import Descent, as_optimizers
 from discreet.pytorch.payments import Payments
 from discreet.pytorch.per_example import Losses
 from discreet.pytorch.planned_clipping import clipping_of_stages, noise_of_sum, rule_of_step
@@ -49,6 +50,7 @@ from discreet.pytorch.spot_check import DESCRIPTION, SpotCheck
 from discreet.pytorch.sums import Sums
 
 Clipping = ClipRule | AdaptiveClip
+Schedulers = LRScheduler | Sequence[LRScheduler] | None
 
 MOST_TIMES = 3
 """A data set so many times as long as planned is a mistake; a finer comparison would tell who is in it."""
@@ -63,7 +65,8 @@ NOT_COVERED = (
 class PrivateRun:
     """One plan, carried out on one model.
 
-    ``clipping`` is the rule by which gradients are clipped: ``Flat(plan.clip_norm)`` unless given, else
+    ``optimizer`` is one, or several that share the parameters among them. ``clipping`` is the rule by which gradients
+    are clipped: ``Flat(plan.clip_norm)`` unless given, else
     :class:`~discreet.core.clipping.Normalised`, :class:`~discreet.core.clipping.PerBlock` or
     :class:`~discreet.core.clipping.AdaptiveClip`; for a plan of several stages it may be a dictionary of rules by the
     names of the stages. ``physical_batch_size`` limits memory: larger batches are worked off in parts, which changes
@@ -82,7 +85,7 @@ class PrivateRun:
         self,
         plan: Plan,
         model: nn.Module,
-        optimizer: Optimizer,
+        optimizer: Optimizer | Sequence[Optimizer],
         losses: Losses,
         *,
         clipping: Clipping | Mapping[str, Clipping] | None = None,
@@ -99,7 +102,8 @@ class PrivateRun:
             raise InvalidParameter("plan", given, "must be a Plan with stages; Recipe.calibrate makes one.")
         self.plan = plan
         self._course = Course(plan)
-        self._model, self._optimizer, self._data = _bare(model), optimizer, data
+        self._model = model = bare(model)
+        self._optimizers, self._data = as_optimizers(optimizer), data
         self._clipping = clipping_of_stages(clipping, plan.stages)
         self._processes = Processes.current()
         self._arithmetic = checked_arithmetic(arithmetic, list(self._clipping), self._processes.size)
@@ -109,7 +113,7 @@ class PrivateRun:
         self._parameters = dict(self._sum.parameters)
         self._spot_check = SpotCheck(self._sum)
         self._watch = Watch(model, losses, self._parameters, self._sum.physical_batch_size)
-        self._descent = Descent(self._parameters, optimizer, plan.stages[0].divisor)
+        self._descent = Descent(self._parameters, self._optimizers, plan.stages[0].divisor)
         noises = map(noise_of_sum, self._clipping, (stage.noise for stage in plan.stages))
         self._noises = [self._processes.share(noise) for noise in noises]
         self._trusted = self._stream.trusted
@@ -148,10 +152,12 @@ class PrivateRun:
     def batches(self, dataset: Any, *, collate: Collate | None = None, workers: int = 0) -> Iterator[Batch]:
         """The batches of all steps that are left, stage after stage, drawn as the plan says. Some may be empty.
 
-        Each has to be passed to :meth:`step`, in this order. For ``dataset`` and ``collate`` see
-        :mod:`discreet.pytorch.batches`; ``workers`` processes read ahead. With several processes, each passes
-        the same data set and gets batches of its own part.
+        Each has to be passed to :meth:`step`, in this order. For kinds of data sets see
+        :mod:`discreet.pytorch.batches`; ``collate`` makes a batch of a list of records, as in a ``DataLoader``, and
+        ``workers`` processes read ahead. A ``DataLoader`` in place of the data set gives its data set, ``collate_fn``
+        and ``num_workers``. With several processes, each passes the same data set and gets batches of its own part.
         """
+        dataset, collate, workers = taken_apart(dataset, collate, workers)
         records, start = reader(dataset, collate), self._taken
         self._turns.refuse_again(dataset, start, self.plan.steps)
         if records.rows >= MOST_TIMES * self.plan.records:
@@ -172,9 +178,23 @@ class PrivateRun:
             )
         )
         self._watch.reads(records)
-        self._turns = Turns(dataset)
+        self._turns = Turns(dataset, start)
         numbered = map(self._turns.batch_of, enumerate(records.each(drawn, workers), start + 1))
         return shown(numbered, self.plan, start) if self._progress else numbered
+
+    def epochs(
+        self, dataset: Any, *, collate: Collate | None = None, workers: int = 0
+    ) -> Iterator[Iterator[Batch]]:
+        """The same batches, epoch by epoch: ``for epoch in run.epochs(dataset): for batch in epoch: ...``.
+
+        There are as many epochs as planned, to the nearest whole number. A resumed run begins within one.
+        """
+        batches, turns, start = (
+            self.batches(dataset, collate=collate, workers=workers),
+            self._turns,
+            self._taken,
+        )
+        return (turns.until(batches, end) for end in self._course.epoch_ends() if end > start)
 
     def step(self, batch: Batch) -> None:
         """One step of the plan: pay, clip, sum, add noise, divide, and let the optimizer step.
@@ -235,7 +255,7 @@ class PrivateRun:
 
     # ---- stopping and going on ----
 
-    def save(self, directory: str | Path, *, scheduler: LRScheduler | None = None) -> None:
+    def save(self, directory: str | Path, *, scheduler: Schedulers = None) -> None:
         """Write a checkpoint: weights, optimizer, scheduler, plan, and the head of the ledger.
 
         It holds no pickle and no randomness.
@@ -252,16 +272,18 @@ class PrivateRun:
                 adaptive,
                 self._arithmetic,
             )
-            checkpoint.write(directory, state, self._model, self._optimizer, scheduler)
+            checkpoint.write(directory, state, self._model, self._optimizers, schedulers(scheduler))
 
-    def resume(self, directory: str | Path, *, scheduler: LRScheduler | None = None) -> None:
+    def resume(self, directory: str | Path, *, scheduler: Schedulers = None) -> None:
         """Go on from a checkpoint, one step after the last one that the ledger has ever granted.
 
         Guarantee: another plan and a ledger older than the checkpoint are refused; batches and noise are fresh.
         """
         if self._payments is not None:
             raise PlanViolation("Resume before the first step, with a new PrivateRun.")
-        found = checkpoint.read(directory, self.plan.digest(), self._model, self._optimizer, scheduler)
+        found = checkpoint.read(
+            directory, self.plan.digest(), self._model, self._optimizers, schedulers(scheduler)
+        )
         index = self._course.leg(found.step + 1).index
         if (found.adaptive is None) == isinstance(self._clipping[index], AdaptiveClip):
             raise PlanViolation(
@@ -312,14 +334,11 @@ class PrivateRun:
         self._processes.add_up(total)
 
 
-def _bare(model: nn.Module) -> nn.Module:
-    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
-    if not isinstance(model, nn.Module) or isinstance(model, wrappers):
-        remedy = (
-            "must be the module itself; PrivateRun lets several processes work together without a wrapper."
-        )
-        raise InvalidParameter("model", type(model).__name__, remedy)
-    return model
+def schedulers(given: Schedulers) -> tuple[LRScheduler, ...]:
+    """One scheduler, several or none, as a tuple."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, LRScheduler) else tuple(given)
 
 
 def _stream(unsafe_seed: int | None, processes: Processes) -> RandomStream:

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor, nn
 
 from discreet.errors import CheckFailed, InvalidParameter
-from discreet.pytorch.batches import Collate, Reader, reader
-from discreet.pytorch.checks.compatibility import refuse_layers
+from discreet.pytorch.batches import Collate, Reader, reader, taken_apart
+from discreet.pytorch.checks.compatibility import bare, refuse_layers
 from discreet.pytorch.checks.constancy import Constancy
 from discreet.pytorch.checks.doubling import refuse_in_double_too
 from discreet.pytorch.checks.exactness import refuse_inexact
@@ -74,7 +74,8 @@ def check(
     """
     if (batch is None) == (dataset is None):
         raise InvalidParameter("batch", "both" if dataset is not None else None, "or dataset= must be given.")
-    check_read(model, losses, batch, None if dataset is None else reader(dataset, collate))
+    dataset, collate, _ = taken_apart(dataset, collate, 0)
+    check_read(bare(model), losses, batch, None if dataset is None else reader(dataset, collate))
 
 
 def check_read(model: nn.Module, losses: Losses, batch: Any, read: Reader | None) -> None:

@@ -15,10 +15,22 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from discreet.errors import CheckFailed
+from discreet.errors import CheckFailed, InvalidParameter
 
 _LEAST_CHANNELS = 4  # in a group, so that there is something to normalise even without pixels
 _MOST_GROUPS = 32
+
+
+def bare(model: nn.Module) -> nn.Module:
+    """The module itself. Of a compiled one this is the module that it was made of: they share their weights."""
+    wrappers = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+    if not isinstance(model, nn.Module) or isinstance(model, wrappers):
+        remedy = (
+            "must be the module itself; PrivateRun lets several processes work together without a wrapper."
+        )
+        raise InvalidParameter("model", type(model).__name__, remedy)
+    compiled = getattr(model, "_orig_mod", None)  # no import of the compiler, which takes seconds
+    return compiled if isinstance(compiled, nn.Module) else model
 
 
 def refuse_layers(model: nn.Module) -> None:

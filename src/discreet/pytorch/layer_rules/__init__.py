@@ -1,7 +1,7 @@
 """Which operation has which rule. Everything else is left to ``torch.func``, automatically.
 
 A rule gets the call and says what comes out and which uses of parameters it saw; ``None`` means that it does
-not know this form of the call.
+not know this form of the call. :func:`add_rule` enters one of your own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from discreet.errors import InvalidParameter
 from discreet.pytorch.layer_rules.convolution import convolution, transposed_convolution
 from discreet.pytorch.layer_rules.elementwise import add, expand, multiply, subtract
 from discreet.pytorch.layer_rules.embedding import embedding
@@ -38,6 +39,25 @@ RULES: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((Tensor.expand, Tensor.expand_as), expand),
     compiled_layer: lstm_layer,
 }
+
+
+def add_rule(function: Callable[..., Any], rule: Callable[..., Any]) -> None:
+    """From now on use ``rule`` for calls of ``function``, an operation of PyTorch that the forward pass makes.
+
+    ``rule(record, function, args, kwargs)`` returns the output, computed with ``record.source_of(weight).value`` in
+    place of each trained weight, and a list with a :class:`~discreet.pytorch.layer_rules.use.Use` for each of them,
+    most simply a :class:`~discreet.pytorch.layer_rules.use.KeptRows`. Functions that have a rule keep it.
+
+    Guarantee: none by itself. Before the first step gradients by rules are compared with gradients of single
+    examples, and a wrong rule is refused.
+    """
+    for name, value in (("function", function), ("rule", rule)):
+        if not callable(value):
+            raise InvalidParameter(name, type(value).__name__, "must be a function.")
+    if function in RULES or function in UNROLLED:
+        raise InvalidParameter("function", getattr(function, "__name__", function), "has a rule already.")
+    RULES[function] = rule
+
 
 UNROLLED: dict[Any, Callable[..., Any]] = {
     func: unrolled_cell if func.__name__.endswith("cell") else unrolled for func in CELLS
