@@ -5,15 +5,30 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
+from click.testing import CliRunner
 
-from discreet import Bounds, Budget, Certificate, InvalidParameter, Ledger, Recipe, account
+from discreet import (
+    Bounds,
+    Budget,
+    Certificate,
+    CertificateRejected,
+    InvalidParameter,
+    Ledger,
+    Recipe,
+    account,
+)
+from discreet.accounting.gaussian import gaussian_mu
 from discreet.accounting.tradeoff import power_bound
+from discreet.certificate import new_signing_key, public_key_of
 from discreet.certificate.promises import Arithmetic
+from discreet.cli import main
 from discreet.events import Gaussian
 from discreet.ledger import FixedPlan, GaussianFilter, RenyiFilter
 from discreet.plan import Plan
-from discreet.report import Report
-from discreet.report.charts import Series, line_chart
+from discreet.report import Bullets, Code, Cover, Report, Section, Table, Text
+from discreet.report.chapters import SECTIONS
+from discreet.report.charts import Series, epsilon_scale, line_chart, word_for
+from discreet.report.pages import OTHER, SAME, read_page
 from support.browser import needs_chromium, page
 
 BUDGET = Budget(2.0, 1e-6)
@@ -149,12 +164,153 @@ def test_the_page_is_one_small_file_that_fetches_nothing(report):
     assert "Readmissions &lt;2026&gt;" in html  # a title is text, whatever it holds
     parser = Outside()
     parser.feed(html)
-    assert parser.found == []
+    assert parser.found == [
+        "application/json",
+        "discreet-report",
+    ]  # what it carries: data, and nothing that runs
     parser.feed('<script src="x"></script>')
-    assert parser.found == ["x"]
+    assert parser.found[2:] == ["x"]
 
 
-@pytest.mark.parametrize(("name", "value"), [("title", ""), ("title", 3), ("certificate", "c.json")])
+HOSTILE = "</script><script>alert(1)</script> & <b>\"'|`"
+
+
+def test_the_page_carries_its_certificate_and_is_read_back(report, tmp_path):
+    cover = Cover(HOSTILE, HOSTILE, HOSTILE, HOSTILE, "2026-11-16")
+    given = replace(report, title=HOSTILE, cover=cover, notes=(HOSTILE,), audit={"summary": HOSTILE})
+    given.save(tmp_path / "report.html")
+    found, said = read_page(tmp_path / "report.html")
+    assert found == given
+    assert said == SAME
+    assert "<script>" not in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("ε ≤ 2", "ε ≤ 1"),
+        ("at most 2.79%", "at most 1.79%"),
+        ("Readmissions &lt;2026&gt;</h1>", "Readmissions</h1>"),
+        ("</body>", "<p>It is safe.</p></body>"),
+        ('"lower": ', '"lower":  0'),
+        ('"observer": "sees', '"observer": "does not see'),
+        ("discreet-report", "another"),
+        ("application/json", "text/javascript"),
+    ],
+)
+def test_an_altered_page_is_rejected(report, tmp_path, old, new):
+    """The broken twins: one word changed, each of them."""
+    text = report.to_html()
+    assert old in text or old == '"lower": '
+    altered = text.replace(old, new, 1) if old in text else text.replace('"epsilon": [1', '"epsilon": [0', 1)
+    assert altered != text
+    (tmp_path / "report.html").write_text(altered)
+    with pytest.raises(CertificateRejected, match="is rejected"):
+        read_page(tmp_path / "report.html")
+
+
+def test_words_of_other_versions_are_not_believed(report, tmp_path, monkeypatch):
+    report.save(tmp_path / "report.html")
+    monkeypatch.setattr("discreet.report.pages.current_versions", lambda: (("discreet", "9"),))
+    monkeypatch.setattr("discreet.report.report.current_versions", lambda: (("discreet", "9"),))
+    assert read_page(tmp_path / "report.html") == (report, OTHER)
+
+
+def test_the_first_screen_says_whose_it_is_and_asks_for_the_unit(certificate):
+    asked = Report(certificate, "T").to_html()
+    assert "Nobody has said so yet" in asked
+    page = Report(
+        certificate, "T", cover=Cover("Ward 3", "beds", "stays", "one stay", "2026-11-16")
+    ).to_html()
+    start = page[page.index("<body>") : page.index("<h2")]
+    for words in (
+        "Ward 3",
+        "beds",
+        "stays",
+        "one record is one stay",
+        "2026-11-16",
+        "Is one record one person?",
+    ):
+        assert words in start
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("owner", 3), ("purpose", "a\nb"), ("record", "x" * 301), ("date", "today"), ("date", "")],
+)
+def test_a_bad_cover_is_refused(name, value):
+    with pytest.raises(InvalidParameter, match=name):
+        Cover(**{name: value})
+
+
+def test_several_records_cost_what_the_accountant_says(certificate):
+    event = certificate.plan.event
+    for one in Report(certificate).facts.several:
+        assert one.epsilon.upper == account(event, "add-remove", one.group_size).epsilon(1e-6)
+    gaussian = Report(filtered(GaussianFilter(BUDGET))).facts.several
+    assert [one.group_size for one in gaussian] == [2, 5, 10]
+    mu = gaussian_mu(2.0, 1e-6)
+    for one in gaussian:  # a group of k is a release with k times the signal
+        assert one.epsilon.upper == pytest.approx(
+            account(Gaussian(1 / (mu * one.group_size))).epsilon(1e-6), rel=1e-6
+        )
+
+
+def test_stages_are_told_by_name():
+    rule = GaussianFilter(BUDGET)
+    procedure = Plan.adaptive("fit", rule)
+    with Ledger.in_memory(rule) as ledger:
+        ledger.run(Gaussian(40.0), procedure.digest(), name="fit/counts").reserve(1)
+        ledger.run(Gaussian(80.0) * 12, procedure.digest(), name="fit/gradients").reserve(12)
+        report = Report(Certificate.of(ledger, procedure))
+    assert [(one.name, one.releases, one.share) for one in report.facts.stages] == [
+        ("counts", 1, 0.25),
+        ("gradients", 12, 0.75),
+    ]
+    for text in (report.to_html(), report.to_markdown()):
+        assert "the steps of the descent" in text
+        assert "× Gaussian" not in text
+
+
+def test_effects_are_coefficients_times_ranges(certificate):
+    model = {
+        "task": "counts",
+        "coefficients": {"age": [0.02], "smoker": [-0.5]},
+        "clamped_to": {"age": [0.0, 100.0], "smoker": [0, 1]},
+    }
+    text = Report(certificate, model=model).to_markdown()
+    assert "| age | +2 |" in text
+    assert "| smoker | -0.5 |" in text
+    several = model | {"coefficients": {"age": [0.1, 0.2]}}
+    assert "What the model says" not in Report(certificate, model=several).to_markdown()
+
+
+def test_a_section_of_your_own_is_shown_in_every_form(certificate, monkeypatch):
+    """How another module adds to the report."""
+    own = Section(
+        "Mine", (Text("a < b", "caution"), Table(("x", "y"), (("1", "2|3"),)), Code("a\nb"), Bullets(("c",)))
+    )
+    monkeypatch.setattr(
+        "discreet.report.report.SECTIONS", (*SECTIONS, lambda report: own, lambda report: None)
+    )
+    report = Report(certificate)
+    assert own in report.sections
+    assert '<h2 id="mine">Mine</h2>' in report.to_html()
+    assert "a &lt; b" in report.to_html()
+    assert "2\\|3" in report.to_markdown()
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 0.01, 1.0, 99.0, 1e9])
+def test_the_scale_has_room_for_every_epsilon(epsilon):
+    drawn = epsilon_scale(epsilon)
+    x = float(drawn.split('class="pointer" d="M')[1].split()[0])
+    assert 0 <= x <= 640
+    assert word_for(epsilon) in drawn
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("title", ""), ("title", 3), ("certificate", "c.json"), ("cover", "x")]
+)
 def test_bad_input_is_refused(certificate, name, value):
     with pytest.raises(InvalidParameter, match=name):
         Report(**({"certificate": certificate} | {name: value}))
@@ -200,3 +356,20 @@ def brightness(colour):
 def contrast(first, second):
     high, low = sorted((brightness(first), brightness(second)), reverse=True)
     return (high + 0.05) / (low + 0.05)
+
+
+def test_the_command_verifies_a_page_and_what_was_signed(certificate, tmp_path):
+    key = new_signing_key(tmp_path / "key.pem")
+    place = str(tmp_path / "report.html")
+    Report(certificate.signed(key), "Signed").save(place)
+    words = ["verify", place]
+    assert CliRunner().invoke(main, words).exit_code == 3  # consistent; nobody vouches for it
+    done = CliRunner().invoke(main, [*words, "--signed-by", public_key_of(key)])
+    assert done.exit_code == 0
+    assert "letter by letter" in done.output
+    other = new_signing_key(tmp_path / "other.pem")
+    assert CliRunner().invoke(main, [*words, "--signed-by", public_key_of(other)]).exit_code == 1
+    (tmp_path / "report.html").write_text("<!doctype html><p>Trust me.")
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code == 1
+    assert "carries no whole report" in done.output

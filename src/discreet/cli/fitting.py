@@ -10,13 +10,13 @@ from typing import Any
 
 from discreet.certificate import Certificate, read_signing_key
 from discreet.cli.budgets import delta_note, gaussian_budget
-from discreet.cli.files import REPORT, refuse_existing
+from discreet.cli.files import MODEL, REPORT, refuse_existing
 from discreet.cli.interrupts import ignore_interrupts
 from discreet.cli.ledger import RUN_NAME, opened
 from discreet.cli.progress import Spent
 from discreet.cli.shell import Answer, note, table
 from discreet.cli.watching import watched
-from discreet.documents import read_text
+from discreet.documents import parsed, read_text
 from discreet.errors import InvalidParameter, one_of
 from discreet.files import insist_writable, whole_folder
 from discreet.guarantee import Budget
@@ -67,7 +67,8 @@ def fit_table(
         with whole_folder(out) as folder:
             files = [*write_model(model, folder, signer), REPORT]
             title = f"Privacy report of {type(model).__name__}"
-            page = Report(model.certificate_, title, notes=model.diagnosis_.notes)
+            said = parsed(read_text(folder / MODEL), MODEL)
+            page = Report(model.certificate_, title, notes=model.diagnosis_.notes, model=said)
             page.save(folder / REPORT)
     notes += _of_delta(budget, model)
     for text in notes:

@@ -16,7 +16,7 @@ from discreet.cli.shell import FILE, Answer, command
 from discreet.documents import parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.files import whole_file
-from discreet.report import Report
+from discreet.report import Cover, Report
 
 
 @command("report")
@@ -25,12 +25,20 @@ from discreet.report import Report
 @click.option("--markdown", type=FILE, help="Write Markdown.")
 @click.option("--facts", type=FILE, help="Write the same facts as JSON.")
 @click.option("--title", default="Privacy report", show_default=True)
+@click.option("--owner", default="", help="Who is responsible for the data, for the cover.")
+@click.option("--purpose", default="", help="What the model is for, for the cover.")
+@click.option("--data-set", default="", help="What the records are called, for the cover.")
+@click.option("--record", default="", help="What one record is, such as 'one person', for the cover.")
 @click.option("--audit", type=FILE, help="What `discreet audit --json` printed, to be shown too.")
 @click.option("--observers", type=FILE, help="What `discreet study check --json` printed, to be shown too.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 def report(
     certificate: Path,
     title: str,
+    owner: str,
+    purpose: str,
+    data_set: str,
+    record: str,
     audit: Path | None,
     observers: Path | None,
     overwrite: bool,
@@ -40,6 +48,7 @@ def report(
 
     \b
     discreet report certificate.json --html report.html
+    discreet report model --owner 'County hospital' --record 'one person' --html report.html
 
     CERTIFICATE is a file, or the folder of a model. Every number is computed anew; a certificate whose claims do not
     follow is reported as such, and one that was altered is refused. Without a file to write to, the report is
@@ -49,8 +58,15 @@ def report(
     for option, path in wanted.items():
         refuse_existing(option, path, overwrite)
     found = _loaded(certificate)
+    model = _model(certificate, found)
     page = Report(
-        found, title, _read("audit", audit), _read("observers", observers), _notes(certificate, found)
+        found,
+        title,
+        _read("audit", audit),
+        _read("observers", observers),
+        tuple(map(str, model.get("notes", ()))),
+        Cover(owner, purpose, data_set, record),
+        model or None,
     )
     texts: dict[str, Callable[[], str]] = {
         "html": page.to_html,
@@ -75,12 +91,12 @@ def _loaded(path: Path) -> Certificate:
         raise CertificateRejected(f"The certificate is rejected: its digest {error.requirement}") from None
 
 
-def _notes(folder: Path, certificate: Certificate) -> tuple[str, ...]:
-    """What the diagnosis of the model in a folder said, if its text is the one that the certificate is for."""
+def _model(folder: Path, certificate: Certificate) -> dict[str, Any]:
+    """What model.json says of the model in a folder, if it is the one that the certificate is for."""
     if not folder.is_dir() or MODEL not in dict(certificate.files):
-        return ()
+        return {}
     insist_on_files(certificate.files, folder)
-    return tuple(map(str, parsed(read_text(folder / MODEL), MODEL).get("notes", ())))
+    return parsed(read_text(folder / MODEL), MODEL)
 
 
 def _read(option: str, path: Path | None) -> dict[str, Any] | None:

@@ -16,6 +16,7 @@ from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import FILE, Answer, command
 from discreet.documents import read_text
 from discreet.ledger import Ledger
+from discreet.report.pages import is_page, read_page
 
 
 @command("verify")
@@ -29,22 +30,24 @@ from discreet.ledger import Ledger
 def verify(
     certificate: Path, ledger: str | None, key: Path | None, entries: Path | None, signed_by: str | None
 ) -> Answer:
-    """Recompute CERTIFICATE, a file or the folder of a model.
+    """Recompute CERTIFICATE, a file, the page of a report, or the folder of a model.
 
     \b
     discreet verify model --ledger ledger.sqlite
     discreet verify model --signed-by 3b6a27bc...
+    discreet verify report.html --signed-by 3b6a27bc...
 
     \b
     exit status 0  accepted: the numbers hold, and the ledger or a key that you trust vouches for them
     exit status 1  rejected: something was altered, or does not follow
     exit status 3  consistent; nobody vouches for it: anybody can make up numbers that follow from each other
 
-    In a folder, the weights and model.json must be the files that the certificate is for.
+    In a folder, the weights and model.json must be the files that the certificate is for. The page of a report
+    carries its certificate; what else it says must be what follows from it.
     """
     folder = certificate if certificate.is_dir() else None
     path = certificate if folder is None else folder / CERTIFICATE
-    found = read_certificate(path)
+    found, page = _read(path)
     with ExitStack() as stack:
         book: Ledger | list[str] | None = None
         if ledger is not None:
@@ -52,8 +55,8 @@ def verify(
         elif entries is not None:
             book = read_text(entries).splitlines()
         result = found.verify(book, signed_by=signed_by, folder=folder)
-    if folder is not None:
-        result = replace(result, findings=(*result.findings, _whole(folder, found)))
+    more = page if folder is None else (_whole(folder, found),)
+    result = replace(result, findings=(*result.findings, *more))
     guarantee = result.guarantee
     data = {
         "outcome": result.outcome,
@@ -70,6 +73,14 @@ def verify(
         "not_covered": list(found.not_covered),
     }
     return Answer(data, f"{path}: {result}", status=0 if result.vouched else UNVOUCHED)
+
+
+def _read(path: Path) -> tuple[Certificate, tuple[str, ...]]:
+    """The certificate in a file, and what was found of the page around it, if it is a page."""
+    if not (path.is_file() and is_page(read_text(path))):
+        return read_certificate(path), ()
+    report, found = read_page(path)
+    return report.certificate, (found,)
 
 
 def _whole(folder: Path, certificate: Certificate) -> str:

@@ -11,10 +11,13 @@ At 1% false alarms the best attack finds at most 2.79% of the records that were 
 >>> page.save("report.html")  # doctest: +SKIP
 
 A report holds what the certificate holds, nothing else about the data, so it may be published with it. It is
-written as one HTML file that needs no network, as Markdown, and as JSON.
+written as one HTML file that needs no network and carries its certificate (``discreet verify report.html``), as
+Markdown, and as JSON. What it says, section by section, is listed in :mod:`discreet.report.chapters`.
 """
 
+from discreet.report.blocks import Bullets, Code, Picture, Section, Table, Text
+from discreet.report.cover import Cover
 from discreet.report.facts import Facts
 from discreet.report.report import Report
 
-__all__ = ["Facts", "Report"]
+__all__ = ["Bullets", "Code", "Cover", "Facts", "Picture", "Report", "Section", "Table", "Text"]

@@ -1,4 +1,4 @@
-"""Line charts as SVG text: small, sharp at any size, readable aloud, and coloured by the page that shows them.
+"""Charts as SVG text: small, sharp at any size, readable aloud, and coloured by the page that shows them.
 
 >>> chart = line_chart("Hits", [Series("proved", ((0.0, 0.0), (1.0, 1.0)))], "false alarms", "hits")
 >>> chart.startswith("<svg") and "<title>Hits</title>" in chart
@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 _WIDTH, _HEIGHT = 640, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 16, 52
@@ -68,6 +69,67 @@ def line_chart(
         "</svg>",
     ]
     return "".join(parts)
+
+
+_BANDS = ((0.01, "very strong"), (0.3, "strong"), (2.0, "fair"), (8.0, "weak"), (100.0, ""))
+"""Where words for epsilon change: usage, not a theorem. The best attack is what counts."""
+
+
+def epsilon_scale(epsilon: float) -> str:
+    """Epsilon on a logarithmic scale, with words for its parts."""
+    across = _Axis(math.log(_BANDS[0][0]), math.log(_BANDS[-1][0]), 12, _WIDTH - 12)
+    parts = [
+        f'<svg viewBox="0 0 {_WIDTH} 96" role="img" class="chart scale">',
+        f"<title>Epsilon on a scale</title><desc>{escape(f'{epsilon:.3g} is {word_for(epsilon)}.')}</desc>",
+    ]
+    for index, ((start, word), (end, _)) in enumerate(pairwise(_BANDS)):
+        left, right = across(math.log(start)), across(math.log(end))
+        parts.append(
+            f'<rect class="band-{index}" x="{left:.1f}" y="34" width="{right - left:.1f}" height="16"/>'
+            f'<text class="tick" x="{(left + right) / 2:.1f}" y="90" text-anchor="middle">{word}</text>'
+        )
+    for value in (0.01, 0.1, 1.0, 10.0, 100.0):
+        anchor = {0.01: "start", 100.0: "end"}.get(value, "middle")
+        parts.append(
+            f'<text class="tick" x="{across(math.log(value)):.1f}" y="68" text-anchor="{anchor}">{value:g}</text>'
+        )
+    x = across(math.log(max(epsilon, 1e-9)))
+    parts.append(f'<path class="pointer" d="M{x:.1f} 52L{x - 9:.1f} 28H{x + 9:.1f}Z"/>')
+    side = "start" if x < 120 else "end" if x > _WIDTH - 120 else "middle"
+    parts.append(f'<text class="label strong" x="{x:.1f}" y="20" text-anchor="{side}">this one</text></svg>')
+    return "".join(parts)
+
+
+def word_for(epsilon: float) -> str:
+    """The word that is usual for an epsilon of this size."""
+    return next(
+        (word for (_, word), (end, _) in pairwise(_BANDS) if epsilon <= end), "no protection to speak of"
+    )
+
+
+def bar_chart(title: str, values: Sequence[tuple[str, float]]) -> str:
+    """Named bars to the left and right of zero."""
+    row, left = 24, 190
+    height = row * len(values) + 8
+    most = max((abs(value) for _, value in values), default=1.0) or 1.0
+    across = _Axis(-most, most, left, _WIDTH - 60)
+    zero = across(0.0)
+    words = ", ".join(f"{name} {value:+.3g}" for name, value in values)
+    parts = [
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" class="chart bars">',
+        f"<title>{escape(title)}</title><desc>{escape(words)}</desc>",
+        f'<path class="frame" d="M{zero:.1f} 0V{height}"/>',
+    ]
+    for index, (name, value) in enumerate(values):
+        y, end = 4 + row * index, across(value)
+        shown = name if len(name) <= 22 else name[:21] + "…"
+        parts.append(
+            f'<text class="tick" x="{left - 8}" y="{y + 16}" text-anchor="end">{escape(shown)}</text>'
+            f'<rect class="bar" x="{min(zero, end):.1f}" y="{y + 3}" height="{row - 8}" '
+            f'width="{abs(end - zero):.1f}"/>'
+            f'<text class="tick" x="{max(zero, end) + 6:.1f}" y="{y + 16}">{value:+.3g}</text>'
+        )
+    return "".join([*parts, "</svg>"])
 
 
 def _axes(lines: Sequence[Series]) -> tuple[_Axis, _Axis]:

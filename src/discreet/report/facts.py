@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from discreet.accounting.account import account
 from discreet.accounting.tradeoff import power_bound
@@ -24,7 +25,35 @@ _POINTS = 24  # of epsilon over training
 _FALSE_ALARMS = (0.0, 1e-4, 1e-3, ALARMS, *(step / 40 for step in range(1, 40)), 0.999, 1.0)
 _SAMPLING = {"poisson": "Poisson", "fixed-size": "fixed-size", "random-allocation": "randomly allocated"}
 
+_SEVERAL = (2, 5, 10)  # records of one person, for the question who owns how many
+_STAGES = {
+    "counts": "how many records there are, of each class where there are classes",
+    "classes": "how many records each class has",
+    "marginals": "each column by itself: where its values lie",
+    "row-norms": "how long rows typically are",
+    "whitening": "how columns vary together",
+    "whitened-row-norms": "how long rows are once columns are made comparable",
+    "target": "how large the target typically is",
+    "target-mean": "the mean of the target",
+    "gradients": "the steps of the descent, which make the model",
+    "recalibration": "level and spread of the predictions",
+    "score-sizes": "how large scores typically are",
+    "pairs": "which pairs of columns act together",
+    "pair-cells": "the tables of those pairs",
+}
+"""What the stages of a fit release, in words."""
+
 Points = tuple[tuple[float, float], ...]
+
+
+class Stage(NamedTuple):
+    """A part of the procedure by its name: how much noise each release got, and its share of what was spent."""
+
+    name: str
+    what: str
+    releases: int
+    noise_multiplier: float
+    share: float
 
 
 @dataclass(frozen=True)
@@ -41,6 +70,8 @@ class Facts:
     attack: str
     cautions: tuple[str, ...]
     happened: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    several: tuple[Guarantee, ...]  # for whoever owns several records, all of them together
     not_covered: tuple[str, ...]
     spending: Points  # steps taken, epsilon proved for them
     roc: Points  # false alarms, the best attack's hits
@@ -63,6 +94,8 @@ class Facts:
             _attack(roc, guarantee),
             tuple(_cautions(roc, certificate)),
             tuple(_happened(certificate)),
+            _stages(certificate),
+            tuple(_several(certificate)),
             certificate.not_covered,
             _spending(certificate),
             roc,
@@ -147,9 +180,46 @@ def _happened(certificate: Certificate) -> Iterator[str]:
         )
     if not plan.stages:
         yield f"{plan.name}: releases were chosen along the way, under a rule that keeps the budget."
-        for event, count in spent.items():
+        for event, count in spent.items() if not _stages(certificate) else ():
             yield f"{count:,} × {_release(event)}."
     yield f"{sum(spent.values()):,} releases were charged, each before it happened."
+
+
+def _stages(certificate: Certificate) -> tuple[Stage, ...]:
+    """The stages of a fit by name; empty if not all of its releases are sums with Gaussian noise."""
+    if certificate.plan.stages:
+        return ()
+    digest = certificate.plan.digest()
+    parts = [
+        (run.name.rpartition("/")[2], count, event)
+        for run in certificate.ledger.runs
+        if run.plan_hash == digest
+        for (event, _), count in zip(run.event.parts(), run.taken, strict=True)
+        if count
+    ]
+    gaussians = [
+        (name, count, event.noise_multiplier) for name, count, event in parts if isinstance(event, Gaussian)
+    ]
+    if len(gaussians) < len(parts):
+        return ()
+    total = math.fsum(count / noise**2 for _, count, noise in gaussians)
+    return tuple(
+        Stage(name, _STAGES.get(name, ""), count, noise, count / noise**2 / total)
+        for name, count, noise in gaussians
+    )
+
+
+def _several(certificate: Certificate) -> Iterator[Guarantee]:
+    """What is promised to somebody who owns several records, for all of them, where it can be computed."""
+    curve, budget = certificate.plan.rule.curve(), certificate.plan.rule.budget
+    if curve is None:
+        return
+    for owned in _SEVERAL:
+        try:
+            group = account(curve.event, budget.neighbours, owned * budget.group_size)
+            yield certificate.arithmetic.charged(group.guarantee(budget.delta))
+        except DiscreetError:  # no theorem, or not sharp enough: nothing is said
+            continue
 
 
 def _release(event: Event) -> str:

@@ -1,10 +1,10 @@
-"""The report: facts, and the three forms in which they are written."""
+"""The report: what it was made of, and the three forms in which it is written."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, lru_cache
 from os import PathLike
 from pathlib import Path
@@ -13,13 +13,19 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
 from discreet.certificate import Certificate
+from discreet.certificate.certificate import current_versions
 from discreet.errors import InvalidParameter
 from discreet.files import write_whole
-from discreet.guarantee import rounded_down, rounded_up
-from discreet.report.charts import Series, line_chart
+from discreet.guarantee import rounded_up
+from discreet.report.blocks import Section, Table, cell
+from discreet.report.chapters import SECTIONS
+from discreet.report.charts import epsilon_scale, word_for
+from discreet.report.cover import Cover
 from discreet.report.facts import Facts
 
-FORMAT = "discreet report 1"
+FORMAT = "discreet report 2"
+OPEN, CLOSE = '<script type="application/json" id="discreet-report">', "</script>"
+"""Between them a page carries what it was made of; :mod:`~discreet.report.pages` reads it."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,8 @@ class Report:
     """A certificate for people.
 
     ``audit`` is ``AuditResult.to_dict()``, and ``observers`` is ``ObserverTable.to_dict()``, where there are such.
-    ``notes`` are what a fit's diagnosis said of its table, from released numbers.
+    ``notes`` are what a fit's diagnosis said of its table, from released numbers. ``cover`` is what the owner says,
+    and ``model`` what ``model.json`` says of the model.
     """
 
     certificate: Certificate
@@ -35,32 +42,46 @@ class Report:
     audit: Mapping[str, Any] | None = None
     observers: Mapping[str, Any] | None = None
     notes: tuple[str, ...] = ()
+    cover: Cover = field(default_factory=Cover)
+    model: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.certificate, Certificate):
             raise InvalidParameter("certificate", type(self.certificate), "must be a Certificate.")
         if not (isinstance(self.title, str) and 0 < len(self.title) <= 200):
             raise InvalidParameter("title", self.title, "must be a text of at most 200 letters.")
+        if not isinstance(self.cover, Cover):
+            raise InvalidParameter("cover", type(self.cover), "must be a Cover, such as Cover(owner='...').")
 
     @cached_property
     def facts(self) -> Facts:
         """All that the report says, computed anew."""
         return Facts.of(self.certificate)
 
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """What it says, in order."""
+        return tuple(section for make in SECTIONS if (section := make(self)) is not None)
+
     def to_html(self) -> str:
         """One file for a browser, a phone, a printer or a screen reader; it loads nothing."""
-        return _template("report.html").render(**self._context(), charts=self._charts())
+        parts = {  # markup of ours, in which all texts are escaped
+            "body": "\n\n".join(section.to_html() for section in self.sections),
+            "scale": epsilon_scale(self.facts.guarantee.epsilon.upper),
+            "carried": f"{OPEN}{self._carried()}{CLOSE}",
+        }
+        return _template("report.html").render(**self._context(), **parts)
 
     def to_markdown(self) -> str:
         """The same words for a wiki or a repository."""
-        return _template("report.md").render(**self._context())
+        facts = Table(("", ""), tuple(self.cover.lines(self.certificate))).to_markdown()
+        body = "\n\n".join(section.to_markdown() for section in self.sections)
+        return _template("report.md").render(**self._context(), body=body, facts_of_cover=facts)
 
     def to_json(self) -> str:
         """The same facts for programs."""
         facts = asdict(self.facts) | {"guarantee": asdict(self.facts.guarantee)}
-        content = {"format": FORMAT, "title": self.title, "facts": facts}
-        more = {"audit": self.audit, "observers": self.observers, "notes": list(self.notes)}
-        return json.dumps(content | more, indent=2)
+        return json.dumps({"format": FORMAT, **self._said(), "facts": facts}, indent=2)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the report; the ending of the name says in which form: .html, .md or .json."""
@@ -70,49 +91,35 @@ class Report:
             raise InvalidParameter("path", str(path), "must end in .html, .md or .json.")
         write_whole(path, form().rstrip("\n") + "\n")
 
+    def _said(self) -> dict[str, Any]:
+        """Everything but the certificate that the report was given."""
+        given = {
+            "audit": self.audit,
+            "observers": self.observers,
+            "notes": list(self.notes),
+            "model": self.model,
+        }
+        return {"title": self.title, "cover": asdict(self.cover), **given}
+
+    def _carried(self) -> str:
+        """What the page carries for programs, as JSON that is no markup."""
+        certificate = json.loads(self.certificate.to_json())
+        content = {"format": FORMAT, "versions": dict(current_versions()), "certificate": certificate}
+        text = json.dumps(content | self._said(), allow_nan=False)
+        return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
     def _context(self) -> dict[str, Any]:
+        guarantee = self.facts.guarantee
         return {
             "title": self.title,
+            "cover": tuple(self.cover.lines(self.certificate)),
+            "record": self.cover.record,
             "facts": self.facts,
-            "audit": self.audit,
-            "notes": self.notes,
-            "observers": [_observer(row) for row in self.observers["observers"]] if self.observers else [],
-            "epsilon": rounded_up(self.facts.guarantee.epsilon.upper, 3),
-            "delta": rounded_up(self.facts.guarantee.delta, 3),
+            "epsilon": rounded_up(guarantee.epsilon.upper, 3),
+            "delta": rounded_up(guarantee.delta, 3),
+            "word": word_for(guarantee.epsilon.upper),
+            "group_size": guarantee.group_size,
         }
-
-    def _charts(self) -> dict[str, str]:
-        facts = self.facts
-        guess = Series("guessing", ((0.0, 0.0), (1.0, 1.0)), "line-2")
-        region = Series("no attack is above this line", facts.roc, "line-1")
-        charts = {
-            "attack": line_chart(
-                "What the best attack can do",
-                [guess, region],
-                "false alarms",
-                "records found",
-                description=facts.attack,
-            )
-        }
-        if len(facts.spending) > 1:
-            charts["spending"] = line_chart(
-                "Epsilon over training",
-                [Series("epsilon proved so far", facts.spending)],
-                "steps taken",
-                "epsilon",
-                description=f"Epsilon grows to {rounded_up(facts.spending[-1][1])} at the last step.",
-            )
-        return charts
-
-
-def _observer(row: Mapping[str, Any]) -> dict[str, str]:
-    """A row of the observer table in words."""
-    promise, note = "no protection", str(row.get("note") or "")
-    if row.get("epsilon") is not None:
-        promise = f"epsilon at most {rounded_up(row['epsilon'])} at delta {rounded_up(row['delta'])}"
-    elif note:
-        promise, note = note, ""
-    return {"observer": row["observer"], "sees": row["sees"], "promise": promise, "note": note}
 
 
 @lru_cache(maxsize=1)
@@ -124,14 +131,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"up": rounded_up, "down": rounded_down, "cell": _cell}
+    environment.filters |= {"cell": cell}
     return environment
 
 
 def _template(name: str) -> Template:
     return _environment().get_template(name)
-
-
-def _cell(text: object) -> str:
-    """Text for a cell of a Markdown table."""
-    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")

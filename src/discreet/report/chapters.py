@@ -1,0 +1,195 @@
+"""What the report says, section by section, in the order of :data:`SECTIONS`.
+
+A section is a function of the report that makes a :class:`~discreet.report.blocks.Section`, or None where there is
+nothing to say. To add one, write such a function in a module of its own and name it in :data:`SECTIONS`. What it
+shows has to follow from the certificate, or from the texts that the report was given: nothing private is at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from discreet.guarantee import rounded_up
+from discreet.report.blocks import Block, Bullets, Code, Picture, Section, Table, Text
+from discreet.report.charts import Series, line_chart
+from discreet.report.effects import effects
+
+if TYPE_CHECKING:
+    from discreet.report.report import Report
+
+
+def promise(report: Report) -> Section:
+    """Epsilon and delta in words, for whom, against whom."""
+    facts = report.facts
+    return Section(
+        "What is promised",
+        (
+            Text(facts.promise),
+            *(Text(caution, "caution") for caution in facts.cautions),
+            Text(facts.protected, lead="Who is protected."),
+            Text(facts.against, lead="Against whom."),
+        ),
+    )
+
+
+def unit(report: Report) -> Section | None:
+    """What is left of the promise for somebody who owns several records."""
+    if not report.facts.several:
+        return None
+    rows = [
+        (
+            f"{one.group_size} records",
+            f"ε ≤ {rounded_up(one.epsilon.upper, 3)}",
+            f"δ ≤ {rounded_up(one.delta, 3)}",
+        )
+        for one in report.facts.several
+    ]
+    words = (
+        "Some people may own several records: visits, purchases, years. All records of such a person together are "
+        "protected less, and this much is proved for them:"
+    )
+    return Section(
+        "Whoever owns several records",
+        (Text(words), Table(("all of", "epsilon", "delta"), rows, "several records")),
+    )
+
+
+def attacker(report: Report) -> Section:
+    """The best attack, in words and as a curve."""
+    facts = report.facts
+    guess = Series("guessing", ((0.0, 0.0), (1.0, 1.0)), "line-2")
+    region = Series("no attack is above this line", facts.roc, "line-1")
+    axes = ("false alarms", "records found")
+    chart = line_chart("What the best attack can do", [guess, region], *axes, description=facts.attack)
+    words = (
+        "The curve is proved from the noise: no attack, however clever, is above it. The closer it is to the dashed "
+        "line, the better."
+    )
+    return Section("What an attacker can do", (Text(facts.attack), Picture(chart, words)))
+
+
+def happened(report: Report) -> Section:
+    """What was released, stage by stage."""
+    facts = report.facts
+    blocks: list[Block] = [Text(sentence) for sentence in facts.happened]
+    if facts.stages:
+        rows = [
+            (one.name, one.what, f"{one.releases:,}", f"{one.noise_multiplier:.4g}", f"{one.share:.1%}")
+            for one in facts.stages
+        ]
+        head = ("stage", "what was released, with noise", "releases", "noise", "share of the budget")
+        blocks.insert(1, Table(head, rows, "stages"))
+        blocks.insert(
+            2,
+            Text(
+                "Noise is Gaussian, and told in units of what one record may add to the released sum.", "soft"
+            ),
+        )
+    if len(facts.spending) > 1:
+        line = [Series("epsilon proved so far", facts.spending)]
+        words = f"Epsilon grows to {rounded_up(facts.spending[-1][1])} at the last step."
+        chart = line_chart("Epsilon over training", line, "steps taken", "epsilon", description=words)
+        delta = rounded_up(facts.guarantee.delta, 3)
+        blocks.append(Picture(chart, f"Epsilon proved for the steps up to each point, at delta {delta}."))
+    return Section("What happened", tuple(blocks))
+
+
+def observers(report: Report) -> Section | None:
+    """The observer table of several parties."""
+    if not report.observers:
+        return None
+    rows = [_observer(row) for row in report.observers["observers"]]
+    words = "Several organisations took part. What each observer could learn about a record of somebody else:"
+    return Section(
+        "Who can learn what", (Text(words), Table(("Observer", "Sees", "Promise"), rows, "observers"))
+    )
+
+
+def table_notes(report: Report) -> Section | None:
+    """What a fit's diagnosis said of its table."""
+    if not report.notes:
+        return None
+    words = "Noisy numbers that were released, and paid for, say of the table:"
+    return Section("The table", (Text(words), Bullets(report.notes)))
+
+
+def audit(report: Report) -> Section | None:
+    """What attacks on the procedure found."""
+    if not report.audit:
+        return None
+    words = "An audit finds faults; it cannot prove their absence. The guarantee above comes from the proof."
+    found = f"The procedure was attacked, on made-up records. {report.audit['summary']}"
+    return Section("Audit", (Text(found), Text(words, "soft")))
+
+
+def not_covered(report: Report) -> Section:
+    """What the guarantee says nothing about."""
+    return Section("What is not covered", (Bullets(report.facts.not_covered),))
+
+
+def verifying(report: Report) -> Section:
+    """How to compute everything again."""
+    facts = report.facts
+    keys = [signature.public_key for signature in report.certificate.signatures]
+    ways = (f"--signed-by {keys[0] if keys else 'KEY'}", "--ledger LEDGER")
+    commands = "\n".join(["pip install discreet", *(f"discreet verify report.html {way}" for way in ways)])
+    words = (
+        "Nobody has to believe this page. It carries its certificate, and whoever has the page can compute "
+        "everything again, on any machine:"
+    )
+    trust = (
+        "Any copy of the open-source program Discreet does, of the version named below or a later one. The ledger, "
+        "or a key that you trust and did not get from this page, vouches for the certificate; without either, "
+        "numbers that follow from each other are all that can be checked."
+    )
+    blocks: list[Block] = [Text(words), Code(commands), Text(trust, "soft")]
+    if facts.findings:
+        blocks += [Text("This is what was checked for this page:"), Bullets(facts.findings)]
+    return Section("How to verify", tuple(blocks))
+
+
+def signing(report: Report) -> Section:
+    """Who vouches for it: keys, and a line for a pen."""
+    keys = [signature.public_key for signature in report.certificate.signatures]
+    said = (
+        "The certificate is signed (Ed25519) by the owner of the key " + ", and of the key ".join(keys) + "."
+        if keys
+        else "The certificate carries no electronic signature; discreet fit --sign-with KEYFILE makes one."
+    )
+    line = "_" * 24
+    rows = [("Responsible for the data", line, line), ("Privacy officer", line, line)]
+    return Section("Signatures", (Text(said), Table(("", "name and date", "signature"), rows, "signatures")))
+
+
+def details(report: Report) -> Section:
+    """Everything, by its name."""
+    return Section("Details", (Table(("", ""), report.facts.details, "details"),))
+
+
+SECTIONS: tuple[Callable[[Report], Section | None], ...] = (
+    promise,
+    unit,
+    attacker,
+    happened,
+    effects,
+    observers,
+    table_notes,
+    audit,
+    not_covered,
+    signing,
+    verifying,
+    details,
+)
+"""What a report says, in order."""
+
+
+def _observer(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    """A row of the observer table in words."""
+    said, note = "no protection", str(row.get("note") or "")
+    if row.get("epsilon") is not None:
+        said = f"epsilon at most {rounded_up(row['epsilon'])} at delta {rounded_up(row['delta'])}"
+        said += f" ({note})" if note else ""
+    elif note:
+        said = note
+    return row["observer"], row["sees"], said

@@ -1,0 +1,55 @@
+"""What the model says: the coefficients that were released, as effects that can be compared.
+
+A coefficient is per unit of its column, and units differ. An effect is what the score changes by when the column
+goes from one end of its range to the other, or when a category or flag applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from discreet.report.blocks import Picture, Section, Table, Text
+from discreet.report.charts import bar_chart
+
+if TYPE_CHECKING:
+    from discreet.report.report import Report
+
+_SHOWN = 24
+_SCORES = {
+    "classification": "the logarithm of the odds",
+    "regression": "the prediction",
+    "counts": "the logarithm of the expected count",
+}
+
+
+def effects(report: Report) -> Section | None:
+    """The effects of a linear model of one score, largest first; None for others."""
+    model = report.model or {}
+    found = _effects(model)
+    if not found:
+        return None
+    score = _SCORES.get(str(model.get("task")), "the score")
+    largest = sorted(found.items(), key=lambda pair: -abs(pair[1]))
+    shown = largest[:_SHOWN]
+    words = (
+        f"How {score} changes when a column goes from the lower to the upper end of its range, or when "
+        "a category or flag applies. These are coefficients that were released: they carry noise, and describe the "
+        "model, not causes."
+    )
+    chart = bar_chart("Effects", shown)
+    rows = [(name, f"{value:+.3g}") for name, value in shown]
+    more = f"The {len(shown)} largest of {len(largest)}." if len(largest) > len(shown) else ""
+    blocks = (Text(words), Picture(chart, more), Table(("column", "effect"), rows, "effects"))
+    return Section("What the model says", blocks)
+
+
+def _effects(model: Mapping[str, Any]) -> dict[str, float]:
+    """Coefficient times the width of the column's range, for a model with one score."""
+    coefficients, ranges = model.get("coefficients"), model.get("clamped_to") or {}
+    if not isinstance(coefficients, Mapping) or any(len(values) != 1 for values in coefficients.values()):
+        return {}
+    return {
+        name: float(values[0]) * (ranges[name][1] - ranges[name][0] if name in ranges else 1.0)
+        for name, values in coefficients.items()
+    }
