@@ -172,7 +172,8 @@ def dominating(event: Event, relation: Relation) -> Dominating:
             laws.append(_allocated(part, count, relation))
             symmetric, largest = False, None
         else:
-            raise UnsupportedEvent(f"{part!r} is not an event that the accountant knows.")
+            laws.append(_of_its_own(part, count, relation))
+            symmetric, largest = False, None
     mu = relation.reach * math.hypot(*shifts)
     exposure = -float(np.expm1(log_hidden))
     exposed = Bounds(exposure * (1 - ULPS), min(exposure * (1 + ULPS), 1.0))
@@ -213,6 +214,17 @@ def _either(pair: Pair, count: int) -> LawOf:
     turned = Reversed(pair)
     laws = {"remove": Law(pair, pair, count), "add": Law(turned, turned, count)}
     return lambda direction, quality: laws[direction]
+
+
+def _of_its_own(event: Event, count: int, relation: Relation) -> LawOf:
+    """An event from elsewhere, which brings its theorem along."""
+    pair = event.dominating_pair(relation.neighbours, relation.group_size)
+    if isinstance(pair, Pair):
+        return _either(pair, count)
+    raise UnsupportedEvent(
+        f"{event!r} is not an event that the accountant knows, or brings no dominating_pair() for "
+        f"{relation.neighbours} neighbours and groups of {relation.group_size}."
+    )
 
 
 def _response(event: RandomisedResponse, count: int, relation: Relation) -> LawOf:

@@ -60,7 +60,7 @@ class Specification:
     neighbours: Neighbours = "add-remove"
     law: str = "gaussian"
     grid: float | None = None
-    sampling: Sampling = "poisson"
+    sampling: Sampling | str = "poisson"
     rate: float | None = None
     records: int | None = None
 

@@ -38,7 +38,7 @@ def sampler_test(
     records: int,
     rate: float,
     *,
-    sampling: Sampling = "poisson",
+    sampling: Sampling | str = "poisson",
     alpha: float = ALPHA,
     stream: RandomStream | None = None,
 ) -> Finding:

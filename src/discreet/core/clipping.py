@@ -23,6 +23,7 @@ An engine that never holds the rows of a batch (one backward pass, ghost norms) 
 from __future__ import annotations
 
 import math
+from abc import ABC
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +40,7 @@ SMALLEST_CLIP_NORM, LARGEST_CLIP_NORM = 1e-100, 1e100
 _UNIT = 2.0**-52  # twice the rounding error of float64: the bounds hold in every rounding mode
 _SAFE_NORM = 2.0**450
 _SHRINK = 2.0**-600  # an exact factor after which the square of every float64 is finite
+_MOST_GROWTH = 2.0**-20  # of the clip norm: shorter gradients are made no longer by a rule of a user's own
 _LEAST_FACTOR = 2.0**-1000  # float64 numbers below it lose digits and may round up
 
 
@@ -80,8 +82,39 @@ def scale_factors(norms: ArrayLike, clip_norm: Any, error: float = 1e-12) -> NDA
     return np.where(upper <= clip_norm, 1.0, _divided_down(clip_norm, np.maximum(upper, clip_norm)))
 
 
+class ClipRule(ABC):
+    """By which factor the gradient of a record is multiplied: ``clip_norm`` bounds what one record adds to the sum.
+
+    A rule of your own defines ``clip_norm`` and :meth:`wanted`. Guarantee: whatever it wants, no record adds more.
+
+    >>> @dataclass(frozen=True)
+    ... class Soft(ClipRule):
+    ...     clip_norm: float
+    ...
+    ...     def wanted(self, norms):
+    ...         return self.clip_norm / np.hypot(norms, self.clip_norm)
+    >>> Soft(1.0).factors([0.0, 1.0, 100.0]).round(4)
+    array([1.    , 0.7071, 0.01  ])
+    """
+
+    clip_norm: float
+
+    def wanted(self, norms: NDArray[np.float64]) -> ArrayLike:
+        """The factors that the rule would like for gradients of these norms, one for each."""
+        raise NotImplementedError(f"{type(self).__name__} has to say which factors it wants()")
+
+    def factors(self, norms: ArrayLike, error: float = 1e-12) -> NDArray[np.float64]:
+        """The factors: those wanted, or as much less as the clip norm demands. ``error`` is that of the norms."""
+        limit, upper = clip_norm_of("clip_norm", self.clip_norm), _upper(norms, error)
+        wanted = np.asarray(self.wanted(np.where(np.isfinite(upper), upper, 0.0)), dtype=np.float64)
+        if wanted.shape != upper.shape or not (np.isfinite(wanted) & (wanted >= 0)).all():
+            remedy = "must want one factor for each norm, finite and not below 0."
+            raise InvalidParameter("clipping", type(self).__name__, remedy)
+        return np.minimum(wanted, _divided_down(limit, np.maximum(upper, limit * _MOST_GROWTH)))
+
+
 @dataclass(frozen=True)
-class Flat:
+class Flat(ClipRule):
     """One norm over the whole gradient of a record: ``g * min(1, clip_norm / |g|)``."""
 
     clip_norm: float
@@ -95,7 +128,7 @@ class Flat:
 
 
 @dataclass(frozen=True)
-class PerBlock:
+class PerBlock(ClipRule):
     """One norm for each block of parameters (a layer, say), each clipped on its own.
 
     >>> PerBlock((3.0, 4.0)).factors([[6.0, 1.0]]).round(9)
@@ -111,7 +144,7 @@ class PerBlock:
         object.__setattr__(self, "clip_norms", limits)
 
     @property
-    def clip_norm(self) -> float:
+    def clip_norm(self) -> float:  # type: ignore[override]
         """Bound on the norm of a whole clipped gradient: the root of the sum of squares, rounded up."""
         return math.hypot(*self.clip_norms) * (1 + 4 * _UNIT)
 
@@ -124,7 +157,7 @@ class PerBlock:
 
 
 @dataclass(frozen=True)
-class Normalised:
+class Normalised(ClipRule):
     """Every gradient brought to nearly the same length: ``g * clip_norm / (|g| + stabiliser)``.
 
     Automatic clipping (Bu, Wang, Zha, Karypis 2023): clip norm and learning rate become one knob. The
@@ -143,10 +176,6 @@ class Normalised:
     def factors(self, norms: ArrayLike, error: float = 1e-12) -> NDArray[np.float64]:
         """Factors as guaranteed by :func:`scale_factors`, except that they may exceed 1."""
         return _divided_down(self.clip_norm, _upper(norms, error) + self.stabiliser)
-
-
-ClipRule = Flat | PerBlock | Normalised
-"""``rule.clip_norm`` bounds what one record adds to the sum; ``rule.factors(norms)`` makes it true."""
 
 
 @dataclass(frozen=True)

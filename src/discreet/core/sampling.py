@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import decimal
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -34,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.randomness import RandomStream, system_stream
-from discreet.errors import InvalidParameter, real, whole
+from discreet.errors import InvalidParameter, PlanViolation, real, whole
 from discreet.events import (
     ApproximateDP,
     Event,
@@ -56,8 +57,32 @@ _CHUNK = 2**17  # gaps drawn at a time: their arrays stay in the cache
 _DIGITS = decimal.Context(prec=120)
 
 
+class Sampler(ABC):
+    """The law of the batches, and the event that follows from it. Frozen, and public.
+
+    One of your own is added to plans by :func:`discreet.plan.add_sampling`.
+    """
+
+    records: int
+
+    @property
+    @abstractmethod
+    def expected_batch_size(self) -> float:
+        """The public divisor of a step's sum."""
+
+    @abstractmethod
+    def event(self, of: Any) -> Event:
+        """The event of one step that releases ``of``, as :meth:`batches` realises it."""
+
+    @abstractmethod
+    def batches(
+        self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
+    ) -> Iterator[Indices]:
+        """The batches of ``steps`` steps. How many ``rows`` the data have decides nothing but the indices."""
+
+
 @dataclass(frozen=True)
-class PoissonSampler:
+class PoissonSampler(Sampler):
     """Every record joins each batch independently with probability ``rate``. Work per batch: its size.
 
     ``max_batch`` limits the memory of a step: of a larger batch a uniformly random subset of that size is
@@ -108,7 +133,7 @@ class PoissonSampler:
 
 
 @dataclass(frozen=True)
-class FixedSizeSampler:
+class FixedSizeSampler(Sampler):
     """Every batch is a uniformly random subset of ``batch_size`` records, drawn afresh for each step.
 
     The number of records is public (replace-one neighbours), so it is also the number of rows.
@@ -132,14 +157,21 @@ class FixedSizeSampler:
         """The event of one step that releases ``of``."""
         return FixedSizeSampled(self.batch_size, self.records, of)
 
-    def batches(self, steps: int, stream: RandomStream | None = None) -> Iterator[Indices]:
+    def batches(
+        self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
+    ) -> Iterator[Indices]:
         """The batches of ``steps`` steps."""
         steps, stream = _steps(steps), stream or system_stream()
+        if rows not in (None, self.records):
+            raise PlanViolation(
+                f"the plan declares {self.records} records and the data have {rows} rows; with fixed-size "
+                "batches the number is public and must agree: plan again, or use Poisson sampling."
+            )
         return (_subset(self.records, self.batch_size, stream) for _ in range(steps))
 
 
 @dataclass(frozen=True)
-class AllocationSampler:
+class AllocationSampler(Sampler):
     """Every record takes part once in an epoch of ``steps`` batches, at a step that it draws for itself.
 
     The draw is made as the steps come: whoever is left after k of t steps joins the next one with probability
@@ -165,10 +197,10 @@ class AllocationSampler:
         return RandomlyAllocated(self.steps, of)
 
     def batches(
-        self, epochs: int, stream: RandomStream | None = None, *, rows: int | None = None
+        self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
     ) -> Iterator[Indices]:
-        """The batches of ``epochs`` epochs, ``steps`` of them for each, allocated afresh."""
-        epochs, rows = whole("epochs", epochs, at_least=0), _rows(rows, self.records)
+        """The batches of so many *epochs*, allocated afresh for each of them."""
+        epochs, rows = whole("epochs", steps, at_least=0), _rows(rows, self.records)
         return self._batches(epochs, rows, stream or system_stream())
 
     def _batches(self, epochs: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
@@ -181,7 +213,7 @@ class AllocationSampler:
 
 
 @dataclass(frozen=True)
-class FullBatch:
+class FullBatch(Sampler):
     """Every record takes part in every step."""
 
     records: int
@@ -204,10 +236,6 @@ class FullBatch:
         """The batches of ``steps`` steps. Nothing is drawn; ``stream`` is there for likeness."""
         steps, rows = _steps(steps), _rows(rows, self.records)
         return (np.arange(rows) for _ in range(steps))
-
-
-Sampler = PoissonSampler | FixedSizeSampler | AllocationSampler | FullBatch
-"""``event(of)`` is what ``batches`` realises; ``expected_batch_size`` is the divisor."""
 
 
 def cap_tail(records: int, rate: float, max_batch: int, steps: int, group_size: int = 1) -> float:

@@ -25,6 +25,7 @@ from discreet.events.common import (
     Laplace,
     PoissonSampled,
     RandomlyAllocated,
+    registered,
 )
 
 __all__ = [
@@ -44,4 +45,5 @@ __all__ = [
     "RandomlyAllocated",
     "RenyiDP",
     "ZeroConcentratedDP",
+    "registered",
 ]

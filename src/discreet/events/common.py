@@ -56,6 +56,14 @@ class Event:
             return NotImplemented
         return Composition(self.parts() + other.parts())
 
+    def dominating_pair(self, neighbours: str, group_size: int) -> Any:
+        """Of an event of your own: the pair of laws (:mod:`discreet.accounting.pairs`) that no pair of neighbouring
+        data sets is easier to tell apart than, in the direction in which the record is there.
+
+        It is your theorem, and the accountant believes it; None where there is none.
+        """
+        return None
+
     def to_dict(self) -> dict[str, Any]:
         """The event as plain data."""
         raise AssertionError("each event defines its own form")  # pragma: no cover
@@ -99,6 +107,9 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def registered(cls: type[Event]) -> type[Event]:
+    """A class decorator: events of this ``kind`` can be read from JSON, so from plans and ledgers."""
+    if cls.kind in _TYPES:
+        raise InvalidParameter("kind", cls.kind, "is the kind of another event.")
     _TYPES[cls.kind] = lambda data: cls(**data)
     return cls
 

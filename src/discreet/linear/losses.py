@@ -64,7 +64,7 @@ class Loss(ABC):
     numbers is about their mean. ``likelihood`` names the model whose coefficients have known standard errors.
     """
 
-    kind: ClassVar[Literal["classes", "numbers", "counts"]]
+    kind: ClassVar[Literal["classes", "numbers", "counts", "unsaid"]] = "unsaid"
     one_sided: ClassVar[bool] = False
     fits_mean: ClassVar[bool] = False
     likelihood: ClassVar[Literal["normal", "bernoulli"] | None] = None

@@ -339,6 +339,9 @@ _REASONS = {
 
 
 def _checked_roster(roster: object, study: Study, transport: Transport) -> Roster:
+    if not isinstance(transport, Transport):
+        needed = "must have ask() and broadcast(), such as a DirectTransport."
+        raise InvalidParameter("transport", type(transport).__name__, needed)
     if not isinstance(roster, Roster | Mapping):
         raise InvalidParameter("roster", roster, "must hold the public key of every party.")
     found = roster if isinstance(roster, Roster) else Roster(roster)

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 Answer = Callable[[bytes], bytes]
 
 
+@runtime_checkable
 class Transport(Protocol):
     """Whoever does not answer in time is None, or absent. Nothing is retried here, and no error is raised."""
 

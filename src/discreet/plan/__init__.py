@@ -2,6 +2,6 @@
 
 from discreet.plan.plan import Plan
 from discreet.plan.recipe import Recipe
-from discreet.plan.stage import Stage
+from discreet.plan.stage import Stage, add_sampling
 
-__all__ = ["Plan", "Recipe", "Stage"]
+__all__ = ["Plan", "Recipe", "Stage", "add_sampling"]

@@ -85,8 +85,10 @@ def _text(sections: dict[str, list[str]]) -> str:
 def _happens(stage: Stage) -> str:
     size = f"{stage.divisor:,.10g}"
     steps = "one step" if stage.steps == 1 else f"{stage.steps:,} steps ({stage.epochs:.4g} epochs)"
+    own = f"Batches of {{size}} on average are drawn by {type(stage.sampler()).__name__} ({stage.sampling})."
+    drawn = _DRAWN.get(stage.sampling, own).format(rate=stage.rate, size=size)
     return (
-        f"{stage.name}: {steps}. {_DRAWN[stage.sampling].format(rate=stage.rate, size=size)} What one record "
+        f"{stage.name}: {steps}. {drawn} What one record "
         f"contributes is cut to length {stage.clip_norm:.4g}; the contributions are added up; Gaussian noise of "
         f"standard deviation {stage.noise_std_of_sum:.4g} is added to each coordinate of the sum; the result is "
         f"divided by {size}, whatever the batch holds."

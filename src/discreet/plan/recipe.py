@@ -43,7 +43,7 @@ class Recipe:
     epochs: float | None = None
     steps: int | None = None
     clip_norm: float = 1.0
-    sampling: Sampling = "poisson"
+    sampling: Sampling | str = "poisson"
     name: str = "descent"
 
     def __post_init__(self) -> None:

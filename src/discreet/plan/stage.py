@@ -10,7 +10,7 @@ Composition(events=((PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=2.0)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -33,6 +33,26 @@ MOST_STEPS = 10**9
 Sampling = Literal["poisson", "fixed-size", "random-allocation", "full-batch"]
 """How batches are drawn: see :mod:`discreet.core.sampling`. A shuffled loader is none of these."""
 
+SAMPLERS: dict[str, Callable[[int, int], Sampler]] = {
+    "poisson": lambda records, size: PoissonSampler(records, size / records),
+    "fixed-size": FixedSizeSampler,
+    "random-allocation": lambda records, size: AllocationSampler(records, allocated_steps(records, size)),
+    "full-batch": lambda records, size: FullBatch(records),
+}
+"""The names that a stage may give as its sampling, and the samplers of so many records and so large batches."""
+
+
+def add_sampling(name: str, make: Callable[[int, int], Sampler]) -> None:
+    """Let stages and recipes say ``sampling=name``; ``make(records, batch_size)`` is the sampler.
+
+    Whoever reads such a plan needs the sampler as well; elsewhere the name is refused.
+    """
+    if not (isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9-]{0,39}", name)) or name in get_args(
+        Sampling
+    ):
+        raise InvalidParameter("name", name, "must be a short word, and not that of another sampling.")
+    SAMPLERS[name] = make
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -42,7 +62,7 @@ class Stage:
     """
 
     name: str
-    sampling: Sampling
+    sampling: Sampling | str
     records: int
     batch_size: int
     steps: int
@@ -52,7 +72,7 @@ class Stage:
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and re.fullmatch(r"[a-z][a-z0-9-]{0,39}", self.name)):
             raise InvalidParameter("name", self.name, "must be a short word such as 'descent' or 'moments'.")
-        one_of("sampling", self.sampling, get_args(Sampling))
+        one_of("sampling", self.sampling, tuple(SAMPLERS))
         object.__setattr__(self, "steps", whole("steps", self.steps, at_least=1, at_most=MOST_STEPS))
         object.__setattr__(self, "clip_norm", clip_norm_of("clip_norm", self.clip_norm))
         object.__setattr__(self, "noise_multiplier", Gaussian(self.noise_multiplier).noise_multiplier)
@@ -102,13 +122,7 @@ class Stage:
 
     def sampler(self) -> Sampler:
         """The sampler that realises this stage's event."""
-        if self.sampling == "poisson":
-            return PoissonSampler(self.records, self.rate)
-        if self.sampling == "fixed-size":
-            return FixedSizeSampler(self.records, self.batch_size)
-        if self.sampling == "random-allocation":
-            return AllocationSampler(self.records, self.steps_per_charge)
-        return FullBatch(self.records)
+        return SAMPLERS[self.sampling](self.records, self.batch_size)
 
     def batches(
         self, stream: RandomStream | None = None, *, rows: int | None = None, start: int = 0
@@ -123,15 +137,7 @@ class Stage:
                 f"random allocation can be resumed only after whole epochs of {self.steps_per_charge} steps."
             )
             raise PlanViolation(f"start={start}: {remedy}")
-        sampler, left = self.sampler(), (self.steps - start) // self.steps_per_charge
-        if not isinstance(sampler, FixedSizeSampler):
-            return sampler.batches(left, stream, rows=rows)
-        if rows not in (None, self.records):
-            raise PlanViolation(
-                f"the plan declares {self.records} records and the data have {rows} rows; with fixed-size "
-                "batches the number is public and must agree: plan again, or use Poisson sampling."
-            )
-        return sampler.batches(left, stream)
+        return self.sampler().batches((self.steps - start) // self.steps_per_charge, stream, rows=rows)
 
     # ---- what is accounted for ----
 

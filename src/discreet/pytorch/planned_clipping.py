@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from discreet.core.clipping import AdaptiveClip, ClipRule, Flat, Normalised, PerBlock
+from discreet.core.clipping import AdaptiveClip, ClipRule, Flat
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
 from discreet.plan.stage import Stage
@@ -17,9 +17,11 @@ from discreet.pytorch.adaptive import Watched
 
 def checked_clipping(clipping: object) -> ClipRule | AdaptiveClip:
     """``clipping`` if it is a rule for clipping, or raise."""
-    if isinstance(clipping, Flat | Normalised | PerBlock | AdaptiveClip):
+    if isinstance(clipping, ClipRule | AdaptiveClip):
         return clipping
-    raise InvalidParameter("clipping", clipping, "must be Flat, Normalised, PerBlock or AdaptiveClip.")
+    raise InvalidParameter(
+        "clipping", clipping, "must be Flat, Normalised, PerBlock, AdaptiveClip or your own ClipRule."
+    )
 
 
 def planned_clipping(clipping: object, clip_norm: float) -> ClipRule | AdaptiveClip:

@@ -24,6 +24,7 @@ from discreet.plan.plan import Plan
 _POINTS = 24  # of epsilon over training
 _FALSE_ALARMS = (0.0, 1e-4, 1e-3, ALARMS, *(step / 40 for step in range(1, 40)), 0.999, 1.0)
 _SAMPLING = {"poisson": "Poisson", "fixed-size": "fixed-size", "random-allocation": "randomly allocated"}
+_SAMPLING["full-batch"] = "full"
 
 _SEVERAL = (2, 5, 10)  # records of one person, for the question who owns how many
 _STAGES = {
@@ -171,7 +172,7 @@ def _happened(certificate: Certificate) -> Iterator[str]:
     plan = certificate.plan
     spent = certificate.ledger.spent(plan.digest())
     for stage in plan.stages:
-        kind = _SAMPLING.get(stage.sampling, "full")
+        kind = _SAMPLING.get(stage.sampling, stage.sampling)
         yield (
             f"{stage.name}: {stage.steps:,} steps were planned, with {kind} batches of {stage.divisor:,.10g} "
             f"of {stage.records:,} declared records. What one record contributes to a step "
