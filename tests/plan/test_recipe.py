@@ -7,7 +7,8 @@ import pytest
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.guarantee import Budget
-from discreet.plan.recipe import Recipe, StagedRecipe
+from discreet.plan.recipe import STEPS, Recipe, StagedRecipe
+from discreet.plan.stage import LONGEST_STEP, NOISE_PATH
 
 SGD = Recipe(records=60_000, batch_size=600, epochs=5)
 BUDGET = Budget(epsilon=2.0, delta=1e-6)
@@ -165,3 +166,65 @@ def test_stages_and_shares_are_checked():
 def test_absurd_recipes_are_refused_by_name(make, name):
     with pytest.raises(InvalidParameter, match=f"^{name}="):
         make()
+
+
+# ---- numbers that are suggested ----
+
+
+@pytest.mark.parametrize(
+    ("records", "weights"), [(100, 10), (1_500, 2_400), (60_000, 26_000), (10**6, 10**8)]
+)
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+def test_a_suggestion_keeps_the_budget_and_its_limits(records, weights, epsilon):
+    budget = Budget(epsilon, delta=0.01 / records)
+    plan = Recipe.suggest(records, weights, budget).calibrate(budget)
+    assert plan.guarantee.within(budget)
+    assert plan.steps <= STEPS[1] + 1
+    assert plan.stage().batch_size >= min(64, records)
+    moved = plan.learning_rate(weights) * plan.noise_std_of_mean * math.sqrt(weights * plan.steps)
+    assert moved <= NOISE_PATH * (1 + 1e-9)
+    assert 0 < plan.learning_rate(weights) <= LONGEST_STEP
+
+
+def test_a_larger_budget_suggests_more_steps_of_a_longer_way():
+    plans = [
+        Recipe.suggest(20_000, 13_000, budget).calibrate(budget)
+        for budget in (Budget(epsilon, delta=1e-6) for epsilon in (0.5, 2.0, 8.0))
+    ]
+    ways = [plan.steps * plan.learning_rate(13_000) for plan in plans]
+    assert ways == sorted(ways)
+    assert ways[2] > 3 * ways[0]
+
+
+def test_what_is_given_to_a_suggestion_stays():
+    budget = Budget(1.0, delta=1e-6)
+    given = {"batch_size": 128, "epochs": 3, "clip_norm": 0.5, "sampling": "random-allocation"}
+    recipe = Recipe.suggest(5000, 100, budget, **given)
+    assert {name: getattr(recipe, name) for name in given} == given
+    assert Recipe.suggest(5000, 100, budget, sampling="full-batch").batch_size is None
+    plan = recipe.calibrate(budget)
+    assert plan.learning_rate(100) <= LONGEST_STEP / 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"records": math.nan}, "records=nan"),
+        ({"parameters": 0}, "parameters=0"),
+        ({"parameters": math.nan}, "parameters=nan"),
+        ({"budget": 1.0}, "budget=1.0"),
+        ({"epochs": math.nan}, "epochs=nan"),
+        ({"epochs": -1}, "epochs=-1"),
+        ({"batch_size": 5001}, "batch_size=5001"),
+        ({"clip_norm": math.nan}, "clip_norm=nan"),
+        ({"sampling": "shuffle"}, "sampling='shuffle'"),
+    ],
+)
+def test_suggestions_are_asked_for_with_numbers(settings, message):
+    with pytest.raises(InvalidParameter, match=message):
+        Recipe.suggest(**({"records": 5000, "parameters": 100, "budget": Budget(1.0, 1e-6)} | settings))
+
+
+def test_learning_rates_are_asked_for_with_numbers():
+    with pytest.raises(InvalidParameter, match="parameters=nan"):
+        Recipe(100, 10, steps=5).with_noise(1.0, 1e-3).learning_rate(math.nan)

@@ -167,6 +167,10 @@ class Plan:
         """Of the only stage: the most that one record adds to the sum."""
         return self.stage().clip_norm
 
+    def learning_rate(self, parameters: int) -> float:
+        """Of the only stage: a learning rate for a model of so many weights, see :meth:`Stage.learning_rate`."""
+        return self.stage().learning_rate(parameters)
+
     @property
     def rate(self) -> float:
         """Of the only stage: the chance of one record to be in a batch."""

@@ -23,11 +23,16 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from discreet.accounting.calibration import calibrate
-from discreet.core.sampling import FixedSizeSampler
+from discreet.core.sampling import FixedSizeSampler, FullBatch
 from discreet.errors import InvalidParameter, real, whole
+from discreet.events import Gaussian
 from discreet.guarantee import Budget, Neighbours
 from discreet.plan.plan import Plan, as_tuple, checked_budget, composed, consistent
-from discreet.plan.stage import Sampling, Stage, allocated_steps
+from discreet.plan.stage import LONGEST_STEP, NOISE_PATH, Sampling, Stage, allocated_steps
+
+STEPS = (200, 1000)
+"""The fewest and the most steps that are suggested: fewer are too coarse, more spoil what sampling saves."""
+SMALLEST_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,42 @@ class Recipe:
             remedy = "is needed; only sampling='full-batch' does without."
             raise InvalidParameter("batch_size", None, remedy)
         self.at(1.0)  # which checks everything else
+
+    @classmethod
+    def suggest(
+        cls,
+        records: int,
+        parameters: int,
+        budget: Budget,
+        *,
+        batch_size: int | None = None,
+        epochs: float | None = None,
+        clip_norm: float = 1.0,
+        sampling: Sampling = "poisson",
+    ) -> Recipe:
+        """A recipe for a model of ``parameters`` weights, from public numbers; what is given stays as it is.
+
+        Steps are as many as the budget has use for: so many that the learning rate from the noise is about
+        :data:`LONGEST_STEP`, within :data:`STEPS`. Epochs are 30 for small data and fewer for large, because each
+        takes time; the rest follows. ``plan.learning_rate(parameters)`` goes with the calibrated plan.
+
+        >>> budget = Budget(epsilon=2.0, delta=1e-5)
+        >>> recipe = Recipe.suggest(60_000, parameters=26_010, budget=budget)
+        >>> recipe.batch_size, recipe.epochs, round(recipe.calibrate(budget).learning_rate(26_010), 2)
+        (2037, 19, 1.77)
+        """
+        count = FullBatch(records).records
+        whole("parameters", parameters, at_least=1)
+        checked_budget(budget, count)
+        chosen: float = _epochs(count) if epochs is None else epochs
+        if sampling == "full-batch":
+            return cls(count, None, chosen, clip_norm=clip_norm, sampling=sampling)
+        known = cls(count, count, epochs=chosen)  # which checks the epochs
+        if batch_size is None:
+            steps = _useful_steps(count, parameters, budget)
+            size = math.ceil(count * real("epochs", known.epochs, above=0) / steps)
+            batch_size = min(max(SMALLEST_BATCH, size), count)
+        return cls(count, batch_size, chosen, clip_norm=clip_norm, sampling=sampling)
 
     def at(self, noise_multiplier: float) -> Stage:
         """The stage with this noise."""
@@ -140,6 +181,21 @@ class StagedRecipe:
         budget = checked_budget(budget, self.at(1.0)[0].records)
         noise = calibrate(lambda noise: composed(self.at(noise)), budget)
         return Plan(self.at(noise), budget.delta, budget.neighbours, budget.group_size)
+
+
+def _epochs(records: int) -> int:
+    return min(30, max(5, round(30 * math.sqrt(math.sqrt(10_000 / records)))))
+
+
+def _useful_steps(records: int, parameters: int, budget: Budget) -> float:
+    """How many steps of the longest kind fit into what noise leaves of the way.
+
+    Whatever the steps, learning rate times steps is at most what it is for full batches, where noise costs least:
+    NOISE_PATH * records * mu / sqrt(parameters), with mu that of one Gaussian release of the whole budget.
+    """
+    mu = 1 / calibrate(Gaussian, budget)
+    way = NOISE_PATH * records * mu / math.sqrt(parameters)
+    return min(max(way / LONGEST_STEP, STEPS[0]), STEPS[1])
 
 
 def _noise_for(stage: Stage, mu_squared: float) -> float:

@@ -9,6 +9,7 @@ Composition(events=((PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=2.0)
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -29,6 +30,12 @@ from discreet.events import Event, Gaussian
 
 MOST_STEPS = 10**9
 """Of a plan: nobody takes more, and bounds for more would take minutes to certify, or be too wide."""
+
+NOISE_PATH = 6.0
+"""How far the noise of a whole training may move the weights, before momentum. Settled on two small networks, for the
+1 797 digits of scikit-learn and 20 000 images of MNIST, by their test images; all of 4 to 8 are about as good."""
+LONGEST_STEP = 2.0
+"""The largest learning rate for gradients of length one: models of few weights could bear no more without noise."""
 
 Sampling = Literal["poisson", "fixed-size", "random-allocation", "full-batch"]
 """How batches are drawn: see :mod:`discreet.core.sampling`. A shuffled loader is none of these."""
@@ -119,6 +126,18 @@ class Stage:
     def noise_std_of_mean(self) -> float:
         """Standard deviation of the noise on each coordinate of the sum divided by the divisor."""
         return self.noise_std_of_sum / self.divisor
+
+    def learning_rate(self, parameters: int) -> float:
+        """A learning rate for SGD with momentum 0.9 that falls to zero in a cosine, from the noise alone.
+
+        The noise of all steps moves ``parameters`` weights by about ``noise_std_of_mean * sqrt(parameters * steps)``
+        times the learning rate; this makes it :data:`NOISE_PATH`, whatever the budget, unless steps would be longer
+        than :data:`LONGEST_STEP`. It suits gradients that are all as long as the clip norm, as ``Normalised`` makes
+        them.
+        """
+        count = whole("parameters", parameters, at_least=1)
+        by_noise = NOISE_PATH / (self.noise_std_of_mean * math.sqrt(count * self.steps))
+        return min(by_noise, LONGEST_STEP / self.clip_norm)
 
     def sampler(self) -> Sampler:
         """The sampler that realises this stage's event."""

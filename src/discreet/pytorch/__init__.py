@@ -2,6 +2,7 @@
 
 * :class:`~discreet.pytorch.run.PrivateRun`: your own loop, one private step at a time;
 * :func:`~discreet.pytorch.fit.fit`: training in one call;
+* :func:`~discreet.pytorch.fit.of_views`: losses over several augmented views of each example;
 * :func:`~discreet.pytorch.check.check`: does the guarantee hold for this model and this loss?
 * :func:`~discreet.pytorch.checks.compatibility.without_batch_norm`: the model with group norm instead.
 """
@@ -17,9 +18,9 @@ from discreet.errors import CheckFailed
 from discreet.pytorch.batches import Batch
 from discreet.pytorch.checks.check import check
 from discreet.pytorch.checks.compatibility import without_batch_norm
-from discreet.pytorch.fit import Fitted, fit
+from discreet.pytorch.fit import Fitted, fit, of_views
 from discreet.pytorch.run import PrivateRun
 
-__all__ = ["Batch", "CheckFailed", "Fitted", "PrivateRun", "check", "fit", "without_batch_norm"]
+__all__ = ["Batch", "CheckFailed", "Fitted", "PrivateRun", "check", "fit", "of_views", "without_batch_norm"]
 
 del _torch
