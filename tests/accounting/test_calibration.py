@@ -146,3 +146,38 @@ def test_budgets_beyond_what_can_be_certified_get_little_noise(epsilon):
     """Not a noise of 1e8, which would be within the budget too."""
     noise = calibrate(lambda z: PoissonSampled(0.01, Gaussian(z)) * 100, Budget(epsilon, 1e-6))
     assert noise < 0.2
+
+
+def test_the_attacker_can_be_the_limit():
+    def family(noise):
+        return PoissonSampled(0.01, Gaussian(noise)) * 1000
+
+    noise = calibrate(family, advantage=0.1)
+    assert 0.0998 < account(family(noise)).advantage() <= 0.1
+    noise = calibrate(family, power=(0.01, 0.03))
+    assert 0.0299 < account(family(noise)).power(0.01) <= 0.03
+    steps = calibrate(lambda n: Gaussian(40.0) * int(n), parameter="steps", advantage=0.1)
+    assert (
+        account(Gaussian(40.0) * int(steps)).advantage()
+        <= 0.1
+        < account(Gaussian(40.0) * int(steps + 1)).advantage()
+    )
+    both = calibrate(Gaussian, advantage=0.1, neighbours="replace-one")
+    assert both == pytest.approx(2 * calibrate(Gaussian, advantage=0.1), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ({}, "exactly one"),
+        ({"advantage": 0.1, "power": (0.01, 0.1)}, "exactly one"),
+        ({"advantage": math.nan}, "advantage"),
+        ({"advantage": 1.5}, "advantage"),
+        ({"power": 0.1}, "power"),
+        ({"power": (0.1, 0.05)}, "guessing"),
+        ({"power": (math.nan, 0.05)}, "power"),
+    ],
+)
+def test_limits_that_mean_nothing(words, says):
+    with pytest.raises(InvalidParameter, match=says):
+        calibrate(Gaussian, **words)

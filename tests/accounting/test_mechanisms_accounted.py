@@ -1,7 +1,7 @@
 """Events of the literature: every outcome added up, the best choice searched, and closed forms beside them."""
 
 import math
-from itertools import product
+from itertools import combinations, product
 
 import mpmath
 import numpy as np
@@ -19,7 +19,11 @@ from discreet import (
     MixtureOfGaussians,
     PoissonSampled,
     RandomisedResponse,
+    RandomlyAllocated,
     RenyiDP,
+    SparseVector,
+    TreeAggregation,
+    TruncatedPoissonSampled,
     UnsupportedEvent,
     ZeroConcentratedDP,
     account,
@@ -328,3 +332,141 @@ def test_round_trips(event):
     run = event * 3 + Gaussian(2.0)
     assert Event.from_json(run.to_json()) == run
     assert Event.from_json(run.to_json()).digest() == run.digest()
+
+
+# ---- batches with a limit ----
+
+GRID = np.linspace(-14.0, 14.0, 4001)
+
+
+def cut_batches(contributions, rate, limit, noise):
+    """The density of the noisy sum over all batches that Poisson sampling and the limit can make."""
+    density = np.zeros(len(GRID))
+    for coins in product([False, True], repeat=len(contributions)):
+        batch = [value for value, drawn in zip(contributions, coins, strict=True) if drawn]
+        chance = math.prod(rate if drawn else 1 - rate for drawn in coins)
+        kept = list(combinations(batch, min(limit, len(batch))))
+        for part in kept:
+            density += chance / len(kept) * np.exp(-(((GRID - sum(part)) / noise) ** 2) / 2)
+    return density / density.sum()
+
+
+@pytest.mark.parametrize(("rate", "limit", "noise"), [(0.4, 1, 1.0), (0.5, 1, 0.7), (0.3, 2, 2.0)])
+def test_batches_with_a_limit_cost_no_less_than_every_table(rate, limit, noise):
+    curve = account(TruncatedPoissonSampled(rate, limit, 4, noise))
+    twin = account(
+        PoissonSampled(rate, Gaussian(noise))
+    )  # forgets that a record may take another one's place
+    worst = {}
+    for others in product([-1.0, 0.0, 1.0], repeat=3):
+        for more, less in (([*others, 1.0], others), (others, [*others, 1.0])):
+            p, q = cut_batches(more, rate, limit, noise), cut_batches(less, rate, limit, noise)
+            for epsilon in (0.0, 0.3, 1.0, 2.0):
+                worst[epsilon] = max(worst.get(epsilon, 0.0), np.maximum(p - np.exp(epsilon) * q, 0).sum())
+    assert all(exact <= curve.delta(epsilon) for epsilon, exact in worst.items())
+    assert any(exact > twin.delta(epsilon) * 1.01 for epsilon, exact in worst.items())
+
+
+def test_a_limit_that_is_never_reached_costs_nothing():
+    event = PoissonSampled(0.01, Gaussian(1.0)) * 100
+    never = TruncatedPoissonSampled(0.01, 20_000, 20_000, 1.0) * 100
+    assert account(never).epsilon(1e-6) == account(event).epsilon(1e-6)
+    costs = [
+        account(TruncatedPoissonSampled(0.01, limit, 20_000, 1.0) * 100).epsilon(1e-6)
+        for limit in (300, 230, 100)
+    ]
+    assert account(event).epsilon(1e-6) * 0.999 < costs[0] < costs[1] < costs[2]
+    always = PoissonSampled(0.01, Gaussian(0.5)) * 100
+    assert costs[2] == pytest.approx(account(always).epsilon(1e-6), rel=2e-3)
+    # Nothing is amplified away where every record is always drawn.
+    whole = account(TruncatedPoissonSampled(1.0, 10, 1000, 1.0))
+    assert whole.epsilon(1e-6) >= 0.999 * account(Gaussian(0.5)).epsilon(1e-6)
+    with pytest.raises(UnsupportedEvent, match="limit away"):
+        account(never, neighbours="replace-one")
+
+
+# ---- more than one step, trees, thresholds ----
+
+
+def test_several_steps_of_random_allocation():
+    """Two of three steps, by quadrature in three dimensions (an error of some thousandths)."""
+    noise = 1.3
+    axis = np.linspace(-6.5 * noise, 6.5 * noise + 1, 121)
+    x = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"))
+    means = [np.reshape([i in pair for i in range(3)], (3, 1, 1, 1)) for pair in combinations(range(3), 2)]
+    p = sum(np.exp(-((x - mean) ** 2).sum(axis=0) / (2 * noise**2)) for mean in means) / 3
+    q = np.exp(-(x**2).sum(axis=0) / (2 * noise**2))
+    scale = q.sum()
+    curve = account(RandomlyAllocated(3, Gaussian(noise), selected=2))
+    for epsilon in (0.2, 1.0, 2.0):
+        exact = max(
+            np.maximum(p - np.exp(epsilon) * q, 0).sum(), np.maximum(q - np.exp(epsilon) * p, 0).sum()
+        )
+        assert exact / scale <= curve.delta(epsilon) * 1.002 <= 1.6 * exact / scale
+    step = Gaussian(noise)
+    assert RandomlyAllocated(3, step, selected=3).parts() == ((step, 3),)
+    assert dict(RandomlyAllocated(10, step, selected=3).parts()) == {
+        RandomlyAllocated(3, step): 2,
+        RandomlyAllocated(4, step): 1,
+    }
+    with pytest.raises(InvalidParameter, match="selected=4"):
+        RandomlyAllocated(3, step, selected=4)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 8, 1000])
+def test_a_record_is_in_as_many_nodes_as_the_tree_is_high(steps):
+    """Nodes of the binary counter: [k 2^j, (k+1) 2^j) for all that end in time."""
+    nodes = [range(k << j, (k + 1) << j) for j in range(steps.bit_length()) for k in range(steps >> j)]
+    most = max(sum(leaf in node for node in nodes) for leaf in range(steps))
+    assert TreeAggregation(steps, 2.0, restarts=3).parts() == ((Gaussian(2.0), 3 * most),)
+
+
+def above_threshold(values, threshold, query, where):
+    """The chance that the first answer above a noisy zero is number ``where``, by quadrature over the threshold."""
+    rho = np.linspace(-40 * threshold, 40 * threshold, 200_001)
+    density = np.exp(-np.abs(rho) / threshold)
+
+    def above(value):
+        z = (rho - value) / query
+        return np.where(z > 0, 0.5 * np.exp(-np.abs(z)), 1 - 0.5 * np.exp(-np.abs(z)))
+
+    chance = above(values[where])
+    for value in values[:where]:
+        chance = chance * (1 - above(value))
+    return (density * chance).sum() / density.sum()
+
+
+def test_the_sparse_vector_is_as_private_as_it_says_and_hardly_more():
+    threshold, query, many = 1.0, 2.0, 60
+    epsilon = account(SparseVector(threshold, query)).epsilon(0)
+    assert epsilon == pytest.approx(2.0)
+    ratios = []
+    for shift in (1.0, -1.0):
+        for level in (-3.0, 0.0, 4.0):
+            values = [level] * many + [level]
+            moved = [value + shift for value in values[:-1]] + [values[-1] - shift]
+            p, q = (above_threshold(v, threshold, query, many) for v in (values, moved))
+            ratios.append(abs(math.log(p / q)))
+    assert max(ratios) <= epsilon
+    assert max(ratios) > account(SparseVector(threshold, query, monotone=True)).epsilon(
+        0
+    )  # that needs its condition
+    assert account(SparseVector(threshold, query, positives=3)).epsilon(0) == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        TruncatedPoissonSampled(0.1, 5, 100, 2.0),
+        SparseVector(3.0, 4.0, positives=2),
+        TreeAggregation(100, 2.0, restarts=4),
+        RandomlyAllocated(10, Gaussian(2.0), selected=3),
+    ],
+)
+def test_new_kinds_survive_json_and_refuse_nan(event):
+    assert Event.from_json(event.to_json()) == event
+    data = event.to_dict()
+    for name, value in data.items():
+        if isinstance(value, float | int) and not isinstance(value, bool):
+            with pytest.raises(InvalidParameter, match=name):
+                Event.from_dict({**data, name: math.nan})

@@ -86,6 +86,22 @@ def test_account_reads_events_and_plans(tmp_path):
     assert "leave out --rate" in refused("account", "--event", file, "--rate", "1", "--delta", "1e-6")
 
 
+def test_account_reads_what_other_libraries_wrote(tmp_path):
+    file = tmp_path / "history.json"
+    file.write_text('{"history": [[4.0, 0.01, 10000]], "mechanism": "prv"}')
+    found = answer("account", "--from", "opacus", file, "--delta", "1e-5")
+    assert found["epsilon"][0]["upper"] == dp.account(
+        dp.PoissonSampled(0.01, dp.Gaussian(4.0)) * 10_000
+    ).epsilon(1e-5)
+    assert found["epsilon"][0]["upper"] < found["renyi"][0]["epsilon"]
+    file.write_text("LaplaceDpEvent(noise_multiplier=3.0)")
+    assert answer("account", "--from", "dp-accounting", file, "--epsilon", "0.1")["delta"][0]["upper"] > 0
+    assert "--from" in refused("account", "--from", "opacus", file, "--delta", "1e-5")
+    assert "leave out --steps" in refused(
+        "account", "--from", "opacus", file, "--steps", "2", "--delta", "1e-5"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -5,9 +5,18 @@ from typing import Any
 
 import pytest
 
-from discreet import FixedSizeSampled, Gaussian, InvalidParameter, PoissonSampled, UnsupportedEvent, account
-from discreet.compat.dp_accounting import DpAccountant, event_of
-from discreet.compat.opacus import OpacusAccountant
+from discreet import (
+    FixedSizeSampled,
+    Gaussian,
+    InvalidParameter,
+    Laplace,
+    PoissonSampled,
+    TruncatedPoissonSampled,
+    UnsupportedEvent,
+    account,
+)
+from discreet.compat.dp_accounting import DpAccountant, event_of, read_event
+from discreet.compat.opacus import OpacusAccountant, read_history
 
 # Values of dp-accounting 0.6 (PLD, interval 1e-4) and Opacus 1.6 (PRV), computed once: upper bounds of theirs.
 PLD_SGD, PRV_SGD = 0.9470, 0.9573  # noise 4, rate 0.01, 10 000 steps, delta 1e-5
@@ -199,3 +208,50 @@ def test_what_has_no_theorem_is_refused_and_changes_nothing():
     assert accountant.get_epsilon(1e-9) == 0
     with pytest.raises(UnsupportedEvent, match="REPLACE_SPECIAL"):
         DpAccountant("REPLACE_SPECIAL")
+
+
+SGD = (
+    "SelfComposedDpEvent(event=PoissonSampledDpEvent(sampling_probability=0.01, "
+    "event=GaussianDpEvent(noise_multiplier=4.0)), count=10000)"
+)
+NAMED = """{"module_name": "dp_accounting.dp_event", "class_name": "ComposedDpEvent", "events": [
+    {"class_name": "GaussianDpEvent", "noise_multiplier": 2.0},
+    {"class_name": "LaplaceDpEvent", "noise_multiplier": 3.0}]}"""
+
+
+def test_logs_of_others_are_read():
+    run = PoissonSampled(0.01, Gaussian(4.0)) * 10_000
+    assert read_event(SGD) == read_event(f"dp_accounting.{SGD}") == run
+    assert read_history('{"history": [[4.0, 0.01, 10000]], "mechanism": "prv"}') == run
+    assert read_history("[[4.0, 0.01, 9000], [4.0, 0.01, 1000]]") == run
+    assert read_event(NAMED) == Gaussian(2.0) + Laplace(3.0)
+    cut = (
+        "TruncatedSubsampledGaussianDpEvent(dataset_size=100, sampling_probability=0.1, "
+        "truncated_batch_size=20, noise_multiplier=2.0)"
+    )
+    assert read_event(cut).parts() == ((TruncatedPoissonSampled(0.1, 20, 100, 2.0), 1),)
+    tree = "SingleEpochTreeAggregationDpEvent(noise_multiplier=3.0, step_counts=[100, 1000])"
+    assert read_event(tree).parts() == ((Gaussian(3.0), 10),)  # ten levels, and one tree for each record
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "X(1",
+        "print('hello')",
+        "__import__('os').system('true')",
+        "GaussianDpEvent(noise_multiplier=__import__('os'))",
+        "GaussianDpEvent(noise_multiplier=float('nan'))",
+        "GaussianDpEvent()",
+        "{",
+        '{"class_name": 5}',
+        "[1, 2]",
+        "(" * 5000,
+    ],
+)
+def test_what_is_no_log_is_refused_and_never_run(text):
+    with pytest.raises((InvalidParameter, UnsupportedEvent)):
+        read_event(text)
+    with pytest.raises(InvalidParameter):
+        read_history(text)

@@ -12,6 +12,12 @@ best by measurement.
 >>> steps = calibrate(lambda steps: PoissonSampled(0.01, Gaussian(4.0)) * steps, budget, parameter="steps")
 >>> round(steps, -2)
 11000
+
+An attacker's success can be the limit, too: the advantage over guessing, or the hits at a rate of false alarms.
+
+>>> noise = calibrate(lambda z: PoissonSampled(0.01, Gaussian(z)) * 10_000, power=(0.01, 0.02))
+>>> round(noise, 1)
+3.8
 """
 
 from __future__ import annotations
@@ -22,9 +28,9 @@ from typing import Literal, NamedTuple
 
 from discreet.accounting.account import account
 from discreet.accounting.curve import PrivacyCurve
-from discreet.errors import BudgetExceeded, InvalidParameter, one_of
+from discreet.errors import BudgetExceeded, InvalidParameter, one_of, real
 from discreet.events import Event
-from discreet.guarantee import Budget
+from discreet.guarantee import Budget, Neighbours
 
 Parameter = Literal["noise_multiplier", "scale", "steps", "rate"]
 
@@ -47,7 +53,14 @@ SEARCHES = {
 
 
 def calibrate(
-    family: Callable[[float], Event], budget: Budget, *, parameter: Parameter = "noise_multiplier"
+    family: Callable[[float], Event],
+    budget: Budget | None = None,
+    *,
+    parameter: Parameter = "noise_multiplier",
+    advantage: float | None = None,
+    power: tuple[float, float] | None = None,
+    neighbours: Neighbours = "add-remove",
+    group_size: int = 1,
 ) -> float:
     """The smallest noise (or the largest number of steps, or sampling rate) within ``budget``.
 
@@ -55,14 +68,62 @@ def calibrate(
     ``"noise_multiplier"`` and ``"scale"`` for the least noise, ``"steps"`` for the most releases,
     ``"rate"`` for the largest batches.
 
-    Guarantee: ``account(family(result), ...)`` is proved to stay within the budget.
+    Instead of a budget, ``advantage`` limits the best attacker's hit rate minus false-alarm rate, and
+    ``power=(alarms, hits)`` the hits at that rate of false alarms, for these ``neighbours`` and groups of that size.
+
+    Guarantee: ``account(family(result), ...)`` is proved to stay within the limit.
     """
     search = SEARCHES[one_of("parameter", parameter, SEARCHES)]
-    if not isinstance(budget, Budget):
-        raise InvalidParameter(
-            "budget", budget, "must be a Budget, for instance Budget(epsilon=1.0, delta=1e-6)."
+    given = [
+        name
+        for name, value in (("budget", budget), ("advantage", advantage), ("power", power))
+        if value is not None
+    ]
+    if len(given) != 1:
+        raise InvalidParameter("budget", budget, "or advantage or power: give exactly one of the three.")
+    if budget is not None:
+        if not isinstance(budget, Budget):
+            raise InvalidParameter(
+                "budget", budget, "must be a Budget, for instance Budget(epsilon=1.0, delta=1e-6)."
+            )
+        return _Calibration(family, budget, parameter, search).solve()
+    share = _attack(advantage, power)
+    return _bisected(lambda value: share(account(family(value), neighbours, group_size)), parameter, search)
+
+
+def _attack(advantage: float | None, power: object) -> Callable[[PrivacyCurve], float]:
+    """A curve -> what the best attacker reaches, proved, as a share of the limit."""
+    if advantage is not None:
+        most = real("advantage", advantage, above=0, below=1)
+        return lambda curve: curve.advantage() / most
+    if not (isinstance(power, tuple | list) and len(power) == 2):
+        raise InvalidParameter("power", power, "must be (false alarms, hits), for instance (0.01, 0.05).")
+    alarms = real("power", power[0], above=0, below=1)
+    hits = real(
+        "power", power[1], above=alarms, below=1, remedy="Hits exceed false alarms: guessing does as well."
+    )
+    return lambda curve: curve.power(alarms) / hits
+
+
+def _bisected(cost: Callable[[float], float], parameter: str, search: _Search) -> float:
+    """The value nearest to the limit whose cost is proved to be at most 1; the cost is monotone."""
+
+    def value(x: float) -> float:
+        return float(math.floor(math.exp(x) + 1e-9)) if parameter == "steps" else math.exp(x)
+
+    safe, unsafe = math.log(search.least), math.log(search.most)
+    if search.slope < 0:
+        safe, unsafe = unsafe, safe
+    if cost(value(safe)) > 1:
+        raise BudgetExceeded(
+            f"no {parameter} from {search.least:g} to {search.most:g} keeps the attacker within the limit; raise it."
         )
-    return _Calibration(family, budget, parameter, search).solve()
+    if cost(value(unsafe)) <= 1:
+        return value(unsafe)
+    while abs(safe - unsafe) > 1e-4 and value(safe) != value(unsafe):
+        middle = (safe + unsafe) / 2
+        safe, unsafe = (middle, unsafe) if cost(value(middle)) <= 1 else (safe, middle)
+    return value(safe)
 
 
 _Tried = tuple[float, float] | None  # a value, and its proved epsilon over the budget's

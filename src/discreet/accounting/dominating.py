@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
+from scipy.special import bdtrc
 
 from discreet.accounting.allocation import DiscreteLaw, allocation_law
 from discreet.accounting.boxes import LogMoment, log_moment_of
@@ -31,6 +32,7 @@ from discreet.accounting.pairs import (
     FixedSize,
     GaussianPair,
     GroupPair,
+    Labelled,
     LaplacePair,
     Pair,
     Reversed,
@@ -52,6 +54,7 @@ from discreet.events import (
     RandomisedResponse,
     RandomlyAllocated,
     RenyiDP,
+    TruncatedPoissonSampled,
     ZeroConcentratedDP,
 )
 from discreet.guarantee import Bounds, Neighbours, contributions_apart
@@ -165,6 +168,9 @@ def dominating(event: Event, relation: Relation) -> Dominating:
             laws.append(_poisson(part, count, relation))
             symmetric = symmetric and relation.neighbours == "replace-one"
             largest = None
+        elif isinstance(part, TruncatedPoissonSampled):
+            laws.append(_truncated(part, count, relation))
+            symmetric, largest = False, None
         elif isinstance(part, FixedSizeSampled):
             laws.append(_fixed_size(part, count, relation))
             largest = None
@@ -186,7 +192,13 @@ def without_sampling(event: Event) -> Event:
     H_a is jointly convex, and of two equal distributions it is (1 - a)_+, which no pair goes below. So a mixture of
     worlds, in each of which a record takes part at most once a release, is no worse than the world in which it does.
     """
-    return Composition(tuple((getattr(part, "of", part), count) for part, count in event.parts()))
+    return Composition(tuple((_unsampled(part), count) for part, count in event.parts()))
+
+
+def _unsampled(part: Event) -> Event:
+    if isinstance(part, TruncatedPoissonSampled):  # in place of another record: twice as far
+        return Gaussian(part.noise_multiplier / 2)
+    return part.of if isinstance(part, PoissonSampled | FixedSizeSampled | RandomlyAllocated) else part
 
 
 def _plus(total: Fraction | None, more: Fraction) -> Fraction | None:
@@ -196,7 +208,8 @@ def _plus(total: Fraction | None, more: Fraction) -> Fraction | None:
 def _refuse_the_absurd(event: Event) -> None:
     """Numbers so far out that no arithmetic follows them, and no privacy is left to account for."""
     noise = getattr(event, "of", event)
-    level = {Gaussian: "noise_multiplier", Laplace: "scale", DiscreteLaplace: "scale"}.get(type(noise))
+    level = {Laplace: "scale", DiscreteLaplace: "scale"}.get(type(noise))
+    level = "noise_multiplier" if isinstance(noise, Gaussian | TruncatedPoissonSampled) else level
     if level and getattr(noise, level) < LEAST_NOISE:
         raise UnsupportedEvent(f"{level} below {LEAST_NOISE:g} protects nobody; use more noise.")
     if isinstance(event, ApproximateDP | BoundedRange) and event.epsilon > MOST_EPSILON:
@@ -263,13 +276,38 @@ def _poisson(event: PoissonSampled, count: int, relation: Relation) -> LawOf:
             return _same(GroupPair(noise, event.rate, relation.group_size, relation.group_size), count)
         if relation.group_size > 1:
             return _either(GroupPair(noise, event.rate, relation.group_size, 0), count)
-        return _either(Sampled(GaussianPair(1 / noise), event.rate), count)
+        return _either(_sampled(noise, event.rate), count)
     if relation.neighbours == "replace-one" or relation.group_size > 1:
         raise UnsupportedEvent(
             "Poisson-sampled Laplace noise has no proved dominating pair under replace-one neighbours or for "
             "groups; use add-remove neighbours with group_size=1, or Gaussian noise."
         )
     return _either(Sampled(LaplacePair(1 / event.of.scale), event.rate), count)
+
+
+def _sampled(noise: float, rate: float) -> Pair:
+    return Sampled(GaussianPair(1 / noise), rate) if rate < 1 else GaussianPair(1 / noise)
+
+
+def _truncated(event: TruncatedPoissonSampled, count: int, relation: Relation) -> LawOf:
+    """Condition on the batch of the others. Below the limit a record joins it, else it takes the place of another.
+
+    Which case it is depends on the others alone and is shown; the second one dominates the first, so that a bound on
+    its probability will do (docs/mathematics.md).
+    """
+    if relation.neighbours != "add-remove" or relation.group_size > 1:
+        raise UnsupportedEvent(
+            "Poisson batches with a limit are proved for add-remove neighbours and group_size=1 only; leave the "
+            "limit away, with PoissonSampled."
+        )
+    joins, takes = (_sampled(event.noise_multiplier / moves, event.rate) for moves in (1, 2))
+    full = (
+        float(bdtrc(event.limit - 1, event.records - 1, event.rate)) if event.limit < event.records else 0.0
+    )
+    full = min(full * (1 + 1e-6), 1.0)
+    if full < 1e-300:  # no batch is ever cut
+        return _either(joins, count)
+    return _either(Labelled((joins, takes), (1 - full, full)) if full < 1 else takes, count)
 
 
 def _fixed_size(event: FixedSizeSampled, count: int, relation: Relation) -> LawOf:

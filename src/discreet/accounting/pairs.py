@@ -12,6 +12,7 @@ direction is fixed for a whole run, so the directions are composed separately an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -241,6 +242,44 @@ class Reversed(Pair):
 
     def nodes(self, log_tail: float) -> Array:
         return -self.of.nodes(log_tail)[::-1]
+
+
+@dataclass(frozen=True)
+class Labelled(Pair):
+    """One of several pairs, drawn with ``weights`` that add up to 1; which one it was is seen.
+
+    By joint convexity it dominates every mixture of what these pairs dominate. Masses of losses just add up.
+    """
+
+    pairs: tuple[Pair, ...]
+    weights: tuple[float, ...]
+
+    def masses(self, boundaries: Array) -> tuple[Array, Array]:
+        p, q = zip(*(pair.masses(boundaries) for pair in self.pairs), strict=True)
+        return self._mixed(p), self._mixed(q)
+
+    def cells(self, boundaries: Array) -> Cells:
+        p, q, below, above = zip(*(pair.cells(boundaries) for pair in self.pairs), strict=True)
+        return Cells(self._mixed(p), self._mixed(q), float(self._mixed(below)), float(self._mixed(above)))
+
+    def _mixed(self, values: Sequence[Array | float]) -> Array:
+        return np.asarray(np.tensordot(self.weights, np.asarray(values), axes=1))
+
+    def _seen(self, log_tail: float) -> list[tuple[Pair, float]]:
+        """The pairs that are not rarer than the tail, each with the tail that it may lose."""
+        tails = [log_tail - float(np.log(len(self.pairs) * weight)) for weight in self.weights]
+        return [(pair, tail) for pair, tail in zip(self.pairs, tails, strict=True) if tail < 0]
+
+    def p_range(self, log_tail: float) -> tuple[float, float]:
+        lows, highs = zip(*(pair.p_range(tail) for pair, tail in self._seen(log_tail)), strict=True)
+        return min(lows), max(highs)
+
+    def q_range(self, log_tail: float) -> tuple[float, float]:
+        lows, highs = zip(*(pair.q_range(tail) for pair, tail in self._seen(log_tail)), strict=True)
+        return min(lows), max(highs)
+
+    def nodes(self, log_tail: float) -> Array:
+        return np.unique(np.concatenate([pair.nodes(tail) for pair, tail in self._seen(log_tail)]))
 
 
 @dataclass(frozen=True)

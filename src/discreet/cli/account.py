@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,23 @@ import click
 
 from discreet.accounting.account import account as account_for
 from discreet.accounting.curve import PrivacyCurve
+from discreet.accounting.renyi import renyi_epsilon
 from discreet.cli.events import RENAMED, described, neighbour_options, release, release_options
 from discreet.cli.shell import FILE, NUMBER, Answer, command, table
+from discreet.compat import dp_accounting, opacus
 from discreet.documents import parsed, read_text
-from discreet.errors import InvalidParameter
+from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.events import Event
 from discreet.guarantee import Bounds, Neighbours, rounded_down, rounded_up
 from discreet.plan.explanation import ALARMS
 from discreet.plan.plan import Plan
 
+READERS: dict[str, Callable[[str], Event]] = {
+    "opacus": opacus.read_history,
+    "dp-accounting": dp_accounting.read_event,
+    "jax-privacy": dp_accounting.read_event,
+}
+"""What other libraries write: a plan of JAX Privacy keeps an event of dp-accounting in ``dp_event``."""
 ROUNDING = 1e-12
 """Relative: of sums of floats. It is shown with --json, and is left out of four digits."""
 
@@ -26,12 +35,20 @@ ROUNDING = 1e-12
 @command("account", renamed=RENAMED)
 @release_options
 @click.option("--event", type=FILE, help="A file with an event or a plan in JSON, instead of these options.")
+@click.option(
+    "--from",
+    "source",
+    type=(click.Choice(tuple(READERS)), FILE),
+    metavar="LIBRARY FILE",
+    help=f"What another library wrote ({', '.join(READERS)}): its history or its event.",
+)
 @click.option("--delta", type=NUMBER, multiple=True, help="Epsilon at this delta; may be repeated.")
 @click.option("--epsilon", type=NUMBER, multiple=True, help="Delta at this epsilon; may be repeated.")
 @click.option("--tolerance", type=NUMBER, help="How far apart the two bounds may be.")
 @neighbour_options
 def account(
     event: Path | None,
+    source: tuple[str, Path] | None,
     delta: tuple[float, ...],
     epsilon: tuple[float, ...],
     tolerance: float | None,
@@ -44,11 +61,14 @@ def account(
     \b
     discreet account --noise-multiplier 4 --rate 0.01 --steps 10000 --delta 1e-5
 
+    \b
+    discreet account --from opacus history.json --delta 1e-5
+
     Both bounds are proved: the exact value lies between them. The upper one is the guarantee.
     """
     if not delta and not epsilon:
         raise InvalidParameter("delta", None, "is needed, for instance --delta 1e-6; or --epsilon.")
-    made = _event_in(event, options) if event else release(**options)
+    made = _written(event, source, options) or release(**options)
     curve = account_for(made, neighbours, group_size)
     epsilons = [(at, curve.epsilon_bounds(at, tolerance=tolerance)) for at in delta]
     deltas = [(at, curve.delta_bounds(at, tolerance=tolerance)) for at in epsilon]
@@ -61,15 +81,44 @@ def account(
         "delta": [{"epsilon": at, "lower": b.lower, "upper": b.upper} for at, b in deltas],
         "power": {"false_alarms": ALARMS, "upper": power},
     }
-    return Answer(data, _text(curve, epsilons, deltas, power))
+    text = _text(curve, epsilons, deltas, power)
+    if source is not None:
+        data["renyi"], others = _renyi(made, delta, neighbours)
+        text += others
+    return Answer(data, text)
 
 
-def _event_in(path: Path, options: dict[str, Any]) -> Event:
-    given = [name for name, value in options.items() if value is not None]
-    if given:
-        requirement = f"says everything; leave out --{given[0].replace('_', '-')}."
-        raise InvalidParameter("event", str(path), requirement)
-    text = read_text(path)
+def _renyi(
+    event: Event, deltas: tuple[float, ...], neighbours: Neighbours
+) -> tuple[list[dict[str, float]], str]:
+    """What an accountant by Rényi moments says, as most libraries have one."""
+    try:
+        said = [(at, renyi_epsilon(event, at, neighbours)) for at in deltas]
+    except UnsupportedEvent:
+        return [], ""
+    lines = "".join(
+        f"\nAccountants by Rényi moments say epsilon {_above(e)} at delta {at:g}." for at, e in said
+    )
+    return [{"delta": at, "epsilon": epsilon} for at, epsilon in said], lines
+
+
+def _written(event: Path | None, source: tuple[str, Path] | None, options: dict[str, Any]) -> Event | None:
+    """The event in a file, if one is given."""
+    files = {"--event": event, "--from": source and source[1]}
+    given = [name for name, value in {**files, **options}.items() if value is not None]
+    if event is None and source is None:
+        return None
+    if len(given) > 1:
+        requirement = f"says everything; leave out --{given[1].lstrip('-').replace('_', '-')}."
+        raise InvalidParameter(given[0], str(files[given[0]]), requirement)
+    if source is not None:
+        library, path = source
+        try:
+            return READERS[library](read_text(path))
+        except InvalidParameter as error:
+            raise InvalidParameter("--from", str(path), error.requirement) from None
+    assert event is not None
+    text = read_text(event)
     if "stages" in parsed(text, "event"):
         return Plan.from_json(text).event
     return Event.from_json(text)

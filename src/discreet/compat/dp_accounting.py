@@ -1,6 +1,11 @@
 """Events of Google's dp-accounting: read as events of ours, and an accountant with the interface of theirs.
 
-Events are known by the names of their classes and fields, so that nothing need be installed to read a log.
+Events are known by the names of their classes and fields, so that nothing need be installed to read a log. A log may
+hold what ``print(event)`` wrote, or ``event.to_named_tuple()`` as JSON objects; a plan of JAX Privacy has such an
+event in ``plan.dp_event``.
+
+>>> read_event("SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=2.0), count=4)")
+Composition(events=((Gaussian(noise_multiplier=2.0), 4),))
 
 >>> from types import SimpleNamespace
 >>> class GaussianDpEvent(SimpleNamespace): ...
@@ -10,12 +15,15 @@ True
 
 from __future__ import annotations
 
+import ast
+import json
 import math
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from discreet.accounting.account import account
-from discreet.errors import UnsupportedEvent
+from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.events import (
     ApproximateDP,
     Composition,
@@ -28,6 +36,8 @@ from discreet.events import (
     MixtureOfGaussians,
     PoissonSampled,
     RandomisedResponse,
+    TreeAggregation,
+    TruncatedPoissonSampled,
     ZeroConcentratedDP,
 )
 from discreet.guarantee import Bounds, Neighbours
@@ -41,6 +51,44 @@ def event_of(theirs: Any) -> Event:
     return Composition(parts) if parts else ApproximateDP(0.0)
 
 
+def read_event(text: str) -> Event:
+    """The event in a log: its printed form, or its named tuple as JSON."""
+    try:
+        tree = (
+            json.loads(text) if text.lstrip().startswith("{") else ast.parse(text.strip(), mode="eval").body
+        )
+        return event_of(_rebuilt(tree))
+    except (SyntaxError, TypeError, AttributeError, RecursionError, MemoryError, ValueError) as error:
+        if isinstance(error, InvalidParameter | UnsupportedEvent):
+            raise
+        raise InvalidParameter("event", text, "is not an event that dp-accounting printed.") from None
+
+
+def _rebuilt(tree: Any) -> Any:
+    """A value, a list, or an object that is named like the class which was written."""
+    match tree:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=[], keywords=words):
+            return _object(name, {str(word.arg): _rebuilt(word.value) for word in words})
+        case dict():
+            names = {"module_name", "class_name"}
+            fields = {str(key): _rebuilt(value) for key, value in tree.items() if key not in names}
+            return _object(tree.get("class_name"), fields)
+        case ast.List(elts=parts) | ast.Tuple(elts=parts):
+            return [_rebuilt(part) for part in parts]
+        case list():
+            return [_rebuilt(part) for part in tree]
+        case ast.AST():
+            return ast.literal_eval(tree)
+        case _:
+            return tree
+
+
+def _object(name: object, fields: dict[str, Any]) -> Any:
+    if not isinstance(name, str):
+        raise TypeError("an object without the name of its class")
+    return type(name, (SimpleNamespace,), {})(**fields)
+
+
 def _parts(theirs: Any, count: int) -> Iterator[tuple[Event, int]]:
     match type(theirs).__name__:
         case "NoOpDpEvent":
@@ -50,6 +98,12 @@ def _parts(theirs: Any, count: int) -> Iterator[tuple[Event, int]]:
         case "ComposedDpEvent":
             for event in theirs.events:
                 yield from _parts(event, count)
+        case "SingleEpochTreeAggregationDpEvent":
+            # A record is in one of the trees only: the tallest counts.
+            counts = (
+                theirs.step_counts if isinstance(theirs.step_counts, list | tuple) else [theirs.step_counts]
+            )
+            yield TreeAggregation(max(counts), theirs.noise_multiplier), count
         case _:
             yield _simple(theirs), count
 
@@ -70,6 +124,13 @@ def _simple(theirs: Any) -> Event:
             return DiscreteLaplace(1 / theirs.noise_parameter * (1 - 1e-15), theirs.sensitivity)
         case "DiscreteGaussianDpEvent" if theirs.dimension == 1:
             return DiscreteGaussian(theirs.sigma, theirs.sensitivity)
+        case "TruncatedSubsampledGaussianDpEvent":
+            return TruncatedPoissonSampled(
+                theirs.sampling_probability,
+                theirs.truncated_batch_size,
+                theirs.dataset_size,
+                theirs.noise_multiplier,
+            )
         case "MixtureOfGaussiansDpEvent":
             chances = dict(zip(theirs.sensitivities, theirs.sampling_probs, strict=True))
             shifts = sorted(shift for shift, chance in chances.items() if chance > 0)

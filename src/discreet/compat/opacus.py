@@ -11,6 +11,7 @@ it. Histories of Opacus' own accountants can be loaded, to see what a finished r
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,17 @@ from discreet.accounting.account import account
 from discreet.errors import InvalidParameter, real, whole
 from discreet.events import Composition, Event, Gaussian, PoissonSampled
 from discreet.guarantee import Bounds
+
+
+def read_history(text: str) -> Event:
+    """The event of a history: ``accountant.state_dict()`` of Opacus, or its list of steps alone, as JSON."""
+    try:
+        state = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidParameter("history", text, "is not the JSON of a history of Opacus.") from None
+    accountant = OpacusAccountant()
+    accountant.load_state_dict(state if isinstance(state, dict) else {"history": state})
+    return accountant.event
 
 
 class OpacusAccountant:

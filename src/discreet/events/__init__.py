@@ -13,6 +13,9 @@ from discreet.events.catalogue import (
     MixtureOfGaussians,
     RandomisedResponse,
     RenyiDP,
+    SparseVector,
+    TreeAggregation,
+    TruncatedPoissonSampled,
     ZeroConcentratedDP,
 )
 from discreet.events.common import (
@@ -44,6 +47,9 @@ __all__ = [
     "RandomisedResponse",
     "RandomlyAllocated",
     "RenyiDP",
+    "SparseVector",
+    "TreeAggregation",
+    "TruncatedPoissonSampled",
     "ZeroConcentratedDP",
     "registered",
 ]

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from discreet.errors import InvalidParameter, real, whole
-from discreet.events.common import Event, registered
+from discreet.events.common import ApproximateDP, Event, Gaussian, registered
 
 
 @registered
@@ -182,4 +182,104 @@ class MixtureOfGaussians(Event):
             "deviation": self.deviation,
             "shifts": list(self.shifts),
             "probabilities": list(self.probabilities),
+        }
+
+
+@registered
+@dataclass(frozen=True)
+class TruncatedPoissonSampled(Event):
+    """A Poisson batch cut to at most ``limit`` records: of a longer one a random subset of that size is kept.
+
+    ``records`` is the most that the table can hold. Where a batch is cut, a record takes the place of another one, so
+    its presence moves the sum by up to two clip norms; that costs the more the oftener batches are cut.
+    """
+
+    rate: float
+    limit: int
+    records: int
+    noise_multiplier: float
+    kind: ClassVar[str] = "truncated-poisson-sampled"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", real("rate", self.rate, above=0, at_most=1))
+        object.__setattr__(self, "records", whole("records", self.records, at_least=1, at_most=10**15))
+        object.__setattr__(self, "limit", whole("limit", self.limit, at_least=1))
+        object.__setattr__(self, "noise_multiplier", Gaussian(self.noise_multiplier).noise_multiplier)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "event": self.kind,
+            "rate": self.rate,
+            "limit": self.limit,
+            "records": self.records,
+            "noise_multiplier": self.noise_multiplier,
+        }
+
+
+@registered
+@dataclass(frozen=True)
+class SparseVector(Event):
+    """Questions answered "above" or "below" a noisy threshold until ``positives`` of them were above it.
+
+    Laplace noise of ``threshold_scale`` on the threshold, drawn once, and of ``query_scale`` on every answer, both in
+    units of what one record can change in an answer. However many are below, the whole is pure differential privacy
+    of 1 / threshold_scale + 2 positives / query_scale; without the 2 if a record moves all answers the same way
+    (``monotone``): Lyu, Su and Li 2017, algorithm 7.
+    """
+
+    threshold_scale: float
+    query_scale: float
+    positives: int = 1
+    monotone: bool = False
+    kind: ClassVar[str] = "sparse-vector"
+
+    def __post_init__(self) -> None:
+        for name in ("threshold_scale", "query_scale"):
+            object.__setattr__(self, name, real(name, getattr(self, name), above=0))
+        object.__setattr__(self, "positives", whole("positives", self.positives, at_least=1))
+        if not isinstance(self.monotone, bool):
+            raise InvalidParameter("monotone", self.monotone, "must be True or False.")
+
+    def parts(self) -> tuple[tuple[Event, int], ...]:
+        each = (1 if self.monotone else 2) * self.positives / self.query_scale
+        return ((ApproximateDP((1 / self.threshold_scale + each) * (1 + 1e-15)), 1),)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "event": self.kind,
+            "threshold_scale": self.threshold_scale,
+            "query_scale": self.query_scale,
+            "positives": self.positives,
+            "monotone": self.monotone,
+        }
+
+
+@registered
+@dataclass(frozen=True)
+class TreeAggregation(Event):
+    """All running sums of ``steps`` releases through a binary tree (DP-FTRL), started anew ``restarts`` times.
+
+    Every node of the tree has Gaussian noise of ``noise_multiplier`` clip norms. A record takes part at one step of
+    each tree, wherever: it is in at most floor(log2(steps)) + 1 nodes. No sampling is needed, and none is credited.
+    """
+
+    steps: int
+    noise_multiplier: float
+    restarts: int = 1
+    kind: ClassVar[str] = "tree-aggregation"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", whole("steps", self.steps, at_least=1))
+        object.__setattr__(self, "restarts", whole("restarts", self.restarts, at_least=1))
+        object.__setattr__(self, "noise_multiplier", Gaussian(self.noise_multiplier).noise_multiplier)
+
+    def parts(self) -> tuple[tuple[Event, int], ...]:
+        return ((Gaussian(self.noise_multiplier), self.steps.bit_length() * self.restarts),)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "event": self.kind,
+            "steps": self.steps,
+            "noise_multiplier": self.noise_multiplier,
+            "restarts": self.restarts,
         }

@@ -255,22 +255,39 @@ class RandomlyAllocated(Event):
     Each record draws its own step, independently of the others and afresh for each epoch, so batch sizes vary
     (balls in bins). Several epochs are ``event * epochs``. A shuffled loader with batches of equal size is
     *not* this event: there the other records' places determine the last one's.
+
+    With ``selected`` > 1 a record takes part at that many steps, a random subset of them. A random division of the
+    steps into so many blocks and one step of each is such a subset, so the blocks one after the other dominate it.
     """
 
     steps: int
     of: Gaussian
+    selected: int = 1
     kind: ClassVar[str] = "randomly-allocated"
 
     def __post_init__(self) -> None:
         remedy = "It is the number of releases in one epoch."
         object.__setattr__(self, "steps", whole("steps", self.steps, at_least=1, remedy=remedy))
         object.__setattr__(self, "of", _noise("of", self.of))
+        remedy = "A record cannot take part at more steps than there are."
+        chosen = whole("selected", self.selected, at_least=1, at_most=self.steps, remedy=remedy)
+        object.__setattr__(self, "selected", chosen)
 
     def parts(self) -> tuple[tuple[Event, int], ...]:
-        return ((self.of if self.steps == 1 else self, 1),)
+        if self.selected == 1:
+            return ((self.of if self.steps == 1 else self, 1),)
+        short, longer = divmod(self.steps, self.selected)
+        blocks = ((short, self.selected - longer), (short + 1, longer))
+        return tuple(
+            (part, n * count)
+            for steps, count in blocks
+            if count
+            for part, n in RandomlyAllocated(steps, self.of).parts()
+        )
 
     def to_dict(self) -> dict[str, Any]:
-        return {"event": self.kind, "steps": self.steps, "of": self.of.to_dict()}
+        more = {"selected": self.selected} if self.selected > 1 else {}
+        return {"event": self.kind, "steps": self.steps, "of": self.of.to_dict(), **more}
 
 
 @dataclass(frozen=True)
