@@ -292,8 +292,8 @@ class _Parts:
 
     def sums(self, records: tuple[Floats, Floats]) -> Floats:
         """The same without the noise."""
-        z, y, _, norms = next(iter(_Whole(*records)))
-        known = (self._loss, z, y, self._theta, 0.0, norms, _CLIP)
+        block = next(iter(_Whole(*records)))
+        known = (self._loss, block.z, block.y, self._theta, 0.0, block.norms, _CLIP)
         grid = self.stage(self._row).grid(_CLIP)
         return np.asarray(hardened_clipped_gradient(*known, grid) * grid, np.float64)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def fit_table(
     insist_writable(out)
     with ExitStack() as stack:
         book = stack.enter_context(_ledger(ledger, key, budget, name))
-        rows = joined(watched("reading", source, schema.columns), schema.columns)
+        cells = schema.to_read()
+        rows = joined(watched("reading", source, cells), cells)
         progress = stack.enter_context(Spent(book, budget).shown())
         model = estimator_for(task, schema, **settings, ledger=book, verbose=progress)
         notes = fitted(model, rows)
@@ -91,7 +93,7 @@ def declared(path: Path, target: str | None) -> Schema:
     if wanted is None or wanted not in schema.columns:
         requirement = "must be a column of the schema; give --target, or write target = ... in the schema."
         raise InvalidParameter("target", wanted, requirement)
-    return Schema(schema.columns, wanted)
+    return replace(schema, target=wanted)
 
 
 def task_of(schema: Schema, task: str | None) -> str:

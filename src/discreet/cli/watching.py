@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from discreet.cli.shell import progress
 
 if TYPE_CHECKING:
-    from discreet.linear.schema import Column
+    from discreet.linear.schema import Column, Unit
     from discreet.linear.tables import Source, Table
 
 
 def watched(
-    what: str, source: Source, columns: Mapping[str, Column], keep: Sequence[str] = ()
+    what: str, source: Source, columns: Mapping[str, Column | Unit], keep: Sequence[str] = ()
 ) -> Iterator[Table]:
     """The chunks of a table, with a progress bar."""
     with progress() as bar:

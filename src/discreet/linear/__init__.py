@@ -19,7 +19,7 @@ if _TYPE_CHECKING:
     from discreet.linear.fitted_model import FittedModel
     from discreet.linear.model_folder import load
     from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
-    from discreet.linear.schema import Category, Date, Flag, Numeric, Schema
+    from discreet.linear.schema import Category, Date, Flag, Numeric, Schema, Unit
     from discreet.linear.tables import read_table
     from discreet.linear.transformers import PublicBounds, SchemaEncoder
 
@@ -39,6 +39,7 @@ __all__ = [
     "PublicBounds",
     "Schema",
     "SchemaEncoder",
+    "Unit",
     "load",
     "read_table",
 ]
@@ -60,6 +61,7 @@ _LATER = {
     "PublicBounds": "transformers",
     "Schema": "schema",
     "SchemaEncoder": "transformers",
+    "Unit": "schema",
     "load": "model_folder",
     "read_table": "tables",
 }

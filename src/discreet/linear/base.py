@@ -32,13 +32,14 @@ from discreet.linear.encoder import (
     schema_columns,
 )
 from discreet.linear.fitting import METHODS, Encoded, Model, by_recipe, by_theorem
+from discreet.linear.glm.people import People, declared_rows, learned_rows
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.spending import Spending
-from discreet.linear.inputs import column_names, column_values, number_table
+from discreet.linear.inputs import column_names, column_values, number_table, without_column
 from discreet.linear.losses import Loss
 from discreet.linear.progress import shown
-from discreet.linear.schema import Column, Schema, schema_of
-from discreet.linear.targets import record_weights
+from discreet.linear.schema import Column, Schema, Unit, schema_of, unit_of
+from discreet.linear.targets import one_for_each_row, record_weights
 
 Array = NDArray[np.float64]
 
@@ -53,10 +54,10 @@ class DeclarationWarning(UserWarning):
 class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: they add the loss and what a target means.
 
-    Guarantee: ``fit`` releases the fitted attributes within (epsilon, delta) for one record, whatever the records
-    hold. No exception, warning or attribute depends on a record in any other way than through released values;
-    refusals depend on parameters, names, types and shapes. The number of rows is private under add-remove
-    neighbours and is never shown.
+    Guarantee: ``fit`` releases the fitted attributes within (epsilon, delta) for one record, or for one person with
+    all rows if there is a ``unit``, whatever the records hold. No exception, warning or attribute depends on a record
+    in any other way than through released values; refusals depend on parameters, names, types and shapes. The number
+    of rows is private under add-remove neighbours and is never shown.
     """
 
     coef_: Array
@@ -93,15 +94,16 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     # ---- fitting ----
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, people: Any = None) -> Self:
         """Fit the model, at the cost of (epsilon, delta).
 
         Without ``y``, the target is the column of the table that the schema names.
         ``sample_weight`` is divided by the declared ``max_weight`` and clamped to [0, 1].
+        ``people`` are the ids of the ``unit``, one for each row, where the table has no column of them.
         """
-        return self._fit(X, y, sample_weight, previous=None)
+        return self._fit(X, y, sample_weight, people, previous=None)
 
-    def fit_more(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit_more(self, X: Any, y: Any = None, sample_weight: Any = None, people: Any = None) -> Self:
         """Go on with further records, or the same ones, at the cost of another (epsilon, delta).
 
         The new model and the one so far are averaged, weighed by what their noise and numbers of records say of
@@ -114,7 +116,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 f"fit has spent all of epsilon={self.epsilon:g}. To go on later, fit with a ledger of a larger "
                 "budget from the beginning: ledger=Ledger.create(path, GaussianFilter(Budget(epsilon, delta)))."
             )
-        return self._fit(X, y, sample_weight, previous=self._model)
+        return self._fit(X, y, sample_weight, people, previous=self._model)
 
     def event(self) -> Event:
         """What one fit releases, as one event: for a :class:`~discreet.selection.PrivateSearch`.
@@ -128,11 +130,14 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             return gaussian_event(budget)
         return ApproximateDP(budget.epsilon, budget.delta)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, previous: Model | None) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, people: Any, previous: Model | None) -> Self:
         reset = previous is None
         self._check_method()
+        unit, frame = self._unit(), X
+        X = X if unit is None else without_column(X, unit.column)
         table = self._read_table(X, reset)
         rows = _rows(table)
+        owners = self._people_in(frame, people, rows)
         weights = record_weights(sample_weight, rows, self.max_weight)
         y = self._target_in(X) if y is None else y
         target, weights = self._read_target(y, rows, weights, reset)
@@ -142,11 +147,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             spending = charge.spending() if self.method == "recipe" else None
             if spending is not None:
                 spending.progress = progress
+            averaging = 1.0
+            if owners is not None:
+                weights, averaging = self._shared(owners, weights, _needed(spending))
             if reset:
                 self._encoding = self._new_encoding(X, table, weights, spending)
             encoded = self._encoding.on_demand(table)
             target, bounds = self._bounded_target(target, weights, spending)
-            records = Encoded(encoded, target, self._encoding.columns, weights, bounds)
+            columns = self._encoding.columns
+            records = Encoded(encoded, target, columns, weights, bounds, owners, averaging)
             if spending is None:
                 model = by_theorem(self.method, self._loss(), records, charge, self.records)
             else:
@@ -164,11 +173,46 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         warn_weak(self._budget())
         return self
 
+    def _unit(self) -> Unit | None:
+        """Whom the guarantee is for, if not single rows: as given here, or by the schema."""
+        if self.unit is not None or self.schema is None:
+            return unit_of(self.unit)
+        return schema_of(self.schema).unit
+
+    def _people_in(self, X: Any, people: Any, rows: int) -> People | None:
+        """Whose each row is; None if single rows are protected."""
+        unit = self._unit()
+        if unit is None:
+            if people is not None:
+                raise InvalidParameter(
+                    "unit", None, "must name what people= holds, such as unit='person_id'."
+                )
+            return None
+        if people is None:
+            if unit.column not in (column_names(X) or ()):
+                requirement = "must be a column of X, or its ids must be given: fit(X, y, people=ids)."
+                raise InvalidParameter("unit", unit.column, requirement)
+            people = column_values(X, unit.column)
+        return People.of(one_for_each_row("people", people, rows))
+
+    def _shared(self, people: People, weights: Array | None, spending: Spending) -> tuple[Array, float]:
+        """Weights that sum to at most 1 for each person, and how much averaging shortens gradients."""
+        unit = self._unit()
+        declared = None if unit is None else unit.rows
+        found = (
+            learned_rows(people, spending, self.n_features_in_ + 1)
+            if declared is None
+            else declared_rows(declared)
+        )
+        return people.weights(found.least, weights), found.averaging
+
     def _by_recipe(self, records: Encoded, spending: Spending) -> Any:
         return by_recipe(self._loss(), records, spending)
 
     def _check_method(self) -> None:
         method = one_of("method", self.method, METHODS)
+        if self._unit() is not None and method != "recipe":
+            raise InvalidParameter("method", method, "protects single records; a unit needs method='recipe'.")
         if self._chosen_arithmetic() == "hardened" and method != "recipe":
             raise InvalidParameter("arithmetic", "hardened", "is for method='recipe'.")
 
@@ -220,6 +264,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _read_table(self, X: Any, reset: bool) -> Any:
         """The table, if its columns are those of the schema or of the fit. Refusals depend on names and shapes."""
+        unit = self._unit()
+        X = X if unit is None else without_column(X, unit.column)
         if self.schema is not None:
             schema = schema_of(self.schema)
             columns = schema_columns(X, schema)
@@ -261,8 +307,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _settings(self) -> dict[str, Any]:
         """The parameters as declared, for the certificate. They are public."""
-        hidden = ("ledger", "ledger_key", "verbose", "unsafe_seed")
-        settings = self.get_params(deep=False) | {"arithmetic": self._chosen_arithmetic()}
+        hidden = ("ledger", "ledger_key", "verbose", "unsafe_seed", *(() if self._unit() else ("unit",)))
+        settings = self.get_params(deep=False) | {
+            "arithmetic": self._chosen_arithmetic(),
+            "unit": self._unit(),
+        }
         return {name: plain(value) for name, value in settings.items() if name not in hidden}
 
     # ---- answering ----
@@ -338,7 +387,7 @@ def _needed(spending: Spending | None) -> Spending:
 
 def plain(value: Any) -> Any:
     """A declared parameter as plain data for JSON."""
-    if isinstance(value, Schema):
+    if isinstance(value, Schema | Unit):
         return value.to_dict()
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())

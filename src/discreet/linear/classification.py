@@ -102,6 +102,9 @@ class PrivateLogisticRegression(PrivateClassifier):
     Parameters
     ----------
     epsilon, delta, neighbours : the budget of one fit, and between which tables it is promised.
+    unit : the column that says whose a row is, by name, or a :class:`~discreet.linear.schema.Unit`; by default that
+        of the schema. The guarantee is then for a person with all rows. Rows without an id count for nothing. None
+        protects single rows.
     classes : the labels, declared; by default those of the schema's target, or (0, 1). ``"from-data"`` takes
         them from ``y``, which is not covered by the guarantee.
     bounds : ``(lower, upper)`` of the columns, declared: numbers, lists, or dictionaries by column name. None
@@ -143,6 +146,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         class_weight: Any = None,
         max_weight: float = 1.0,
         neighbours: str = "add-remove",
+        unit: Any = None,
         method: str = "recipe",
         records: int | None = None,
         arithmetic: str | None = None,
@@ -160,6 +164,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         self.class_weight = class_weight
         self.max_weight = max_weight
         self.neighbours = neighbours
+        self.unit = unit
         self.method = method
         self.records = records
         self.arithmetic = arithmetic
@@ -202,6 +207,7 @@ class PrivateSVC(PrivateClassifier):
         class_weight: Any = None,
         max_weight: float = 1.0,
         neighbours: str = "add-remove",
+        unit: Any = None,
         method: str = "recipe",
         records: int | None = None,
         arithmetic: str | None = None,
@@ -220,6 +226,7 @@ class PrivateSVC(PrivateClassifier):
         self.class_weight = class_weight
         self.max_weight = max_weight
         self.neighbours = neighbours
+        self.unit = unit
         self.method = method
         self.records = records
         self.arithmetic = arithmetic

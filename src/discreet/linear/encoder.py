@@ -63,13 +63,13 @@ class Encoding(ABC):
 
 
 class OnDemand:
-    """Rows that are encoded when a slice of them is asked for, so that large tables stay where they are."""
+    """Rows that are encoded when some are asked for, by slice or number, so that large tables stay where they are."""
 
-    def __init__(self, shape: tuple[int, int], encoded: Callable[[slice], NDArray[np.float32]]) -> None:
+    def __init__(self, shape: tuple[int, int], encoded: Callable[[Any], NDArray[np.float32]]) -> None:
         self.shape = shape
         self._encoded = encoded
 
-    def __getitem__(self, rows: slice) -> NDArray[np.float32]:
+    def __getitem__(self, rows: Any) -> NDArray[np.float32]:
         return self._encoded(rows)
 
 
@@ -141,7 +141,7 @@ class SchemaEncoding(Encoding):
         rows = len(next(iter(features.values())))
         return OnDemand((rows, self.columns.width), lambda rows: self._rows(features, rows))
 
-    def _rows(self, features: dict[str, NDArray[Any]], rows: slice) -> NDArray[np.float32]:
+    def _rows(self, features: dict[str, NDArray[Any]], rows: Any) -> NDArray[np.float32]:
         part = {name: values[rows] for name, values in features.items()}
         encoded = np.zeros((len(next(iter(part.values()))), self.columns.width), np.float32)
         for place, (name, column) in enumerate(self.numerics.items()):

@@ -23,6 +23,7 @@ from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.intervals import standard_errors
 from discreet.linear.glm.marginals import Released
 from discreet.linear.glm.noisy_counts import Counts
+from discreet.linear.glm.people import People
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Loss
 
@@ -79,13 +80,18 @@ class Model:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """Encoded records: columns as promised, targets as the loss wants them (NaN: none), weights in [0, 1]."""
+    """Encoded records: columns as promised, targets as the loss wants them (NaN: none), weights in [0, 1].
+
+    ``people`` and ``averaging`` are as for :func:`~discreet.linear.glm.glm.fit_glm`.
+    """
 
     x: Any
     y: Array
     columns: Columns
     weights: Array | None = None
     target_bounds: tuple[float, float] = (0.0, 1.0)
+    people: People | None = None
+    averaging: float = 1.0
 
 
 def by_recipe(loss: Loss, records: Encoded, spending: Spending) -> Model:
@@ -98,6 +104,8 @@ def by_recipe(loss: Loss, records: Encoded, spending: Spending) -> Model:
         spending,
         records.weights,
         target_bounds=records.target_bounds,
+        people=records.people,
+        averaging=records.averaging,
     )
     # The variance of sampling, and that of noise as large as a typical row.
     count, size = fit.counts.records, records.columns.width + 1

@@ -46,6 +46,15 @@ def column_values(X: Any, name: str) -> NDArray[Any]:
     return _array(X[name])
 
 
+def without_column(X: Any, name: str) -> Any:
+    """A frame without one of its columns; a frame that has no such column as it is."""
+    if name not in (column_names(X) or ()):
+        return X
+    if hasattr(X, "drop_columns"):  # pyarrow
+        return X.drop_columns([name])
+    return X.drop(columns=[name]) if hasattr(X, "iloc") else X.drop(name)
+
+
 def numbers(values: Any, name: str = "X") -> Floats:
     """The values as floating-point numbers: NaN where a cell is not a number.
 

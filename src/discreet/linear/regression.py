@@ -111,6 +111,7 @@ class PrivateLinearRegression(PrivateRegressor):
         row_norm: float | None = None,
         max_weight: float = 1.0,
         neighbours: str = "add-remove",
+        unit: Any = None,
         method: str = "recipe",
         records: int | None = None,
         arithmetic: str | None = None,
@@ -129,6 +130,7 @@ class PrivateLinearRegression(PrivateRegressor):
         self.row_norm = row_norm
         self.max_weight = max_weight
         self.neighbours = neighbours
+        self.unit = unit
         self.method = method
         self.records = records
         self.arithmetic = arithmetic
@@ -170,6 +172,7 @@ class PrivatePoissonRegressor(PrivateRegressor):
         row_norm: float | None = None,
         max_weight: float = 1.0,
         neighbours: str = "add-remove",
+        unit: Any = None,
         method: str = "recipe",
         records: int | None = None,
         arithmetic: str | None = None,
@@ -186,6 +189,7 @@ class PrivatePoissonRegressor(PrivateRegressor):
         self.row_norm = row_norm
         self.max_weight = max_weight
         self.neighbours = neighbours
+        self.unit = unit
         self.method = method
         self.records = records
         self.arithmetic = arithmetic

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from discreet.documents import parsed_toml
-from discreet.errors import InvalidParameter, one_of, real
+from discreet.errors import InvalidParameter, one_of, real, whole
 
 Missing = Literal["centre", "flag"]
 Value = str | int | float | bool
@@ -42,6 +42,9 @@ SHAPES = ("free", "increasing", "decreasing", "linear")
 
 TASKS = ("classification", "regression", "counts")
 """What a model is for, in the words of the command line and of model.json."""
+
+MOST_ROWS_OF_A_PERSON = 256
+"""Rows of a person that count; of somebody with more, so many are taken, evenly spaced."""
 
 EPOCH = date(1970, 1, 1).toordinal()
 ISO = "%Y-%m-%d"
@@ -190,11 +193,51 @@ Column = Numeric | Category | Flag
 
 
 @dataclass(frozen=True)
+class Unit:
+    """Whom the guarantee is for: a person, with all rows that have the same value in ``column``.
+
+    From ``rows`` rows on a person counts in full; with fewer, each row weighs 1 / ``rows``. None works that out from
+    the records, privately, out of the same budget. The column is no feature.
+    """
+
+    column: str
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str) or not self.column:
+            raise InvalidParameter("unit.column", self.column, "must be the name of a column.")
+        if self.rows is not None:
+            remedy = (
+                "It is the number of rows from which on a person counts in full; leave it out to learn it."
+            )
+            rows = whole("unit.rows", self.rows, at_least=1, at_most=MOST_ROWS_OF_A_PERSON, remedy=remedy)
+            object.__setattr__(self, "rows", rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The unit as in ``schema.toml``."""
+        return {"column": self.column} | ({} if self.rows is None else {"rows": self.rows})
+
+
+def unit_of(value: object) -> Unit | None:
+    """A unit as users give it: the name of a column, a dictionary, or itself."""
+    if value is None or isinstance(value, Unit):
+        return value
+    if isinstance(value, Mapping):
+        _only("unit", value, ("column", "rows"))
+        return Unit(**{"column": "", **value})
+    return Unit(value)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
 class Schema:
-    """The columns of a table by name, in their order. ``target`` names the one that is to be predicted."""
+    """The columns of a table by name, in their order. ``target`` names the one that is to be predicted.
+
+    ``unit`` names the column that says whose a row is: then people are protected, not just rows.
+    """
 
     columns: Mapping[str, Column]
     target: str | None = None
+    unit: Unit | None = None
     features: dict[str, Column] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -208,6 +251,10 @@ class Schema:
                 raise InvalidParameter(f"columns[{name!r}]", column, requirement)
         if self.target is not None and self.target not in self.columns:
             raise InvalidParameter("target", self.target, "must be the name of a declared column.")
+        object.__setattr__(self, "unit", unit_of(self.unit))
+        if self.unit is not None and self.unit.column in self.columns:
+            requirement = "must not be a feature or the target: it says whose a row is, and nothing else."
+            raise InvalidParameter("unit.column", self.unit.column, requirement)
         features = {name: column for name, column in self.columns.items() if name != self.target}
         if not features:
             raise InvalidParameter("columns", list(self.columns), "must declare at least one feature.")
@@ -226,7 +273,11 @@ class Schema:
     def with_bounds(self, bounds: Mapping[str, tuple[float, float]]) -> Schema:
         """The same schema with these bounds declared."""
         found = {name: _numeric(self.columns, name, pair) for name, pair in bounds.items()}
-        return Schema({**self.columns, **found}, self.target)
+        return replace(self, columns={**self.columns, **found})
+
+    def to_read(self) -> dict[str, Column | Unit]:
+        """What a fit has to read of a table."""
+        return {**self.columns} if self.unit is None else {**self.columns, self.unit.column: self.unit}
 
     # ---- reading and writing ----
 
@@ -246,15 +297,16 @@ class Schema:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Schema:
         """A schema from plain data, as TOML or JSON give it. Unknown keys are refused."""
-        _only("schema", data, ("columns", "target"))
+        _only("schema", data, ("columns", "target", "unit"))
         _only("columns", data.get("columns"), None)
         columns = {name: _column(name, declared) for name, declared in data["columns"].items()}
-        return cls(columns, data.get("target"))
+        return cls(columns, data.get("target"), unit_of(data.get("unit")))
 
     def to_dict(self) -> dict[str, Any]:
         """The schema as plain data, as in ``schema.toml``."""
         columns = {name: column.to_dict() for name, column in self.columns.items()}
-        return {"columns": columns} | ({} if self.target is None else {"target": self.target})
+        target = {} if self.target is None else {"target": self.target}
+        return {"columns": columns} | target | ({} if self.unit is None else {"unit": self.unit.to_dict()})
 
 
 def schema_of(value: object) -> Schema:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter
-from discreet.linear.schema import Category, Column, Flag, Numeric, schema_of
+from discreet.linear.schema import Category, Column, Flag, Numeric, Unit, schema_of
 
 Cells = NDArray[Any]
 Read = Callable[[Sequence[Any]], Cells]
@@ -49,6 +49,11 @@ class Table:
     def __getitem__(self, name: str) -> Cells:
         return self._columns[name]
 
+    def drop_columns(self, names: Sequence[str]) -> Table:
+        """The same table without these columns."""
+        left = {name: cells for name, cells in self._columns.items() if name not in names}
+        return Table(left, self._rows, self.kept)
+
     def __len__(self) -> int:
         return self._rows
 
@@ -59,7 +64,7 @@ class Source(ABC):
     path: Path
     names: tuple[str, ...]
 
-    def chunks(self, columns: Mapping[str, Column], keep: Sequence[str] = ()) -> Iterator[Table]:
+    def chunks(self, columns: Mapping[str, Column | Unit], keep: Sequence[str] = ()) -> Iterator[Table]:
         """The rows, with these columns as they are declared, and those in ``keep`` as they are.
 
         The first chunk is empty, so that there is always one.
@@ -75,7 +80,7 @@ class Source(ABC):
         )
         return chain([nothing], self._chunks(readers, keep))
 
-    def whole(self, columns: Mapping[str, Column]) -> Table:
+    def whole(self, columns: Mapping[str, Column | Unit]) -> Table:
         """All rows at once."""
         return joined(self.chunks(columns), columns)
 
@@ -93,7 +98,7 @@ def read_table(path: str | os.PathLike[str], schema: Any) -> Table:
 
     Guarantee: a line is a record. What is refused is refused by names and types, never by a cell.
     """
-    return table_in(Path(path)).whole(schema_of(schema).columns)
+    return table_in(Path(path)).whole(schema_of(schema).to_read())
 
 
 def joined(chunks: Iterable[Table], columns: Iterable[str]) -> Table:
@@ -187,8 +192,10 @@ def _text(file: IO[bytes]) -> TextIO:
 # ---- cells ----
 
 
-def reader(column: Column) -> Read:
+def reader(column: Column | Unit) -> Read:
     """How to read the cells of such a column."""
+    if isinstance(column, Unit):
+        return as_they_are
     if isinstance(column, Numeric):
         return numbers_in if column.plain else as_they_are
     return _Known(column).read

@@ -29,8 +29,8 @@ def fit_additive(loss: Loss, records: Encoded, declared: Declared, spending: Spe
     Guarantee: within the budget of ``spending``. The rows that every stage sees are as ``Columns`` promises, which is
     enforced for each of them (:class:`~discreet.linear.glm.records.Records`).
     """
-    recipe = AdditiveRecipe(loss, declared, spending, records.target_bounds)
-    fit = recipe.fit_table(records.x, records.y, records.weights)
+    recipe = AdditiveRecipe(loss, declared, spending, records.target_bounds, records.averaging)
+    fit = recipe.fit_table(records.x, records.y, records.weights, records.people)
     basis, coefficients, intercept = recipe.basis, fit.coefficients, np.asarray(fit.intercept)
     if basis is None:
         basis, coefficients, more = as_curves(records.columns, fit.lower, fit.upper, coefficients)

@@ -21,6 +21,7 @@ from discreet.linear.glm.coordinates import Standardised, Whitened, standardised
 from discreet.linear.glm.glm import Fit, Recipe
 from discreet.linear.glm.marginals import Marginals, pooled
 from discreet.linear.glm.noisy_counts import Counts
+from discreet.linear.glm.people import People
 from discreet.linear.glm.records import Records
 from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.typical import typical_size
@@ -62,7 +63,7 @@ class Expanded:
         self._x, self._basis = x, basis
         self.shape = (int(x.shape[0]), basis.columns.width)
 
-    def __getitem__(self, rows: slice) -> NDArray[np.float32]:
+    def __getitem__(self, rows: Any) -> NDArray[np.float32]:
         part = self._x[rows]
         return self._basis.expanded(part.toarray() if issparse(part) else np.asarray(part))
 
@@ -74,15 +75,21 @@ class AdditiveRecipe(Recipe):
     histograms: Histograms | None = None
 
     def __init__(
-        self, loss: Loss, declared: Declared, spending: Spending, bounds: tuple[float, float]
+        self,
+        loss: Loss,
+        declared: Declared,
+        spending: Spending,
+        bounds: tuple[float, float],
+        averaging: float = 1.0,
     ) -> None:
-        super().__init__(loss, declared.columns, spending, None, bounds)
+        super().__init__(loss, declared.columns, spending, None, bounds, averaging)
         self.declared = declared
 
-    def fit_table(self, x: Any, y: Any, weights: Any) -> Fit:
-        records = Records(self.loss, x, y, self.declared.columns, weights)
+    def fit_table(self, x: Any, y: Any, weights: Any, people: People | None = None) -> Fit:
+        records = Records(self.loss, x, y, self.declared.columns, weights, people=people)
         self.spending.refuse_more_rows(len(records))
         self._table = (x.tocsr() if issparse(x) else x, y, weights)
+        self._people = people
         return self.fit(records)
 
     def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
@@ -102,7 +109,8 @@ class AdditiveRecipe(Recipe):
         self.basis = Basis(self.declared.columns, chosen_curves(*known), pairs)
         self.columns = self.basis.columns
         x, y, weights = self._table
-        curves = Records(self.loss, Expanded(x, self.basis), y, self.columns, weights)
+        expanded = Expanded(x, self.basis)
+        curves = Records(self.loss, expanded, y, self.columns, weights, people=self._people)
         return curves, curve_marginals(self.basis, self.histograms, marginals, counts.records)
 
     def _pairs(

@@ -131,6 +131,7 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
         class_weight: Any = None,
         max_weight: float = 1.0,
         neighbours: str = "add-remove",
+        unit: Any = None,
         arithmetic: str | None = None,
         ledger: Any = None,
         unsafe_seed: int | None = None,
@@ -145,6 +146,7 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
         self.class_weight = class_weight
         self.max_weight = max_weight
         self.neighbours = neighbours
+        self.unit = unit
         self.arithmetic = arithmetic
         self.ledger = ledger
         self.unsafe_seed = unsafe_seed
@@ -178,6 +180,7 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         pairs: Any = (),
         max_weight: float = 1.0,
         neighbours: str = "add-remove",
+        unit: Any = None,
         arithmetic: str | None = None,
         ledger: Any = None,
         unsafe_seed: int | None = None,
@@ -192,6 +195,7 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         self.pairs = pairs
         self.max_weight = max_weight
         self.neighbours = neighbours
+        self.unit = unit
         self.arithmetic = arithmetic
         self.ledger = ledger
         self.unsafe_seed = unsafe_seed

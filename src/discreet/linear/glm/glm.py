@@ -37,6 +37,7 @@ from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.coordinates import Standardised, Whitened, standardised
 from discreet.linear.glm.marginals import Marginals, Released, measured, pooled
 from discreet.linear.glm.noisy_counts import Counts, compare_classes, count_classes
+from discreet.linear.glm.people import People
 from discreet.linear.glm.problems import Problem
 from discreet.linear.glm.recalibration import mean_matched, recalibrated
 from discreet.linear.glm.records import MEMORY, Records
@@ -94,18 +95,23 @@ def fit_glm(
     *,
     target_bounds: tuple[float, float] = (0.0, 1.0),
     memory: int = MEMORY,
+    people: People | None = None,
+    averaging: float = 1.0,
 ) -> Fit:
     """Fit a generalised linear model to encoded records, with all of ``spending``.
 
     ``x`` is an array, a memory map or a CSR matrix whose columns are as ``columns`` says. ``y`` holds 0 and 1,
     class numbers, numbers, or counts, as ``loss`` wants them; numbers and counts are clamped to the public
-    ``target_bounds``. ``weights`` are between 0 and 1. ``progress`` is told every stage and release.
+    ``target_bounds``. ``weights`` are between 0 and 1. ``progress`` is told every stage and release. ``people`` says
+    whose the rows are; their ``weights`` are then those of :meth:`~discreet.linear.glm.people.People.weights`, and
+    ``averaging`` is how much shorter the mean gradient of a person is than that of a row.
 
-    Guarantee: the fit is within the budget of ``spending``, whatever the records are: every stage proves its own
-    sensitivity, and rows that break the promise of ``columns`` are moved into it first.
+    Guarantee: the fit is within the budget of ``spending``, for a record or for a person with all rows, whatever the
+    records are: every stage proves its own sensitivity, and rows that break the promise of ``columns`` are moved into
+    it first.
     """
-    recipe = Recipe(loss, columns, spending, progress, target_bounds)
-    records = Records(loss, x, y, columns, weights, memory)
+    recipe = Recipe(loss, columns, spending, progress, target_bounds, averaging)
+    records = Records(loss, x, y, columns, weights, memory, people)
     spending.refuse_more_rows(len(records))
     return recipe.fit(records)
 
@@ -120,7 +126,9 @@ class Recipe:
         spending: Spending,
         progress: Progress | None,
         bounds: tuple[float, float],
+        averaging: float = 1.0,
     ) -> None:
+        self.averaging = averaging
         self.loss, self.columns, self.spending = checked_loss(loss), columns, spending
         self.bounds = _checked_bounds(loss, bounds)
         if progress is not None:
@@ -141,7 +149,8 @@ class Recipe:
         size = self.columns.width + 1
         if isinstance(coordinates, Whitened) and coordinates.dimensions is not None:
             size = math.ceil(coordinates.dimensions)
-        rule = step_rule(problem, stage, counts.records, size, row_size, coordinates.curvature)
+        typical = row_size * self.averaging
+        rule = step_rule(problem, stage, counts.records, size, typical, coordinates.curvature)
         start = coordinates.of_constant(problem.start)
         path = noisy_descent(problem, working, start, rule, counts.records, stage)
         theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records

@@ -51,7 +51,7 @@ class Scores:
         for block in self._working:
             score = scores(block, self._features, self._working.constant) / self._unit
             z = np.clip(score, -_LARGEST_SCORE, _LARGEST_SCORE)[:, None]
-            yield Block(z, block.y, block.weights, row_norms(z, self.constant))
+            yield block._replace(z=z, norms=row_norms(z, self.constant))
 
 
 def recalibrated(

@@ -5,6 +5,7 @@ promise. :class:`Working` is the same records in the coordinates of the descent.
 at most ``MEMORY`` bytes, and are made again for every pass if not, so the size of the table is not limited.
 
 A record counts as nothing if a feature or its weight is not finite, or if its target is not one the loss accepts.
+Where rows belong to people, they are read person by person, wherever they are in the table.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from scipy.sparse import issparse
 
 from discreet.errors import InvalidParameter
 from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.people import People
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.losses import Loss
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
+Codes = NDArray[np.int64]
 
 MEMORY = 2**31
 """Bytes of admitted or transformed records that are kept in memory."""
@@ -42,7 +45,14 @@ class Records:
     """Encoded records with their targets. Refusals depend on types and shapes alone."""
 
     def __init__(
-        self, loss: Loss, x: Any, y: Any, columns: Columns, weights: Any = None, memory: int = MEMORY
+        self,
+        loss: Loss,
+        x: Any,
+        y: Any,
+        columns: Columns,
+        weights: Any = None,
+        memory: int = MEMORY,
+        people: People | None = None,
     ) -> None:
         self.loss, self.columns, self.memory = loss, columns, memory
         # What has a shape and gives rows by slice is read in chunks: arrays, memory maps, tables encoded on demand.
@@ -53,6 +63,8 @@ class Records:
             )
         self._y = _one_each("y", y, self._x.shape[0])
         self._weights = None if weights is None else _one_each("weights", weights, self._x.shape[0])
+        self._order = None if people is None else people.order()
+        self._people = None if people is None else people.codes
         self._kept = list(self._read()) if self._fits(columns.width) else None
 
     def __len__(self) -> int:
@@ -60,13 +72,26 @@ class Records:
 
     def everybody(self) -> Iterator[Chunk]:
         """All records with finite features, whatever their target."""
-        return iter(self._kept) if self._kept is not None else self._read()
+        return (chunk for chunk, _ in self._owned())
 
     def chunks(self) -> Iterator[Chunk]:
         """The records that count."""
-        for chunk in self.everybody():
+        return (chunk for chunk, _ in self.owned_chunks())
+
+    def owned_chunks(self) -> Iterator[tuple[Chunk, Codes | None]]:
+        """The records that count, and the number of each one's person, if there are people.
+
+        Those of a person are all in one chunk, next to one another.
+        """
+        for chunk, people in self._owned():
             accepted = self.loss.accepts(chunk.y)
-            yield chunk if accepted.all() else _part(chunk, accepted)
+            if accepted.all():
+                yield chunk, people
+            else:
+                yield _part(chunk, accepted), None if people is None else people[accepted]
+
+    def _owned(self) -> Iterator[tuple[Chunk, Codes | None]]:
+        return iter(self._kept) if self._kept is not None else self._read()
 
     def working(
         self,
@@ -81,29 +106,44 @@ class Records:
     def _fits(self, width: int) -> bool:
         return bool(4 * len(self) * width <= self.memory)
 
-    def _read(self) -> Iterator[Chunk]:
-        step = max(1, _CHUNK // max(1, self.columns.width))
-        for start in range(0, self._x.shape[0], step):
-            rows: Any = self._x[start : start + step]
-            y = np.asarray(self._y[start : start + step], np.float64)
-            rows = rows.toarray() if issparse(rows) else np.asarray(rows)
-            weights = (
-                None if self._weights is None else np.asarray(self._weights[start : start + step], np.float64)
-            )
+    def _read(self) -> Iterator[tuple[Chunk, Codes | None]]:
+        for rows in self._parts():
+            x: Any = self._x[rows]
+            x, y = x.toarray() if issparse(x) else np.asarray(x), np.asarray(self._y[rows], np.float64)
+            weights = None if self._weights is None else np.asarray(self._weights[rows], np.float64)
             with np.errstate(over="ignore"):
-                good = np.asarray(np.isfinite(rows.astype(np.float32)).all(axis=1))
+                good = np.asarray(np.isfinite(x.astype(np.float32)).all(axis=1))
             if weights is not None:
                 good = np.logical_and(good, np.isfinite(weights))
-            yield Chunk(self.columns.admitted(rows[good]), y[good], _bounded(weights, good))
+            people = None if self._people is None else self._people[rows][good]
+            yield Chunk(self.columns.admitted(x[good]), y[good], _bounded(weights, good)), people
+
+    def _parts(self) -> Iterator[Any]:
+        """Which rows are read at once: slices of the table, or of the order of its people, none of them in two."""
+        step = max(1, _CHUNK // max(1, self.columns.width))
+        if self._order is None or self._people is None:
+            yield from (slice(start, start + step) for start in range(0, self._x.shape[0], step))
+            return
+        owners = self._people[self._order]
+        start = 0
+        while start < len(owners):
+            last = owners[min(start + step, len(owners)) - 1]
+            stop = int(np.searchsorted(owners, last, side="right"))
+            yield self._order[start:stop]
+            start = stop
 
 
 class Block(NamedTuple):
-    """Some records in the coordinates of the descent, with bounds of the norms of (constant, z)."""
+    """Some records in the coordinates of the descent, with bounds of the norms of (constant, z).
+
+    ``people`` is the number of each record's person, all of whose records are in this block, next to one another.
+    """
 
     z: NDArray[Any]
     y: NDArray[Any]
     weights: NDArray[Any] | None
     norms: Array
+    people: Codes | None = None
 
 
 class Blocks(Protocol):
@@ -139,12 +179,12 @@ class Working:
         return iter(self._kept) if self._kept is not None else self._made()
 
     def _made(self) -> Iterator[Block]:
-        for x, y, weights in self._records.chunks():
+        for (x, y, weights), people in self._records.owned_chunks():
             z = np.ascontiguousarray(self._transform(x), np.float32)
             with np.errstate(over="ignore"):
                 y = self._target(y).astype(np.float32)
             weights = None if weights is None else weights.astype(np.float32)
-            yield Block(z, y, weights, row_norms(z, self.constant))
+            yield Block(z, y, weights, row_norms(z, self.constant), people)
 
 
 def _one_each(name: str, values: Any, records: int) -> NDArray[Any]:

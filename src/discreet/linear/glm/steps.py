@@ -103,11 +103,11 @@ def pulled_back(theta: Array, start: Array, unit: Array, start_error: float, var
 def noisy_gradient(loss: Loss, working: Blocks, theta: Array, clip_norm: float, stage: Stage) -> Array:
     """The sum of clipped gradients at ``theta``, with noise.
 
-    Guarantee: the sensitivity is ``clip_norm``; see
+    Guarantee: the sensitivity is ``clip_norm``, for a record or for a person; see
     :func:`~discreet.linear.kernels.kernel.hardened_clipped_gradient`.
     """
     sums = Sums(stage, theta.size, clip_norm)
-    for z, y, weights, norms in working:
+    for z, y, weights, norms, people in working:
         known = (loss, z, y, theta, working.constant, norms, clip_norm)
-        sums.add_total(hardened_clipped_gradient(*known, sums.grid, weights))
+        sums.add_total(hardened_clipped_gradient(*known, sums.grid, weights, people))
     return sums.released().reshape(theta.shape)

@@ -97,15 +97,17 @@ class _Lattice:
         """The sum of w w' over the rows, its upper triangle in units of the grid.
 
         Guarantee: all sums on the way are whole numbers that float64 holds, in whatever order they are taken, so each
-        row adds what it would add alone. A weight shortens the row by its root.
+        row adds what it would add alone. A weight below 1 shortens the row by its root, and what it leaves is cut
+        toward zero: rows whose weights sum to at most 1 add no more than one row could, however many they are.
         """
         size = rows.shape[1]
         total = np.zeros((size, size), np.int64)
         for start in range(0, len(rows), block := max(1, _BLOCK // size)):
             part = rows[start : start + block].astype(np.float64)
-            if weights is not None:
-                part *= np.sqrt(weights[start : start + block, None])
             steps = np.rint(part / self.step)
+            if weights is not None:
+                own = weights[start : start + block, None]
+                steps = np.where(own == 1, steps, np.trunc(part * np.sqrt(own) / self.step))
             total += dsyrk(1.0, steps.T).astype(np.int64)
         upper = np.triu_indices(size)
         return np.asarray(total[upper] * np.where(upper[0] == upper[1], self.diagonal, self.beside))

@@ -97,7 +97,7 @@ def add_counts(
     size, blocks = room.rows.shape[0], 0
     origin = 1.5 * 2.0**52 * grid
     for start in range(first, last, size):
-        if _clip_block(step, data, room, start, min(size, last - start)):
+        if clip_block(step, data, room, start, min(size, last - start)):
             _add_block(room.rows, 0, size, room.residuals, below, origin)
         else:
             _add_block(data.matrix, start, size, room.residuals, below, origin)
@@ -111,7 +111,7 @@ def add_counts(
 
 
 @inlined
-def _clip_block(step: Step, data: Data, room: Room, start: int, count: int) -> bool:
+def clip_block(step: Step, data: Data, room: Room, start: int, count: int) -> bool:
     """Fill ``room.residuals``; tells whether ``room.rows`` is to be used, as some rows are missing or not finite."""
     size = room.rows.shape[0]
     complete = fill_block(step, data, start, count, room.targets, room.limits, room.weights)

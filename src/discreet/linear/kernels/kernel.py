@@ -42,7 +42,7 @@ from discreet.core.clipping import clip_norm_of
 from discreet.core.hardened import FLOAT_ROOM, MOST_ROWS, sum_grid
 from discreet.core.noise import checked_grid
 from discreet.errors import InvalidParameter, real
-from discreet.linear.kernels import csr_kernel, dense_kernel
+from discreet.linear.kernels import csr_kernel, dense_kernel, people_kernel
 from discreet.linear.kernels.coefficients import BLOCK, Data, Step, clip_margin, limit_range, loss_code
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.kernels.threads import in_threads
@@ -112,24 +112,37 @@ def hardened_clipped_gradient(
     clip_norm: float,
     grid: float,
     weights: ArrayLike | None = None,
+    people: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
     """The same sum in whole steps of a public ``grid``, every number of a row's gradient rounded on its own.
+
+    ``people`` holds a number for each row, that of its person; rows of a person follow one another. Their gradients
+    are weighed, added up, and clipped together.
 
     ``BoundedSum(result, clip_norm, grid=grid)`` takes it on; see :mod:`discreet.core.hardened` and its
     ``grid_for``.
 
     Guarantee: exact and independent of the order of the rows. Adding or removing a row changes the result by
-    a vector of norm at most ``clip_norm / grid``, which depends on that row only.
+    a vector of norm at most ``clip_norm / grid``, which depends on that row only; with ``people`` the same is true
+    of all rows of a person together.
     """
+    if people is not None and not issparse(Z):
+        with np.errstate(all="ignore"):
+            Z = np.asarray(Z).astype(np.float32, copy=False)  # one type less to compile
     if checked_loss(loss).machine_code is None:
         y = _residuals(loss, Z, y, theta, constant)
     data, grid = _checked_data(Z, y, norms, weights), checked_grid(grid)
     step, cuts = _step(loss, Z, theta, constant, clip_norm, grid), _cuts(Z, loss.outputs)
+    if people is not None:
+        step, cuts = step._replace(clip=math.inf), _between_people(cuts, people, Z)
     parts = _parts(Z, loss, cuts, np.int64)
 
     def work(task: int) -> None:
         first, last = cuts[task], cuts[task + 1]
-        if issparse(Z):
+        if people is not None:
+            known = (step, data, people, dense_kernel.room_for(Z, loss.outputs), first, last, clip_norm, grid)
+            people_kernel.add_people(*known, np.zeros(parts[task].shape), parts[task])
+        elif issparse(Z):
             room: Any = csr_kernel.room_for(Z.dtype, loss.outputs)
             csr_kernel.add_counts(step, data, room, first, last, grid, parts[task])
         else:
@@ -257,6 +270,15 @@ def _cuts(Z: Any, outputs: int) -> list[int]:
     pitch = -(-rows // max(1, tasks))
     pitch = max(BLOCK, -(-pitch // BLOCK) * BLOCK)
     return [*range(0, rows, pitch), rows]
+
+
+def _between_people(cuts: list[int], people: NDArray[np.int64], Z: Any) -> list[int]:
+    """The cuts moved back to where a person begins."""
+    if issparse(Z) or people.shape != Z.shape[:1] or people.dtype != np.int64:
+        raise InvalidParameter("people", "other rows", "must hold a whole number for each row of a dense Z.")
+    starts = np.flatnonzero(np.diff(people, prepend=people[:1] - 1))
+    places = np.searchsorted(starts, cuts[:-1], side="right") - 1
+    return [*dict.fromkeys(starts[places].tolist()), len(people)] if len(people) else cuts
 
 
 def _parts(Z: Any, loss: Loss, cuts: list[int], dtype: Any) -> Array:
