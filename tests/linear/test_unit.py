@@ -47,7 +47,7 @@ def test_the_column_of_ids_is_no_feature():
     table = frame()
     model = PrivateLinearRegression(4.0, bounds=(0, 100), target_bounds=(0, 50))
     model.set_params(unit="person").fit(table[["person", "age"]], table["visits"])
-    assert model.n_features_in_ == 1 and model.feature_names_in_.tolist() == ["age"]
+    assert model.feature_names_in_.tolist() == ["age"]
     with_ids, without = table[["age", "person"]][:5], table[["age"]][:5]
     np.testing.assert_array_equal(model.predict(with_ids), model.predict(without))
     by_name = clone(model).set_params(bounds=({"age": 0}, {"age": 100}))
@@ -64,7 +64,7 @@ def test_pyarrow_tables_have_units_too():
 
 def test_a_schema_names_the_unit(tmp_path):
     schema = Schema.from_toml(TOML)
-    assert schema.unit == Unit("person") and list(schema.features) == ["age"]
+    assert (schema.unit, list(schema.features)) == (Unit("person"), ["age"])
     assert Schema.from_dict(schema.to_dict()) == schema
     ids, age, visits = rows()
     with (tmp_path / "visits.csv").open("w", newline="") as file:
@@ -80,7 +80,9 @@ def test_a_schema_names_the_unit(tmp_path):
 def test_the_unit_of_the_estimator_comes_before_that_of_the_schema():
     schema = Schema({"age": Numeric(0, 100)}, unit=Unit("household"))
     ids, age, visits = rows()
-    model = PrivateLinearRegression(schema=schema, unit={"column": "person", "rows": 2}, target_bounds=(0, 50))
+    model = PrivateLinearRegression(
+        schema=schema, unit={"column": "person", "rows": 2}, target_bounds=(0, 50)
+    )
     model.fit(age[:, None], visits, people=ids)
     assert model.certificate_.plan.settings["unit"] == {"column": "person", "rows": 2}
 
@@ -91,7 +93,7 @@ def test_declared_rows_cost_nothing_and_learned_ones_are_charged():
 
     def stages(unit):
         fit = clone(model).set_params(unit=unit).fit(age[:, None], visits, people=ids)
-        return [run.name for run in fit.certificate_.statement.runs]
+        return [run.name for run in fit.certificate_.ledger.runs]
 
     assert not any(name.endswith("/rows-of-people") for name in stages(Unit("person", rows=3)))
     assert sum(name.endswith("/rows-of-people") for name in stages("person")) == 1

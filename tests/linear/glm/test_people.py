@@ -211,8 +211,7 @@ def uncapped(found, least, own=None):
 
 def per_row(*known):
     """Every row clipped on its own, after it was weighed."""
-    *rest, weights, people = known
-    return hardened_clipped_gradient(*rest, None, None)
+    return hardened_clipped_gradient(*known[:-2], None, None)
 
 
 @pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")

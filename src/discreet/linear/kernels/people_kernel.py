@@ -2,7 +2,7 @@
 
 Rows of a person follow one another. Their residuals are taken in blocks, as for single rows, with limits that clip
 nothing; the weighted gradients of a person are added up in float64, and their sum is clipped and cut to whole steps
-of the grid, once for each person (docs/engines.md: E16).
+of the grid, once for each person (docs/engines.md: E17).
 """
 
 from __future__ import annotations
