@@ -28,7 +28,7 @@ from discreet.ledger import (
     Ledger,
     LedgerCorrupted,
     LedgerUnavailable,
-    RenyiFilter,
+    TruncatedRenyiFilter,
 )
 from discreet.ledger.durable import remote_filesystem
 from discreet.ledger.journal import Journal
@@ -48,7 +48,9 @@ def again(place, **options):
     return Ledger.open(place, key=KEY, **options)
 
 
-@pytest.mark.parametrize("rule", [PLAN, GaussianFilter(PLAN.budget), RenyiFilter(PLAN.budget, 18)])
+@pytest.mark.parametrize(
+    "rule", [PLAN, GaussianFilter(PLAN.budget), TruncatedRenyiFilter(PLAN.budget, 18, 0.25, 1e-7)]
+)
 def test_the_rule_comes_back_from_the_ledger(tmp_path, rule):
     begin(tmp_path / "a.ledger", rule).close()
     with again(tmp_path / "a.ledger") as ledger:

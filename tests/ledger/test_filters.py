@@ -10,26 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet import (
-    ApproximateDP,
     Budget,
-    FixedSizeSampled,
     Gaussian,
     InvalidParameter,
     Laplace,
     PoissonSampled,
-    RandomlyAllocated,
     UnsupportedEvent,
     account,
 )
 from discreet.accounting.gaussian import gaussian_epsilon_bounds
-from discreet.ledger import FixedPlan, GaussianFilter, RenyiFilter, SpendingRule, TruncatedRenyiFilter
+from discreet.accounting.renyi import renyi_divergence
+from discreet.ledger import FixedPlan, GaussianFilter, SpendingRule, TruncatedRenyiFilter
+from discreet.ledger.filters import renyi_limit
 
 BUDGET = Budget(1.0, 1e-5)
 STEP = PoissonSampled(0.01, Gaussian(4.0))
 RULES = [
     FixedPlan(STEP * 7 + Laplace(30.0), BUDGET),
     GaussianFilter(BUDGET),
-    RenyiFilter(BUDGET, 17.5),
     TruncatedRenyiFilter(BUDGET, 17.5, 0.25, 1e-7),
 ]
 
@@ -116,10 +114,8 @@ def test_extreme_noise_is_priced_safely():
 
 def test_renyi_check_value():
     """Order 18, rate 0.01, noise 4, (1, 1e-5): 9375 steps (binomial moments, Mironov, Talwar, Zhang 2019)."""
-    rule = RenyiFilter(BUDGET, 18)
-    assert rule.room({}, STEP) == 9375
-    assert rule.room({STEP: 9000}, STEP) == 375
-    assert rule.room({STEP: 9375}, STEP) == 0
+    price = Fraction(renyi_divergence(STEP, 18, "add-remove"))
+    assert renyi_limit(1.0, 1e-5, 18) // price == 9375
 
 
 def exact_limit(epsilon, delta, order):
@@ -132,51 +128,35 @@ def exact_limit(epsilon, delta, order):
 @given(st.floats(0.05, 20.0), st.floats(1e-12, 1e-3), st.floats(1.01, 1e5))
 def test_the_renyi_limit_is_the_conversion_rounded_down(epsilon, delta, order):
     exact = exact_limit(epsilon, delta, order)
-    try:
-        (limit,) = RenyiFilter(Budget(epsilon, delta), order).limits()
-    except InvalidParameter:
-        assert exact < 1e-9
-        return
+    limit = renyi_limit(epsilon, delta, order)
     with mpmath.workdps(50):
         computed = mpmath.mpf(limit.numerator) / limit.denominator
         assert computed <= exact < computed + 1e-12 * (1 + abs(math.log(delta)) / (order - 1))
 
 
-def test_renyi_prices_add_up_over_kinds_of_events():
-    rule = RenyiFilter(Budget(3.0, 1e-6), 6)
+def test_prices_add_up_over_kinds_of_events():
+    rule = TruncatedRenyiFilter(Budget(3.0, 1e-6), 6, 1.0, 1e-7)
     spent = {STEP: 1000, Gaussian(20.0): 30, Laplace(40.0): 10}
-    left = rule.limits()[0] - sum(n * Fraction(*rule.prices(event)) for event, n in spent.items())
-    # closed form: order / (2 noise^2)
-    assert rule.room(spent, Gaussian(30.0)) == math.floor(left / Fraction(6 / (2 * 30.0**2)))
+    gone = [sum(n * Fraction(rule.prices(event)[i]) for event, n in spent.items()) for i in range(4)]
+    fits = zip(rule.limits(), gone, rule.prices(Gaussian(30.0)), strict=True)
+    assert rule.room(spent, Gaussian(30.0)) == min(
+        math.floor((limit - before) / Fraction(price)) for limit, before, price in fits
+    )
     event = STEP * 5 + Laplace(40.0)
     filled = spent | {STEP: 1000 + 5 * rule.room(spent, event), Laplace(40.0): 10 + rule.room(spent, event)}
     assert rule.room(filled, event) == 0
-    assert rule.totals(filled) <= rule.limits()
-
-
-@pytest.mark.parametrize(
-    ("rate", "noise", "epsilon", "delta"),
-    [(0.01, 4, 1, 1e-5), (0.01, 1, 3, 1e-5), (0.001, 1, 1, 1e-6), (0.02, 0.8, 8, 1e-5)],
-)
-def test_the_best_order_is_found(rate, noise, epsilon, delta):
-    event, budget = PoissonSampled(rate, Gaussian(noise)), Budget(epsilon, delta)
-    best = RenyiFilter.for_event(event, budget).room({}, event)
-    first = math.ceil(1 - math.log(delta) / epsilon)  # below it the limit is surely negative, or nearly so
-    others = [RenyiFilter(budget, order).room({}, event) for order in range(first, 40)]
-    assert best >= max(others)
-    # A fixed order costs up to a quarter of the steps that a plan fixed in advance would have.
-    assert account(event * best).epsilon(delta) < epsilon
+    assert all(total <= limit for total, limit in zip(rule.totals(filled), rule.limits(), strict=True))
 
 
 @pytest.mark.parametrize("order", [float("nan"), 1, 0.5, math.inf, True, "18", 2e6])
 def test_orders_are_checked(order):
     with pytest.raises(InvalidParameter, match="order="):
-        RenyiFilter(BUDGET, order)
+        TruncatedRenyiFilter(BUDGET, order, 0.25, 1e-7)
 
 
 def test_an_order_without_room_is_refused():
     with pytest.raises(InvalidParameter, match=r"order=2\.0: at this order the budget has room for nothing"):
-        RenyiFilter(BUDGET, 2)
+        TruncatedRenyiFilter(BUDGET, 2, 0.25, 1e-7)
 
 
 # ---- all rules ----
@@ -189,9 +169,7 @@ def test_rules_survive_json(rule):
 
 @pytest.mark.parametrize("data", [None, 3, {}, {"rule": "some order fits"}, {"rule": "renyi-filter"}])
 def test_what_is_not_a_rule_is_refused(data):
-    with pytest.raises(
-        InvalidParameter, match=r"rule=.*known kinds are fixed-plan, gaussian-filter, renyi-filter, trunc"
-    ):
+    with pytest.raises(InvalidParameter, match=r"rule=.*known kinds are fixed-plan, gaussian-filter, trunc"):
         SpendingRule.from_dict(data)
 
 
@@ -199,7 +177,7 @@ def test_what_is_not_a_rule_is_refused(data):
     "kind",
     [
         GaussianFilter,
-        lambda budget: RenyiFilter(budget, 18),
+        lambda budget: TruncatedRenyiFilter(budget, 18, 0.25, 1e-7),
         lambda budget: TruncatedRenyiFilter.for_event(STEP, budget),
     ],
 )
@@ -215,24 +193,10 @@ def test_what_no_theorem_covers_is_refused():
         UnsupportedEvent, match="holds only Gaussian releases, not PoissonSampled; use a TruncatedRenyiFilter"
     ):
         GaussianFilter(BUDGET).room({}, STEP)
-    rule = RenyiFilter(BUDGET, 18)
-    for event in (
-        ApproximateDP(0.1, 1e-9),
-        RandomlyAllocated(10, Gaussian(4.0)),
-        FixedSizeSampled(10, 100, Gaussian(4.0)),
-    ):
-        with pytest.raises(
-            UnsupportedEvent, match="Use a TruncatedRenyiFilter, or fix the whole list of releases in advance"
-        ):
-            rule.room({}, event)
-    with pytest.raises(UnsupportedEvent, match="add-remove neighbours only"):
-        RenyiFilter(Budget(1.0, 1e-5, "replace-one"), 18).room({}, STEP)
-    with pytest.raises(InvalidParameter, match="group_size=2"):
-        RenyiFilter(Budget(1.0, 1e-5, group_size=2), 18)
 
 
 def test_a_filter_promises_its_budget_and_shows_what_is_gone():
-    rule = RenyiFilter(BUDGET, 18)
+    rule = TruncatedRenyiFilter(BUDGET, 18, 0.25, 1e-7)
     assert rule.guarantee({}).epsilon == (0.0, 1.0)
     guarantee = rule.guarantee({STEP: 5000})
     assert guarantee.epsilon.upper == 1.0

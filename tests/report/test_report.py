@@ -23,7 +23,7 @@ from discreet.certificate import new_signing_key, public_key_of
 from discreet.certificate.promises import Arithmetic
 from discreet.cli import main
 from discreet.events import Gaussian
-from discreet.ledger import FixedPlan, GaussianFilter, RenyiFilter
+from discreet.ledger import FixedPlan, GaussianFilter, TruncatedRenyiFilter
 from discreet.plan import Plan
 from discreet.report import Bullets, Code, Cover, Report, Section, Table, Text
 from discreet.report.chapters import SECTIONS
@@ -82,7 +82,7 @@ def test_a_filter_promises_its_budget_from_the_start():
     assert gaussian.spending == ()
     assert "chosen along the way" in page.to_html()
     assert "Epsilon over training" not in page.to_html()
-    general = Report(filtered(RenyiFilter(BUDGET, 10.0))).facts
+    general = Report(filtered(TruncatedRenyiFilter(BUDGET, 10.0, 1.0, 1e-7))).facts
     for (alarms, sharp), (_, loose) in zip(gaussian.roc, general.roc, strict=True):
         assert loose == power_bound(2.0, 1e-6, alarms)
         assert sharp <= loose * (1 + 1e-12)

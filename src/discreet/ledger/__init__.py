@@ -26,7 +26,7 @@ copy of the whole ledger put in its place.
 
 from discreet.errors import LedgerCorrupted, LedgerUnavailable
 from discreet.ledger.book import RunRecord
-from discreet.ledger.filters import FixedPlan, GaussianFilter, RenyiFilter, SpendingRule
+from discreet.ledger.filters import FixedPlan, GaussianFilter, SpendingRule
 from discreet.ledger.ledger import Ledger
 from discreet.ledger.run import Lease, Run
 from discreet.ledger.seal import Anchor
@@ -42,7 +42,6 @@ __all__ = [
     "Ledger",
     "LedgerCorrupted",
     "LedgerUnavailable",
-    "RenyiFilter",
     "Run",
     "RunRecord",
     "RunStatement",

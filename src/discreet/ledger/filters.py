@@ -1,21 +1,18 @@
-"""May this release still happen? Four rules, each with a theorem behind it.
+"""May this release still happen? Three rules, each with a theorem behind it.
 
 * :class:`FixedPlan`: the list of releases was written down before the first one. It is accounted as a whole, by
   the sharpest accountant; its releases may then happen in any order, and stopping early is free.
 * :class:`GaussianFilter`: releases are chosen along the way, each from what the earlier ones showed, and all
   have Gaussian noise. Their squared signal-to-noise ratios may add up to that of the budget. This costs nothing
   over a fixed plan (Smith and Thakurta 2022; Koskela, Tobaben and Honkela 2023).
-* :class:`RenyiFilter`: as before, for sampled and Laplace releases too. The Renyi divergences of one order,
-  fixed before the first release, may add up to what the budget allows at that order (Feldman and Zrnic 2021).
 * :class:`~discreet.ledger.truncated_filter.TruncatedRenyiFilter`: as before, for every event that can be accounted
-  for. Rare large losses count as exposure; on small samples it allows twice as many steps.
+  for. The Renyi divergences of one order, fixed before the first release, may add up to what the budget allows at
+  that order (Feldman and Zrnic 2021); rare large losses count as exposure, which allows twice the steps on small
+  samples.
 
->>> from discreet.events import Gaussian, PoissonSampled
 >>> budget = Budget(epsilon=1.0, delta=1e-5)
 >>> GaussianFilter(budget).room({}, Gaussian(noise_multiplier=20.0))
 28
->>> RenyiFilter(budget, order=18).room({}, PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=4.0)))
-9375
 
 Two tempting rules are missing because they are false. To go on while *some* order is within the budget, or while
 the composed privacy curve of the releases so far is, lets a choice that looks at the outputs exceed the budget.
@@ -35,7 +32,6 @@ from discreet.accounting.account import account
 from discreet.accounting.curve import PrivacyCurve
 from discreet.accounting.epsilon_delta import round_up
 from discreet.accounting.gaussian import gaussian_mu
-from discreet.accounting.renyi import renyi_divergence
 from discreet.errors import InvalidParameter, UnsupportedEvent, real
 from discreet.events import Composition, Event, Gaussian
 from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, contributions_apart
@@ -200,79 +196,14 @@ class GaussianFilter(Filter):
         return {"rule": self.kind, "budget": self.budget.to_dict()}
 
 
-@dataclass(frozen=True)
-class RenyiFilter(Filter):
-    """Gaussian, Laplace and Poisson-sampled releases, chosen along the way: their Renyi divergences of ``order``
-    add up to what the budget allows at that order.
-
-    Guarantee: the releases together have at most that divergence, hence are within the budget. The order must
-    not depend on the data; :meth:`for_event` finds the best one for what is planned most.
-    """
-
-    budget: Budget
-    order: float
-    kind: ClassVar[str] = "renyi-filter"
-
-    def __post_init__(self) -> None:
-        budget = checked_budget(self.budget)
-        if budget.group_size != 1:
-            raise InvalidParameter(
-                "group_size",
-                budget.group_size,
-                "a RenyiFilter protects single records; use a TruncatedRenyiFilter.",
-            )
-        object.__setattr__(self, "order", real("order", self.order, above=1, at_most=1e6))
-        if self.limits()[0] <= 0:
-            remedy = "at this order the budget has room for nothing; choose a larger one, or use for_event()."
-            raise InvalidParameter("order", self.order, remedy)
-
-    @classmethod
-    def for_event(cls, event: Event, budget: Budget) -> RenyiFilter:
-        """The filter, among all orders, in which ``event`` fits most often.
-
-        >>> from discreet.events import PoissonSampled
-        >>> RenyiFilter.for_event(PoissonSampled(0.01, Gaussian(4.0)), Budget(1.0, 1e-5)).order
-        17.7
-        """
-
-        def room(order: float) -> Fraction | float:
-            limit = renyi_limit(budget.epsilon, budget.delta, order)
-            return limit / cls(budget, order).totals(dict(event.parts()))[0] if limit > 0 else -1.0
-
-        coarse = max((round(1 + 1.2**power, 3) for power in range(-20, 50)), key=room)
-        near = (float(f"{1 + (coarse - 1) * 1.02**power:.3g}") for power in range(-9, 10))
-        return cls(budget, max((coarse, *near), key=room))
-
-    def prices(self, event: Event) -> tuple[float]:
-        try:
-            return (max(_divergence(event, self.order, self.budget.neighbours), LEAST),)
-        except UnsupportedEvent as error:
-            raise UnsupportedEvent(
-                f"a RenyiFilter cannot price {event!r} ({error}) "
-                "Use a TruncatedRenyiFilter, or fix the whole list of releases in advance with a FixedPlan."
-            ) from None
-
-    def limits(self) -> tuple[Fraction]:
-        return (renyi_limit(self.budget.epsilon, self.budget.delta, self.order),)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"rule": self.kind, "budget": self.budget.to_dict(), "order": self.order}
-
-
 READ: dict[str, Callable[[dict[str, Any]], SpendingRule]] = {
     FixedPlan.kind: lambda data: FixedPlan(Event.from_dict(data["event"]), Budget.from_dict(data["budget"])),
     GaussianFilter.kind: lambda data: GaussianFilter(Budget.from_dict(data["budget"])),
-    RenyiFilter.kind: lambda data: RenyiFilter(Budget.from_dict(data["budget"]), data["order"]),
 }
 
 LEAST = 1e-200  # stands for every smaller price, which floating point might take for nothing
 
 _gaussian_mu = lru_cache(maxsize=64)(gaussian_mu)
-
-
-@lru_cache(maxsize=4096)
-def _divergence(event: Event, order: float, neighbours: Neighbours) -> float:
-    return renyi_divergence(event, order, neighbours)
 
 
 def renyi_limit(epsilon: float, delta: float, order: float) -> Fraction:

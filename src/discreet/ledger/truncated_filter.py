@@ -23,7 +23,7 @@ must be fixed before: they may not depend on any output.
 
 >>> from discreet.events import Gaussian, PoissonSampled
 >>> step = PoissonSampled(rate=0.001, of=Gaussian(noise_multiplier=1.0))
->>> TruncatedRenyiFilter.for_event(step, Budget(epsilon=1.0, delta=1e-6)).room({}, step)  # a RenyiFilter: 11 676
+>>> TruncatedRenyiFilter.for_event(step, Budget(epsilon=1.0, delta=1e-6)).room({}, step)  # untruncated: 11 700
 26687
 """
 

@@ -10,7 +10,7 @@ from discreet.core.hardened import hardened_sum
 from discreet.core.noise import BoundedSum
 from discreet.core.randomness import RandomStream
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
-from discreet.ledger import GaussianFilter, Ledger, RenyiFilter, Till
+from discreet.ledger import GaussianFilter, Ledger, Till, TruncatedRenyiFilter
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.spending import Spending
 
@@ -92,7 +92,7 @@ def test_fits_share_a_ledger_until_it_is_empty():
 
 def test_ledgers_that_count_something_else():
     with pytest.raises(InvalidParameter, match="GaussianFilter"):
-        seeded(till=Till.open(None, RenyiFilter(Budget(9.0, 1e-5), 8.0)))
+        seeded(till=Till.open(None, TruncatedRenyiFilter(Budget(9.0, 1e-5), 8.0, 1.0, 1e-7)))
     with pytest.raises(InvalidParameter, match="same unit"):
         seeded(
             till=Till.open(
