@@ -1,0 +1,273 @@
+"""What is asked of a model's answers: into which cells a record falls, and which scores follow from their counts."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.evaluation.cells import Block, Counts, Score, Scoring, error_bins, probability_bins
+
+Array = NDArray[np.float64]
+Cells = NDArray[np.int64]
+
+NOWHERE = -1
+"""The cell of a record that a block does not count."""
+
+_CHANCES, _COARSE, _ERRORS = probability_bins(32), probability_bins(16), error_bins(18)
+_GROUPS = 8  # points of a calibration curve
+
+
+@dataclass(frozen=True)
+class CalibrationPoint:
+    """Records of similar predicted probability: what was predicted, and the share for which it was so."""
+
+    predicted: float
+    observed: Score
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The scores of some records. ``confusion[i, j]``: noisy number of records of class i that were taken for class j."""
+
+    scores: Mapping[str, Score]
+    confusion: Array | None = None
+    calibration: tuple[CalibrationPoint, ...] = ()
+
+    def __getitem__(self, name: str) -> Score:
+        return self.scores[name]
+
+
+class Task(ABC):
+    """A kind of answer. The last cell of the first block is for records that cannot be scored."""
+
+    blocks: tuple[Block, ...]
+    names: tuple[str, ...]
+
+    @abstractmethod
+    def cells(self, y: Array, answers: Array) -> list[Cells]:
+        """For each block the cell of each record whose label and answer are as they should be."""
+
+    @abstractmethod
+    def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
+        """The scores, from the noisy counts of each block without its last cell."""
+
+    @property
+    def labels(self) -> tuple[Any, ...]:
+        """The classes, if there are such."""
+        return ()
+
+
+@dataclass(frozen=True)
+class TwoClasses(Task):
+    """Probabilities of the second class, or scores on the same scale that are no probabilities."""
+
+    classes: tuple[Any, ...]
+    probabilities: bool = True
+    blocks: tuple[Block, ...] = field(default=(Block("label and bin of the score", 2 * _CHANCES.size + 1),))
+
+    @property
+    def labels(self) -> tuple[Any, ...]:
+        return self.classes
+
+    def cells(self, y: Array, answers: Array) -> list[Cells]:
+        return [y.astype(np.int64) * _CHANCES.size + _CHANCES.place(answers[:, 1])]
+
+    def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
+        bins, (both,) = _CHANCES, counts
+        negative, positive = both.of(slice(bins.size)), both.of(slice(bins.size, None))
+        taken = (bins.middle > 0.5).astype(float)
+        right = np.concatenate([1 - taken, taken])
+        scores = {
+            "records": scoring.number(both),
+            "accuracy": scoring.mean(both, right, most=1.0),
+            "AUC": scoring.area(negative, positive),
+            "recall": scoring.mean(positive, taken, most=1.0),
+            "specificity": scoring.mean(negative, 1 - taken, most=1.0),
+            "precision": scoring.mean(both.of(np.tile(taken, 2) > 0), _second(bins.size // 2), most=1.0),
+            "prevalence": scoring.mean(both, _second(bins.size), most=1.0),
+        }
+        points: tuple[CalibrationPoint, ...] = ()
+        if self.probabilities:
+            backwards = slice(None, None, -1)
+            surprise, square = bins.surprise, bins.square
+            scores["log loss"] = scoring.mean(both, np.concatenate([surprise[backwards], surprise]))
+            scores["Brier score"] = scoring.mean(both, np.concatenate([square, square[backwards]]), most=1.0)
+            points = tuple(_calibration(both.cells.reshape(2, -1), both.noise, scoring))
+        half = both.cells.reshape(2, 2, -1).sum(2)
+        return Measured(scores, half, points)
+
+
+def _second(size: int) -> Array:
+    """1 in the second half of the cells."""
+    return np.repeat([0.0, 1.0], size)
+
+
+def _calibration(cells: Array, noise: float, scoring: Scoring) -> Iterator[CalibrationPoint]:
+    """Shares of positive records in groups of bins; ``cells`` has the negative ones in its first row."""
+    each = cells.shape[1] // _GROUPS
+    middle = (_CHANCES if cells.shape[1] == _CHANCES.size else _COARSE).middle
+    for group in range(_GROUPS):
+        where = slice(group * each, (group + 1) * each)
+        part = Counts(cells[:, where].reshape(-1), noise)
+        if part.enough:
+            weights = np.maximum(cells[:, where].sum(0), 0.0) + 1e-9
+            predicted = float(weights @ middle[where] / weights.sum())
+            yield CalibrationPoint(predicted, scoring.mean(part, _second(each), most=1.0))
+
+
+@dataclass(frozen=True)
+class ManyClasses(Task):
+    """Probabilities of three or more classes."""
+
+    classes: tuple[Any, ...]
+
+    @property
+    def labels(self) -> tuple[Any, ...]:
+        return self.classes
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:  # type: ignore[override]
+        return (
+            Block("right or wrong", 3, 0.2),
+            Block("label and answer", len(self.classes) ** 2, 0.3),
+            Block("bin of the label's probability", _CHANCES.size, 0.2),
+            Block("bin of the Brier score", _ERRORS.size, 0.1),
+            Block("right or wrong, and bin of the confidence", 2 * _COARSE.size, 0.2),
+        )
+
+    def cells(self, y: Array, answers: Array) -> list[Cells]:
+        rows, label = np.arange(len(y)), y.astype(np.int64)
+        answer = answers.argmax(1)
+        right = (answer == label).astype(np.int64)
+        chance = answers[rows, label]
+        brier = (np.square(answers).sum(1) - 2 * chance + 1) / 2
+        return [
+            right,
+            label * len(self.classes) + answer,
+            _CHANCES.place(chance),
+            _ERRORS.place(np.clip(brier, 0, 1)),
+            right * _COARSE.size + _COARSE.place(answers[rows, answer]),
+        ]
+
+    def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
+        right, table, chances, brier, confidence = counts
+        scores = {
+            "records": scoring.number(right),
+            "accuracy": scoring.mean(right, np.array([0.0, 1.0]), most=1.0),
+            **_recalls(table, self.classes, scoring),
+            "log loss": scoring.mean(chances, _CHANCES.surprise),
+            "Brier score": scoring.mean(brier, 2 * _ERRORS.middle, most=2.0),
+        }
+        points = tuple(_calibration(confidence.cells.reshape(2, -1), confidence.noise, scoring))
+        return Measured(scores, table.cells.reshape(len(self.classes), -1), points)
+
+
+@dataclass(frozen=True)
+class Labels(Task):
+    """Classes without probabilities."""
+
+    classes: tuple[Any, ...]
+
+    @property
+    def labels(self) -> tuple[Any, ...]:
+        return self.classes
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:  # type: ignore[override]
+        return (Block("label and answer", len(self.classes) ** 2 + 1),)
+
+    def cells(self, y: Array, answers: Array) -> list[Cells]:
+        return [y.astype(np.int64) * len(self.classes) + answers[:, 0].astype(np.int64)]
+
+    def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
+        (table,) = counts
+        scores = {
+            "records": scoring.number(table),
+            "accuracy": scoring.mean(table, np.eye(len(self.classes)).reshape(-1), most=1.0),
+            **_recalls(table, self.classes, scoring),
+        }
+        return Measured(scores, table.cells.reshape(len(self.classes), -1))
+
+
+def _recalls(table: Counts, classes: tuple[Any, ...], scoring: Scoring) -> dict[str, Score]:
+    size = len(classes)
+    return {
+        f"recall of {label}": scoring.mean(
+            table.of(slice(place * size, (place + 1) * size)), np.eye(size)[place], most=1.0
+        )
+        for place, label in enumerate(classes)
+    }
+
+
+@dataclass(frozen=True)
+class Numbers(Task):
+    """Numbers within declared bounds; answers beyond them are moved there."""
+
+    bounds: tuple[float, float]
+    blocks: tuple[Block, ...] = field(
+        default=(
+            Block("bin of the error", _ERRORS.size + 1, 0.7),
+            Block("bin of the target", _COARSE.size, 0.3),
+        )
+    )
+
+    def cells(self, y: Array, answers: Array) -> list[Cells]:
+        lower, upper = self.bounds
+        target, answer = (np.clip((part - lower) / (upper - lower), 0, 1) for part in (y, answers[:, 0]))
+        return [_ERRORS.place(np.abs(target - answer)), _COARSE.place(target)]
+
+    def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
+        errors, targets = counts
+        width = self.bounds[1] - self.bounds[0]
+        middle, squares, fourth = _ERRORS.middle, _ERRORS.square, _ERRORS.fourth
+        absolute = scoring.mean(errors, _ERRORS.leaning(1), squares - middle**2)
+        square = scoring.mean(errors, _ERRORS.leaning(2), fourth - squares**2)
+        scores = {
+            "records": scoring.number(errors),
+            "R2": self._explained(square, targets, scoring),
+            "MAE": _scaled(absolute, width),
+            "RMSE": _root(square, width, scoring),
+        }
+        return Measured(scores)
+
+    def _explained(self, square: Score, targets: Counts, scoring: Scoring) -> Score:
+        """1 - mean squared error / variance, from two blocks, whose errors are taken as independent."""
+        if not (square.resolved and targets.enough):
+            return scoring.unresolved(-math.inf, 1.0)
+        mean = float(targets.cells @ _COARSE.middle) / targets.total
+        far = _COARSE.square - 2 * mean * _COARSE.middle + mean**2
+        variance = float(targets.cells @ far) / targets.total
+        if variance <= 0:
+            return scoring.unresolved(-math.inf, 1.0)
+        ratio = square.value / variance
+        noise, sampling = targets.error((far - variance) / targets.total)
+        errors = (
+            math.hypot(square.noise, ratio * noise) / variance,
+            math.hypot(square.sampling, ratio * sampling) / variance,
+        )
+        return scoring.score(1 - ratio, errors, -math.inf, 1.0)
+
+
+def _scaled(score: Score, width: float) -> Score:
+    return Score(
+        score.value * width,
+        score.lower * width,
+        score.upper * width,
+        score.noise * width,
+        score.sampling * width,
+    )
+
+
+def _root(score: Score, width: float, scoring: Scoring) -> Score:
+    if not score.resolved or score.value <= 0:
+        return scoring.unresolved()
+    root = math.sqrt(score.value)
+    ends = (math.sqrt(end) for end in (score.value, score.lower, score.upper))
+    slope = 1 / (2 * root)
+    return _scaled(Score(*ends, score.noise * slope, score.sampling * slope), width)

@@ -1,0 +1,165 @@
+"""One release of many numbers, bought as a whole: :func:`bought`.
+
+A statistic of a table is a sum of one vector from each record. Whoever asks for it says how long these vectors are, in
+the l1 and in the l2 norm; the noise is Laplace or Gaussian, whichever is less for the budget. It is paid for before a
+record is looked at. A ledger that holds Gaussian releases only gets Gaussian noise.
+
+>>> from discreet.guarantee import Budget
+>>> with bought("example", {}, Budget(1.0, 1e-6)) as purchase:
+...     noisy = purchase.release(np.array([purchase.steps(1.0) * 5, 0]))
+>>> purchase.certificate.guarantee.delta, noisy.shape
+(0.0, (2,))
+
+In docs/statistics.md: what is proved.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.certificate import Arithmetic, Certificate
+from discreet.core.hardened import distance_to_continuous, grid_for
+from discreet.core.mechanisms import gaussian_event, laplace_event
+from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.randomness import RandomStream, system_stream
+from discreet.errors import InvalidParameter, PlanViolation
+from discreet.events import Gaussian, Laplace
+from discreet.guarantee import Budget
+from discreet.ledger import FixedPlan, GaussianFilter, Till
+from discreet.ledger.till import AnyLedger, KeyFile
+from discreet.plan.plan import Plan
+
+Array = NDArray[np.float64]
+
+MOST_RECORDS = 2**27
+"""Records that a sum of whole numbers has room for."""
+
+_SPARE = 1e-4  # of delta, kept back for what hardened Gaussian noise differs from continuous noise
+_DIMENSION = 2**22  # of a release, for which that is enough
+
+
+class Purchase:
+    """A paid right to one release, of a sum to which a record adds a vector of norm 1 at most.
+
+    The norm is l1 for Laplace and l2 for Gaussian noise: see ``norm``.
+    """
+
+    def __init__(self, till: Till, plan: Plan, event: Gaussian | Laplace, stream: RandomStream) -> None:
+        self._till, self._plan, self.event, self._stream = till, plan, event, stream
+        self.grid = grid_for(event, 1.0, MOST_RECORDS)
+        self._size: int | None = None
+
+    @property
+    def norm(self) -> str:
+        """The norm in which a record's vector has length 1 at most."""
+        return "l2" if isinstance(self.event, Gaussian) else "l1"
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise on each number."""
+        event = self.event
+        return event.noise_multiplier if isinstance(event, Gaussian) else math.sqrt(2) * event.scale
+
+    def weights(self, lengths: Array) -> Array:
+        """What a record may add to each of several parts of the sum, whose wanted lengths (l2 norm 1) are given."""
+        norm = np.linalg.norm(lengths, 2 if self.norm == "l2" else 1)
+        return np.asarray(lengths / norm * (1 - 1e-12))
+
+    def steps(self, length: float) -> int:
+        """A length in whole steps of the grid, rounded toward zero."""
+        return int(length / self.grid)
+
+    def release(self, total: NDArray[np.int64]) -> Array:
+        """The sum, in steps of the grid, with noise.
+
+        Guarantee: costs the budget, if one record adds a vector of norm 1 / grid at most. A second one is refused.
+        """
+        if self._size is not None:
+            raise PlanViolation("One release was paid for, and was made.")
+        if total.dtype != np.int64:
+            raise PlanViolation(f"Whole numbers are gathered here, not {total.dtype}.")
+        self._size = total.size
+        norm = "l2" if isinstance(self.event, Gaussian) else "l1"
+        return np.asarray(
+            add_noise(BoundedSum(total, 1.0, norm, self.grid), self.event, self._stream), np.float64
+        )
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """What was paid, and what it proves."""
+        distance = distance_to_continuous(self.event, 1.0, self.grid, max(1, self._size or 1))
+        return Certificate.of(
+            self._till.ledger,
+            self._plan,
+            arithmetic=Arithmetic("hardened", distance * (1 + 1e-12)),
+            trusted=self._stream.trusted,
+        )
+
+
+@contextmanager
+def bought(
+    name: str,
+    settings: Mapping[str, Any],
+    budget: Budget,
+    l1_excess: float = 1.0,
+    *,
+    ledger: AnyLedger = None,
+    ledger_key: KeyFile = None,
+    unsafe_seed: int | None = None,
+) -> Iterator[Purchase]:
+    """Pay for one release within ``budget``, from ``ledger``.
+
+    ``l1_excess`` is how much longer a record's vector may be in the l1 than in the l2 norm. The certificate is made
+    when the block is left, at the latest.
+
+    Guarantee: what is released costs at most the budget; nothing of it depends on a record.
+    """
+    if not isinstance(budget, Budget):
+        raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
+    stream = system_stream() if unsafe_seed is None else RandomStream(unsafe_seed=unsafe_seed)
+    event = _quietest(budget, l1_excess)
+    with Till.open(ledger, _rule(event, budget), key=ledger_key) as opened:
+        if isinstance(opened.ledger.rule, GaussianFilter) and not isinstance(event, Gaussian):
+            event = _gaussian(budget)
+        unique = f"{name}-{os.urandom(8).hex()}"
+        plan = Plan.adaptive(name, _rule(event, budget), {**settings, "run": unique})
+        purchase = Purchase(Till.open(opened.ledger, plan), plan, event, stream)
+        purchase._till.pay(event, name=unique)
+        yield purchase
+        _ = purchase.certificate
+
+
+def _quietest(budget: Budget, l1_excess: float) -> Gaussian | Laplace:
+    laplace = laplace_event(budget)
+    if budget.delta == 0:
+        return laplace
+    gaussian = _gaussian(budget)
+    return laplace if math.sqrt(2) * laplace.scale * l1_excess <= gaussian.noise_multiplier else gaussian
+
+
+def _gaussian(budget: Budget) -> Gaussian:
+    event = gaussian_event(_less(budget))
+    distance = distance_to_continuous(event, 1.0, grid_for(event, 1.0, MOST_RECORDS), _DIMENSION)
+    if (1 + math.exp(min(budget.epsilon, 700.0))) * distance > _SPARE * budget.delta:
+        requirement = "is too large for whole-number noise at this delta; Laplace noise (delta=0) would do."
+        raise InvalidParameter("epsilon", budget.epsilon, requirement)
+    return event
+
+
+def _less(budget: Budget) -> Budget:
+    """The budget of Gaussian noise as if it were continuous."""
+    return replace(budget, delta=budget.delta * (1 - _SPARE))
+
+
+def _rule(event: Gaussian | Laplace, budget: Budget) -> FixedPlan:
+    """Of a ledger for this release alone. Laplace noise spends no delta."""
+    return FixedPlan(event, _less(budget) if isinstance(event, Gaussian) else replace(budget, delta=0.0))
