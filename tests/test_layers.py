@@ -20,6 +20,8 @@ ORDER = (
     ("selection",),
     ("certificate",),
     ("linear", "pytorch", "parties"),
+    ("statistics",),
+    ("evaluation",),
     ("audit",),
     ("report",),
     ("lecture",),
@@ -33,8 +35,9 @@ ALLOWED = {
     for place, line in enumerate(ORDER)
     for room in line
 }
-ALLOWED["audit"] -= {"linear", "pytorch", "parties"}  # it attacks whatever it is given
-ALLOWED["report"] -= {"linear", "pytorch", "parties", "audit"}
+ENGINES = {"linear", "pytorch", "parties", "statistics", "evaluation"}
+ALLOWED["audit"] -= ENGINES  # it attacks whatever it is given
+ALLOWED["report"] -= ENGINES | {"audit"}
 NUMERICS = {"numpy", "scipy"}
 THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
     "core": NUMERICS | {"numba", "cryptography"},

@@ -22,6 +22,7 @@ if _TYPE_CHECKING:
         PlanViolation,
         UnsupportedEvent,
     )
+    from discreet.evaluation import evaluate, split
     from discreet.events import (
         ApproximateDP,
         BoundedRange,
@@ -88,10 +89,12 @@ __all__ = [
     "__version__",
     "account",
     "calibrate",
+    "evaluate",
     "gaussian_mechanism",
     "laplace_mechanism",
     "load",
     "private_mean",
+    "split",
 ]
 
 _logging.getLogger("discreet").addHandler(_logging.NullHandler())  # whoever wants to hear us adds a handler
@@ -134,10 +137,12 @@ _LATER = {
     "ZeroConcentratedDP": "discreet.events",
     "account": "discreet.accounting.account",
     "calibrate": "discreet.accounting.calibration",
+    "evaluate": "discreet.evaluation",
     "gaussian_mechanism": "discreet.core.mechanisms",
     "laplace_mechanism": "discreet.core.mechanisms",
     "load": "discreet.linear.model_folder",
     "private_mean": "discreet.core.mean",
+    "split": "discreet.evaluation",
 }
 
 

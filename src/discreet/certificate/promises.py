@@ -44,8 +44,12 @@ class Arithmetic:
         return "proved for real numbers and computed in floating point, whose last bits can tell more"
 
     def charged(self, guarantee: Guarantee) -> Guarantee:
-        """The guarantee with what the distance adds to delta: (1 + exp(epsilon)) times as much."""
-        if not self.distance:
+        """The guarantee with what the distance adds to delta: (1 + exp(epsilon)) times as much.
+
+        A pure guarantee, with delta 0, is one of Laplace noise alone, and discrete Laplace noise of the same scale
+        keeps it exactly (point 4 in :mod:`discreet.core.hardened`).
+        """
+        if not self.distance or guarantee.delta == 0:
             return guarantee
         factor = 1 + Fraction(math.exp(min(guarantee.epsilon.upper, 700.0)) * (1 + 1e-15))
         return replace(

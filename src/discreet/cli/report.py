@@ -31,6 +31,7 @@ from discreet.report import Cover, Report
 @click.option("--record", default="", help="What one record is, such as 'one person', for the cover.")
 @click.option("--audit", type=FILE, help="What `discreet audit --json` printed, to be shown too.")
 @click.option("--observers", type=FILE, help="What `discreet study check --json` printed, to be shown too.")
+@click.option("--evaluation", type=FILE, help="What `discreet evaluate --out` wrote, to be shown too.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 def report(
     certificate: Path,
@@ -41,6 +42,7 @@ def report(
     record: str,
     audit: Path | None,
     observers: Path | None,
+    evaluation: Path | None,
     overwrite: bool,
     **forms: Path | None,
 ) -> Answer:
@@ -67,6 +69,7 @@ def report(
         tuple(map(str, model.get("notes", ()))),
         Cover(owner, purpose, data_set, record),
         model or None,
+        _read("evaluation", evaluation),
     )
     texts: dict[str, Callable[[], str]] = {
         "html": page.to_html,
@@ -103,7 +106,7 @@ def _read(option: str, path: Path | None) -> dict[str, Any] | None:
     if path is None:
         return None
     data = parsed(read_text(path), option)
-    needed = {"audit": "summary", "observers": "observers"}[option]
+    needed = {"audit": "summary", "observers": "observers", "evaluation": "overall"}[option]
     if not isinstance(data, dict) or needed not in data:
         raise InvalidParameter(
             option, str(path), f"holds no {needed!r}; give what the command printed with --json."

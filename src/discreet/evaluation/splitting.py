@@ -1,17 +1,17 @@
 """Training and test records that pay side by side: :func:`split`.
 
 Every record decides by a coin of its own on which side it is: a hash of its cells under a secret key. The first copy
-of a record has one coin, the second copy another one, and so on, so that equal records are dealt like any others. With
-``unit``, a person decides: the coin is a hash of the person's id alone, and all rows of a person are on one side.
+of a record has one coin, the second copy another one, and so on, so that equal records are dealt like any others.
+With ``unit``, a person decides: the coin is a hash of the person's id alone, and all rows of a person go together.
 
-**What is proved** (T4 in docs/mathematics.md). For every key, one record more adds one record to one side and leaves
-the other side as it was. So what both sides release together, the test after having seen the model, costs the larger
-of both budgets under add-remove neighbours, not their sum. Rows come in the order of their coins: a side is a function
-of which records there are, not of their order.
+**What is proved** (docs/mathematics.md, "Training and test"). For every key, one record more adds one record to one
+side and leaves the other side as it was. So what both sides release together, the test after having seen the model,
+costs the larger of both budgets under add-remove neighbours, not their sum. Rows come in the order of their hashes: a
+side is a function of which records there are, not of their order.
 
 A split by row number, as ``train_test_split`` makes it, has no such theorem: one record more moves all records behind
-it, and with them anybody from one side to the other. Nor has one whose coins are drawn anew in every session: a record
-may then be a training record today and a test record tomorrow. Keep ``key`` to make the same split again.
+it, and with them anybody from one side to the other. Nor has one whose coins are drawn anew in every session: a
+record may be a training record today and a test record tomorrow. Keep ``key`` to make the same split again.
 
 >>> import numpy as np
 >>> x = np.arange(2000.0).reshape(1000, 2)
@@ -58,9 +58,10 @@ class Split(tuple[Any, ...]):
     def together(self, train: Certificate, test: Certificate) -> Guarantee:
         """What was given away on both sides together, from the certificates of either side.
 
-        Guarantee: the larger epsilon and the larger delta, by parallel composition, if the one is for releases of
-        the training side and the other for releases of the test side of this split; a certificate does not name its
-        records. Certificates that do not hold, or of other neighbours than add-remove, are refused.
+        Guarantee: the larger epsilon and the larger delta of what the two ledgers promise, by parallel composition,
+        if the one has paid for releases of the training side and the other for those of the test side of this split
+        only; a certificate does not name its records. Certificates that do not hold, or of other neighbours than
+        add-remove, are refused.
         """
         return together(train, test)
 
@@ -78,11 +79,9 @@ def together(train: Certificate, test: Certificate) -> Guarantee:
         raise PlanViolation("The two sides protect different units or neighbours; they cannot be compared.")
     if ours.neighbours != "add-remove":
         raise PlanViolation(
-            "Sides are paid for in parallel under add-remove neighbours only: whoever takes another's place may stand "
-            "on the other side, and then both change. Add both budgets."
+            "Sides are paid for in parallel under add-remove neighbours only: who takes another's place may stand on "
+            "the other side, and then both change. Add both budgets."
         )
-    if train.ledger.anchor == test.ledger.anchor and train.digest() != test.digest():
-        raise PlanViolation("One ledger has paid for both sides: its own guarantee is for both already.")
     epsilon = Bounds(
         max(ours.epsilon.lower, theirs.epsilon.lower), max(ours.epsilon.upper, theirs.epsilon.upper)
     )
@@ -107,14 +106,14 @@ def split(*tables: Any, test: float, unit: Any = None, key: bytes | None = None)
     if not tables:
         raise InvalidParameter("tables", (), "must be a table, or several with the same rows.")
     secret = _secret(key)
-    rows = {_rows(table) for table in tables}
+    rows = {row_count(table) for table in tables}
     if len(rows) > 1:
         raise InvalidParameter("tables", "of different lengths", "must have the same rows.")
     ids = None if unit is None else unit_ids(tables[0], unit, *rows)
     coins, order = _coins(tables, ids, secret)
     tested = coins[order] < share
     sides = [
-        _taken(table, rows_of_side) for table in tables for rows_of_side in (order[~tested], order[tested])
+        rows_of(table, rows_of_side) for table in tables for rows_of_side in (order[~tested], order[tested])
     ]
     result = Split(sides)
     result.key = secret
@@ -205,7 +204,9 @@ def _number_rows(array: NDArray[Any]) -> list[bytes]:
     wide = array.astype(np.float64) + 0.0  # there is one zero, not two
     wide[np.isnan(wide)] = np.nan  # and one NaN
     rest = array - wide.astype(array.dtype) if array.dtype.kind in "iu" else np.zeros(wide.shape)
-    both = np.concatenate([wide, rest.astype(np.float64)], axis=1)  # whole numbers beyond 2**53 differ in the rest
+    both = np.concatenate(
+        [wide, rest.astype(np.float64)], axis=1
+    )  # whole numbers beyond 2**53 differ in the rest
     return [row.tobytes() for row in both]
 
 
@@ -249,25 +250,23 @@ def _text(kind: bytes, text: str) -> bytes:
 # ---- rows ----
 
 
-def _rows(table: Any) -> int:
+def row_count(table: Any) -> int:
     if hasattr(table, "shape") and len(table.shape):
         return int(table.shape[0])
     if hasattr(table, "num_rows"):
         return int(table.num_rows)
-    if isinstance(table, list | tuple) or hasattr(table, "take"):
+    if isinstance(table, list | tuple) or hasattr(table, "take") or is_frame(table):
         return len(table)
     remedy = "must be a frame, an array, a list of rows or a sparse matrix."
     raise InvalidParameter("tables", type(table).__name__, remedy)
 
 
-def _taken(table: Any, rows: NDArray[np.int64]) -> Any:
+def rows_of(table: Any, rows: NDArray[np.int64]) -> Any:
     """These rows of a table, in this order, as a table of the same kind."""
     if hasattr(table, "iloc"):
         return table.iloc[rows]
-    if hasattr(table, "take"):  # pyarrow and numpy
-        return table.take(rows, axis=0) if isinstance(table, np.ndarray) else table.take(rows)
+    if type(table).__module__.partition(".")[0] == "pyarrow":
+        return table.take(rows)
     if issparse(table):
         return table.tocsr()[rows]
-    if hasattr(table, "shape"):
-        return table[rows]
-    return [table[row] for row in rows]
+    return table[rows] if hasattr(table, "shape") else [table[row] for row in rows]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.evaluation.cells import Block, Counts, Score, Scoring, error_bins, probability_bins
+from discreet.evaluation.scoring import Block, Counts, Score, Scoring, error_bins, probability_bins
 
 Array = NDArray[np.float64]
 Cells = NDArray[np.int64]
@@ -33,7 +33,7 @@ class CalibrationPoint:
 
 @dataclass(frozen=True)
 class Measured:
-    """The scores of some records. ``confusion[i, j]``: noisy number of records of class i that were taken for class j."""
+    """The scores of some records. ``confusion[i, j]`` is the noisy number of those of class i taken for class j."""
 
     scores: Mapping[str, Score]
     confusion: Array | None = None
@@ -162,7 +162,9 @@ class ManyClasses(Task):
             "accuracy": scoring.mean(right, np.array([0.0, 1.0]), most=1.0),
             **_recalls(table, self.classes, scoring),
             "log loss": scoring.mean(chances, _CHANCES.surprise),
-            "Brier score": scoring.mean(brier, 2 * _ERRORS.middle, most=2.0),
+            "Brier score": scoring.mean(
+                brier, 2 * _ERRORS.leaning(1), 4 * (_ERRORS.square - _ERRORS.middle**2), most=2.0
+            ),
         }
         points = tuple(_calibration(confidence.cells.reshape(2, -1), confidence.noise, scoring))
         return Measured(scores, table.cells.reshape(len(self.classes), -1), points)
@@ -268,6 +270,6 @@ def _root(score: Score, width: float, scoring: Scoring) -> Score:
     if not score.resolved or score.value <= 0:
         return scoring.unresolved()
     root = math.sqrt(score.value)
-    ends = (math.sqrt(end) for end in (score.value, score.lower, score.upper))
     slope = 1 / (2 * root)
-    return _scaled(Score(*ends, score.noise * slope, score.sampling * slope), width)
+    lower, upper = math.sqrt(score.lower), math.sqrt(score.upper)
+    return _scaled(Score(root, lower, upper, score.noise * slope, score.sampling * slope), width)

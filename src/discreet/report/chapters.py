@@ -14,6 +14,7 @@ from discreet.guarantee import rounded_up
 from discreet.report.blocks import Block, Bullets, Code, Picture, Section, Table, Text
 from discreet.report.charts import Series, line_chart
 from discreet.report.effects import effects
+from discreet.report.how_good import how_good
 
 if TYPE_CHECKING:
     from discreet.report.report import Report
@@ -173,6 +174,7 @@ SECTIONS: tuple[Callable[[Report], Section | None], ...] = (
     attacker,
     happened,
     effects,
+    how_good,
     observers,
     table_notes,
     audit,

@@ -34,7 +34,7 @@ class Report:
 
     ``audit`` is ``AuditResult.to_dict()``, and ``observers`` is ``ObserverTable.to_dict()``, where there are such.
     ``notes`` are what a fit's diagnosis said of its table, from released numbers. ``cover`` is what the owner says,
-    and ``model`` what ``model.json`` says of the model.
+    and ``model`` what ``model.json`` says of the model. ``evaluation`` is ``Evaluation.to_dict()``: how good it is.
     """
 
     certificate: Certificate
@@ -44,6 +44,7 @@ class Report:
     notes: tuple[str, ...] = ()
     cover: Cover = field(default_factory=Cover)
     model: Mapping[str, Any] | None = None
+    evaluation: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.certificate, Certificate):
@@ -99,6 +100,7 @@ class Report:
             "notes": list(self.notes),
             "model": self.model,
         }
+        given |= {} if self.evaluation is None else {"evaluation": self.evaluation}
         return {"title": self.title, "cover": asdict(self.cover), **given}
 
     def _carried(self) -> str:

@@ -1,8 +1,8 @@
 """Where a record falls: the cells of an evaluation, and what their noisy counts say.
 
-A record adds 1 to one cell of each of a few blocks, such as (label, bin of the probability). The blocks are weighed so
-that the squares of their weights add up to 1: then a record's addition has norm 1, and a single release with Gaussian
-noise is all that an evaluation costs. Every score is a function of the noisy counts.
+A record adds to one cell of each of a few blocks, such as (label, bin of the probability). The blocks are weighed so
+that what a record adds to all of them has norm 1: a single release is all that an evaluation costs, and every score
+is a function of the noisy counts.
 
 **Errors.** To first order a score moves with the count of cell c by some slope s_c. The noise adds the sum of
 s_c^2 * noise^2 to its variance, and the drawing of the records from their population the sum of s_c^2 * count_c, the
@@ -39,7 +39,7 @@ class Counts:
     cells: Array
     noise: float
 
-    def of(self, where: Array | slice) -> Counts:
+    def of(self, where: NDArray[np.bool_] | slice) -> Counts:
         """Some of the cells."""
         return Counts(self.cells[where], self.noise)
 
@@ -100,8 +100,8 @@ class Scoring:
     ) -> Score:
         """A score within its limits."""
         half = self.reach * math.hypot(*errors)
-        ends = (min(max(end, least), most) for end in (value, value - half, value + half))
-        return Score(*ends, *errors)
+        middle, lower, upper = (min(max(end, least), most) for end in (value, value - half, value + half))
+        return Score(middle, lower, upper, *errors)
 
     def unresolved(self, least: float = 0.0, most: float = math.inf) -> Score:
         """The score of records that noise hides."""
@@ -140,9 +140,7 @@ class Scoring:
         area = float((positive.cells * below).sum()) / positive.total
         first = positive.error((below - area) / positive.total)
         second = negative.error((above - area) / negative.total)
-        return self.score(
-            area, (math.hypot(first[0], second[0]), math.hypot(first[1], second[1])), 0.0, 1.0
-        )
+        return self.score(area, (math.hypot(first[0], second[0]), math.hypot(first[1], second[1])), 0.0, 1.0)
 
 
 def _ranks(cells: Array) -> Array:

@@ -1,8 +1,8 @@
 """One release of many numbers, bought as a whole: :func:`bought`.
 
-A statistic of a table is a sum of one vector from each record. Whoever asks for it says how long these vectors are, in
-the l1 and in the l2 norm; the noise is Laplace or Gaussian, whichever is less for the budget. It is paid for before a
-record is looked at. A ledger that holds Gaussian releases only gets Gaussian noise.
+A statistic of a table is a sum of one vector from each record. Whoever asks for it says how long these vectors are in
+the l1 and in the l2 norm; the noise is Laplace or Gaussian, whichever is less for the budget. A ledger that holds
+Gaussian releases only gets Gaussian noise. It is paid for before it is released.
 
 >>> from discreet.guarantee import Budget
 >>> with bought("example", {}, Budget(1.0, 1e-6)) as purchase:
@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,13 +53,21 @@ class Purchase:
     The norm is l1 for Laplace and l2 for Gaussian noise: see ``norm``.
     """
 
-    def __init__(self, till: Till, plan: Plan, event: Gaussian | Laplace, stream: RandomStream) -> None:
+    def __init__(
+        self,
+        till: Till,
+        plan: Plan,
+        event: Gaussian | Laplace,
+        stream: RandomStream,
+        not_covered: tuple[str, ...] = (),
+    ) -> None:
         self._till, self._plan, self.event, self._stream = till, plan, event, stream
+        self._not_covered = not_covered
         self.grid = grid_for(event, 1.0, MOST_RECORDS)
         self._size: int | None = None
 
     @property
-    def norm(self) -> str:
+    def norm(self) -> Literal["l1", "l2"]:
         """The norm in which a record's vector has length 1 at most."""
         return "l2" if isinstance(self.event, Gaussian) else "l1"
 
@@ -88,10 +96,8 @@ class Purchase:
         if total.dtype != np.int64:
             raise PlanViolation(f"Whole numbers are gathered here, not {total.dtype}.")
         self._size = total.size
-        norm = "l2" if isinstance(self.event, Gaussian) else "l1"
-        return np.asarray(
-            add_noise(BoundedSum(total, 1.0, norm, self.grid), self.event, self._stream), np.float64
-        )
+        bounded = BoundedSum(total, 1.0, self.norm, self.grid)
+        return np.asarray(add_noise(bounded, self.event, self._stream), np.float64)
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -102,6 +108,7 @@ class Purchase:
             self._plan,
             arithmetic=Arithmetic("hardened", distance * (1 + 1e-12)),
             trusted=self._stream.trusted,
+            not_covered=self._not_covered,
         )
 
 
@@ -115,6 +122,7 @@ def bought(
     ledger: AnyLedger = None,
     ledger_key: KeyFile = None,
     unsafe_seed: int | None = None,
+    not_covered: tuple[str, ...] = (),
 ) -> Iterator[Purchase]:
     """Pay for one release within ``budget``, from ``ledger``.
 
@@ -132,7 +140,7 @@ def bought(
             event = _gaussian(budget)
         unique = f"{name}-{os.urandom(8).hex()}"
         plan = Plan.adaptive(name, _rule(event, budget), {**settings, "run": unique})
-        purchase = Purchase(Till.open(opened.ledger, plan), plan, event, stream)
+        purchase = Purchase(Till.open(opened.ledger, plan), plan, event, stream, not_covered)
         purchase._till.pay(event, name=unique)
         yield purchase
         _ = purchase.certificate

@@ -1,0 +1,116 @@
+"""``discreet evaluate``: how good a model is, on records that are private too."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+
+from discreet.cli.files import refuse_existing
+from discreet.cli.shell import FILE, NUMBER, Answer, command, note
+from discreet.errors import InvalidParameter
+from discreet.files import insist_writable, write_whole
+
+_RENAMED = {"x": "TABLE", "table": "TABLE", "model": "MODEL"}
+_INTERRUPTED = "Nothing was written. What the ledger had reserved by then stays spent."
+
+
+@command("evaluate", renamed=_RENAMED, interrupted=_INTERRUPTED)
+@click.argument("model", type=FILE)
+@click.argument("table", type=FILE)
+@click.option("--epsilon", type=NUMBER, required=True, help="What this evaluation may spend.")
+@click.option(
+    "--delta", type=NUMBER, default=1e-6, show_default=True, help="Well below 1 / number of records."
+)
+@click.option(
+    "--by", multiple=True, help="A category or flag of the schema: scores for each group. Repeatable."
+)
+@click.option("--unit", help="The column that says whose record a line is; a person then counts as one.")
+@click.option("--confidence", type=NUMBER, default=0.9, show_default=True, help="Of the intervals.")
+@click.option("--ledger", type=str, help="A ledger that this is charged to: discreet ledger new.")
+@click.option("--key", type=FILE, help="The ledger's key file, if it is not beside it.")
+@click.option("--name", default="evaluate", show_default=True, help="The name of this run in the ledger.")
+@click.option("--out", type=FILE, help="Write what was found as JSON, for discreet report --evaluation.")
+@click.option("--certificate", type=FILE, help="Write the certificate of what it cost.")
+@click.option("--overwrite", is_flag=True, help="Replace existing files.")
+def evaluate(
+    model: Path,
+    table: Path,
+    ledger: str | None,
+    key: Path | None,
+    name: str,
+    out: Path | None,
+    certificate: Path | None,
+    overwrite: bool,
+    **asked: Any,
+) -> Answer:
+    """Score the model in the folder MODEL on TABLE, a CSV or Parquet file with its target.
+
+    \b
+    discreet evaluate model/ test.csv --epsilon 0.5 --by sex
+
+    Accuracy, AUC, log loss, Brier score, or R2, MAE and RMSE for numbers, each with an interval for the noise and the
+    sampling together. All of them follow from one noisy histogram, which is what the budget pays for. The records
+    must not be those that the model was fitted to: discreet split deals them.
+    """
+    for option, path in (("out", out), ("certificate", certificate)):
+        if path is not None:
+            refuse_existing(option, path, overwrite)
+            insist_writable(path)
+    if ledger is None and key is not None:
+        raise InvalidParameter("key", str(key), "goes with --ledger.")
+    from discreet.evaluation import (
+        evaluate as evaluated,
+    )  # what these need takes seconds to import, --help must not
+    from discreet.linear.model_folder import load
+
+    fitted = load(model)
+    rows, people = _read(table, fitted.schema, asked.pop("unit"))
+    asked["by"] = list(asked["by"]) or None
+    with _ledger(ledger, key, name) as book:
+        found = evaluated(fitted, rows, unit=people, ledger=book, **asked)
+    written = []
+    for path, text in (
+        (out, json.dumps(found.to_dict(), indent=2, allow_nan=False)),
+        (certificate, found.certificate.to_json()),
+    ):
+        if path is not None:
+            write_whole(path, text + "\n")
+            written.append(str(path))
+    for text in found.notes:
+        note(text)
+    told = (
+        str(found)
+        if not found.notes
+        else "\n".join(line for line in str(found).splitlines() if not line.startswith("note: "))
+    )
+    return Answer(
+        found.to_dict() | {"written": written}, told + "".join(f"\nwritten to {path}" for path in written)
+    )
+
+
+def _ledger(place: str | None, key: Path | None, name: str) -> AbstractContextManager[Any]:
+    """The ledger that is charged; without a place, None: one for this alone is made."""
+    from discreet.cli.ledger import RUN_NAME, opened
+
+    if not RUN_NAME.fullmatch(name):
+        raise InvalidParameter("name", name, "must be 1 to 40 letters, digits and . _ -, such as 'test-1'.")
+    return nullcontext() if place is None else opened(place, key, label=f"{name}:", begin=True)
+
+
+def _read(path: Path, schema: Any, unit: str | None) -> tuple[Any, Any]:
+    """The columns of the model, with its target, and whose each row is."""
+    import numpy as np
+
+    from discreet.cli.watching import watched
+    from discreet.linear.tables import joined, table_in
+
+    source, keep = table_in(path), [] if unit is None else [unit]
+    if unit is not None and unit not in source.names:
+        raise InvalidParameter("unit", unit, "is not a column of the table.")
+    chunks = list(watched("reading", source, schema.columns, keep))
+    people = None if unit is None else np.concatenate([chunk.kept[unit] for chunk in chunks] or [np.empty(0)])
+    return joined(chunks, schema.columns), people

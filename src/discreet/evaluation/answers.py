@@ -1,0 +1,156 @@
+"""What a model answers, record by record; a record that it cannot answer for is told by NaN, never by an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from discreet.errors import InvalidParameter
+from discreet.evaluation.splitting import row_count, rows_of
+from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, Task, TwoClasses
+from discreet.linear.inputs import codes
+from discreet.linear.schema import distinct
+from discreet.linear.targets import target_range
+
+Array = NDArray[np.float64]
+Ask = Callable[[Any], Any]
+
+
+def task_for(model: Any, classes: Any, target_bounds: Any) -> Task:
+    """What the model is asked, from what was declared, or from what a fitted model says of itself."""
+    if classes is not None and target_bounds is not None:
+        requirement = "is for numbers, and classes= for classes: not both."
+        raise InvalidParameter("target_bounds", target_bounds, requirement)
+    if target_bounds is None:
+        known = _classes(model, classes)
+        if known:
+            return _task_of_classes(model, known)
+        target_bounds = getattr(model, "target_bounds_", None) or getattr(model, "target_bounds", None)
+    if target_bounds is None:
+        remedy = "does not say what it answers: declare classes=(0, 1), or target_bounds=(lower, upper) for numbers."
+        raise InvalidParameter("model", type(model).__name__, remedy)
+    return Numbers(_interval(target_bounds))
+
+
+def _classes(model: Any, declared: Any) -> tuple[Any, ...]:
+    """The classes in the order of the model's probabilities; none for a model of numbers."""
+    own = getattr(model, "classes_", None)
+    own = () if own is None else tuple(np.asarray(own).tolist())
+    if declared is None:
+        return own
+    known = distinct("classes", declared if isinstance(declared, Iterable) else ())
+    if len(known) < 2:
+        raise InvalidParameter("classes", declared, "must be two labels or more, such as (0, 1).")
+    if own and set(own) != set(known):
+        raise InvalidParameter("classes", declared, f"are not those of the model, {own}; leave them out.")
+    return own or tuple(known)
+
+
+def _task_of_classes(model: Any, known: tuple[Any, ...]) -> Task:
+    if _method(model, "predict_proba") is None and not _is_function(model):
+        scored = len(known) == 2 and _method(model, "decision_function") is not None
+        return TwoClasses(known, probabilities=False) if scored else Labels(known)
+    return TwoClasses(known) if len(known) == 2 else ManyClasses(known)
+
+
+def _interval(bounds: Any) -> tuple[float, float]:
+    found = target_range(bounds)
+    if found is None:
+        raise InvalidParameter("target_bounds", bounds, "must be (lower, upper), declared.")
+    return float(found[0]), float(found[1])
+
+
+def answers(model: Any, task: Task, x: Any) -> Array:
+    """A row of answers for each record: probabilities of the classes, a class's place, or a number."""
+    ask, width = _question(model, task)
+    refuse_if_deaf(ask, x)
+    found = _asked(lambda rows: _as_rows(ask(rows), width), x, np.arange(row_count(x)), width)
+    if isinstance(task, TwoClasses | ManyClasses):
+        found = np.where(((found >= 0) & (found <= 1)).all(1, keepdims=True), found, np.nan)
+    return found
+
+
+def _question(model: Any, task: Task) -> tuple[Ask, int]:
+    """How the model is asked, and how many numbers it answers with."""
+    if isinstance(task, Numbers):
+        return _method(model, "predict") or _function(model), 1
+    if isinstance(task, Labels):
+        predict = _method(model, "predict") or _function(model)
+        return lambda x: np.where((found := codes(predict(x), task.classes)) < 0, np.nan, found), 1
+    if isinstance(task, TwoClasses) and not task.probabilities:
+        decision = model.decision_function
+        return lambda x: _both(expit(_numbers(decision(x)))), 2
+    return _method(model, "predict_proba") or _function(model), len(task.labels)
+
+
+def _method(model: Any, name: str) -> Ask | None:
+    """A method of the model, if it has it; scikit-learn hides what a model cannot do."""
+    if name == "predict_proba" and getattr(model, "has_probabilities", True) is False:
+        return None
+    found = getattr(model, name, None)
+    return found if callable(found) else None
+
+
+def _is_function(model: Any) -> bool:
+    return callable(model) and _method(model, "predict") is None
+
+
+def _function(model: Any) -> Ask:
+    if callable(model):
+        return model  # type: ignore[no-any-return]
+    remedy = "must have predict_proba or predict, or be a function of the table."
+    raise InvalidParameter("model", type(model).__name__, remedy)
+
+
+def refuse_if_deaf(ask: Ask, x: Any) -> None:
+    """Raise what the model raises for a made-up row of zeros, before anything is paid: shapes are public."""
+    if isinstance(x, np.ndarray) and x.dtype.kind in "fiub" and x.ndim == 2:
+        try:
+            ask(np.zeros((1, x.shape[1]), x.dtype))
+        except Exception as error:
+            remedy = f"cannot answer for a made-up row of zeros ({type(error).__name__}: {error})."
+            raise InvalidParameter("model", type(ask).__name__, remedy) from None
+
+
+def _asked(ask: Ask, x: Any, rows: NDArray[np.int64], width: int) -> Array:
+    """Answers for these rows; where the model fails, halves are asked, down to the records at which it fails.
+
+    So a record that a model cannot take changes the answer for itself only.
+    """
+    try:
+        found = ask(x if len(rows) == row_count(x) else rows_of(x, rows))
+        if found.shape != (len(rows), width):
+            raise ValueError
+        return np.asarray(found, np.float64)
+    except InvalidParameter:
+        raise
+    except Exception:
+        if len(rows) <= 1:
+            return np.full((len(rows), width), np.nan)
+    half = len(rows) // 2
+    return np.concatenate([_asked(ask, x, part, width) for part in (rows[:half], rows[half:])])
+
+
+def _as_rows(said: Any, width: int) -> Array:
+    """Answers as an array of numbers; one probability is completed to two."""
+    array = _numbers(said)
+    if array.ndim == 1 or (array.ndim == 2 and array.shape[1] == 1 and width == 2):
+        array = array.reshape(-1)
+        return _both(array) if width == 2 else array[:, None]
+    if array.ndim != 2 or array.shape[1] != width:
+        remedy = f"must answer with {width} number(s) for each record."
+        raise InvalidParameter("model", f"answers of shape {('rows', *array.shape[1:])}", remedy)
+    return array
+
+
+def _numbers(said: Any) -> Array:
+    said = said.detach().cpu().numpy() if hasattr(said, "detach") else said
+    return np.asarray(said, np.float64)
+
+
+def _both(second: Array) -> Array:
+    return np.column_stack([1 - second, second])

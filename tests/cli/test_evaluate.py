@@ -1,0 +1,127 @@
+"""``discreet split`` and ``discreet evaluate``: from a table to scores in the report."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from discreet.cli import main
+
+SCHEMA = """
+target = "ill"
+[columns]
+age = { bounds = [0, 100] }
+sex = { categories = ["F", "M"] }
+ill = { flag = "yes" }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    age, sex = rng.integers(0, 100, 3000), rng.choice(["F", "M"], 3000)
+    ill = rng.random(3000) < 1 / (1 + np.exp(-(age - 50) / 10))
+    lines = [
+        f"{a},{s},{'yes' if i else 'no'},p{n // 2}\n"
+        for n, (a, s, i) in enumerate(zip(age, sex, ill, strict=True))
+    ]
+    (tmp_path / "people.csv").write_text("age,sex,ill,who\n" + "".join(lines))
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    return tmp_path
+
+
+def run(*words, status=0):
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+def test_from_a_table_to_a_report(folder):
+    parts = ["--train-out", "train.csv", "--test-out", "test.csv", "--key", "split.key"]
+    run("split", "people.csv", "--test", "0.4", *parts)
+    train, test = ((folder / name).read_text().splitlines() for name in ("train.csv", "test.csv"))
+    assert train[0] == test[0] == "age,sex,ill,who"
+    assert sorted(train[1:] + test[1:]) == sorted((folder / "people.csv").read_text().splitlines()[1:])
+    assert (folder / "split.key").stat().st_mode & 0o077 == 0
+    run("fit", "train.csv", "--schema", "schema.toml", "--epsilon", "4", "--delta", "1e-6", "--out", "model")
+    run("ledger", "new", "test.ledger", "--epsilon", "2", "--delta", "1e-5")
+    said = run(
+        *("evaluate", "model", "test.csv", "--epsilon", "1", "--by", "sex", "--ledger", "test.ledger"),
+        *("--out", "evaluation.json", "--certificate", "evaluation-certificate.json"),
+    )
+    assert "AUC" in said
+    assert "sex F: accuracy" in said
+    found = json.loads((folder / "evaluation.json").read_text())
+    assert found["overall"]["scores"]["accuracy"]["value"] > 0.7
+    assert "evaluate" in run("ledger", "show", "test.ledger")
+    run("verify", "evaluation-certificate.json", "--ledger", "test.ledger")
+    page = run("report", "model", "--evaluation", "evaluation.json")
+    assert "How good the model is" in page
+    run("report", "model", "--evaluation", "evaluation.json", "--html", "page.html")
+    assert "Calibration" in (folder / "page.html").read_text()
+    refused = run("evaluate", "model", "test.csv", "--epsilon", "2.5", "--ledger", "test.ledger", status=1)
+    assert "budget" in refused
+
+
+def test_persons_stay_together_and_are_scored_as_one(folder):
+    run(
+        "split", "people.csv", "--test", "0.4", "--train-out", "a.csv", "--test-out", "b.csv", "--unit", "who"
+    )
+    sides = [
+        {line.rpartition(",")[2] for line in (folder / name).read_text().splitlines()[1:]}
+        for name in ("a.csv", "b.csv")
+    ]
+    assert not sides[0] & sides[1]
+    run("fit", "a.csv", "--schema", "schema.toml", "--epsilon", "4", "--delta", "1e-6", "--out", "model")
+    found = json.loads(run("evaluate", "model", "b.csv", "--epsilon", "4", "--unit", "who", "--json"))
+    assert found["unit"] == "person"
+    assert found["overall"]["scores"]["records"]["value"] == pytest.approx(len(sides[1]), abs=30)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("split", "people.csv", "--test", "2", "--train-out", "a.csv", "--test-out", "b.csv"), "--test=2"),
+        (
+            ("split", "people.csv", "--test", ".3", "--train-out", "a.csv", "--test-out", "a.csv"),
+            "--test-out",
+        ),
+        (
+            (
+                "split",
+                "people.csv",
+                "--test",
+                ".3",
+                "--train-out",
+                "a.csv",
+                "--test-out",
+                "b.csv",
+                "--unit",
+                "x",
+            ),
+            "--unit",
+        ),
+        (
+            (
+                "split",
+                "people.csv",
+                "--test",
+                ".3",
+                "--train-out",
+                "a",
+                "--test-out",
+                "b",
+                "--key",
+                "schema.toml",
+            ),
+            "--key",
+        ),
+    ],
+)
+def test_refusals_name_what_was_typed(folder, words, said):
+    result = CliRunner().invoke(main, words)
+    assert result.exit_code == 2
+    assert said in result.output
+    assert not (folder / "a.csv").exists()

@@ -1,0 +1,460 @@
+"""One paid release, and scores with intervals that keep what they say."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
+
+import discreet
+from discreet import Budget, Ledger
+from discreet.errors import BudgetExceeded, InvalidParameter
+from discreet.evaluation import evaluate
+from discreet.evaluation.evaluate import _counted, _placed, _weights
+from discreet.evaluation.scoring import Counts, Scoring, error_bins, probability_bins
+from discreet.evaluation.splitting import unit_ids
+from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, TwoClasses
+from discreet.events import Gaussian, Laplace
+from discreet.ledger import GaussianFilter
+from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
+from discreet.statistics.purchase import bought
+
+HUGE = {"epsilon": 12.0, "delta": 0.0, "unsafe_seed": 11}
+
+
+def people(rows=6000, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.random((rows, 2))
+    p = 1 / (1 + np.exp(-(6 * x[:, 0] - 3 + x[:, 1] - 0.5)))
+    return x, (rng.random(rows) < p).astype(int), p
+
+
+def second_column(x):
+    return 1 / (1 + np.exp(-(6 * x[:, 0] - 3 + x[:, 1] - 0.5)))
+
+
+# ---- the scores are those that everybody means ----
+
+
+def test_scores_of_two_classes_are_those_of_scikit_learn():
+    x, y, p = people()
+    found = evaluate(second_column, x, y, classes=(0, 1), **HUGE)
+    exact = {
+        "records": len(y),
+        "accuracy": np.mean((p > 0.5) == y),
+        "AUC": roc_auc_score(y, p),
+        "log loss": log_loss(y, p),
+        "Brier score": brier_score_loss(y, p),
+        "recall": np.mean(p[y == 1] > 0.5),
+        "precision": np.mean(y[p > 0.5]),
+        "prevalence": y.mean(),
+    }
+    for name, value in exact.items():
+        assert found[name].value == pytest.approx(value, rel=0.006), name
+    assert found.overall.confusion == pytest.approx(
+        np.array([[np.sum((y == a) & ((p > 0.5) == b)) for b in (0, 1)] for a in (0, 1)]), abs=30
+    )
+    for point in found.overall.calibration:
+        assert abs(point.predicted - point.observed.value) < 0.08
+
+
+def test_scores_of_many_classes():
+    rng = np.random.default_rng(0)
+    chances = rng.dirichlet(np.ones(4), 8000)
+    y = np.array([rng.choice(4, p=row) for row in chances])
+    found = evaluate(lambda x: x, chances, np.array(list("abcd"))[y], classes=tuple("abcd"), **HUGE)
+    assert found["accuracy"].value == pytest.approx(np.mean(chances.argmax(1) == y), rel=0.01)
+    assert found["log loss"].value == pytest.approx(log_loss(y, chances), rel=0.01)
+    brier = np.mean(np.square(chances - np.eye(4)[y]).sum(1))
+    assert found["Brier score"].value == pytest.approx(brier, rel=0.015)
+    assert found["recall of b"].value == pytest.approx(np.mean(chances[y == 1].argmax(1) == 1), rel=0.03)
+    assert found.overall.confusion.shape == (4, 4)
+    assert found.classes == tuple("abcd")
+
+
+def test_scores_of_numbers():
+    rng = np.random.default_rng(0)
+    x = rng.random((8000, 1))
+    y = 100 * (0.6 * x[:, 0] + 0.2 + 0.05 * rng.standard_normal(8000))
+    model = LinearRegression().fit(x, y)
+    error = y - model.predict(x)
+    found = evaluate(model, x, y, target_bounds=(0.0, 100.0), **HUGE)
+    assert found["R2"].value == pytest.approx(1 - np.mean(error**2) / y.var(), abs=0.005)
+    assert found["MAE"].value == pytest.approx(np.mean(abs(error)), rel=0.01)
+    assert found["RMSE"].value == pytest.approx(np.sqrt(np.mean(error**2)), rel=0.01)
+
+
+def test_models_that_answer_with_classes_or_scores_only():
+    x, y, _ = people()
+    model = LogisticRegression().fit(x, y)
+
+    class Scored:
+        classes_ = np.array([0, 1])
+        decision_function = staticmethod(model.decision_function)
+        predict = staticmethod(model.predict)
+
+    class Plain:
+        predict = staticmethod(model.predict)
+
+    scored, plain = (
+        evaluate(Scored(), x, y, **HUGE),
+        evaluate(Plain(), x, y, classes=(0, 1), **HUGE),
+    )
+    assert scored["AUC"].value == pytest.approx(roc_auc_score(y, model.decision_function(x)), abs=0.003)
+    assert "log loss" not in scored.scores
+    assert plain["accuracy"].value == pytest.approx(model.score(x, y), abs=0.005)
+    assert "AUC" not in plain.scores
+
+
+# ---- intervals ----
+
+
+def covered(task, y, answers, truths, epsilon, repeats, rng, rows):
+    """How often the intervals hold the truth, over records drawn anew and noise drawn anew."""
+    cells, scale, scoring = (
+        task.cells(y, answers),
+        math.sqrt(2) / epsilon,
+        Scoring(float(stats.norm.ppf(0.95))),
+    )
+    longer = sum(math.sqrt(block.share) for block in task.blocks)
+    hits = dict.fromkeys(truths, 0)
+    for _ in range(repeats):
+        drawn, counts = rng.integers(len(y), size=rows), []
+        for place, block in enumerate(task.blocks):
+            noise = scale * longer / math.sqrt(block.share)
+            size = block.size - (place == 0)
+            noisy = np.bincount(cells[place][drawn], minlength=size) + rng.laplace(
+                0, noise / math.sqrt(2), size
+            )
+            counts.append(Counts(noisy, noise))
+        measured = task.measured(counts, scoring)
+        for name, truth in truths.items():
+            hits[name] += measured[name].lower <= truth <= measured[name].upper
+    return hits
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_intervals_hold_what_they_say(epsilon):
+    """90 % intervals, 400 tables each: fewer than 83 % or more than 97 % is a fault. False alarm: below 1e-5."""
+    rng = np.random.default_rng(7)
+    _, y, p = people(20_000)
+    truths = {
+        "accuracy": np.mean((p > 0.5) == y),
+        "AUC": roc_auc_score(y, p),
+        "Brier score": np.mean((p - y) ** 2),
+    }
+    task, answers = TwoClasses((0, 1)), np.column_stack([1 - p, p])
+    hits = covered(task, y.astype(float), answers, truths, epsilon, 400, rng, 3000)
+    assert all(0.83 * 400 < count < 0.97 * 400 for count in hits.values()), hits
+    z = np.clip(p + 0.1 * rng.standard_normal(len(p)), 0, 1)
+    error = {"MAE": np.mean(abs(z - p)), "R2": 1 - np.mean((z - p) ** 2) / z.var()}
+    hits = covered(Numbers((0.0, 1.0)), z, p[:, None], error, epsilon, 400, rng, 3000)
+    assert all(0.83 * 400 < count < 0.975 * 400 for count in hits.values()), hits
+
+
+def test_intervals_without_the_noise_would_be_caught():
+    """The broken twin: sampling alone does not cover at a small epsilon."""
+    rng = np.random.default_rng(7)
+    _, y, p = people(20_000)
+
+    class Deaf(Scoring):
+        def score(self, value, errors, *limits):
+            return super().score(value, (0.0, errors[1]), *limits)
+
+    task, hits, truth = TwoClasses((0, 1)), 0, roc_auc_score(y, p)
+    cells = task.cells(y.astype(float), np.column_stack([1 - p, p]))[0]
+    for _ in range(200):
+        noisy = np.bincount(cells[rng.integers(len(y), size=3000)], minlength=64) + rng.normal(0, 20.0, 64)
+        score = task.measured([Counts(noisy, 20.0)], Deaf(1.645))["AUC"]
+        hits += score.lower <= truth <= score.upper
+    assert hits < 0.83 * 200
+
+
+def test_few_records_are_not_resolved():
+    found = evaluate(
+        lambda x: np.full(len(x), 0.7),
+        np.zeros((3, 1)),
+        [0, 1, 1],
+        classes=(0, 1),
+        epsilon=0.1,
+        unsafe_seed=1,
+    )
+    assert not found["AUC"].resolved
+    assert (found["AUC"].lower, found["AUC"].upper) == (0.0, 1.0)
+    assert "not resolved" in str(found)
+    assert found.to_dict()["overall"]["scores"]["AUC"]["value"] is None
+    assert len(found.notes) == 1
+
+
+# ---- what one record may add ----
+
+TASKS = (TwoClasses((0, 1)), ManyClasses((0, 1, 2)), Labels((0, 1, 2)), Numbers((0.0, 2.0)))
+
+
+class Kept:
+    """A purchase that keeps what would be released."""
+
+    def __init__(self, purchase):
+        self._purchase = purchase
+
+    def __getattr__(self, name):
+        return getattr(self._purchase, name)
+
+    def release(self, total):
+        self.total = total
+        return total * self.grid
+
+
+def total_of(task, y, answers, weights, ledger=None):
+    lengths = np.sqrt([block.share for block in task.blocks]).sum()
+    with bought("test", {}, Budget(1.0, 1e-6), lengths, ledger=ledger) as purchase:
+        kept = Kept(purchase)
+        _counted(kept, task.blocks, _placed(task, y, answers), np.zeros(len(y), int), 1, weights)
+        return kept.total * kept.grid, kept.norm
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda task: type(task).__name__)
+@pytest.mark.parametrize("gaussian", [False, True])
+def test_a_person_moves_the_release_by_one_at_most(task, gaussian):
+    """All rows of a person, missing answers and labels among them, in the norm that the noise is for."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 60).astype(float)
+    y[::7] = np.nan
+    if isinstance(task, TwoClasses):
+        y[y == 2] = np.nan
+    answers = rng.dirichlet(np.ones(3), 60)
+    answers[3] = np.nan
+    if isinstance(task, Labels):
+        answers = np.floor(answers[:, :1] * 3)
+    elif isinstance(task, Numbers | TwoClasses):
+        answers = answers[:, : 1 if isinstance(task, Numbers) else 2]
+    who = list(rng.choice(["ann", "bob", "eve", "joe"], 60))
+    with Ledger.in_memory(GaussianFilter(Budget(50.0, 1e-3))) as book:
+        ledger = book if gaussian else None
+        whole, norm = total_of(task, y, answers, _weights([one.encode() for one in who]), ledger)
+        assert norm == ("l2" if gaussian else norm)
+        for person in set(who):
+            rest = np.array([one != person for one in who])
+            weights = _weights([one.encode() for one in np.array(who)[rest]])
+            part, _ = total_of(task, y[rest], answers[rest], weights, ledger)
+            assert 0 < np.linalg.norm(whole - part, 2 if norm == "l2" else 1) <= 1.0
+        uncapped, _ = total_of(task, y, answers, np.ones(60), ledger)
+        part, _ = total_of(task, y[rest], answers[rest], np.ones(int(rest.sum())), ledger)
+        assert np.linalg.norm(uncapped - part, 2 if norm == "l2" else 1) > 1.0  # the broken twin
+
+
+def test_weights_of_persons_sum_to_one_and_nobody_counts_nothing():
+    ids = unit_ids(pd.DataFrame({"who": ["a", None, "b", "a", float("nan")]}), "who", 5)
+    assert _weights(ids).tolist() == [0.5, 0.0, 1.0, 0.5, 0.0]
+
+
+def test_a_person_counts_as_one():
+    frame = pd.DataFrame({"x": [1.0] * 5000 + [0.0] * 500, "who": [0] * 5000 + list(range(1, 501))})
+    frame["y"] = 0
+    found = evaluate(lambda rows: rows["x"].to_numpy(), frame, "y", classes=(0, 1), unit="who", epsilon=8.0)
+    assert found["records"].value == pytest.approx(501, abs=10)
+    assert found["accuracy"].value == pytest.approx(500 / 501, abs=0.02)
+    assert found.certificate.plan.settings["unit"] == {"column": "who"}
+    assert found.unit == "person"
+
+
+# ---- paying ----
+
+
+def test_noise_is_laplace_where_that_is_less_and_gaussian_where_the_ledger_says_so():
+    x, y, _ = people(500)
+    alone = evaluate(second_column, x, y, classes=(0, 1), epsilon=1.0)
+    (event,) = alone.certificate.ledger.spent()
+    assert isinstance(event, Laplace)
+    assert alone.certificate.guarantee.within(Budget(1.0, 0.0))
+    with Ledger.in_memory(GaussianFilter(Budget(3.0, 1e-5))) as ledger:
+        shared = evaluate(second_column, x, y, classes=(0, 1), epsilon=1.0, ledger=ledger)
+        (event,) = shared.certificate.ledger.spent()
+        assert isinstance(event, Gaussian)
+        assert shared.certificate.guarantee.within(Budget(1.0, 1e-6))
+        assert shared.certificate.verify(ledger).outcome == "accepted"
+        with pytest.raises(BudgetExceeded):
+            evaluate(second_column, x, y, classes=(0, 1), epsilon=3.5, delta=1e-5, ledger=ledger)
+
+
+def test_the_certificate_names_what_was_declared_and_nothing_of_the_records(tmp_path):
+    x, y, _ = people(300)
+    found = evaluate(second_column, x, y, classes=(0, 1), epsilon=1.0, ledger=tmp_path / "test.ledger")
+    assert "300" not in json.dumps(found.certificate.plan.to_dict())
+    assert any("model" in text for text in found.certificate.not_covered)
+    with pytest.raises(BudgetExceeded):
+        evaluate(second_column, x, y, classes=(0, 1), epsilon=1.0, ledger=tmp_path / "test.ledger")
+
+
+def test_a_seed_is_told():
+    x, y, _ = people(300)
+    one, other = (
+        evaluate(second_column, x, y, classes=(0, 1), epsilon=1.0, unsafe_seed=3).to_dict() for _ in range(2)
+    )
+    assert one["overall"] == other["overall"]
+    assert not evaluate(second_column, x, y, classes=(0, 1), epsilon=1.0, unsafe_seed=3).certificate.trusted
+
+
+# ---- records that are not as they should be ----
+
+
+def test_a_record_that_the_model_fails_at_is_counted_and_changes_nothing_else():
+    x, y, _ = people(2000)
+    model = LogisticRegression().fit(x, y)
+    hurt = x.copy()
+    hurt[[5, 77, 1500], 0] = np.nan
+    found = evaluate(model, hurt, y, **HUGE)
+    assert found["records"].value == pytest.approx(1997, abs=20)
+    good = np.isfinite(hurt).all(1)
+    assert found["accuracy"].value == pytest.approx(model.score(hurt[good], y[good]), abs=0.01)
+
+
+def test_labels_that_nobody_declared_are_noted():
+    x, y, _ = people(2000)
+    found = evaluate(second_column, x, np.where(y == 1, "yes", "no"), classes=(0, 1), epsilon=1.0)
+    assert any("could not be scored" in note for note in found.notes)
+    clean = [evaluate(second_column, x, y, classes=(0, 1), epsilon=1.0).notes for _ in range(20)]
+    assert clean == [()] * 20  # six standard deviations: a false alarm in 10 000 evaluations
+
+
+def test_answers_that_are_no_probabilities_are_not_scored():
+    x, y, _ = people(2000)
+    found = evaluate(lambda rows: 5 * rows[:, 0], x, y, classes=(0, 1), epsilon=4.0)
+    assert any("probabilities" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "name"),
+    [
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"epsilon": 1.0, "confidence": 1.0}, "confidence"),
+        ({"epsilon": 1.0, "classes": (1,)}, "classes"),
+        ({"epsilon": 1.0, "target_bounds": (1, 0)}, "target_bounds"),
+        ({"epsilon": 1.0, "by": "sex", "classes": (0, 1)}, "by"),
+        ({"epsilon": 1.0, "unit": "who", "classes": (0, 1)}, "unit"),
+        ({"epsilon": 1.0, "ledger": 7, "classes": (0, 1)}, "ledger"),
+        ({"epsilon": 1.0}, "model"),
+    ],
+)
+def test_what_means_nothing_is_refused_by_name(wrong, name):
+    x, y, _ = people(10)
+    with pytest.raises(InvalidParameter, match=rf"^{name}"):
+        evaluate(second_column, x, y, **wrong)
+
+
+def test_a_deaf_model_is_refused_before_anything_is_paid():
+    x, y, _ = people(10)
+
+    def deaf(rows):
+        raise RuntimeError("no")
+
+    with pytest.raises(InvalidParameter, match="made-up row"):
+        evaluate(deaf, x, y, classes=(0, 1), epsilon=1.0)
+    with pytest.raises(InvalidParameter, match="for each record"):
+        evaluate(lambda rows: np.ones((len(rows), 3)), x, y, classes=(0, 1), epsilon=1.0)
+
+
+# ---- groups, our own models, forms ----
+
+
+def test_groups_have_scores_of_their_own():
+    x, y, p = people(6000)
+    sex = np.where(np.arange(6000) % 4 == 0, "F", "M")
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "sex": sex, "age": np.arange(6000) % 3})
+    frame.loc[:9, "sex"] = None
+    y = np.where(sex == "F", 1 - y, y)
+    found = evaluate(
+        lambda rows: second_column(rows[["a", "b"]].to_numpy()),
+        frame,
+        y,
+        classes=(0, 1),
+        by={"sex": ("F", "M"), "age": (0, 1)},
+        **HUGE,
+    )
+    right = (p > 0.5) == y
+    for value in "FM":
+        exact = right[(frame["sex"] == value).to_numpy()].mean()
+        assert found.by("sex")[value]["accuracy"].value == pytest.approx(exact, abs=0.02)
+    assert found.by("age")[1]["records"].value == pytest.approx(2000, abs=30)
+    assert found["accuracy"].value == pytest.approx(right.mean(), abs=0.01)
+    assert "sex F: accuracy" in str(found)
+    by_array = evaluate(second_column, x, y, classes=(0, 1), by={"sex": (sex, ("F", "M"))}, **HUGE)
+    assert by_array.by("sex")["F"]["records"].value == pytest.approx(1500, abs=20)
+    with pytest.raises(InvalidParameter, match="declared values"):
+        evaluate(lambda rows: np.ones(len(rows)), frame, y, classes=(0, 1), by="sex", epsilon=1.0)
+
+
+def test_our_own_models_know_what_they_answer(tmp_path):
+    schema = discreet.linear.Schema(
+        {
+            "a": discreet.linear.Numeric(0, 1),
+            "sex": discreet.linear.Category(("F", "M")),
+            "ill": discreet.linear.Flag("yes"),
+        },
+        target="ill",
+    )
+    x, y, _ = people(3000)
+    frame = pd.DataFrame(
+        {"a": x[:, 0], "sex": np.where(x[:, 1] > 0.5, "F", "M"), "ill": np.where(y, "yes", "no")}
+    )
+    model = PrivateLogisticRegression(epsilon=4.0, schema=schema, unsafe_seed=1).fit(frame)
+    model.save(tmp_path / "model")
+    exact = np.mean(model.predict(frame) == (y == 1))
+    for fitted in (model, discreet.load(tmp_path / "model")):
+        found = evaluate(fitted, frame, by="sex", **HUGE)
+        assert found["accuracy"].value == pytest.approx(exact, abs=0.01)
+        assert set(found.by("sex")) == {"F", "M"}
+    line = PrivateLinearRegression(epsilon=4.0, bounds=(0, 1), target_bounds=(0, 1), unsafe_seed=1).fit(
+        x, x[:, 0]
+    )
+    assert evaluate(line, x, x[:, 0], **HUGE)["R2"].value > 0.9
+
+
+def test_torch_modules_by_a_function():
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Softmax(1))
+    x, y, _ = people(500)
+    found = evaluate(lambda rows: net(torch.as_tensor(rows).float()), x, y, classes=(0, 1, 2), epsilon=4.0)
+    assert 0 <= found["accuracy"].value <= 1
+
+
+def test_forms_for_people_and_programs():
+    x, y, _ = people(2000)
+    found = evaluate(second_column, x, y, classes=(0, 1), epsilon=1.0)
+    assert "AUC" in str(found)
+    assert "(1, 0)-differentially private" in str(found)
+    assert found._repr_html_().count("<tr>") == len(found.scores) + 1
+    assert json.loads(json.dumps(found.to_dict()))["overall"]["scores"]["AUC"]["value"] == found["AUC"].value
+    with pytest.raises(InvalidParameter, match="must be one of"):
+        found["auc"]
+
+
+# ---- bins ----
+
+
+def test_means_over_bins_are_what_integrals_say():
+    for bins in (probability_bins(32), error_bins(18)):
+        t = (np.arange(20_000) + 0.5) / 20_000
+        for low, high, middle, square, fourth, surprise in zip(
+            bins.low, bins.high, bins.middle, bins.square, bins.fourth, bins.surprise, strict=True
+        ):
+            inside = low + (high - low) * t
+            assert middle == pytest.approx(inside.mean())
+            assert square == pytest.approx((inside**2).mean(), rel=1e-6)
+            assert fourth == pytest.approx((inside**4).mean(), rel=1e-6)
+            assert surprise == pytest.approx(-np.log(inside).mean(), rel=1e-3)
+        assert (bins.edges[0], bins.edges[-1]) == (0.0, 1.0)
+    assert 0.5 in probability_bins(32).edges
+
+
+def test_leaning_bins_sum_smooth_densities_exactly_where_even_ones_do_not():
+    bins, errors = error_bins(18), np.abs(np.random.default_rng(0).normal(0, 0.08, 200_000))
+    counts = np.bincount(bins.place(errors), minlength=18)
+    for power, even in ((1, bins.middle), (2, bins.square)):
+        exact = np.sum(errors**power)
+        assert abs(counts @ bins.leaning(power) / exact - 1) < 0.01
+        assert abs(counts @ even / exact - 1) > 0.01
