@@ -10,7 +10,7 @@ WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: demo demo-parties check docs house test test-all coverage dist chromium bench-accounting bench-accounting-everywhere bench-noise bench-mean bench-linear bench-additive \
-	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit scorecard torture torture-parties clean
+	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit bench-units scorecard torture torture-parties clean
 
 DATA ?= data
 
@@ -96,6 +96,9 @@ bench-linear: $(VENV)/bench .venv-peers/done
 
 bench-additive: $(VENV)/bench
 	$(BIN)/python benchmarks/additive.py --data $(DATA)
+
+bench-units: $(VENV)/dev
+	$(BIN)/python benchmarks/evaluation.py --data $(DATA)
 
 bench-linear-speed: $(VENV)/bench
 	$(BIN)/python benchmarks/linear_speed.py
