@@ -22,10 +22,31 @@ Neighbours = Literal["add-remove", "replace-one"]
 
 NEIGHBOURS: tuple[str, ...] = get_args(Neighbours)
 
+Unit = Literal["record", "person"]
+"""What comes and goes between neighbours: one ``record``, or one ``person`` with all of their rows."""
+
+UNITS: tuple[str, ...] = get_args(Unit)
+
 
 def neighbours_named(value: object) -> Neighbours:
     """Return ``value`` if it names a neighbour relation, or raise."""
     return cast(Neighbours, one_of("neighbours", value, NEIGHBOURS))
+
+
+def unit_named(value: object) -> Unit:
+    """Return ``value`` if it names a unit of privacy, or raise."""
+    return cast(Unit, one_of("unit", value, UNITS))
+
+
+def protected_unit(unit: Unit, group_size: int = 1) -> str:
+    """What is protected, as a noun.
+
+    >>> protected_unit("record"), protected_unit("person", 3)
+    ('record', 'group of 3 people')
+    """
+    if group_size == 1:
+        return unit
+    return f"group of {group_size} {'people' if unit == 'person' else 'records'}"
 
 
 def contributions_apart(neighbours: Neighbours, group_size: int = 1) -> int:
@@ -52,14 +73,15 @@ class Bounds(NamedTuple):
 class Budget:
     """What may be spent.
 
-    ``group_size`` is the number of records that one person may own: 1 protects a record, k protects a group
-    of k records that come and go together.
+    ``unit`` is what comes and goes: a record, or a person with all of their rows, whatever their number. With
+    ``group_size`` k, so many units come and go together.
     """
 
     epsilon: float
     delta: float
     neighbours: Neighbours = "add-remove"
     group_size: int = 1
+    unit: Unit = "record"
 
     def __post_init__(self) -> None:
         remedy = "Typical budgets are 0.1 to 10."
@@ -68,10 +90,11 @@ class Budget:
         object.__setattr__(self, "delta", real("delta", self.delta, at_least=0, below=1, remedy=remedy))
         neighbours_named(self.neighbours)
         object.__setattr__(self, "group_size", whole("group_size", self.group_size, at_least=1))
+        unit_named(self.unit)
 
     def to_dict(self) -> dict[str, Any]:
-        """The budget as plain data for JSON."""
-        return asdict(self)
+        """The budget as plain data for JSON. A unit of records goes without saying, as in old files."""
+        return without_usual_unit(asdict(self))
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Budget:
@@ -95,13 +118,14 @@ class Guarantee:
     neighbours: Neighbours = "add-remove"
     group_size: int = 1
     observer: str = "sees every release"
+    unit: Unit = "record"
 
     def within(self, budget: Budget) -> bool:
         """True when this guarantee is proved to stay inside ``budget``.
 
-        Different neighbours or group sizes cannot be compared and raise :class:`InvalidParameter`.
+        Different neighbours, group sizes or units cannot be compared and raise :class:`InvalidParameter`.
         """
-        for name in ("neighbours", "group_size"):
+        for name in ("neighbours", "group_size", "unit"):
             ours, theirs = getattr(self, name), getattr(budget, name)
             if ours != theirs:
                 remedy = f"the guarantee was proved for {ours!r}; account the event again for the budget's."
@@ -110,11 +134,18 @@ class Guarantee:
 
     def __str__(self) -> str:
         """In words; epsilon and delta are rounded up."""
-        unit = "one record" if self.group_size == 1 else f"a group of {self.group_size} records"
+        unit = protected_unit(self.unit, self.group_size)
+        unit = f"one {unit}" if self.group_size == 1 else f"a {unit}"
+        unit += " (all of their rows)" if self.unit == "person" else ""
         return (
             f"({rounded_up(self.epsilon.upper)}, {rounded_up(self.delta)})-differentially private for {unit}, "
             f"{self.neighbours} neighbours, against an observer who {self.observer}"
         )
+
+
+def without_usual_unit(data: dict[str, Any]) -> dict[str, Any]:
+    """Plain data without the unit if that is a record: digests and files are what they were before people were."""
+    return {key: value for key, value in data.items() if key != "unit" or value != "record"}
 
 
 def rounded_up(value: float, digits: int = 4) -> str:

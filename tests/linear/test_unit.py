@@ -149,7 +149,7 @@ def test_new_people_come_with_more_records():
     from discreet.ledger import GaussianFilter, Ledger
 
     ids, age, visits = rows()
-    ledger = Ledger.in_memory(GaussianFilter(Budget(8.0, 1e-5)))
+    ledger = Ledger.in_memory(GaussianFilter(Budget(8.0, 1e-5, unit="person")))
     model = PrivateLinearRegression(2.0, bounds=(0, 100), target_bounds=(0, 50), unit="person", ledger=ledger)
     model.fit(age[:, None], visits, people=ids)
     model.fit_more(age[:, None], visits, people=[f"new-{place}" for place in ids])

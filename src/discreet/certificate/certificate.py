@@ -21,7 +21,7 @@ from discreet.certificate.verification import Verification, verified
 from discreet.documents import digest, parsed, read_text
 from discreet.errors import InvalidParameter, PlanViolation, one_of, real
 from discreet.files import write_whole
-from discreet.guarantee import Bounds, Budget, Guarantee
+from discreet.guarantee import Bounds, Budget, Guarantee, without_usual_unit
 from discreet.ledger import Ledger, Statement
 from discreet.plan.explanation import NOT_COVERED
 from discreet.plan.plan import Plan
@@ -214,14 +214,15 @@ def current_versions() -> tuple[tuple[str, str], ...]:
 
 
 def _guarantee_to_dict(guarantee: Guarantee) -> dict[str, Any]:
-    return asdict(guarantee) | {"epsilon": list(guarantee.epsilon)}
+    return without_usual_unit(asdict(guarantee) | {"epsilon": list(guarantee.epsilon)})
 
 
 def _guarantee_from(data: dict[str, Any]) -> Guarantee:
     fields = dict(data)
     lower, upper = (real("epsilon", bound, at_least=0) for bound in fields.pop("epsilon"))
     guarantee = Guarantee(Bounds(lower, upper), **fields)
-    Budget(1.0, guarantee.delta, guarantee.neighbours, guarantee.group_size)  # refuses what has no meaning
+    meaning = (guarantee.delta, guarantee.neighbours, guarantee.group_size, guarantee.unit)
+    Budget(1.0, *meaning)  # refuses what has none
     _texts("observer", [guarantee.observer])
     return guarantee
 

@@ -101,7 +101,7 @@ def _guarantees(certificate: Certificate, proved: Guarantee, together: Guarantee
 
 
 def _insist_follows(name: str, claimed: Guarantee, proved: Guarantee) -> None:
-    for field in ("neighbours", "group_size", "observer"):
+    for field in ("neighbours", "group_size", "unit", "observer"):
         ours, theirs = getattr(proved, field), getattr(claimed, field)
         _insist(ours == theirs, f"{name} says {field}={theirs!r}, and what follows is {ours!r}")
     (lower, upper), (proved_lower, proved_upper) = claimed.epsilon, proved.epsilon

@@ -8,7 +8,7 @@ delta is compared with that.
 from __future__ import annotations
 
 from discreet.errors import InvalidParameter, real
-from discreet.guarantee import Budget, Neighbours
+from discreet.guarantee import Budget, Neighbours, Unit
 
 LARGEST_DELTA = 1e-3
 """From here on delta is refused, unless a declared number of records shows that it is small for them."""
@@ -20,6 +20,7 @@ def gaussian_budget(
     neighbours: Neighbours = "add-remove",
     group_size: int = 1,
     records: int | None = None,
+    unit: Unit = "record",
 ) -> Budget:
     """A budget for Gaussian noise; ``records`` is the declared number of records, if there is one."""
     remedy = "Typical budgets are 0.1 to 10."
@@ -31,7 +32,7 @@ def gaussian_budget(
     real("delta", delta, at_least=1e-300, below=1 if small else LARGEST_DELTA, remedy=usual)
     if records is not None and delta * records >= 1:
         raise InvalidParameter("delta", delta, f"must be below 1 / records = {1 / records:.3g}. {usual}")
-    return Budget(epsilon, delta, neighbours, group_size)
+    return Budget(epsilon, delta, neighbours, group_size, unit)
 
 
 def delta_note(delta: float, records: float, what: str) -> str | None:

@@ -13,7 +13,7 @@ import click
 from discreet.cli.shell import NUMBER
 from discreet.errors import InvalidParameter, whole
 from discreet.events import Event, FixedSizeSampled, Gaussian, Laplace, PoissonSampled, RandomlyAllocated
-from discreet.guarantee import NEIGHBOURS
+from discreet.guarantee import NEIGHBOURS, UNITS
 
 RENAMED = {
     "scale": "--laplace-scale",
@@ -51,6 +51,14 @@ def neighbour_options(function: Callable[..., Any]) -> Callable[..., Any]:
         "--group-size", type=NUMBER, default=1, show_default=True, help="Records of one person."
     )
     return neighbours(group_size(function))
+
+
+def unit_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The option for whom it is promised."""
+    told = "Whom it is for: one record, or one person with all of their rows."
+    return click.option("--unit", type=click.Choice(UNITS), default=UNITS[0], show_default=True, help=told)(
+        function
+    )
 
 
 def release(

@@ -20,7 +20,7 @@ from discreet.cli.watching import watched
 from discreet.documents import parsed, read_text
 from discreet.errors import InvalidParameter, one_of
 from discreet.files import insist_writable, whole_folder
-from discreet.guarantee import Budget
+from discreet.guarantee import Budget, Unit
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import (
     DeclarationWarning,
@@ -52,9 +52,10 @@ def fit_table(
     is within the budget, also when the process is stopped at any moment.
     """
     refuse_existing("out", out, False, "a model was paid for and is never replaced: choose another name.")
-    budget = gaussian_budget(settings["epsilon"], settings["delta"], settings["neighbours"])
-    signer = None if sign_with is None else read_signing_key(sign_with)
     schema = declared(schema_file, target)
+    unit: Unit = "record" if schema.unit is None else "person"
+    budget = gaussian_budget(settings["epsilon"], settings["delta"], settings["neighbours"], unit=unit)
+    signer = None if sign_with is None else read_signing_key(sign_with)
     task = task_of(schema, task)
     source = table_in(table_file)
     insist_writable(out)
@@ -140,7 +141,8 @@ def _of_delta(budget: Budget, model: Any) -> list[str]:
     counts = model._model.counts
     if counts is None or counts.records < 3 * counts.noise * math.sqrt(len(counts.classes)):
         return []  # nothing that could be told from noise
-    said = delta_note(budget.delta, counts.records, "number of records, a noisy count")
+    who = "people" if budget.unit == "person" else "records"
+    said = delta_note(budget.delta, counts.records, f"number of {who}, a noisy count")
     return [] if said is None else [said]
 
 
@@ -159,6 +161,7 @@ def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]
         "epsilon": certificate.guarantee.epsilon._asdict(),
         "delta": certificate.guarantee.delta,
         "neighbours": certificate.guarantee.neighbours,
+        "unit": certificate.guarantee.unit,
         "spending": spent,
         "certificate": certificate.digest(),
         "signed_by": [signature.public_key for signature in certificate.signatures],

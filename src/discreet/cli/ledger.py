@@ -20,12 +20,12 @@ import click
 
 from discreet.accounting.gaussian import gaussian_epsilon_bounds
 from discreet.cli.budgets import gaussian_budget
-from discreet.cli.events import neighbour_options
+from discreet.cli.events import neighbour_options, unit_option
 from discreet.cli.shell import FILE, NUMBER, Answer, group, table
 from discreet.documents import read_text
 from discreet.errors import InvalidParameter, LedgerUnavailable
 from discreet.events import Composition, Event
-from discreet.guarantee import Budget, Neighbours, rounded_down, rounded_up
+from discreet.guarantee import Budget, Neighbours, Unit, protected_unit, rounded_down, rounded_up
 from discreet.ledger import (
     Anchor,
     FixedPlan,
@@ -116,6 +116,7 @@ def ledger() -> None:
 @click.option("--epsilon", type=NUMBER, help="What all runs together may spend.")
 @click.option("--delta", type=NUMBER, help="Well below 1 / number of records.")
 @neighbour_options
+@unit_option
 @click.option(
     "--rule", type=click.Choice(RULES), help="How it is spent; gaussian, which fit needs, by default."
 )
@@ -127,6 +128,7 @@ def new(
     delta: float | None,
     neighbours: Neighbours,
     group_size: int,
+    unit: Unit,
     rule: str | None,
     plan: Path | None,
     key: Path | None,
@@ -142,7 +144,7 @@ def new(
     if rule == "fixed-plan" and planned is not None:
         upper = max(planned.guarantee.epsilon.upper, math.ulp(0.0))
         epsilon, delta = upper if epsilon is None else epsilon, planned.delta if delta is None else delta
-        neighbours, group_size = planned.neighbours, planned.group_size
+        neighbours, group_size, unit = planned.neighbours, planned.group_size, planned.unit
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         if value is None:
             raise InvalidParameter(name, None, "is needed: a ledger has a budget from its beginning.")
@@ -151,9 +153,9 @@ def new(
     _refuse_folder(key)
     if planned is None or rule != "fixed-plan":
         records = None if planned is None else planned.stages[0].records
-        budget = gaussian_budget(epsilon, delta, neighbours, group_size, records)
+        budget = gaussian_budget(epsilon, delta, neighbours, group_size, records, unit)
     else:
-        budget = Budget(epsilon, delta, neighbours, group_size)
+        budget = Budget(epsilon, delta, neighbours, group_size, unit)
     spends = _rule(rule, budget, planned)
     with Ledger.create(ledger, spends, key=key) as made:
         anchor = made.anchor()
@@ -267,7 +269,8 @@ def _rule(name: str, budget: Budget, plan: Plan | None) -> SpendingRule:
 
 def _words(rule: SpendingRule) -> str:
     budget = rule.budget
-    unit = "one record" if budget.group_size == 1 else f"groups of {budget.group_size} records"
+    unit = protected_unit(budget.unit, budget.group_size)
+    unit = f"one {unit}" if budget.group_size == 1 else f"a {unit}"
     return (
         f"epsilon {budget.epsilon:g} at delta {budget.delta:g} for all runs together, {budget.neighbours} "
         f"neighbours, {unit}, spent by a {rule.kind}"

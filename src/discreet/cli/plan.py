@@ -8,12 +8,12 @@ from typing import Any, get_args
 import click
 
 from discreet.cli.budgets import delta_note
-from discreet.cli.events import neighbour_options
+from discreet.cli.events import neighbour_options, unit_option
 from discreet.cli.files import refuse_existing
 from discreet.cli.shell import FILE, NUMBER, Answer, command, note
 from discreet.errors import InvalidParameter
 from discreet.files import whole_file
-from discreet.guarantee import Budget, Neighbours
+from discreet.guarantee import Budget, Neighbours, Unit
 from discreet.plan.plan import Plan
 from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Sampling
@@ -30,6 +30,7 @@ from discreet.plan.stage import Sampling
 @click.option("--noise-multiplier", type=NUMBER, help="A given noise / clip norm, instead of --epsilon.")
 @click.option("--delta", type=NUMBER, required=True, help="Well below 1 / records.")
 @neighbour_options
+@unit_option
 @click.option("--out", type=FILE, default="plan.json", show_default=True, help="Where to write the plan.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @click.option("--explain", is_flag=True, help="Say in plain words what happens and who is protected.")
@@ -39,6 +40,7 @@ def plan(
     delta: float,
     neighbours: Neighbours,
     group_size: int,
+    unit: Unit,
     out: Path,
     overwrite: bool,
     explain: bool,
@@ -56,10 +58,10 @@ def plan(
         raise InvalidParameter("epsilon", None, "give exactly one of --epsilon and --noise-multiplier.")
     procedure = Recipe(**recipe)
     if epsilon is not None:
-        made = procedure.calibrate(Budget(epsilon, delta, neighbours, group_size))
+        made = procedure.calibrate(Budget(epsilon, delta, neighbours, group_size, unit))
     else:
         assert noise_multiplier is not None
-        made = procedure.with_noise(noise_multiplier, delta, neighbours, group_size)
+        made = procedure.with_noise(noise_multiplier, delta, neighbours, group_size, unit)
     with whole_file(out) as file:
         file.write(made.to_json() + "\n")
     said = delta_note(made.delta, made.stages[0].records, "records")

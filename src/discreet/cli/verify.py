@@ -66,6 +66,7 @@ def verify(
         "delta": guarantee.delta,
         "neighbours": guarantee.neighbours,
         "group_size": guarantee.group_size,
+        "unit": guarantee.unit,
         "observer": guarantee.observer,
         "model": folder is not None,
         "files": dict(found.files),

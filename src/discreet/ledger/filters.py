@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -34,7 +34,7 @@ from discreet.accounting.epsilon_delta import round_up
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.errors import InvalidParameter, UnsupportedEvent, real
 from discreet.events import Composition, Event, Gaussian
-from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, contributions_apart
+from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, Unit, contributions_apart
 
 Spent = Mapping[Event, int]
 """Everything that was reserved: simple events and how often."""
@@ -98,18 +98,23 @@ class FixedPlan(SpendingRule):
 
     @classmethod
     def at_its_cost(
-        cls, event: Event, delta: float, neighbours: Neighbours = "add-remove", group_size: int = 1
+        cls,
+        event: Event,
+        delta: float,
+        neighbours: Neighbours = "add-remove",
+        group_size: int = 1,
+        unit: Unit = "record",
     ) -> FixedPlan:
         """The rule of a ledger for ``event`` alone: its budget is what that costs at ``delta``."""
         epsilon = account(event, neighbours, group_size).guarantee(delta).epsilon.upper
-        return cls(event, Budget(max(epsilon, math.ulp(0.0)), delta, neighbours, group_size))
+        return cls(event, Budget(max(epsilon, math.ulp(0.0)), delta, neighbours, group_size, unit))
 
     def room(self, spent: Spent, event: Event) -> int:
         planned = dict(self.event.parts())
         return min((planned.get(part, 0) - spent.get(part, 0)) // count for part, count in event.parts())
 
     def guarantee(self, spent: Spent) -> Guarantee:
-        return self.curve().guarantee(self.budget.delta)
+        return replace(self.curve().guarantee(self.budget.delta), unit=self.budget.unit)
 
     def curve(self) -> PrivacyCurve:
         return account(self.event, self.budget.neighbours, self.budget.group_size)
@@ -158,7 +163,8 @@ class Filter(SpendingRule):
         if spent:
             curve = account(Composition(tuple(spent.items())), budget.neighbours, budget.group_size)
             lower = min(budget.epsilon, curve.epsilon_bounds(budget.delta).lower)
-        return Guarantee(Bounds(lower, budget.epsilon), budget.delta, budget.neighbours, budget.group_size)
+        bounds = Bounds(lower, budget.epsilon)
+        return Guarantee(bounds, budget.delta, budget.neighbours, budget.group_size, unit=budget.unit)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from typing import Protocol
 
 from discreet.errors import InvalidParameter, LedgerCorrupted
 from discreet.events import Event
+from discreet.guarantee import Budget
 from discreet.ledger.filters import FixedPlan, SpendingRule
 from discreet.ledger.ledger import Ledger
 from discreet.ledger.run import Run
@@ -95,6 +96,12 @@ class Till:
             rule, digest = plan.rule, plan.digest()
         with _named_as_typed():
             found = _ledger(ledger, rule, key)
+            try:
+                _refuse_another_unit(found.rule.budget, rule.budget)
+            except InvalidParameter:
+                if found is not ledger:
+                    found.close()
+                raise
         return cls(found, rule, digest, data, closes=found is not ledger)
 
     # ---- paying ----
@@ -167,6 +174,13 @@ def _ledger(ledger: object, rule: SpendingRule, key: object) -> Ledger:
         raise InvalidParameter("ledger", type(ledger).__name__, remedy)
     place = ledger if isinstance(ledger, str) else Path(ledger)
     return Ledger.open_or_create(place, rule, key=None if key is None else Path(key))
+
+
+def _refuse_another_unit(ledger: Budget, plan: Budget) -> None:
+    """Raise unless both protect the same: what a record costs and what a person costs do not add up."""
+    if ledger.unit != plan.unit:
+        remedy = f"protects one {ledger.unit}, and this plan one {plan.unit}: keep a ledger for each unit."
+        raise InvalidParameter("ledger", ledger.unit, remedy)
 
 
 @contextmanager

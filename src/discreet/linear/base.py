@@ -20,6 +20,7 @@ from discreet.core.mechanisms import Arithmetic, gaussian_event
 from discreet.errors import BudgetExceeded, InvalidParameter, one_of, probability
 from discreet.events import ApproximateDP, Event
 from discreet.guarantee import Budget, neighbours_named
+from discreet.guarantee import Unit as Protected
 from discreet.linear.cells import declared_numbers
 from discreet.linear.charging import Charge, charged
 from discreet.linear.diagnosis import diagnosis, without_empty
@@ -237,7 +238,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         )
 
     def _budget(self) -> Budget:
-        return Budget(self.epsilon, self.delta, neighbours_named(self.neighbours))
+        unit: Protected = "record" if self._unit() is None else "person"
+        return Budget(self.epsilon, self.delta, neighbours_named(self.neighbours), unit=unit)
 
     def _publish(self) -> None:
         """The fitted attributes, in the units of the table."""

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from discreet.accounting.tradeoff import power_bound
-from discreet.guarantee import Guarantee, rounded_down, rounded_up
+from discreet.guarantee import Guarantee, protected_unit, rounded_down, rounded_up
 from discreet.plan.stage import Stage
 
 ALARMS = 0.01
@@ -117,10 +117,15 @@ def _attack(guarantee: Guarantee, hit_rate: float) -> str:
 
 
 def _unit(guarantee: Guarantee) -> str:
-    return "record" if guarantee.group_size == 1 else f"group of {guarantee.group_size} records"
+    return protected_unit(guarantee.unit, guarantee.group_size)
 
 
 def _protected(guarantee: Guarantee) -> str:
+    if guarantee.unit == "person":
+        whether = (
+            "whether they are in the data at all" if guarantee.neighbours == "add-remove" else "what it says"
+        )
+        return f"Every {_unit(guarantee)}, with all of their rows: {whether} ({guarantee.neighbours} neighbours)."
     owner = f"The owner of every {_unit(guarantee)}"
     if guarantee.neighbours == "add-remove":
         return f"{owner}: whether it is in the data at all (add-remove neighbours)."
@@ -146,8 +151,11 @@ def _notes(stages: tuple[Stage, ...], guarantee: Guarantee) -> Iterator[str]:
         yield "epsilon is above 10: by itself such a promise is weak. Fewer steps or more noise lower it."
     if guarantee.delta * stages[0].records > 0.1:
         yield "delta is more than a tenth of 1 / records; a smaller one costs little."
-    if guarantee.group_size == 1:
-        yield "Whoever owns several records is protected less; plan with group_size= to protect them together."
+    if guarantee.group_size == 1 and guarantee.unit == "record":
+        yield (
+            "Whoever owns several records is protected less. To protect people: Budget(..., unit='person') and "
+            "batches of people, or group_size= for so many records of one person."
+        )
     for stage in stages:
         if stage.sampling == "random-allocation" and stage.divisor != stage.batch_size:
             yield f"{stage.name}: {stage.batch_size} does not divide the records; batches hold {stage.divisor:.6g}."

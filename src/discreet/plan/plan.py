@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, reduce
 from operator import add
 from os import PathLike
@@ -38,14 +38,14 @@ from discreet.documents import digest, parsed, read_text
 from discreet.errors import InvalidParameter, PlanViolation, UnsupportedEvent, one_of
 from discreet.events import Event
 from discreet.files import write_whole
-from discreet.guarantee import Budget, Guarantee, Neighbours
+from discreet.guarantee import Budget, Guarantee, Neighbours, Unit, without_usual_unit
 from discreet.ledger.filters import FixedPlan, SpendingRule
 from discreet.plan.explanation import ALARMS, adaptive_explanation, explanation
 from discreet.plan.stage import Stage
 
 FORMAT = "discreet plan 1"
 ADAPTIVE_FORMAT = "discreet procedure 1"  # of adaptive plans: what the first version called them
-_WISH = {"delta", "neighbours", "group_size"}
+_WISH = {"delta", "neighbours", "group_size", "unit"}
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ class Plan:
     name: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
     adapts_by: SpendingRule | None = None
+    unit: Unit = "record"
 
     def __post_init__(self) -> None:
         if self.adapts_by is not None:
@@ -71,7 +72,8 @@ class Plan:
         if self.name or self.settings:
             raise InvalidParameter("name", self.name, "belongs to an adaptive plan; stages have names.")
         object.__setattr__(self, "stages", consistent(as_tuple("stages", self.stages)))
-        budget = checked_budget(Budget(1.0, self.delta, self.neighbours, self.group_size), self.records)
+        wish = Budget(1.0, self.delta, self.neighbours, self.group_size, self.unit)
+        budget = checked_budget(wish, self.records)
         object.__setattr__(self, "delta", budget.delta)
         object.__setattr__(self, "group_size", budget.group_size)
         _ = self.curve  # a combination that no theorem covers is refused here
@@ -94,11 +96,12 @@ class Plan:
             name,
             {} if settings is None else settings,
             rule,
+            budget.unit,
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = (self.stages, self.delta, self.neighbours, self.group_size)
-        return type(self), (*values, self.name, self.settings, self.adapts_by)
+        return type(self), (*values, self.name, self.settings, self.adapts_by, self.unit)
 
     # ---- what it costs ----
 
@@ -120,14 +123,16 @@ class Plan:
     @cached_property
     def guarantee(self) -> Guarantee:
         """The certified cost of the whole plan at its delta."""
-        return self.curve.guarantee(self.delta) if self.adapts_by is None else self.adapts_by.guarantee({})
+        if self.adapts_by is not None:
+            return self.adapts_by.guarantee({})
+        return replace(self.curve.guarantee(self.delta), unit=self.unit)
 
     @cached_property
     def rule(self) -> SpendingRule:
         """The rule of a ledger for this plan alone. A fixed one releases what it says, and costs what that costs."""
         if self.adapts_by is not None:
             return self.adapts_by
-        return FixedPlan.at_its_cost(self.event, self.delta, self.neighbours, self.group_size)
+        return FixedPlan.at_its_cost(self.event, self.delta, self.neighbours, self.group_size, self.unit)
 
     # ---- what it does ----
 
@@ -138,7 +143,7 @@ class Plan:
 
     @property
     def records(self) -> int:
-        """The declared number of records."""
+        """The declared number of records, or of people if they are the unit."""
         return self._fixed()[0].records
 
     @property
@@ -203,6 +208,7 @@ class Plan:
             rule = self.adapts_by.to_dict()
             return {"format": ADAPTIVE_FORMAT, "name": self.name, "settings": self.settings, "rule": rule}
         wish = {"delta": self.delta, "neighbours": self.neighbours, "group_size": self.group_size}
+        wish = without_usual_unit({**wish, "unit": self.unit})
         return {"format": FORMAT, "stages": [asdict(stage) for stage in self.stages]} | wish
 
     @classmethod
@@ -257,8 +263,8 @@ class Plan:
 
 def _checked_settings(plan: Plan, budget: Budget) -> dict[str, Any]:
     """The settings of an adaptive plan as plain data, or raise."""
-    wish = (plan.stages, plan.delta, plan.neighbours, plan.group_size)
-    if wish != ((), budget.delta, budget.neighbours, budget.group_size):
+    wish = (plan.stages, plan.delta, plan.neighbours, plan.group_size, plan.unit)
+    if wish != ((), budget.delta, budget.neighbours, budget.group_size, budget.unit):
         raise InvalidParameter("adapts_by", plan.adapts_by, "is for adaptive plans: use Plan.adaptive().")
     if not (isinstance(plan.name, str) and 0 < len(plan.name) <= 200):
         raise InvalidParameter("name", plan.name, "must be a few words, such as 'logistic regression'.")

@@ -26,7 +26,7 @@ from discreet.accounting.calibration import calibrate
 from discreet.core.sampling import FixedSizeSampler, FullBatch
 from discreet.errors import InvalidParameter, real, whole
 from discreet.events import Gaussian
-from discreet.guarantee import Budget, Neighbours
+from discreet.guarantee import Budget, Neighbours, Unit
 from discreet.plan.plan import Plan, as_tuple, checked_budget, composed, consistent
 from discreet.plan.stage import LONGEST_STEP, NOISE_PATH, Sampling, Stage, allocated_steps
 
@@ -117,7 +117,7 @@ class Recipe:
         """
         budget = checked_budget(budget, self.at(1.0).records)
         noise = calibrate(lambda noise: self.at(noise).event, budget)
-        return Plan((self.at(noise),), budget.delta, budget.neighbours, budget.group_size)
+        return Plan((self.at(noise),), budget.delta, budget.neighbours, budget.group_size, unit=budget.unit)
 
     def with_noise(
         self,
@@ -125,9 +125,10 @@ class Recipe:
         delta: float,
         neighbours: Neighbours = "add-remove",
         group_size: int = 1,
+        unit: Unit = "record",
     ) -> Plan:
         """The plan with a given noise; ``plan.guarantee`` tells what it costs."""
-        return Plan((self.at(noise_multiplier),), delta, neighbours, group_size)
+        return Plan((self.at(noise_multiplier),), delta, neighbours, group_size, unit=unit)
 
     def changed(self, **changes: Any) -> Recipe:
         """This recipe with other values; setting epochs clears steps, and the other way round."""
@@ -180,7 +181,7 @@ class StagedRecipe:
         """
         budget = checked_budget(budget, self.at(1.0)[0].records)
         noise = calibrate(lambda noise: composed(self.at(noise)), budget)
-        return Plan(self.at(noise), budget.delta, budget.neighbours, budget.group_size)
+        return Plan(self.at(noise), budget.delta, budget.neighbours, budget.group_size, unit=budget.unit)
 
 
 def _epochs(records: int) -> int:

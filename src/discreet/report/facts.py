@@ -17,7 +17,7 @@ from discreet.accounting.tradeoff import power_bound
 from discreet.certificate import Certificate
 from discreet.errors import CertificateRejected, DiscreetError
 from discreet.events import Event, Gaussian
-from discreet.guarantee import Guarantee, rounded_down, rounded_up
+from discreet.guarantee import Guarantee, protected_unit, rounded_down, rounded_up
 from discreet.plan.explanation import ALARMS
 from discreet.plan.plan import Plan
 
@@ -120,7 +120,7 @@ def _verdict(certificate: Certificate) -> tuple[bool, str, tuple[str, ...]]:
 
 
 def _unit(guarantee: Guarantee) -> str:
-    return "record" if guarantee.group_size == 1 else f"group of {guarantee.group_size} records"
+    return protected_unit(guarantee.unit, guarantee.group_size)
 
 
 def _promise(guarantee: Guarantee) -> str:
@@ -152,6 +152,9 @@ def _cautions(roc: Points, certificate: Certificate) -> Iterator[str]:
 
 
 def _protected(guarantee: Guarantee) -> str:
+    if guarantee.unit == "person":
+        whether = "whether they are in the data at all, and " if guarantee.neighbours == "add-remove" else ""
+        return f"Every {_unit(guarantee)}, with all of their rows, however many: {whether}what these say."
     if guarantee.neighbours == "add-remove":
         return f"The owner of every {_unit(guarantee)}: whether it is in the data at all, and what it says."
     return f"The owner of every {_unit(guarantee)}: what it says. How many records there are is public."
@@ -182,7 +185,7 @@ def _happened(certificate: Certificate) -> Iterator[str]:
     if not plan.stages:
         yield f"{plan.name}: releases were chosen along the way, under a rule that keeps the budget."
         for event, count in spent.items() if not _stages(certificate) else ():
-            yield f"{count:,} × {_release(event)}."
+            yield f"{count:,} × {_release(event, plan.unit)}."
     yield f"{sum(spent.values()):,} releases were charged, each before it happened."
 
 
@@ -213,7 +216,7 @@ def _stages(certificate: Certificate) -> tuple[Stage, ...]:
 def _several(certificate: Certificate) -> Iterator[Guarantee]:
     """What is promised to somebody who owns several records, for all of them, where it can be computed."""
     curve, budget = certificate.plan.rule.curve(), certificate.plan.rule.budget
-    if curve is None:
+    if curve is None or budget.unit == "person":  # however many they own, they are protected
         return
     for owned in _SEVERAL:
         try:
@@ -223,9 +226,9 @@ def _several(certificate: Certificate) -> Iterator[Guarantee]:
             continue
 
 
-def _release(event: Event) -> str:
+def _release(event: Event, unit: str) -> str:
     if isinstance(event, Gaussian):
-        return f"Gaussian noise of {event.noise_multiplier:.4g} times what one record may add"
+        return f"Gaussian noise of {event.noise_multiplier:.4g} times what one {unit} may add"
     return str(event)
 
 
@@ -235,7 +238,7 @@ def _details(certificate: Certificate) -> Iterator[tuple[str, str]]:
     yield "epsilon, at least (slack of the computation)", rounded_down(guarantee.epsilon.lower, 6)
     yield "delta", rounded_up(guarantee.delta, 6)
     yield "neighbours", guarantee.neighbours
-    yield "unit", _unit(guarantee)
+    yield "unit", _unit(guarantee) + unit_column(plan.settings.get("unit"))
     yield "observer", f"an observer who {guarantee.observer}"
     together = certificate.together.epsilon.upper
     yield "all runs of the ledger together", f"epsilon at most {rounded_up(together, 6)}"
@@ -252,6 +255,11 @@ def _details(certificate: Certificate) -> Iterator[tuple[str, str]]:
     for name, value in plan.settings.items():
         yield f"setting: {name}", _short(value)
     yield "computed with", ", ".join(f"{name} {number}" for name, number in certificate.versions)
+
+
+def unit_column(unit: object) -> str:
+    """Which column says who is who, by name."""
+    return f", by the column {unit['column']!r}" if isinstance(unit, dict) and "column" in unit else ""
 
 
 def _short(value: object) -> str:

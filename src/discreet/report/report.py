@@ -16,12 +16,12 @@ from discreet.certificate import Certificate
 from discreet.certificate.certificate import current_versions
 from discreet.errors import InvalidParameter
 from discreet.files import write_whole
-from discreet.guarantee import rounded_up
+from discreet.guarantee import protected_unit, rounded_up
 from discreet.report.blocks import Section, Table, cell
 from discreet.report.chapters import SECTIONS
 from discreet.report.charts import epsilon_scale, word_for
 from discreet.report.cover import Cover
-from discreet.report.facts import Facts
+from discreet.report.facts import Facts, unit_column
 
 FORMAT = "discreet report 2"
 OPEN, CLOSE = '<script type="application/json" id="discreet-report">', "</script>"
@@ -121,6 +121,8 @@ class Report:
             "delta": rounded_up(guarantee.delta, 3),
             "word": word_for(guarantee.epsilon.upper),
             "group_size": guarantee.group_size,
+            "unit": protected_unit(guarantee.unit, guarantee.group_size),
+            "column": unit_column(self.certificate.plan.settings.get("unit")),
         }
 
 

@@ -241,6 +241,7 @@ def _agreeing(till: Till, budget: Budget) -> Till:
     rule = till.ledger.rule
     if not isinstance(rule, GaussianFilter):
         raise InvalidParameter("ledger", rule, "must spend by a GaussianFilter: a fit chooses as it goes.")
-    if (rule.budget.neighbours, rule.budget.group_size) != (budget.neighbours, budget.group_size):
+    theirs = (rule.budget.neighbours, rule.budget.group_size, rule.budget.unit)
+    if theirs != (budget.neighbours, budget.group_size, budget.unit):
         raise InvalidParameter("ledger", rule, f"must protect the same unit as the budget, {budget}.")
     return till

@@ -216,6 +216,9 @@ def noise_for(
     if budget.neighbours != arrangement.neighbours:
         remedy = f"the arrangement is for {arrangement.neighbours!r} neighbours; use the same in both."
         raise InvalidParameter("neighbours", budget.neighbours, remedy)
+    if budget.unit != "record":
+        remedy = "must be 'record': a person whose records several parties hold is not covered."
+        raise InvalidParameter("unit", budget.unit, remedy)
     if budget.group_size != 1:
         raise InvalidParameter(
             "group_size", budget.group_size, "must be 1: the parties protect single records."
