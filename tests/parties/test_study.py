@@ -9,6 +9,7 @@ from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
 from discreet.guarantee import rounded_up
 from discreet.parties import Study, Terms, observers, rehearse
+from discreet.parties.consent import price_of_dropouts
 from discreet.parties.optimizers import suggested_rate
 from discreet.parties.study import Aggregation, Privacy
 from support.parties_bank import SIZES, holders, study
@@ -234,3 +235,19 @@ def test_the_suggested_rate_follows_the_noise():
     assert rate(rounds=400) == pytest.approx(rate(rounds=100) / 4, rel=0.05)
     assert rate(sizes=(200_000, 150_000), rounds=100) == 8.0
     assert rate(clip_norm=2.0, rounds=100) == pytest.approx(rate(rounds=100) / 2, rel=0.05)
+
+
+@pytest.mark.parametrize(("kind", "parties"), [("plain", 3), ("secure", 5)])
+def test_dropouts_have_a_price(kind, parties):
+    sizes = {f"hospital-{letter}": 100 for letter in "abcdefgh"[:parties]}
+    plan = replace(Study.from_toml(TEXT), parties=sizes, aggregation=Aggregation(kind, dropouts=0))
+    prices = price_of_dropouts(plan)
+    assert list(prices) == (list(range(parties)) if kind == "plain" else [0, 1])
+    exact = observers(replace(plan, aggregation=Aggregation(kind, dropouts=1)))["final model"]
+    assert prices[1]["epsilon"] == exact.guarantee.epsilon.upper
+    costs = list(prices.values())
+    if kind == "plain":  # everybody adds the same noise, and fewer of them count
+        assert costs[0]["noise"] == costs[1]["noise"]
+        assert costs[0]["epsilon"] < costs[1]["epsilon"] < costs[2]["epsilon"]
+    else:  # each share is larger
+        assert costs[1]["noise"] == pytest.approx(costs[0]["noise"] * math.sqrt(5 / 4), rel=1e-3)

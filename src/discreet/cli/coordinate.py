@@ -39,6 +39,9 @@ _RENAMED = {"path": "STUDY", "state_file": "--out", "coordinator": "--listen"}
     show_default=True,
     help="Seconds to wait, after the end, for parties that have not got the model.",
 )
+@click.option(
+    "--status", type=NUMBER, metavar="PORT", help="A page of how far it is, on this machine, with a token."
+)
 @click.option("--serve", is_flag=True, help="Only hand out the model of a study that has come to its end.")
 def coordinate(
     study_file: Path,
@@ -47,6 +50,7 @@ def coordinate(
     address: str | None,
     wait: float,
     linger: float,
+    status: int | None,
     serve: bool,
 ) -> Answer:
     """Run the study STUDY: wait for the parties, train, write the model and hand it out.
@@ -78,8 +82,11 @@ def coordinate(
     with listen(kit, address) as transport:
         place = address or study.network.coordinator
         note(f"roster {kit.fingerprint}; listening on {place} for {', '.join(study.names)}.")
-        conductor = _Conductor(study, kit, transport, folder / "state.npz", patience)
+        page = _status_page(study, status, folder, transport)
+        conductor = _Conductor(study, kit, transport, folder / "state.npz", patience, page)
         result = conductor.run()
+        if page is not None:
+            page.finish()
         ending = conductor.coordinator.ending
         _write(folder, model, result, ending)
         heard = conductor.hand_out(patience if serve else rest, folder / "joint.json")
@@ -99,6 +106,17 @@ def coordinate(
     if away:
         text += f"\n{', '.join(away)} did not get it; hand it out later with --serve."
     return Answer(data, f"{text}\n{digest_line(ending)}\n\n{result.observers}")
+
+
+def _status_page(study: Any, port: int | None, folder: Path, transport: Any) -> Any:
+    """The page of this study, until the command ends; None if nobody asked for it."""
+    if port is None:
+        return None
+    from discreet.parties.network.status import StatusPage, status_token
+
+    page = StatusPage(study, port, status_token(folder / "status.token"), transport.connected)
+    note(f"the study is shown at {click.get_current_context().with_resource(page).url}")
+    return page
 
 
 def digest_line(ending: Any) -> str:
@@ -125,9 +143,11 @@ def study_table(study: Any) -> str:
 class _Conductor:
     """Runs the coordinator, waits for parties that are missing, and shows how far it is."""
 
-    def __init__(self, study: Any, kit: Any, transport: Any, state: Path, patience: float) -> None:
+    def __init__(
+        self, study: Any, kit: Any, transport: Any, state: Path, patience: float, page: Any = None
+    ) -> None:
         self._study, self._kit, self._transport = study, kit, transport
-        self._state, self._patience = state, patience
+        self._state, self._patience, self._page = state, patience, page
         self.coordinator = self._made(None)
 
     def _made(self, told: Any) -> Any:
@@ -216,6 +236,8 @@ class _Conductor:
             spent, tenths = Spending(terms), Tenths(self._study.updates)
 
             def told(now: Progress) -> None:
+                if self._page is not None:
+                    self._page.tell(now)
                 if bar.disable:
                     missing = f"; missing: {', '.join(now.missing)}" if now.missing else ""
                     tenths.at(now.update, f"round {now.update} of {now.updates}{missing}.")

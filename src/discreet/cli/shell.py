@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,8 +138,15 @@ def told(problem: Refusal, as_json: bool) -> None:
 
 
 def note(text: str) -> None:
-    """A remark on standard error, beside the answer."""
-    click.echo(f"note: {without_passwords(text)}", err=True)
+    """A remark on standard error, beside the answer; with ``--json`` a line of JSON with the time."""
+    text = without_passwords(text)
+    context = click.get_current_context(silent=True)
+    if context is not None and context.meta.get(_AS_JSON):
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        text = json.dumps({"time": now, "note": text})
+    else:
+        text = f"note: {text}"
+    click.echo(text, err=True)
 
 
 # ---- numbers and files, as typed ----

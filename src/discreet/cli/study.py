@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from discreet.cli.files import refuse_existing
-from discreet.cli.shell import FILE, NUMBER, Answer, group
+from discreet.cli.shell import FILE, NUMBER, Answer, group, table
 from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.files import whole_file
 from discreet.guarantee import rounded_up
@@ -46,6 +46,11 @@ def study() -> None:
 @click.option("--secure", is_flag=True, help="The coordinator sees only the sum over all parties.")
 @click.option(
     "--robust", is_flag=True, help="A geometric median, which a party that lies cannot lead astray."
+)
+@click.option(
+    "--dropouts",
+    type=NUMBER,
+    help="So many parties may be missing at a time. `study check` shows what each of them costs.",
 )
 @click.option("--party-bound", type=NUMBER, help="Cut each party's whole sum to so many clip norms.")
 @click.option(
@@ -87,6 +92,7 @@ def study_text(
     learning_rate: float | None,
     secure: bool,
     robust: bool,
+    dropouts: int | None,
     party_bound: float | None,
     coordinator: str,
 ) -> str:
@@ -111,6 +117,8 @@ def study_text(
         "network": {"coordinator": coordinator, "timeout": 10.0},
         "model": {"kind": kind, "dimension": dimension(schema), "target": schema.target},
     }
+    if dropouts is not None:
+        sections["aggregation"]["dropouts"] = dropouts
     if robust:
         sections["aggregation"]["robust"] = "geometric-median"
     if party_bound is not None:
@@ -166,21 +174,23 @@ def _toml(value: Any) -> str:
 @click.argument("study_file", metavar="STUDY", type=FILE)
 def check(study_file: Path) -> Answer:
     """What a study releases, and what every observer could learn from it: read this before you consent."""
-    from discreet.parties.consent import Terms
+    from discreet.parties.consent import Terms, price_of_dropouts
     from discreet.parties.study import Study
     from discreet.parties.who_sees.observers import observers
 
     loaded = Study.load(study_file)
     seen = observers(loaded)
     spends = {name: Terms(loaded, name).budget.epsilon for name in loaded.names}
+    prices = price_of_dropouts(loaded)
     data = {
         "study": loaded.to_dict(),
         "digest": loaded.digest(),
         "noise_multiplier": loaded.noise_multiplier,
         "spends": spends,
+        "dropouts": prices,
         **seen.to_dict(),
     }
-    return Answer(data, described(loaded, str(seen), spends))
+    return Answer(data, described(loaded, str(seen), spends) + _prices_in_words(loaded, prices))
 
 
 def described(loaded: Any, seen: str, spends: dict[str, float]) -> str:
@@ -205,6 +215,21 @@ def described(loaded: Any, seen: str, spends: dict[str, float]) -> str:
     return "\n".join([*head, seen, "", *lines, "", "Not covered:", *not_covered])
 
 
+def _prices_in_words(loaded: Any, prices: dict[int, dict[str, float]]) -> str:
+    if len(prices) < 2:
+        return ""
+    rows = [
+        (
+            f"{number} missing" + (" (this study)" if number == loaded.dropouts else ""),
+            f"{price['noise']:.4g}",
+            rounded_up(price["epsilon"]),
+        )
+        for number, price in prices.items()
+    ]
+    head = ("at a time, at most", "noise / clip norm", "epsilon for those who see only the model")
+    return f"\n\nWhat dropouts cost ([aggregation] dropouts):\n{table(head, rows)}"
+
+
 @study.command("kits", renamed={"folder": "--out", "keys": "--public-key", "valid_days": "--days"})
 @click.argument("study_file", metavar="STUDY", type=FILE)
 @click.option("--out", type=FILE, default="kits", show_default=True, help="A new folder.")
@@ -216,7 +241,15 @@ def described(loaded: Any, seen: str, spends: dict[str, float]) -> str:
     metavar="PARTY=KEY",
     help="From `discreet study key`, at the party.",
 )
-def kits(study_file: Path, out: Path, days: float, public_keys: tuple[str, ...]) -> Answer:
+@click.option(
+    "--for",
+    "platform",
+    type=click.Choice(("systemd", "container", "kubernetes")),
+    help="Also write the files with which each site runs its process, into OUT/deploy.",
+)
+def kits(
+    study_file: Path, out: Path, days: float, public_keys: tuple[str, ...], platform: str | None
+) -> Answer:
     """Make one kit for each party, and one for the coordinator. Send each by a way that only its owner can read.
 
     Whoever makes a party's signing key could answer in its name. With plain sums that can spoil the model, but shows
@@ -232,12 +265,30 @@ def kits(study_file: Path, out: Path, days: float, public_keys: tuple[str, ...])
     kit = open_kit(paths["coordinator"])
     data = {"kits": {name: str(path) for name, path in paths.items()}, "roster": kit.fingerprint}
     data |= {"digest": loaded.digest(), "expires": kit.expires.isoformat()}
+    deployed = _deployed(loaded, out / "deploy", platform) if platform else []
+    data["deploy"] = [str(path) for path in deployed]
+    paths |= {path.name: path for path in deployed}
     listed = "\n".join(f"  {path}" for path in paths.values())
     return Answer(
         data,
         f"{listed}\nValid until {kit.expires:%d %B %Y}. Roster {kit.fingerprint}: every site shows it on joining; "
         f"compare it by telephone.{_whose_keys([name for name in loaded.names if name not in keys])}",
     )
+
+
+def _deployed(loaded: Any, folder: Path, platform: Any) -> list[Path]:
+    """Write the files of every site, one folder each."""
+    from discreet.parties.network.deployment import deployment, sites
+
+    written = []
+    for site in sites(loaded):
+        for name, text in deployment(loaded, site, platform).items():
+            path = folder / site / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(path) as file:
+                file.write(text)
+            written.append(path)
+    return written
 
 
 def _whose_keys(made_here: list[str]) -> str:

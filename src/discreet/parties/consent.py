@@ -16,17 +16,19 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from discreet.accounting.account import account
 from discreet.certificate import Arithmetic
+from discreet.errors import InvalidParameter
 from discreet.events import Event, Gaussian
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan
 from discreet.parties.messages import Roster
 from discreet.parties.secure.secure_group import Group
 from discreet.parties.study import Study
+from discreet.parties.who_sees.observers import observers
 from discreet.parties.who_sees.views import party_event
 from discreet.plan.plan import Plan
 
@@ -46,6 +48,27 @@ def liars(study: Study) -> str:
     if study.aggregation.robust == "none":
         return "a party that lies: alone it can turn the model into its opposite (robust = 'none')"
     return "parties that lie and together have half of the weight or more: they can spoil the model"
+
+
+def price_of_dropouts(study: Study, most: int = 6) -> dict[int, dict[str, float]]:
+    """What it costs to let so many parties be missing at a time, for all numbers that the study's kind allows.
+
+    ``noise`` is that in the sum of everybody, in clip norms: with secure sums each party adds more, the more may be
+    missing. ``epsilon`` is what those learn who see only the model, and count on the noise of the others.
+    """
+    found = {}
+    for number in range(min(len(study.parties), most)):
+        try:
+            other = replace(study, aggregation=replace(study.aggregation, dropouts=number))
+        except InvalidParameter:  # nobody would be left to hide a record, or lies could not be withstood
+            continue
+        noise = other.noise_multiplier * math.sqrt(len(other.parties) / other.shares)
+        row = observers(other)["final model"]
+        found[number] = {
+            "noise": noise,
+            "epsilon": row.guarantee.epsilon.upper if row.guarantee is not None else math.inf,
+        }
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,182 @@
+"""Files with which an IT department runs its site of a study: systemd units, a container, Kubernetes manifests.
+
+    for site in sites(study):
+        files = deployment(study, site, "systemd")     # {"discreet-readmission-hospital-a.service": "[Unit]..."}
+
+They hold public facts only: names, ports and commands. The kit, the table and the ledger are put in their places by
+the site itself; docs/operations.md says where.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Literal, get_args
+
+from discreet.errors import one_of
+from discreet.parties.network.kits import split_address
+from discreet.parties.study import COORDINATOR, Study
+
+Platform = Literal["systemd", "container", "kubernetes"]
+PLATFORMS: tuple[str, ...] = get_args(Platform)
+
+HOME = "/var/lib/discreet"
+"""Where a site keeps kit, table, ledger and model: one folder, readable by the user ``discreet`` alone."""
+
+_CONSENT = "Consent once by hand, in a terminal, with the same command: the answer is kept beside the ledger."
+
+
+def sites(study: Study) -> tuple[str, ...]:
+    """Everybody who runs a process."""
+    return (COORDINATOR, *study.names)
+
+
+def deployment(study: Study, site: str, platform: Platform) -> dict[str, str]:
+    """The files of one site, by name."""
+    one_of("site", site, sites(study))
+    made = {"systemd": _systemd, "container": _container, "kubernetes": _kubernetes}
+    return made[one_of("for", platform, PLATFORMS)](study, site)
+
+
+def command_of(study: Study, site: str) -> list[str]:
+    """The words after ``discreet`` with which the site runs, in its folder."""
+    if site != COORDINATOR:
+        return ["join", "study.toml", "--data", "table.csv", "--kit", f"{site}.zip", "--out", "model"]
+    port = split_address(study.network.coordinator)[1]
+    listen = ["--listen", f"0.0.0.0:{port}"]
+    return ["coordinate", "study.toml", "--kit", f"{COORDINATOR}.zip", "--out", "model", *listen]
+
+
+def _unit_name(study: Study, site: str) -> str:
+    return f"discreet-{study.name}-{site}".lower().replace("_", "-").replace(" ", "-")
+
+
+def _systemd(study: Study, site: str) -> dict[str, str]:
+    consent = "" if site == COORDINATOR else f"# {_CONSENT}\n"
+    text = f"""\
+# {site} in the study {study.name}, {study.digest()}
+# Install as /etc/systemd/system/{_unit_name(study, site)}.service; the folder below belongs to the user discreet.
+{consent}[Unit]
+Description=Discreet: {site} in the study {study.name}
+After=network-online.target time-sync.target
+Wants=network-online.target
+StartLimitIntervalSec=3600
+StartLimitBurst=30
+
+[Service]
+Type=exec
+User=discreet
+WorkingDirectory={HOME}/{study.name}
+Environment=XDG_DATA_HOME={HOME} PYTHONUNBUFFERED=1
+ExecStart=/opt/discreet/bin/discreet {" ".join(command_of(study, site))}
+Restart=on-failure
+RestartSec=30
+# 2: the command makes no sense; 130: nobody has consented yet. A restart would not help.
+RestartPreventExitStatus=2 130
+TimeoutStopSec=15
+UMask=0077
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+ProtectSystem=strict
+ProtectHome=yes
+ReadWritePaths={HOME}
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectKernelTunables=yes
+ProtectControlGroups=yes
+RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictSUIDSGID=yes
+
+[Install]
+WantedBy=multi-user.target
+"""
+    return {f"{_unit_name(study, site)}.service": text}
+
+
+def _container(study: Study, site: str) -> dict[str, str]:
+    port = split_address(study.network.coordinator)[1]
+    opened = f'\n    ports: ["{port}:{port}"]' if site == COORDINATOR else ""
+    consent = "" if site == COORDINATOR else f"# {_CONSENT}\n#   docker compose run --rm {site}\n"
+    package = f"discreet[parties]=={version('discreet')}"
+    containerfile = f"""\
+# One image for every site: it holds the library and nothing of the study.
+FROM python:3.12-slim
+RUN useradd --create-home --uid 10001 discreet && pip install --no-cache-dir "{package}"
+USER discreet
+ENV XDG_DATA_HOME=/study PYTHONUNBUFFERED=1
+WORKDIR /study
+ENTRYPOINT ["discreet"]
+"""
+    compose = f"""\
+# {site} in the study {study.name}, {study.digest()}
+# ./study holds study.toml, the kit and, at a party, table.csv; ledger and model are written there, too. Back it up.
+{consent}services:
+  {site}:
+    build: {{context: ., dockerfile: Containerfile}}
+    command: [{", ".join(f'"{word}"' for word in command_of(study, site))}]
+    volumes: ["./study:/study"]
+    read_only: true
+    tmpfs: ["/tmp"]
+    cap_drop: ["ALL"]
+    security_opt: ["no-new-privileges:true"]
+    restart: on-failure{opened}
+"""
+    return {"Containerfile": containerfile, "compose.yaml": compose}
+
+
+def _kubernetes(study: Study, site: str) -> dict[str, str]:
+    name = _unit_name(study, site)
+    words = command_of(study, site)
+    if site == COORDINATOR:
+        consent = "# The image is built from the Containerfile of `--for container`.\n"
+    else:
+        words = [*words, "--yes"]
+        consent = (
+            "# By applying this you consent (--yes below) to what `discreet study check study.toml` shows.\n"
+        )
+    arguments = ", ".join(f'"{word}"' for word in words)
+    job = f"""\
+# {site} in the study {study.name}, {study.digest()}
+{consent}# The claim {name} is one folder with study.toml, the kit and, at a party, table.csv. Back it up.
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: {name}
+  labels: {{app: {name}}}
+spec:
+  backoffLimit: 20
+  template:
+    metadata:
+      labels: {{app: {name}}}
+    spec:
+      restartPolicy: OnFailure
+      automountServiceAccountToken: false
+      securityContext: {{runAsNonRoot: true, runAsUser: 10001, fsGroup: 10001}}
+      containers:
+        - name: discreet
+          image: discreet-parties:{version("discreet")}
+          args: [{arguments}]
+          env: [{{name: XDG_DATA_HOME, value: /study}}]
+          volumeMounts: [{{name: study, mountPath: /study}}, {{name: tmp, mountPath: /tmp}}]
+          securityContext:
+            allowPrivilegeEscalation: false
+            readOnlyRootFilesystem: true
+            capabilities: {{drop: ["ALL"]}}
+      volumes:
+        - {{name: study, persistentVolumeClaim: {{claimName: {name}}}}}
+        - {{name: tmp, emptyDir: {{}}}}
+"""
+    if site != COORDINATOR:
+        return {f"{name}.yaml": job}
+    port = split_address(study.network.coordinator)[1]
+    service = f"""\
+---
+apiVersion: v1
+kind: Service
+metadata:
+  name: {name}
+spec:
+  type: LoadBalancer
+  selector: {{app: {name}}}
+  ports: [{{port: {port}, targetPort: {port}}}]
+"""
+    return {f"{name}.yaml": job + service}

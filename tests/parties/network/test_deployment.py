@@ -1,0 +1,83 @@
+"""Files for operators: well formed, without secrets, and their commands are ours."""
+
+import configparser
+import shutil
+import subprocess
+
+import pytest
+import yaml
+
+from discreet import InvalidParameter
+from discreet.cli import main
+from discreet.parties.network.deployment import PLATFORMS, command_of, deployment, sites
+from discreet.parties.study import Study
+
+STUDY = Study.from_dict(
+    {
+        "study": {"name": "readmission", "algorithm": "sgd2"},
+        "parties": {"hospital-a": 100, "hospital-b": 200},
+        "privacy": {"epsilon": 1.0, "delta": 1e-6},
+        "training": {"rounds": 10, "clip_norm": 1.0},
+        "network": {"coordinator": "b.example.org:8443"},
+        "model": {"kind": "logistic", "dimension": 3},
+    }
+)
+
+
+def words_are_known(words):
+    """Whether the command line takes these words; it does nothing with them."""
+    name, *rest = words
+    command = main.get_command(None, name)
+    with command.make_context(name, list(rest)) as context:
+        return context.params
+
+
+@pytest.mark.parametrize("site", sites(STUDY))
+def test_commands_are_ours(site):
+    found = words_are_known(command_of(STUDY, site))
+    assert found["kit_file"].name == f"{site}.zip"
+    with pytest.raises(Exception, match="No such option"):
+        words_are_known([*command_of(STUDY, site), "--no-such-option"])
+
+
+@pytest.mark.parametrize("site", sites(STUDY))
+def test_systemd_units(site, tmp_path):
+    ((name, text),) = deployment(STUDY, site, "systemd").items()
+    unit = configparser.ConfigParser(strict=True, interpolation=None)
+    unit.optionxform = str
+    unit.read_string(text)
+    program, *words = unit["Service"]["ExecStart"].split()
+    assert program.endswith("/discreet")
+    assert words == command_of(STUDY, site)
+    assert unit["Service"]["NoNewPrivileges"] == "yes"
+    if shutil.which("systemd-analyze"):
+        path = tmp_path / name
+        path.write_text(text.replace("/opt/discreet/bin/discreet", "/bin/true"))
+        found = subprocess.run(
+            ["systemd-analyze", "verify", path], capture_output=True, text=True, check=False
+        )
+        assert name not in found.stderr, found.stderr
+
+
+@pytest.mark.parametrize("site", sites(STUDY))
+def test_containers_and_manifests(site):
+    files = deployment(STUDY, site, "container")
+    service = yaml.safe_load(files["compose.yaml"])["services"][site]
+    assert service["command"] == command_of(STUDY, site)
+    assert service["read_only"] is True
+    assert ("ports" in service) == (site == "coordinator")
+    assert "USER discreet" in files["Containerfile"]
+    ((_, text),) = deployment(STUDY, site, "kubernetes").items()
+    job, *more = yaml.safe_load_all(text)
+    pod = job["spec"]["template"]["spec"]
+    assert pod["containers"][0]["args"][: len(command_of(STUDY, site))] == command_of(STUDY, site)
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert [document["kind"] for document in more] == (["Service"] if site == "coordinator" else [])
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_only_sites_of_the_study_and_known_platforms(platform):
+    with pytest.raises(InvalidParameter, match="hospital-z"):
+        deployment(STUDY, "hospital-z", platform)
+    with pytest.raises(InvalidParameter, match="nomad"):
+        deployment(STUDY, "hospital-a", "nomad")
