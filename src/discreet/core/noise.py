@@ -211,10 +211,7 @@ def _add_float(total: BoundedSum, event: Gaussian | Laplace, stream: RandomStrea
     source = to_numpy(total.value)
     dtype = np.dtype(np.float32 if source.itemsize <= 4 else np.float64)
     scale = _scale(total, event, dtype, out)
-    if not _all_finite(source):
-        raise PlanViolation(
-            "The sum is not finite. A clip turns non-finite contributions into zeros; nothing was released."
-        )
+    refuse_not_finite(source)
     shared = shared_view(out, source.dtype)
     noisy = np.empty(source.shape, source.dtype) if shared is None else shared
     if out is not total.value or shared is None:
@@ -265,6 +262,14 @@ def _rounded_up(ratio: float, clip_norm: float, dtype: np.dtype[Any]) -> float:
         if not math.isfinite(scale) or Fraction(float(scale)) >= exact:
             return float(scale)
         return float(np.nextafter(scale, dtype.type(np.inf)))
+
+
+def refuse_not_finite(values: NDArray[Any]) -> None:
+    """Raise if a sum is not finite: then something is wrong with the clip."""
+    if not _all_finite(values):
+        raise PlanViolation(
+            "The sum is not finite. A clip turns non-finite contributions into zeros; nothing was released."
+        )
 
 
 def _all_finite(values: NDArray[Any]) -> bool:

@@ -122,11 +122,11 @@ class PoissonSampler(Sampler):
         self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
     ) -> Iterator[Indices]:
         """The batches of ``steps`` steps."""
-        steps, rows, stream = _steps(steps), _rows(rows, self.records), stream or system_stream()
+        steps, rows, stream = _steps(steps), checked_rows(rows, self.records), stream or system_stream()
         return (self._batch(rows, stream) for _ in range(steps))
 
     def _batch(self, rows: int, stream: RandomStream) -> Indices:
-        batch = _successes(rows, Fraction(self.rate), stream)
+        batch = successes(rows, Fraction(self.rate), stream)
         if self.max_batch is None or len(batch) <= self.max_batch:
             return batch
         return batch[_subset(len(batch), self.max_batch, stream)]
@@ -200,7 +200,7 @@ class AllocationSampler(Sampler):
         self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
     ) -> Iterator[Indices]:
         """The batches of so many *epochs*, allocated afresh for each of them."""
-        epochs, rows = whole("epochs", steps, at_least=0), _rows(rows, self.records)
+        epochs, rows = whole("epochs", steps, at_least=0), checked_rows(rows, self.records)
         return self._batches(epochs, rows, stream or system_stream())
 
     def _batches(self, epochs: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
@@ -208,7 +208,7 @@ class AllocationSampler(Sampler):
         for _ in range(epochs):
             left = pool
             for to_come in range(self.steps, 0, -1):
-                batch, left = _taken(left, _successes(len(left), Fraction(1, to_come), stream))
+                batch, left = taken(left, successes(len(left), Fraction(1, to_come), stream))
                 yield np.sort(batch).astype(np.int64)
 
 
@@ -234,7 +234,7 @@ class FullBatch(Sampler):
         self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
     ) -> Iterator[Indices]:
         """The batches of ``steps`` steps. Nothing is drawn; ``stream`` is there for likeness."""
-        steps, rows = _steps(steps), _rows(rows, self.records)
+        steps, rows = _steps(steps), checked_rows(rows, self.records)
         return (np.arange(rows) for _ in range(steps))
 
 
@@ -274,7 +274,7 @@ def _binomial_tail(trials: int, chance: Fraction, least: int) -> float:
         return _float_up(first / (1 - ratio))
 
 
-def _successes(trials: int, chance: Fraction, stream: RandomStream) -> Indices:
+def successes(trials: int, chance: Fraction, stream: RandomStream) -> Indices:
     """The positions of the successes among independent trials, in rising order."""
     if chance == 1:
         return np.arange(trials)
@@ -329,7 +329,7 @@ def _subset(records: int, size: int, stream: RandomStream) -> Indices:
     return chosen
 
 
-def _taken(left: NDArray[Any], chosen: Indices) -> tuple[NDArray[Any], NDArray[Any]]:
+def taken(left: NDArray[Any], chosen: Indices) -> tuple[NDArray[Any], NDArray[Any]]:
     """What stands at the ``chosen`` places of ``left``, and the rest, rearranged in place at the front."""
     batch, size = left[chosen], len(left) - len(chosen)
     front, back = left[:size], left[size:]
@@ -362,5 +362,5 @@ def _steps(value: object) -> int:
     return whole("steps", value, at_least=0)
 
 
-def _rows(value: object, records: int) -> int:
+def checked_rows(value: object, records: int) -> int:
     return records if value is None else whole("rows", value, at_least=0, at_most=MAX_RECORDS)

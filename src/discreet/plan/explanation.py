@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from discreet.accounting.tradeoff import power_bound
+from discreet.core.banded import length_of_column
 from discreet.guarantee import Guarantee, protected_unit, rounded_down, rounded_up
 from discreet.plan.stage import Stage
 
@@ -85,6 +86,8 @@ def _text(sections: dict[str, list[str]]) -> str:
 def _happens(stage: Stage) -> str:
     size = f"{stage.divisor:,.10g}"
     steps = "one step" if stage.steps == 1 else f"{stage.steps:,} steps ({stage.epochs:.4g} epochs)"
+    if stage.bands > 1:
+        return _happens_correlated(stage, steps, size)
     own = f"Batches of {{size}} on average are drawn by {type(stage.sampler()).__name__} ({stage.sampling})."
     drawn = _DRAWN.get(stage.sampling, own).format(rate=stage.rate, size=size)
     return (
@@ -92,6 +95,26 @@ def _happens(stage: Stage) -> str:
         f"contributes is cut to length {stage.clip_norm:.4g}; the contributions are added up; Gaussian noise of "
         f"standard deviation {stage.noise_std_of_sum:.4g} is added to each coordinate of the sum; the result is "
         f"divided by {size}, whatever the batch holds."
+    )
+
+
+def _happens_correlated(stage: Stage, steps: str, size: str) -> str:
+    bands = stage.bands
+    drawn = (
+        f"Every record draws one of {bands} turns for itself, once and for all; a step takes records of one turn, "
+        "and the turns follow each other."
+    )
+    if stage.sampling == "random-allocation":
+        drawn += " In each epoch every record takes part once, in a round of turns that it draws for itself"
+    else:
+        drawn += f" A record joins in its turn with probability {min(1.0, bands * stage.rate):.4g}"
+    fresh = stage.noise_multiplier * stage.clip_norm * length_of_column(bands)
+    return (
+        f"{stage.name}: {steps}. {drawn}, which makes batches of {size} on average. What one record contributes is "
+        f"cut to length {stage.clip_norm:.4g}; the contributions are added up; the noise on each coordinate of the "
+        f"sum is Gaussian of standard deviation {fresh:.4g}, less a part of the noise of the {bands - 1} steps "
+        f"before; the result is divided by {size}, whatever the batch holds. Noise of {bands - 1} steps is kept in "
+        "memory, each as large as the model, and never written to disk."
     )
 
 

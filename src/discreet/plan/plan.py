@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from operator import add
 from os import PathLike
@@ -76,6 +76,7 @@ class Plan:
         budget = checked_budget(wish, self.records)
         object.__setattr__(self, "delta", budget.delta)
         object.__setattr__(self, "group_size", budget.group_size)
+        refuse_uncovered_bands(self.stages, budget)
         _ = self.curve  # a combination that no theorem covers is refused here
 
     @classmethod
@@ -209,7 +210,7 @@ class Plan:
             return {"format": ADAPTIVE_FORMAT, "name": self.name, "settings": self.settings, "rule": rule}
         wish = {"delta": self.delta, "neighbours": self.neighbours, "group_size": self.group_size}
         wish = without_usual_unit({**wish, "unit": self.unit})
-        return {"format": FORMAT, "stages": [asdict(stage) for stage in self.stages]} | wish
+        return {"format": FORMAT, "stages": [stage.to_dict() for stage in self.stages]} | wish
 
     @classmethod
     def from_dict(cls, data: object) -> Plan:
@@ -300,6 +301,15 @@ def consistent(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     if len(counts) > 1:
         raise InvalidParameter("records", counts, "must be the same in all stages: they share one data set.")
     return stages
+
+
+def refuse_uncovered_bands(stages: tuple[Stage, ...], budget: Budget) -> None:
+    """Refuse correlated noise where its theorem does not hold."""
+    if (budget.neighbours, budget.group_size) != ("add-remove", 1) and any(s.bands > 1 for s in stages):
+        raise UnsupportedEvent(
+            "correlated noise (bands above 1) has a proof for add-remove neighbours and single records only; plan "
+            "for these, or with bands=1."
+        )
 
 
 def checked_budget(budget: object, records: int) -> Budget:

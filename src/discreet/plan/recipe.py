@@ -20,19 +20,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Literal
 
 from discreet.accounting.calibration import calibrate
+from discreet.core.banded import MOST_BANDS, divisors, error_of_iterates
 from discreet.core.sampling import FixedSizeSampler, FullBatch
 from discreet.errors import InvalidParameter, real, whole
-from discreet.events import Gaussian
+from discreet.events import Gaussian, PoissonSampled
 from discreet.guarantee import Budget, Neighbours, Unit
-from discreet.plan.plan import Plan, as_tuple, checked_budget, composed, consistent
+from discreet.plan.plan import Plan, as_tuple, checked_budget, composed, consistent, refuse_uncovered_bands
 from discreet.plan.stage import LONGEST_STEP, NOISE_PATH, Sampling, Stage, allocated_steps
 
 STEPS = (200, 1000)
 """The fewest and the most steps that are suggested: fewer are too coarse, more spoil what sampling saves."""
 SMALLEST_BATCH = 64
+MOST_TRIED = 64
+"""Bands, when the best number of them is looked for: each keeps a copy of the weights in memory."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,8 @@ class Recipe:
     """A procedure whose noise level is still open.
 
     Give either ``epochs`` or ``steps``. ``batch_size`` is the expected one; with ``sampling="full-batch"`` it is
-    left out. ``records`` is the declared, public number of records.
+    left out. ``records`` is the declared, public number of records. ``bands`` above one correlate the noise of so
+    many steps; ``"best"`` lets :meth:`calibrate` choose how many, see :func:`best_bands`.
     """
 
     records: int
@@ -50,6 +54,7 @@ class Recipe:
     clip_norm: float = 1.0
     sampling: Sampling | str = "poisson"
     name: str = "descent"
+    bands: int | Literal["best"] = 1
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -101,14 +106,25 @@ class Recipe:
         fits = FixedSizeSampler(self.records, size)  # a batch within the records
         steps = self._planned_steps(fits.records, fits.batch_size) if self.steps is None else self.steps
         return Stage(
-            self.name, self.sampling, fits.records, fits.batch_size, steps, self.clip_norm, noise_multiplier
+            self.name,
+            self.sampling,
+            fits.records,
+            fits.batch_size,
+            steps,
+            self.clip_norm,
+            noise_multiplier,
+            1 if self.bands == "best" else self.bands,
         )
 
     def _planned_steps(self, records: int, batch_size: int) -> int:
         if self.sampling == "random-allocation":
             return whole("epochs", self.epochs, at_least=1) * allocated_steps(records, batch_size)
         epochs = real("epochs", self.epochs, above=0, at_most=1e9)
-        return math.ceil(epochs * records / batch_size * (1 - 1e-12))  # the rounding of 0.1 * 30 adds no step
+        steps = math.ceil(
+            epochs * records / batch_size * (1 - 1e-12)
+        )  # the rounding of 0.1 * 30 adds no step
+        bands = 1 if self.bands == "best" else whole("bands", self.bands, at_least=1, at_most=MOST_BANDS)
+        return -(-steps // bands) * bands
 
     def calibrate(self, budget: Budget) -> Plan:
         """The plan with the least noise that is proved to stay within ``budget``.
@@ -116,6 +132,9 @@ class Recipe:
         Guarantee: ``plan.guarantee.within(budget)``.
         """
         budget = checked_budget(budget, self.at(1.0).records)
+        if self.bands == "best":
+            return self.changed(bands=best_bands(self, budget)).calibrate(budget)
+        refuse_uncovered_bands((self.at(1.0),), budget)
         noise = calibrate(lambda noise: self.at(noise).event, budget)
         return Plan((self.at(noise),), budget.delta, budget.neighbours, budget.group_size, unit=budget.unit)
 
@@ -128,6 +147,8 @@ class Recipe:
         unit: Unit = "record",
     ) -> Plan:
         """The plan with a given noise; ``plan.guarantee`` tells what it costs."""
+        if self.bands == "best":
+            raise InvalidParameter("bands", "best", "is chosen for a budget; give a number, or calibrate.")
         return Plan((self.at(noise_multiplier),), delta, neighbours, group_size, unit=unit)
 
     def changed(self, **changes: Any) -> Recipe:
@@ -182,6 +203,46 @@ class StagedRecipe:
         budget = checked_budget(budget, self.at(1.0)[0].records)
         noise = calibrate(lambda noise: composed(self.at(noise)), budget)
         return Plan(self.at(noise), budget.delta, budget.neighbours, budget.group_size, unit=budget.unit)
+
+
+def best_bands(recipe: Recipe, budget: Budget) -> int:
+    """How many bands make the weights drift least within a budget.
+
+    The drift is that of descent with momentum 0.9 and a cosine schedule, in the mean over all steps. More bands take
+    more of the noise back, and save less by sampling. The noise is compared for Poisson sampling, for which it is
+    known in milliseconds, and for random allocation again among the best three. Which one is chosen decides nothing
+    about the guarantee, as the plan is calibrated for it.
+    """
+    one = recipe.at(1.0)
+    refused = one.sampling not in ("poisson", "random-allocation")
+    if refused or (budget.neighbours, budget.group_size) != ("add-remove", 1):
+        return 1
+
+    def drift(bands: int) -> float:
+        rate, windows = min(1.0, bands * one.rate), -(-one.steps // bands)
+        noise = calibrate(lambda z: PoissonSampled(rate, Gaussian(z)) * windows, budget)
+        return noise * error_of_iterates(bands, one.steps)
+
+    epoch = max(1, int(1 / one.rate + 1e-9))
+    if one.sampling == "random-allocation":
+        choice = [bands for bands in divisors(epoch) if bands <= MOST_TRIED]
+    else:
+        most = min(epoch, one.steps, MOST_TRIED)
+        choice = sorted({*(round(2 ** (power / 2)) for power in range(13)), most} & {*range(1, most + 1)})
+    found: dict[int, float] = {}
+    for bands in choice:
+        found[bands] = drift(bands)
+        if found[bands] > 1.1 * min(found.values()):  # it falls, and then it rises
+            break
+    best = sorted(found, key=found.__getitem__)[:3]
+    if one.sampling == "poisson" or best[0] == 1:
+        return best[0]
+
+    def allocated(bands: int) -> float:
+        noise = calibrate(lambda z: recipe.changed(bands=bands).at(z).event, budget)
+        return noise * error_of_iterates(bands, one.steps)
+
+    return min((bands for bands in best if bands > 1), key=allocated)
 
 
 def _epochs(records: int) -> int:

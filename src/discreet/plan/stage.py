@@ -12,9 +12,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
 
+from discreet.core.banded import (
+    MOST_BANDS,
+    BlockAllocationSampler,
+    CyclicPoissonSampler,
+    error_of_iterates,
+    gain_of_noise,
+)
 from discreet.core.clipping import clip_norm_of
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import (
@@ -65,7 +72,9 @@ def add_sampling(name: str, make: Callable[[int, int], Sampler]) -> None:
 class Stage:
     """One procedure with its noise level: ``steps`` noisy sums of clipped contributions.
 
-    Every field is a declared, public number; what is derived from them is public too.
+    Every field is a declared, public number; what is derived from them is public too. With more than one of
+    ``bands`` the noise of a step is correlated with that of the ``bands - 1`` steps before: see
+    :mod:`discreet.core.banded`.
     """
 
     name: str
@@ -75,6 +84,7 @@ class Stage:
     steps: int
     clip_norm: float
     noise_multiplier: float
+    bands: int = 1
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and re.fullmatch(r"[a-z][a-z0-9-]{0,39}", self.name)):
@@ -89,9 +99,21 @@ class Stage:
         if self.sampling == "full-batch" and size != self.records:
             remedy = "a full batch holds all records; leave batch_size out, or choose another sampling."
             raise InvalidParameter("batch_size", size, remedy)
+        object.__setattr__(self, "bands", whole("bands", self.bands, at_least=1, at_most=MOST_BANDS))
+        if self.bands > 1 and self.sampling not in ("poisson", "random-allocation"):
+            remedy = "has no theorem for correlated noise; take 'random-allocation' or 'poisson', or bands=1."
+            raise InvalidParameter("sampling", self.sampling, remedy)
+        self.sampler()  # which checks the bands
         if self.steps % self.steps_per_charge:
-            remedy = f"random allocation runs whole epochs of {self.steps_per_charge} steps."
-            raise InvalidParameter("steps", self.steps, remedy)
+            raise InvalidParameter("steps", self.steps, f"must be a multiple of {self._whole_charges}.")
+
+    @property
+    def _whole_charges(self) -> str:
+        if self.sampling == "random-allocation":
+            return f"{self.steps_per_charge}: random allocation runs whole epochs"
+        return (
+            f"{self.steps_per_charge}: correlated noise runs whole windows of as many steps as it has bands"
+        )
 
     # ---- what an engine carries out ----
 
@@ -120,7 +142,9 @@ class Stage:
     @property
     def noise_std_of_sum(self) -> float:
         """Standard deviation of the noise on each coordinate of the sum."""
-        return self.noise_multiplier * self.clip_norm
+        return (
+            self.noise_multiplier * self.clip_norm * (1.0 if self.bands == 1 else gain_of_noise(self.bands))
+        )
 
     @property
     def noise_std_of_mean(self) -> float:
@@ -136,11 +160,18 @@ class Stage:
         them.
         """
         count = whole("parameters", parameters, at_least=1)
-        by_noise = NOISE_PATH / (self.noise_std_of_mean * math.sqrt(count * self.steps))
+        noise = self.noise_multiplier * self.clip_norm / self.divisor
+        if self.bands > 1:
+            noise *= error_of_iterates(self.bands, self.steps) / error_of_iterates(1, self.steps)
+        by_noise = NOISE_PATH / (noise * math.sqrt(count * self.steps))
         return min(by_noise, LONGEST_STEP / self.clip_norm)
 
     def sampler(self) -> Sampler:
         """The sampler that realises this stage's event."""
+        if self.bands > 1 and self.sampling == "poisson":
+            return CyclicPoissonSampler(self.records, self.rate, self.bands)
+        if self.bands > 1 and self.sampling == "random-allocation":
+            return BlockAllocationSampler(self.records, self.steps_per_charge, self.bands)
         return SAMPLERS[self.sampling](self.records, self.batch_size)
 
     def batches(
@@ -152,20 +183,21 @@ class Stage:
         """
         start = whole("start", start, at_least=0, at_most=self.steps)
         if start % self.steps_per_charge:
-            remedy = (
-                f"random allocation can be resumed only after whole epochs of {self.steps_per_charge} steps."
-            )
-            raise PlanViolation(f"start={start}: {remedy}")
+            raise PlanViolation(f"start={start}: a run goes on at multiples of {self._whole_charges} only.")
         return self.sampler().batches((self.steps - start) // self.steps_per_charge, stream, rows=rows)
 
     # ---- what is accounted for ----
 
     @property
     def steps_per_charge(self) -> int:
-        """How many steps the smallest accountable event spans: an epoch for random allocation, else one."""
+        """How many steps the smallest accountable event spans: an epoch for random allocation, else a window."""
         if self.sampling != "random-allocation":
-            return 1
+            return self.bands
         return allocated_steps(self.records, self.batch_size)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The stage as plain data; without bands it is what it was before there were any."""
+        return {name: value for name, value in asdict(self).items() if name != "bands" or value > 1}
 
     @property
     def charge(self) -> Event:

@@ -69,6 +69,7 @@ def fit(
     neighbours: Neighbours = "add-remove",
     batch_size: int | None = None,
     sampling: Sampling = "poisson",
+    bands: int | Literal["best"] = 1,
     clipping: ClipRule | AdaptiveClip | None = None,
     optimizer: Optimizer | Sequence[Optimizer] | None = None,
     learning_rate: float | None = None,
@@ -91,6 +92,8 @@ def fit(
     :meth:`~discreet.plan.recipe.Recipe.suggest`, gradients brought to length one, and SGD with momentum 0.9 whose
     learning rate follows from the noise (:meth:`~discreet.plan.stage.Stage.learning_rate`) and falls to zero in a
     cosine. An ``optimizer`` of your own keeps its learning rate.
+
+    ``bands="best"`` correlates the noise of successive steps (:mod:`discreet.core.banded`).
 
     ``augment(batch)`` returns the batch with each example changed at random; with ``views=K`` every example is seen K
     times in a step, and its mean gradient is clipped once, so that costs time and no privacy. ``average`` leaves the
@@ -115,7 +118,7 @@ def fit(
         _train_plainly(trainer, dataset, losses, stage, collate, physical_batch_size, stream)
         return Fitted(model, None)
     budget = _budget(privacy, epsilon, delta, neighbours)
-    plan = Recipe.suggest(
+    recipe = Recipe.suggest(
         records,
         max(1, weights),
         budget,
@@ -123,7 +126,8 @@ def fit(
         epochs=epochs,
         clip_norm=clip_norm,
         sampling=sampling,
-    ).calibrate(budget)
+    )
+    plan = recipe.changed(bands=bands).calibrate(budget)
     rate = plan.learning_rate(max(1, weights))
     trainer = _Trainer(model, plan.steps, optimizer, learning_rate, rate, schedule, average)
     run = PrivateRun(

@@ -26,13 +26,13 @@ from discreet.core.clipping import AdaptiveClip, ClipRule
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, PlanViolation, whole
-from discreet.events import Gaussian
 from discreet.ledger import Till
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
 from discreet.pytorch.adaptive import Watched, moved
+from discreet.pytorch.banded_noise import BandedNoise, refuse_bands
 from discreet.pytorch.batches import Batch, Collate, Turns, reader, taken_apart
 from discreet.pytorch.checks.compatibility import bare
 from discreet.pytorch.checks.watch import Watch
@@ -107,6 +107,8 @@ class PrivateRun:
         self._clipping = clipping_of_stages(clipping, plan.stages)
         self._processes = Processes.current()
         self._arithmetic = checked_arithmetic(arithmetic, list(self._clipping), self._processes.size)
+        refuse_bands(plan.stages, self._clipping, arithmetic)
+        self._banded = [BandedNoise(stage.bands) for stage in plan.stages]
         self._stream = _stream(unsafe_seed, self._processes)
         rule = rule_of_step(self._clipping[0])
         self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
@@ -179,6 +181,8 @@ class PrivateRun:
         )
         self._watch.reads(records)
         self._turns = Turns(dataset, start)
+        for noise in self._banded:  # whose records draw new turns
+            noise.forget()
         numbered = map(self._turns.batch_of, enumerate(records.each(drawn, workers), start + 1))
         return shown(numbered, self.plan, start) if self._progress else numbered
 
@@ -218,7 +222,7 @@ class PrivateRun:
         self._descent.forget()
         sums = self._sum(examples) if count else Sums(self._parameters)
         self._watch.after_forward()
-        self._descent.step(sums, lambda total: self._add_noise(total, self._noises[leg.index]))
+        self._descent.step(sums, lambda total: self._add_noise(total, leg))
         self._watch.after_step()
         adaptive = self._clipping[leg.index]
         if isinstance(adaptive, AdaptiveClip) and isinstance(rule, Watched):
@@ -324,10 +328,12 @@ class PrivateRun:
         device = next(iter(self._parameters.values())).device
         return rebuilt(examples, lambda tensor: tensor.to(device, non_blocking=True))
 
-    def _add_noise(self, total: Tensor, noise: Gaussian) -> None:
+    def _add_noise(self, total: Tensor, leg: Leg) -> None:
         """Noise for the sums of this process, which then meet those of the others."""
-        clip_norm = self._sum.rule.clip_norm
-        if self._arithmetic == "hardened":
+        clip_norm, noise = self._sum.rule.clip_norm, self._noises[leg.index]
+        if leg.stage.bands > 1:
+            self._banded[leg.index].add_to(total, self._taken, clip_norm, noise, self._stream)
+        elif self._arithmetic == "hardened":
             add_noise_on_grid(total, clip_norm, noise, self._stream)
         else:
             add_noise(BoundedSum(total, clip_norm), noise, self._stream, out=total)
