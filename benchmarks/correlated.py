@@ -81,7 +81,9 @@ def accuracies(folder: Path, seeds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder that has MNIST in its folder mnist")
+    parser.add_argument(
+        "--data", type=Path, metavar="FOLDER", help="folder that has MNIST in its folder mnist"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     chosen = parser.parse_args()
     torch.set_num_threads(1)

@@ -105,14 +105,14 @@ class Stage:
             raise InvalidParameter("sampling", self.sampling, remedy)
         self.sampler()  # which checks the bands
         if self.steps % self.steps_per_charge:
-            raise InvalidParameter("steps", self.steps, f"must be a multiple of {self._whole_charges}.")
+            raise InvalidParameter("steps", self.steps, f"{self._whole_charges}.")
 
     @property
     def _whole_charges(self) -> str:
         if self.sampling == "random-allocation":
-            return f"{self.steps_per_charge}: random allocation runs whole epochs"
+            return f"random allocation runs whole epochs of {self.steps_per_charge} steps"
         return (
-            f"{self.steps_per_charge}: correlated noise runs whole windows of as many steps as it has bands"
+            f"correlated noise runs whole windows of {self.steps_per_charge} steps, as many as it has bands"
         )
 
     # ---- what an engine carries out ----
@@ -183,7 +183,7 @@ class Stage:
         """
         start = whole("start", start, at_least=0, at_most=self.steps)
         if start % self.steps_per_charge:
-            raise PlanViolation(f"start={start}: a run goes on at multiples of {self._whole_charges} only.")
+            raise PlanViolation(f"start={start}: {self._whole_charges}, and goes on after them only.")
         return self.sampler().batches((self.steps - start) // self.steps_per_charge, stream, rows=rows)
 
     # ---- what is accounted for ----
