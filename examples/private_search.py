@@ -12,8 +12,7 @@ import discreet as dp
 from discreet.lecture.gradient_sum import Clip
 from discreet.lecture.private_descent import private_descent
 from discreet.linear.losses import Logistic
-from discreet.selection.search import PrivateSearch
-from discreet.selection.trials import geometric_trials
+from discreet.selection.search import PrivateSearch, geometric_trials
 
 WIDEST = np.array(
     [40, 50, 260, 4300, 0.25, 1.1, 1.3, 0.3, 0.7, 0.21]

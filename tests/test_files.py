@@ -125,7 +125,7 @@ OTHERS = {
     "ledger/seal.py",
     "parties/network/kits.py",
     "parties/network/workspace.py",
-    "cli/paying.py",
+    "cli/join.py",
     "cli/studio.py",
 }
 

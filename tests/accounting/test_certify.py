@@ -5,7 +5,7 @@ import pytest
 
 from discreet.accounting.account import account
 from discreet.accounting.building import Law
-from discreet.accounting.certify import Composed, OneStep
+from discreet.accounting.certify import Composed, OneStep, proved_epsilon, refuted_epsilon
 from discreet.accounting.gaussian import gaussian_delta, gaussian_epsilon_bounds
 from discreet.accounting.pairs import (
     DiscretePair,
@@ -16,7 +16,6 @@ from discreet.accounting.pairs import (
     Reversed,
     Sampled,
 )
-from discreet.accounting.roots import proved_epsilon, refuted_epsilon
 from discreet.events import Gaussian, PoissonSampled
 from discreet.lecture.composition import optimal_composition, optimal_composition_delta
 from support import accounting_reference as ref

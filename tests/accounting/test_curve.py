@@ -18,9 +18,9 @@ from discreet import (
     RandomlyAllocated,
     account,
 )
+from discreet.accounting.epsilon_delta import power_bound
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.accounting.laplace import laplace_delta, laplace_power
-from discreet.accounting.tradeoff import power_bound
 from support import accounting_reference as ref
 
 

@@ -9,10 +9,10 @@ import pytest
 
 import discreet.accounting.rounded_losses as rounded
 from discreet import Gaussian, PoissonSampled, account
+from discreet.accounting.certify import proved_epsilon, refuted_epsilon
 from discreet.accounting.direct import Direct, mixture
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.accounting.pairs import GaussianPair, GroupPair, LaplacePair, Reversed, Sampled
-from discreet.accounting.roots import proved_epsilon, refuted_epsilon
 from discreet.accounting.rounded_losses import Piece, RoundedLoss
 from support import accounting_reference as ref
 

@@ -28,12 +28,12 @@ from discreet import (
     ZeroConcentratedDP,
     account,
 )
-from discreet.accounting.boxes import log_moment_of
+from discreet.accounting.chernoff import log_moment_of
 from discreet.accounting.discrete_pairs import BoundedRangePair
 from discreet.accounting.gaussian import gaussian_epsilon
 from discreet.accounting.renyi import renyi_divergence, renyi_epsilon
 from discreet.accounting.truncated import truncated_costs
-from discreet.lecture.concentrated import zcdp_epsilon
+from discreet.lecture.moments import zcdp_epsilon
 from support import accounting_reference as ref
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from discreet.cli.certifying import certificate_of, remember_plan
+from discreet.cli.ledger import certificate_of, remember_plan
 from discreet.errors import PlanViolation
 from discreet.ledger import Ledger
 from discreet.parties import Terms

@@ -18,7 +18,7 @@ from discreet.certificate import new_signing_key
 from discreet.certificate.signatures import public_key_of
 from discreet.cli import main
 from discreet.cli.fitting import declared, estimator_for, fitted, task_of
-from discreet.cli.progress import Spent
+from discreet.cli.watching import Spent
 from discreet.ledger import Anchor, GaussianFilter, Ledger, Till
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.tables import table_in

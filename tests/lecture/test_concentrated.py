@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from discreet.accounting.gaussian import gaussian_epsilon
-from discreet.lecture.concentrated import simple_zcdp_epsilon, simple_zcdp_rho, zcdp_epsilon, zcdp_rho
+from discreet.lecture.moments import simple_zcdp_epsilon, simple_zcdp_rho, zcdp_epsilon, zcdp_rho
 from support.refusals import accepted_nonsense
 
 

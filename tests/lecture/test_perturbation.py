@@ -11,8 +11,7 @@ from discreet import ApproximateDP, Budget, BudgetExceeded, Gaussian, InvalidPar
 from discreet.accounting.gaussian import gaussian_delta, gaussian_mu
 from discreet.core.randomness import RandomStream
 from discreet.lecture.erm import METHODS, private_minimiser
-from discreet.lecture.objective_noise import ObjectiveNoise
-from discreet.lecture.perturbation import objective_perturbation, output_perturbation
+from discreet.lecture.perturbation import ObjectiveNoise, objective_perturbation, output_perturbation
 from discreet.lecture.risk import Risk, Setting
 from discreet.lecture.table import Table
 from discreet.ledger import FixedPlan, Ledger

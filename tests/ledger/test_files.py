@@ -30,9 +30,8 @@ from discreet.ledger import (
     LedgerUnavailable,
     TruncatedRenyiFilter,
 )
-from discreet.ledger.durable import remote_filesystem
 from discreet.ledger.journal import Journal
-from discreet.ledger.store import SQLiteStore
+from discreet.ledger.store import SQLiteStore, remote_filesystem
 
 KEY = bytes(range(32))
 HASH = "a" * 64

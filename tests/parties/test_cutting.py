@@ -11,7 +11,7 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.parties import Terms, observers, sgd2
 from discreet.parties.asking import longest_message
-from discreet.parties.cutting import cut_sum
+from discreet.parties.sgd2 import cut_sum
 from discreet.parties.study import Aggregation, Privacy
 from support.parties_bank import DIMENSION, SIZES, Silent, holders, study
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from discreet.adapters.joint_model import JointModel, dimension
 from discreet.cli import main
-from discreet.cli.paying import kit_lock, ledger_lock, table_lock
+from discreet.cli.join import kit_lock, ledger_lock, table_lock
 from discreet.ledger import Ledger
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.schema import Schema

@@ -15,7 +15,7 @@ from discreet.linear.losses import Logistic
 from discreet.parties import Coordinator, DirectTransport, Study, Terms, observers
 from discreet.parties.asking import longest_message
 from discreet.parties.messages import Message, Roster
-from discreet.parties.robust import GeometricMedian, geometric_median
+from discreet.parties.round_sums import GeometricMedian, geometric_median
 from discreet.parties.study import Aggregation, Privacy, Training
 from support.parties_bank import study, unsigned_party
 

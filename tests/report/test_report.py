@@ -17,8 +17,8 @@ from discreet import (
     Recipe,
     account,
 )
+from discreet.accounting.epsilon_delta import power_bound
 from discreet.accounting.gaussian import gaussian_mu
-from discreet.accounting.tradeoff import power_bound
 from discreet.certificate import new_signing_key, public_key_of
 from discreet.certificate.promises import Arithmetic
 from discreet.cli import main

@@ -14,10 +14,11 @@ from discreet.events import ApproximateDP, FixedSizeSampled, Gaussian, Laplace, 
 from discreet.guarantee import Budget
 from discreet.lecture.composition import optimal_composition
 from discreet.ledger import FixedPlan, Ledger, TruncatedRenyiFilter
-from discreet.selection.search import PrivateSearch, calibrate_search
-from discreet.selection.trials import (
+from discreet.selection.search import (
     NegativeBinomialTrials,
     PoissonTrials,
+    PrivateSearch,
+    calibrate_search,
     geometric_trials,
     logarithmic_trials,
 )

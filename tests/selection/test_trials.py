@@ -11,7 +11,7 @@ from scipy.special import gammaln
 
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
-from discreet.selection.trials import (
+from discreet.selection.search import (
     NegativeBinomialTrials,
     PoissonTrials,
     geometric_trials,

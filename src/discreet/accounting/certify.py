@@ -6,7 +6,7 @@ The search is heuristic, the answer is not: every number returned was checked ag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -17,7 +17,6 @@ from discreet.accounting.building import CUT, Law, build, step_for
 from discreet.accounting.direct import Direct, mixture
 from discreet.accounting.lattice import Lattice
 from discreet.accounting.pairs import GroupPair, Pair
-from discreet.accounting.roots import proved_epsilon, refuted_epsilon
 from discreet.accounting.rounding import cell_accuracy
 from discreet.accounting.steering import Aim, Scout
 from discreet.guarantee import Bounds
@@ -334,3 +333,55 @@ class OneStep:
             + 1e-300
         )
         return max(p - scaled_q, 0.0), p, error, cells.p_above
+
+
+# Where a bound on delta crosses a given delta: a search that need not be trusted, and a check that is.
+
+
+Bound = Callable[[float], tuple[float, float]]
+"""epsilon -> (a proved bound on delta, the slope of its logarithm)"""
+
+
+def proved_epsilon(upper: Bound, delta: float, guess: float, top: float, accuracy: float = 1e-9) -> float:
+    """An epsilon >= 0, as small as found, with upper(epsilon) <= delta; infinity if there is none below ``top``."""
+    if upper(0.0)[0] <= delta:
+        return 0.0
+    epsilon = _crossing(upper, delta, guess, top, accuracy)
+    nudge = max(accuracy * epsilon, 1e-15)
+    while epsilon <= top:
+        if upper(epsilon)[0] <= delta:
+            return epsilon
+        epsilon, nudge = epsilon + nudge, 4 * nudge
+    return np.inf
+
+
+def refuted_epsilon(lower: Bound, delta: float, guess: float, top: float, accuracy: float = 1e-9) -> float:
+    """An epsilon, as large as found, with lower(epsilon) > delta; 0 if there is none."""
+    epsilon = _crossing(lower, delta, guess, top, accuracy)
+    nudge = max(accuracy * epsilon, 1e-15)
+    while epsilon > 0:
+        if lower(epsilon)[0] > delta:
+            return epsilon
+        epsilon, nudge = epsilon - nudge, 4 * nudge
+    return 0.0
+
+
+def _crossing(bound: Bound, delta: float, guess: float, top: float, accuracy: float) -> float:
+    """About where the bound crosses ``delta``: Newton's method on its logarithm, kept inside a bracket.
+
+    Far below the aim of a lattice a lower bound is worthless, so the search never leaps down.
+    """
+    low, high = 0.0, top
+    epsilon = guess if low < guess < high else high * (1 - 1e-9)
+    for _ in range(100):
+        value, slope = bound(epsilon)
+        low, high = (epsilon, high) if value > delta else (low, epsilon)
+        with np.errstate(over="ignore", divide="ignore"):
+            following = epsilon + float(np.log(delta / value) / slope) if value > 0 else low
+        following = max(following, 0.7 * epsilon)
+        if not low < following < high:
+            following = (low + high) / 2
+        if abs(following - epsilon) <= accuracy * epsilon:
+            return following
+        epsilon = following
+    return epsilon

@@ -17,16 +17,16 @@ import numpy as np
 from scipy.special import bdtrc
 
 from discreet.accounting.allocation import DiscreteLaw, allocation_law
-from discreet.accounting.boxes import LogMoment, log_moment_of
 from discreet.accounting.building import Law
+from discreet.accounting.chernoff import LogMoment, log_moment_of
 from discreet.accounting.discrete_pairs import (
     BoundedRangePair,
+    MixturePair,
     discrete_gaussian,
     discrete_laplace,
     randomised_response,
 )
 from discreet.accounting.epsilon_delta import group_privacy
-from discreet.accounting.mixture_pair import MixturePair
 from discreet.accounting.pairs import (
     DiscretePair,
     FixedSize,

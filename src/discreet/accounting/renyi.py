@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from discreet.accounting.boxes import log_moment_of
+from discreet.accounting.chernoff import log_moment_of
 from discreet.accounting.epsilon_delta import ROUND_UP
 from discreet.errors import InvalidParameter, UnsupportedEvent, probability, real, whole
 from discreet.events import Event, Gaussian, Laplace, PoissonSampled, RenyiDP, ZeroConcentratedDP

@@ -5,7 +5,7 @@ them off: losses above ``cut`` count as full exposure, with their probability, a
 
     mass  =  P(L > cut),        divergence(a)  =  ln E_P[e^{(a - 1) L}; L <= cut] / (a - 1)
 
-for the loss L of a pair (P, Q) that dominates the event. :mod:`discreet.ledger.truncated_filter` shows how they add
+for the loss L of a pair (P, Q) that dominates the event. :mod:`discreet.ledger.filters` shows how they add
 up when releases are chosen along the way.
 
 >>> from discreet.events import Gaussian, PoissonSampled

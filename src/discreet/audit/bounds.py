@@ -21,13 +21,16 @@ In docs/engines.md: E12.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy.special import betainc, betaincinv, ndtri
 
 from discreet.audit.claims import STEPS_PER_DOUBLING, Claim
 from discreet.audit.lines import Floats, Lines
+from discreet.core.randomness import RandomStream
 from discreet.errors import UnsupportedEvent, probability, whole
 from discreet.guarantee import Bounds
 
@@ -160,3 +163,40 @@ def _at_most(count: int, trials: int, rate: Floats) -> Floats:
 def _at_least(count: int, trials: int, rate: Floats) -> Floats:
     """P(Binomial(trials, rate) >= count)."""
     return np.ones_like(rate) if count <= 0 else betainc(count, trials - count + 1, rate)
+
+
+# ---- what all methods have in common: a subject is attacked, and hits and false alarms are counted ----
+
+
+Told = Callable[[int, int], None]
+"""Is told how many of how many calls of the subject are done."""
+
+
+class Method(ABC):
+    """A way to attack a subject."""
+
+    name: ClassVar[str]
+    group: int = 1
+    """By how many records the data sets that are told apart differ."""
+
+    @property
+    @abstractmethod
+    def calls(self) -> int:
+        """How often the subject is called."""
+
+    @property
+    @abstractmethod
+    def assumptions(self) -> str:
+        """What must hold, beside the claim, for the bound to be right."""
+
+    @abstractmethod
+    def play(
+        self, train: Callable[..., Any], claim: Claim, confidence: float, stream: RandomStream, told: Told
+    ) -> Evidence:
+        """Attack, and count."""
+
+
+def between(without: Floats, used: Floats) -> tuple[float, float]:
+    """The direction in which use moves a score, and the middle of both: a threshold, learned from a pilot."""
+    low, high = float(np.median(without)), float(np.median(used))
+    return (1.0 if high >= low else -1.0), low + (high - low) / 2

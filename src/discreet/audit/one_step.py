@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discreet.audit.bounds import Evidence, Trials
+from discreet.audit.bounds import Evidence, Method, Told, Trials, between
 from discreet.audit.claims import Claim
 from discreet.audit.lines import Floats
-from discreet.audit.method import Method, Told, between
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, whole
 

@@ -14,12 +14,11 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet.certificate.contents import checked_files, file_digest
 from discreet.certificate.promises import Arithmetic, promises
 from discreet.certificate.signatures import Signature, sign
-from discreet.certificate.verification import Verification, verified
+from discreet.certificate.verification import Verification, checked_files, file_digest, verified
 from discreet.documents import digest, parsed, read_text
-from discreet.errors import InvalidParameter, PlanViolation, one_of, real
+from discreet.errors import CertificateRejected, InvalidParameter, PlanViolation, one_of, real
 from discreet.files import write_whole
 from discreet.guarantee import Bounds, Budget, Guarantee, without_usual_unit
 from discreet.ledger import Ledger, Statement
@@ -238,3 +237,20 @@ def _list(data: object) -> list[Any]:
     if isinstance(data, list):
         return data
     raise ValueError("a list is missing")
+
+
+# ---- certificates in files: what is none is rejected, and never quoted ----
+
+
+def read_certificate(path: Path) -> Certificate:
+    """The certificate in a file; a text that is none, or was altered, is rejected without being quoted."""
+    try:
+        return Certificate.from_json(read_text(path))
+    except InvalidParameter as error:
+        name = "its digest " if error.name == "digest" else "it "
+        raise CertificateRejected(f"{path} is rejected: {name}{_plainly(error)}") from None
+
+
+def _plainly(error: InvalidParameter) -> str:
+    known = error.name in ("digest", "certificate")
+    return error.requirement if known else f"holds a wrong {error.name}; {error.requirement}"

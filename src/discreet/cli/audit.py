@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from discreet.cli.files import CERTIFICATE
 from discreet.cli.refusals import REFUSED
-from discreet.cli.shell import FILE, NUMBER, Answer, Command, progress
+from discreet.cli.shell import CERTIFICATE, FILE, NUMBER, Answer, Command, progress
 from discreet.documents import parsed, read_text
 from discreet.errors import InvalidParameter, UnsupportedEvent
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from discreet.cli.files import refuse_existing
-from discreet.cli.shell import FILE, NUMBER, Answer, command, note
+from discreet.cli.shell import FILE, NUMBER, Answer, command, note, refuse_existing
 from discreet.errors import InvalidParameter
 from discreet.files import insist_writable, write_whole
 

@@ -9,8 +9,7 @@ from typing import Any, cast, get_args
 import click
 
 from discreet.cli.events import neighbour_options
-from discreet.cli.files import refuse_existing
-from discreet.cli.shell import FILE, NUMBER, NUMBERS, Answer, command, progress, table
+from discreet.cli.shell import FILE, NUMBER, NUMBERS, Answer, command, progress, refuse_existing, table
 from discreet.errors import InvalidParameter, one_of
 from discreet.files import whole_file
 from discreet.guarantee import Budget, Neighbours

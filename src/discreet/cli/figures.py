@@ -8,7 +8,7 @@ import click
 
 from discreet.cli.shell import FILE, Answer, command, progress
 from discreet.lecture.figures import FIGURES
-from discreet.lecture.figures.drawing import draw
+from discreet.lecture.figures.canvas import draw
 
 
 @command("figures")

@@ -11,12 +11,9 @@ from typing import Any
 
 from discreet.certificate import Certificate, read_signing_key
 from discreet.cli.budgets import delta_note, gaussian_budget
-from discreet.cli.files import MODEL, REPORT, refuse_existing
-from discreet.cli.interrupts import ignore_interrupts
 from discreet.cli.ledger import RUN_NAME, opened
-from discreet.cli.progress import Spent
-from discreet.cli.shell import Answer, note, table
-from discreet.cli.watching import watched
+from discreet.cli.shell import MODEL, REPORT, Answer, ignore_interrupts, note, refuse_existing, table
+from discreet.cli.watching import Spent, watched
 from discreet.documents import parsed, read_text
 from discreet.errors import InvalidParameter, one_of
 from discreet.files import insist_writable, whole_folder

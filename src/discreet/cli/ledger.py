@@ -9,12 +9,13 @@ away an older copy of the ledger put in its place.
 from __future__ import annotations
 
 import errno
+import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,9 +23,10 @@ from discreet.accounting.gaussian import gaussian_epsilon_bounds
 from discreet.cli.budgets import gaussian_budget
 from discreet.cli.events import neighbour_options, unit_option
 from discreet.cli.shell import FILE, NUMBER, Answer, group, table
-from discreet.documents import read_text
-from discreet.errors import InvalidParameter, LedgerUnavailable
+from discreet.documents import parsed, read_text
+from discreet.errors import InvalidParameter, LedgerUnavailable, PlanViolation
 from discreet.events import Composition, Event
+from discreet.files import whole_file
 from discreet.guarantee import Budget, Neighbours, Unit, protected_unit, rounded_down, rounded_up
 from discreet.ledger import (
     Anchor,
@@ -39,6 +41,13 @@ from discreet.ledger import (
 )
 from discreet.ledger.filters import Filter
 from discreet.plan.plan import Plan
+
+if TYPE_CHECKING:
+    from discreet.certificate import Certificate
+    from discreet.ledger import Ledger
+    from discreet.parties import Terms
+    from discreet.plan import Plan
+
 
 RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 RULES = ("gaussian", "truncated-renyi", "fixed-plan")
@@ -239,7 +248,7 @@ def certify(
     discreet ledger certify mine.ledger --study study.toml --party hospital-a
     """
     from discreet.certificate.signatures import read_signing_key
-    from discreet.cli.certifying import certificate_of
+    from discreet.cli.ledger import certificate_of
     from discreet.parties import Study, Terms
 
     terms = Terms(Study.load(study_file), party)
@@ -338,3 +347,35 @@ def _run(run: RunStatement, rule: SpendingRule) -> dict[str, Any]:
         "share": _share(rule, taken),
         "event": Composition(parts).to_dict(),
     }
+
+
+# ---- a party's certificate from its own ledger, for a party that was away when its study came to its end ----
+#
+# A ledger names what was carried out by a digest. In SGD1 that includes the coordinator's schedule, which the ledger
+# does not hold, so ``discreet join`` keeps the plan beside the ledger.
+
+
+def remember_plan(ledger: Path, run: str, plan: Plan) -> None:
+    """Keep beside the ledger what this run carries out."""
+    memory = _memory(ledger)
+    known = parsed(read_text(memory), memory.name) if memory.exists() else {}
+    with whole_file(memory) as file:
+        json.dump(known | {run: plan.to_dict()}, file)
+
+
+def certificate_of(ledger: Ledger, place: Path, terms: Terms) -> Certificate:
+    """What a party has released in a study, and what it cost at most, as its ledger says."""
+    from discreet.parties.party import certified
+    from discreet.plan import Plan
+
+    run = f"{terms.study.name}/{terms.party}"
+    plan, memory = terms.plan(), _memory(place)
+    if memory.exists() and run in (known := parsed(read_text(memory), memory.name)):
+        plan = Plan.from_dict(known[run])
+    if plan.settings.get("digest") != terms.study.digest():
+        raise PlanViolation(f"The run {run} of this ledger belongs to another study of the same name.")
+    return certified(terms, ledger, plan)
+
+
+def _memory(ledger: Path) -> Path:
+    return ledger.with_name(f"{ledger.name}.procedures.json")

@@ -9,8 +9,7 @@ import click
 
 from discreet.cli.budgets import delta_note
 from discreet.cli.events import neighbour_options, unit_option
-from discreet.cli.files import refuse_existing
-from discreet.cli.shell import FILE, NUMBER, Answer, command, note
+from discreet.cli.shell import FILE, NUMBER, Answer, command, note, refuse_existing
 from discreet.errors import InvalidParameter
 from discreet.files import whole_file
 from discreet.guarantee import Budget, Neighbours, Unit

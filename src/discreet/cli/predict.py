@@ -12,8 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from discreet.cli.files import CERTIFICATE, refuse_existing
-from discreet.cli.shell import FILE, Answer, command, note, wants_json
+from discreet.cli.shell import CERTIFICATE, FILE, Answer, command, note, refuse_existing, wants_json
 from discreet.cli.watching import watched
 from discreet.errors import InvalidParameter
 from discreet.files import whole_file

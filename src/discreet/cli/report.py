@@ -10,9 +10,8 @@ from typing import Any
 import click
 
 from discreet.certificate import Certificate
-from discreet.certificate.contents import insist_on_files
-from discreet.cli.files import CERTIFICATE, MODEL, refuse_existing
-from discreet.cli.shell import FILE, Answer, command
+from discreet.certificate.verification import insist_on_files
+from discreet.cli.shell import CERTIFICATE, FILE, MODEL, Answer, command, refuse_existing
 from discreet.documents import parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.files import whole_file

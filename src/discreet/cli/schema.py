@@ -16,9 +16,8 @@ from typing import Any
 
 import click
 
-from discreet.cli.files import refuse_existing
 from discreet.cli.refusals import Refusal
-from discreet.cli.shell import FILE, NUMBER, Answer, command
+from discreet.cli.shell import FILE, NUMBER, Answer, command, refuse_existing
 from discreet.errors import InvalidParameter, real
 from discreet.files import whole_file
 from discreet.linear.schema import Category, Numeric, Schema

@@ -28,13 +28,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from discreet.cli.interrupts import Terminated, interrupts_as_before
 from discreet.cli.refusals import INTERRUPTED, TERMINATED, WRONG, Refusal, of_usage, refusal, typed_name
 from discreet.errors import without_passwords
 
 if TYPE_CHECKING:
     from rich.progress import Progress
+import signal
+import threading
 
+from discreet.errors import InvalidParameter
 
 _AS_JSON = "discreet.cli.as_json"
 
@@ -246,3 +248,62 @@ def progress(*columns: str) -> Iterator[Progress]:
         name, BarColumn(), part, TimeRemainingColumn(), *more, console=console, disable=not shown
     ) as bar:
         yield bar
+
+
+# ---- the report in a model's folder, and files that are never overwritten by accident ----
+
+
+CERTIFICATE, MODEL, REPORT = "certificate.json", "model.json", "report.html"
+"""What people look for in the folder of a model."""
+
+
+def refuse_existing(
+    option: str, path: Path, overwrite: bool, remedy: str = "choose another name, or add --overwrite."
+) -> None:
+    """Raise if a file would be lost that nobody said could be."""
+    if not overwrite and path.exists():
+        raise InvalidParameter(option, str(path), f"exists; {remedy}")
+
+
+# Ctrl-C and SIGTERM, once what was paid for is being written: they do nothing, up to the end of the process.
+#
+# Before that moment either stops a command with one sentence; after it the work is done, and a process that died with
+# the answer on its lips would make it look undone.
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: somebody else, such as a service manager, wants the command to stop."""
+
+
+def ignore_interrupts() -> None:
+    """From here on Ctrl-C does nothing. Signals are the business of the main thread alone."""
+    if threading.current_thread() is threading.main_thread():
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def interrupts_as_before(alone: bool) -> Iterator[None]:
+    """Run commands; ``alone`` in a process of their own, which then ends in peace, or within another program."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    if alone:
+        signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        if alone:
+            ignore_interrupts()
+        else:
+            for number, handler in before.items():
+                if handler is not None:  # None: not Python's, and we did not touch it
+                    signal.signal(number, handler)
+
+
+def _terminate(number: int, frame: object) -> None:
+    raise Terminated
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)

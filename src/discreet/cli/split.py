@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from discreet.cli.files import refuse_existing
-from discreet.cli.shell import FILE, NUMBER, Answer, command
+from discreet.cli.shell import FILE, NUMBER, Answer, command, refuse_existing
 from discreet.errors import InvalidParameter
 from discreet.files import insist_writable, whole_file
 

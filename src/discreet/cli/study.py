@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from discreet.cli.files import refuse_existing
-from discreet.cli.shell import FILE, NUMBER, Answer, group, table
+from discreet.cli.shell import FILE, NUMBER, Answer, group, refuse_existing, table
 from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.files import whole_file
 from discreet.guarantee import rounded_up

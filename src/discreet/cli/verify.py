@@ -9,11 +9,10 @@ from pathlib import Path
 import click
 
 from discreet.certificate import Certificate
-from discreet.certificate.reading import read_certificate
-from discreet.cli.files import CERTIFICATE
+from discreet.certificate.certificate import read_certificate
 from discreet.cli.ledger import opened
 from discreet.cli.refusals import UNVOUCHED
-from discreet.cli.shell import FILE, Answer, command
+from discreet.cli.shell import CERTIFICATE, FILE, Answer, command
 from discreet.documents import read_text
 from discreet.ledger import Ledger
 from discreet.report.pages import is_page, read_page

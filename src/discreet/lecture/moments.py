@@ -12,6 +12,24 @@ For the Poisson-sampled Gaussian the log moment has a closed form at whole order
 1.2585747413
 
 In docs/accountants.md: A9.
+
+Zero-concentrated privacy: one number, rho, instead of a curve (Bun and Steinke 2016).
+
+A release is rho-zCDP when its Renyi divergence of every order a is at most rho a. Gaussian noise has
+rho = 1 / (2 noise_multiplier^2), and rho adds up over adaptive releases. It is the accounting that fits on the
+back of an envelope:
+
+    epsilon <= rho + 2 sqrt(rho ln(1/delta))
+
+The plain functions use the better conversion of Canonne, Kamath and Steinke 2020, the ``simple_`` ones the line
+above. For Gaussian noise alone, ``gaussian_epsilon`` is exact.
+
+>>> round(simple_zcdp_epsilon(rho=0.1, delta=1e-5), 8)
+2.24596603
+>>> round(zcdp_epsilon(rho=0.1, delta=1e-5), 3)
+1.914
+
+In docs/accountants.md: A11.
 """
 
 from __future__ import annotations
@@ -19,7 +37,7 @@ from __future__ import annotations
 import math
 
 from discreet.accounting.epsilon_delta import ROUND_UP
-from discreet.accounting.renyi import log_moment
+from discreet.accounting.renyi import epsilon_of_divergence, log_moment
 from discreet.errors import probability, real, whole
 from discreet.events import MAX_COUNT
 
@@ -51,3 +69,49 @@ def _moments(rate: float, noise_multiplier: float, steps: int, max_order: int) -
     steps = whole("steps", steps, at_least=1, at_most=MAX_COUNT)
     max_order = whole("max_order", max_order, at_least=1, at_most=10_000)
     return steps, [log_moment(rate, noise_multiplier, order) for order in range(1, max_order + 1)]
+
+
+# ---- zero-concentrated privacy: one number, rho, instead of a curve (Bun and Steinke 2016) ----
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """Guarantee: whatever is rho-zCDP is (this epsilon, delta)-DP, for the same neighbours."""
+    rho = real("rho", rho, above=0)
+    delta = probability("delta", delta)
+    return min(epsilon_of_divergence(lambda order: rho * order, delta), simple_zcdp_epsilon(rho, delta))
+
+
+def simple_zcdp_epsilon(rho: float, delta: float) -> float:
+    """Guarantee: whatever is rho-zCDP is (rho + 2 sqrt(rho ln(1/delta)), delta)-DP, for the same neighbours."""
+    rho = real("rho", rho, above=0)
+    return (rho + 2 * math.sqrt(-rho * math.log(probability("delta", delta)))) * ROUND_UP
+
+
+def zcdp_rho(epsilon: float, delta: float) -> float:
+    """The largest rho that :func:`zcdp_epsilon` converts to at most ``epsilon``, rounded down.
+
+    Guarantee: whatever is zCDP with this rho is (epsilon, delta)-DP, for the same neighbours.
+
+    >>> rho = zcdp_rho(epsilon=1.0, delta=1e-5)
+    >>> 0.999999 < zcdp_epsilon(rho, 1e-5) <= 1.0
+    True
+    """
+    lower = simple_zcdp_rho(epsilon, delta)
+    upper = 2 * lower
+    while zcdp_epsilon(upper, delta) <= epsilon:
+        lower, upper = upper, 2 * upper
+    while upper - lower > 1e-9 * lower:
+        middle = 0.5 * (lower + upper)
+        lower, upper = (middle, upper) if zcdp_epsilon(middle, delta) <= epsilon else (lower, middle)
+    return lower
+
+
+def simple_zcdp_rho(epsilon: float, delta: float) -> float:
+    """The rho of the simple conversion: (sqrt(ln(1/delta) + epsilon) - sqrt(ln(1/delta)))^2, rounded down.
+
+    Guarantee: whatever is zCDP with this rho is (epsilon, delta)-DP, for the same neighbours.
+    """
+    epsilon = real("epsilon", epsilon, at_least=1e-100)
+    surprise = -math.log(probability("delta", delta))
+    root = epsilon / (math.sqrt(surprise + epsilon) + math.sqrt(surprise))
+    return root**2 / ROUND_UP**3

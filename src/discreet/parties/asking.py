@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from discreet.errors import MalformedMessage
 from discreet.parties.messages import Message, Refusal, Roster
-from discreet.parties.secure.grids import OVERSIZED
+from discreet.parties.secure.noise_shares import OVERSIZED
 from discreet.parties.study import Study
 from discreet.parties.transport import Transport
 

@@ -50,13 +50,13 @@ from discreet.parties.sections import (
     Network,
     Privacy,
     Training,
+    check_rules,
     made,
     refuse_words,
     section_of,
     set_fields,
 )
-from discreet.parties.secure.grids import distance_of_message, grid_of_messages
-from discreet.parties.study_rules import check_rules
+from discreet.parties.secure.noise_shares import distance_of_message, grid_of_messages
 from discreet.parties.who_sees.observers import noise_for
 
 FORMAT = "discreet study 2"

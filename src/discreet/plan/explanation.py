@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from discreet.accounting.tradeoff import power_bound
+from discreet.accounting.epsilon_delta import power_bound
 from discreet.core.banded import length_of_column
 from discreet.guarantee import Guarantee, protected_unit, rounded_down, rounded_up
 from discreet.plan.stage import Stage

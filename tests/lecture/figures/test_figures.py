@@ -10,8 +10,7 @@ from click.testing import CliRunner
 
 from discreet.cli import main
 from discreet.lecture.figures import FIGURES
-from discreet.lecture.figures.canvas import Figure, Line, Panel
-from discreet.lecture.figures.drawing import draw
+from discreet.lecture.figures.canvas import Figure, Line, Panel, draw
 
 PAGE = Path(__file__).parents[3] / "docs" / "figures.md"
 

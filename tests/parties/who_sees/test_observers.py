@@ -17,8 +17,7 @@ from discreet.parties.notes import sgd1_noise_std
 from discreet.parties.who_sees.binomial import most_likely_count
 from discreet.parties.who_sees.mixtures import MixtureCurve, RandomRepeats
 from discreet.parties.who_sees.observers import noise_for, observers
-from discreet.parties.who_sees.sgd2_views import contracted
-from discreet.parties.who_sees.views import OBSERVERS, party_event, views
+from discreet.parties.who_sees.views import OBSERVERS, contracted, party_event, views
 
 TEN = {f"party-{i}": 100 for i in range(10)}
 TIGHT = 74.6126326963  # at 100 rounds, (1, 1e-5) against the coordinator

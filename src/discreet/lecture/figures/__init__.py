@@ -7,14 +7,13 @@
 'certified'
 
 A figure is data (:mod:`discreet.lecture.figures.canvas`), so it can be tested and drawn by anything;
-:mod:`discreet.lecture.figures.drawing` draws it with matplotlib. ``discreet figures --out DIR`` draws all of them.
+:mod:`discreet.lecture.figures.canvas` draws it with matplotlib. ``discreet figures --out DIR`` draws all of them.
 """
 
 from collections.abc import Callable
 
 from discreet.lecture.figures.accountants import composition, moments_accountant, noise_by_steps
-from discreet.lecture.figures.attacks import attack
-from discreet.lecture.figures.audits import audit_over_training, membership
+from discreet.lecture.figures.audits import attack, audit_over_training, membership
 from discreet.lecture.figures.canvas import Figure, Line, Panel
 from discreet.lecture.figures.learning import descent, mean_clip, rank
 from discreet.lecture.figures.observer_tables import observers, parties_risk

@@ -1,4 +1,19 @@
-"""What attacks achieve, beside what is certified: on made-up records, with a fixed seed."""
+"""What attacks achieve, beside what is certified: on made-up records, with a fixed seed.
+
+The lectures' toy example: a model that was trained on Bob's record answers a question about Bob.
+
+The model learns from sentences "<name> has <condition>" how likely each name is to have cancer: a logistic
+regression with one coefficient for each name, trained by gradient descent on clipped gradients. Bob has one sentence.
+Without noise his coefficient moves if and only if his sentence was there, so the answer gives him away every
+time. With noise the two answers overlap as much as the certified curve says.
+
+>>> attack = toy_leakage(runs=2000, noise_multiplier=None, stream=RandomStream(unsafe_seed=0))
+>>> attack.accuracy, attack.contradicts
+(1.0, True)
+>>> private = toy_leakage(runs=2000, noise_multiplier=4.0, stream=RandomStream(unsafe_seed=0))
+>>> private.accuracy < 0.9, private.contradicts
+(True, False)
+"""
 
 from __future__ import annotations
 
@@ -6,13 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.account import account
+from discreet.accounting.epsilon_delta import power_bound
 from discreet.audit import AuditResult, GradientCanaries, Membership, audit
+from discreet.audit.membership import membership as told_apart
 from discreet.core.clipping import clip_rows
 from discreet.core.noise import BoundedSum, add_noise
-from discreet.core.randomness import RandomStream
+from discreet.core.randomness import RandomStream, system_stream
+from discreet.errors import whole
 from discreet.events import Gaussian, PoissonSampled
 from discreet.lecture.figures.canvas import Figure, Line, Panel
-from discreet.lecture.leakage import toy_leakage
 
 Floats = NDArray[np.float64]
 
@@ -78,3 +95,78 @@ def _audited(steps: int) -> AuditResult:
 
     claim = PoissonSampled(RATE, NOISE) * steps
     return audit(train, claim, GradientCanaries(count=1000, runs=8), 0.999, delta=DELTA, stream=stream)
+
+
+# ---- the lectures' toy example: a model that was trained on Bob's record answers a question about Bob ----
+
+
+NAMES, STEPS, CLIP_NORM, STEP_SIZE, CLAIMED = 10, 10, 0.5, 1.0, 4.0
+
+
+def toy_leakage(
+    *, runs: int = 5000, noise_multiplier: float | None = CLAIMED, stream: RandomStream | None = None
+) -> Membership:
+    """Ask ``runs`` models with Bob's sentence and as many without it, and compare with the certified curve.
+
+    ``noise_multiplier`` None trains without noise, and is held against the claim of a noise multiplier of 4.
+    """
+    runs, stream = whole("runs", runs, at_least=4), stream or system_stream()
+    noise = None if noise_multiplier is None else Gaussian(noise_multiplier)
+    curve = account((noise or Gaussian(CLAIMED)) * STEPS)
+    with_bob, without = (answers(bob, runs, noise, stream) for bob in (True, False))
+    return told_apart(with_bob, without, curve)
+
+
+def answers(bob: bool, runs: int, noise: Gaussian | None, stream: RandomStream) -> Floats:
+    """How likely each of ``runs`` models says that Bob, the last of the names, has cancer.
+
+    Guarantee: with ``noise``, each model costs ``noise * STEPS`` under add-remove neighbours.
+    """
+    sentences = np.full(NAMES, 3.0)  # of each name, half of which say so and half of which do not
+    scores = np.zeros((runs, NAMES))
+    for _ in range(STEPS):
+        # The gradient of a sentence is (probability - label) on its name's coordinate: 1 at most, clipped to 1/2.
+        chance = 1 / (1 + np.exp(-scores))
+        total = sentences * (np.clip(chance - 1, -CLIP_NORM, CLIP_NORM) + np.clip(chance, 0, CLIP_NORM))
+        total[:, -1] = np.clip(chance[:, -1] - 1, -CLIP_NORM, CLIP_NORM) if bob else 0.0
+        if noise is not None:
+            total = add_noise(BoundedSum(total, CLIP_NORM), noise, stream)
+        scores -= STEP_SIZE * total
+    return np.asarray(1 / (1 + np.exp(-scores[:, -1])))
+
+
+# ---- what an attacker can do: the region of false alarms and hits that a release allows ----
+
+
+ALARMS = (0.0, 0.001, 0.005, *(step / 50 for step in range(1, 50)), 0.995, 1.0)
+
+
+def attack() -> Figure:
+    """Hits against false alarms, without and with sampling."""
+    return Figure(
+        "The best attack on one record",
+        "Left: a Gaussian release against the region that its (epsilon, delta) alone would allow, at delta 1e-5. "
+        "Right: the same noise on a Poisson sample of one record in ten.",
+        (_gaussian(), _sampled()),
+    )
+
+
+def _gaussian() -> Panel:
+    lines = [Line("guessing", (0, 1), (0, 1), "dashed")]
+    for noise in (2.0, 1.0, 0.5):
+        curve = account(Gaussian(noise))
+        lines.append(Line(f"noise multiplier {noise:g}", ALARMS, [curve.power(rate) for rate in ALARMS]))
+    epsilon = account(Gaussian(1.0)).epsilon(1e-5)
+    allowed = [power_bound(epsilon, 1e-5, rate) for rate in ALARMS]
+    lines.append(Line(f"all that ({epsilon:.2f}, 1e-5) allows", ALARMS, allowed, "dashed"))
+    return Panel("one Gaussian release", "false alarms", "hits", tuple(lines))
+
+
+def _sampled() -> Panel:
+    whole, sampled = account(Gaussian(0.5)), account(PoissonSampled(0.1, Gaussian(0.5)))
+    lines = (
+        Line("guessing", (0, 1), (0, 1), "dashed"),
+        Line("all records", ALARMS, [whole.power(rate) for rate in ALARMS]),
+        Line("a sample of one in ten", ALARMS, [sampled.power(rate) for rate in ALARMS]),
+    )
+    return Panel("noise multiplier 0.5, with and without sampling", "false alarms", "hits", lines)

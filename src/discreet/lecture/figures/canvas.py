@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
+
+from discreet.errors import MissingDependency
 
 
 @dataclass(frozen=True)
@@ -36,3 +39,48 @@ class Figure:
     title: str
     caption: str
     panels: tuple[Panel, ...]
+
+
+# ---- figures drawn with matplotlib, as SVG and PNG files ----
+
+
+_STYLES: dict[str, dict[str, Any]] = {
+    "solid": {"linestyle": "-"},
+    "dashed": {"linestyle": "--"},
+    "dots": {"linestyle": ":", "marker": "o", "markersize": 4},
+}
+_COLOURS = ("#1f5fbf", "#b4541a", "#14683f", "#7b3fa0", "#5c6475")  # told apart by the colour-blind, too
+
+
+def draw(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write ``name.svg`` and ``name.png`` into ``folder``; the files."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure as Drawing
+    except ImportError:
+        raise MissingDependency("Figures need matplotlib: pip install 'discreet[figures]'.") from None
+    drawing = Drawing(figsize=(6.4 * len(figure.panels), 4.2), layout="constrained")
+    FigureCanvasAgg(drawing)
+    axes = drawing.subplots(1, len(figure.panels), squeeze=False)[0]
+    for axis, panel in zip(axes, figure.panels, strict=True):
+        _fill(axis, panel)
+    drawing.suptitle(figure.title, fontsize=12, fontweight="bold")
+    files = [folder / f"{name}.{ending}" for ending in ("svg", "png")]
+    for file in files:
+        metadata = {"Date": None} if file.suffix == ".svg" else {}  # the same figure gives the same file
+        drawing.savefig(file, dpi=130, metadata=metadata)
+    return files
+
+
+def _fill(axis: Any, panel: Panel) -> None:
+    for index, line in enumerate(panel.lines):
+        colour = _COLOURS[index % len(_COLOURS)]
+        axis.plot(line.x, line.y, label=line.label, color=colour, linewidth=1.8, **_STYLES[line.style])
+    axis.set(xlabel=panel.x_label, ylabel=panel.y_label, title=panel.title)
+    if panel.log_x:
+        axis.set_xscale("log")
+    if panel.log_y:
+        axis.set_yscale("log")
+    axis.grid(visible=True, alpha=0.3)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, fontsize=9)

@@ -33,8 +33,7 @@ from discreet.events import Event
 from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, rounded_up
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.who_sees.mixtures import MixtureCurve
-from discreet.parties.who_sees.view import Face, View
-from discreet.parties.who_sees.views import views
+from discreet.parties.who_sees.views import Face, View, views
 
 MOST_TELLING = 50.0
 """An epsilon above it, for a whole party, is said in words: it rules out nothing."""
