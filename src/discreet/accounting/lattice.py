@@ -58,6 +58,12 @@ class Lattice:
     def losses(self) -> Array:
         return np.asarray(self.start + self.step * np.arange(self.masses.shape[1]), dtype=np.float64)
 
+    @cached_property
+    def ends(self) -> tuple[int, int]:
+        """The first and the last place with mass."""
+        places = np.flatnonzero(self.masses.any(axis=0))
+        return int(places[0]), int(places[-1])
+
     @property
     def end(self) -> float:
         """The loss one step beyond the last."""
@@ -392,11 +398,11 @@ def mass_outside(
 
 def _log_moment(lattice: Lattice, slope: float) -> Array:
     """log of the mean of e^{slope * loss} of each row."""
-    exponent = slope * lattice.losses
-    top = exponent[np.any(lattice.masses > 0, axis=0)].max()
+    losses = lattice.losses
+    top = slope * losses[lattice.ends[0 if slope < 0 else 1]]
     with np.errstate(divide="ignore", over="ignore"):
-        weights = np.exp(np.minimum(exponent - top, 0.0))
-        return np.asarray(top + np.log((lattice.masses * weights).sum(axis=1)))
+        weights = np.exp(np.minimum(slope * losses - top, 0.0))
+        return np.asarray(top + np.log(_weighted(lattice.masses, weights)))
 
 
 def _weighted(rows: Array, weights: Array) -> Array:

@@ -24,6 +24,7 @@ from discreet.accounting.pairs import Array, Pair, Reversed
 
 Parts = Sequence[tuple[Pair, int]]
 SMALLEST_TILT = 1e-9
+EXPONENTS = np.geomspace(2e-3, 2.0, 12)  # of Chernoff bounds, in units of the best one for a normal law
 
 
 class Moments(NamedTuple):
@@ -176,7 +177,7 @@ class Scout:
         """
         here = self.moments(tilt)
         scale = np.sqrt(-2 * log_mass / max(here.variance, 1e-300))
-        candidates = np.minimum(scale * np.geomspace(2e-3, 2.0, 12), 3.0 / max(step, 1e-100))
+        candidates = np.minimum(scale * EXPONENTS, 3.0 / max(step, 1e-100))
         ends = []
         for sign in (-1.0, 1.0):
             reach = sign * (self._values(tilt + sign * candidates) - here.value - log_mass) / candidates
