@@ -21,7 +21,6 @@ import linear_data
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
-from discreet.linear.additive.landmarks import bin_edges
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Poisson, Squared
 
@@ -33,7 +32,7 @@ ZEROS = {"Credit": [None] * 2 + [2 / 11] * 6 + [1 / 6] * 6 + [None] * 6}  # of t
 def additive(table, epsilon, seed, pairs):
     x, y, test, truth = linear.split(table, seed)
     zeros = ZEROS.get(table.name, [None] * table.columns.numerics)
-    known = tuple(map(bin_edges, zeros)), {}, ("free",) * len(zeros), pairs
+    known = tuple(zeros), {}, ("free",) * len(zeros), pairs
     spending = Spending(Budget(epsilon, linear.DELTA), stream=RandomStream(unsafe_seed=seed, threads=1))
     bounds = (0.0, 100.0) if isinstance(table.loss, Poisson) else (0.0, 1.0)
     recipe = AdditiveRecipe(table.loss, Declared(table.columns, *known), spending, bounds)

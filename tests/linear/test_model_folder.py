@@ -46,7 +46,7 @@ def fit(place, target, out, *words):
     text = SCHEMA.replace("[columns]", f'target = "{target}"\n[columns]')
     other = {"income": "spend", "spend": "income"}[target]
     (place / "schema.toml").write_text("\n".join(line for line in text.splitlines() if other not in line))
-    budget = ("--epsilon", "1", "--delta", "1e-6")
+    budget = ("--epsilon", "1", "--delta", "1e-6", "--model", "linear")
     return [
         "fit",
         place / "table.csv",

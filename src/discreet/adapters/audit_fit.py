@@ -24,6 +24,8 @@ from discreet.core.mechanisms import gaussian_event
 from discreet.errors import InvalidParameter, whole
 from discreet.guarantee import Budget, contributions_apart
 from discreet.linear import (
+    PrivateAdditiveClassifier,
+    PrivateAdditiveRegressor,
     PrivateLinearRegression,
     PrivateLogisticRegression,
     PrivatePoissonRegressor,
@@ -44,7 +46,14 @@ Told = Callable[[int, int], None]
 
 _ESTIMATORS = {
     kind.__name__: kind
-    for kind in (PrivateLinearRegression, PrivateLogisticRegression, PrivatePoissonRegressor, PrivateSVC)
+    for kind in (
+        PrivateAdditiveClassifier,
+        PrivateAdditiveRegressor,
+        PrivateLinearRegression,
+        PrivateLogisticRegression,
+        PrivatePoissonRegressor,
+        PrivateSVC,
+    )
 }
 _ORDINARY, _WIDTH, _ROWS, _CLIP = 20, 40, 40, 1.0
 _SEPARATION = 2.6  # of the group in the claimed curve: seen well in a few hundred fits, and far from certain
@@ -67,7 +76,7 @@ class Estimator:
             remedy = "certifies neither a plan nor a fit of this library; hand it in with --subject."
             raise InvalidParameter("document", plan.name or "a plan", remedy)
         settings = {key: value for key, value in plan.settings.items() if key != "run"}
-        if settings.get("method") != "recipe":
+        if settings.get("method", "recipe") != "recipe":
             remedy = "is a method with theorems; only fits by the recipe are audited. Or use --subject."
             raise InvalidParameter("method", settings.get("method"), remedy)
         kind, settings = _ESTIMATORS[plan.name], _restored(settings)
@@ -239,7 +248,7 @@ def _targets(estimator: Estimator) -> tuple[Any, Any]:
     """The target of ordinary records and that of extreme ones."""
     if "target_bounds" in estimator.settings:
         lower, upper = estimator.settings["target_bounds"] or (0.0, 1.0)
-        return max(0.0, lower) if estimator.name == "PrivatePoissonRegressor" else lower, upper
+        return max(0.0, lower) if estimator.loss().kind == "counts" else lower, upper
     classes = estimator.settings["classes"]
     return classes[0], classes[-1]
 

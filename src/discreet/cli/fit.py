@@ -1,4 +1,4 @@
-"""``discreet fit``: a private linear model of a table, its certificate, and what the budget was spent on."""
+"""``discreet fit``: a private model of a table, its certificate, and what the budget was spent on."""
 
 from __future__ import annotations
 
@@ -30,6 +30,14 @@ _RENAMED = {"table": "TABLE", "schema": "--schema", "path": "--sign-with", "sche
 @click.option(
     "--task", type=click.Choice(TASKS), help="By default what the target's column in the schema is."
 )
+@click.option(
+    "--model",
+    "family",
+    type=click.Choice(["auto", "additive", "linear"]),
+    default="auto",
+    show_default=True,
+    help="Curves, or lines; auto is curves where records and budget carry them.",
+)
 @click.option("--arithmetic", type=click.Choice(["hardened", "float"]), default="hardened", show_default=True)
 @click.option("--ledger", type=str, help="A ledger whose budget this fit is charged to: discreet ledger new.")
 @click.option("--key", type=FILE, help="The ledger's key file, if it is not beside it.")
@@ -38,13 +46,15 @@ _RENAMED = {"table": "TABLE", "schema": "--schema", "path": "--sign-with", "sche
 )
 @click.option("--name", default="fit", show_default=True, help="The name of this fit in the ledger.")
 def fit(**options: Any) -> Answer:
-    """Fit a private linear model to TABLE, a CSV or Parquet file.
+    """Fit a private model to TABLE, a CSV or Parquet file.
 
     \b
     discreet fit table.csv --target income --schema schema.toml --epsilon 1 --delta 1e-6 --out model/
 
-    The model is a logistic regression, a linear regression, or with --task counts a Poisson regression. Cells
-    that are not what the schema says count as missing, without a word, because any word would tell of a record.
+    The model is for classes, for numbers, or with --task counts for counts. It has a curve for every column; with
+    few records curves are lines, and the answer says so. With --model linear it is a logistic, linear or Poisson
+    regression. Cells that are not what the schema says count as missing, without a word, because any word would
+    tell of a record.
 
     A key for --sign-with: openssl genpkey -algorithm ed25519 -out key.pem
     """

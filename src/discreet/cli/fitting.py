@@ -21,6 +21,8 @@ from discreet.guarantee import Budget, Unit
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import (
     DeclarationWarning,
+    PrivateAdditiveClassifier,
+    PrivateAdditiveRegressor,
     PrivateLinearRegression,
     PrivateLogisticRegression,
     PrivatePoissonRegressor,
@@ -37,6 +39,7 @@ def fit_table(
     target: str | None,
     out: Path,
     task: str | None,
+    family: str,
     ledger: str | None,
     key: Path | None,
     sign_with: Path | None,
@@ -61,7 +64,7 @@ def fit_table(
         cells = schema.to_read()
         rows = joined(watched("reading", source, cells), cells)
         progress = stack.enter_context(Spent(book, budget).shown())
-        model = estimator_for(task, schema, **settings, ledger=book, verbose=progress)
+        model = estimator_for(task, schema, family, **settings, ledger=book, verbose=progress)
         notes = fitted(model, rows)
         ignore_interrupts()  # all is paid for: it is written, and told, whatever is pressed now
         with whole_folder(out) as folder:
@@ -107,12 +110,19 @@ def task_of(schema: Schema, task: str | None) -> str:
     return task
 
 
-def estimator_for(task: str, schema: Schema, **settings: Any) -> Any:
-    """The estimator for a task; all that it knows of the table is the schema."""
-    kinds = dict(
-        zip(TASKS, (PrivateLogisticRegression, PrivateLinearRegression, PrivatePoissonRegressor), strict=True)
-    )
-    return kinds[one_of("task", task, TASKS)](schema=schema, **settings)
+def estimator_for(task: str, schema: Schema, family: str, **settings: Any) -> Any:
+    """The estimator for a task; all that it knows of the table is the schema.
+
+    An additive one becomes a line by itself where the budget cannot carry curves, so ``"auto"`` is one as well.
+    """
+    place = TASKS.index(one_of("task", task, TASKS))
+    if family == "linear":
+        lines = (PrivateLogisticRegression, PrivateLinearRegression, PrivatePoissonRegressor)
+        return lines[place](schema=schema, **settings)
+    if task == "classification":
+        return PrivateAdditiveClassifier(schema=schema, **settings)
+    loss = "poisson" if task == "counts" else "squared"
+    return PrivateAdditiveRegressor(schema=schema, loss=loss, **settings)
 
 
 def fitted(model: Any, rows: Table) -> list[str]:
@@ -154,6 +164,7 @@ def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]
         "files": files,
         "task": task,
         "estimator": type(model).__name__,
+        "chosen": _chosen(model),
         "target": model.schema.target,
         "epsilon": certificate.guarantee.epsilon._asdict(),
         "delta": certificate.guarantee.delta,
@@ -168,7 +179,7 @@ def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]
         (s["stage"], str(s["releases"]), f"{s['noise_multiplier']:.4g}", f"{s['share']:.1%}") for s in spent
     ]
     text = (
-        f"{type(model).__name__} of {model.schema.target!r} on {_columns(model)}\n"
+        f"{type(model).__name__} of {model.schema.target!r} on {_columns(model)}: {_chosen(model)}\n"
         f"{certificate.headline}\n\n{table(('spent on', 'releases', 'noise multiplier', 'share'), rows)}\n\n"
         f"written to {out}: {', '.join(files)}\ncheck it: discreet verify {out}"
     )
@@ -179,3 +190,8 @@ def _columns(model: Any) -> str:
     features, encoded = len(model.schema.features), len(model.coef_names_)
     plain = "1 feature" if features == 1 else f"{features} features"
     return plain if encoded == features else f"{plain}, encoded as {encoded} columns"
+
+
+def _chosen(model: Any) -> str:
+    """Curves or lines, and why."""
+    return str(getattr(model, "chosen_", "lines, as asked for"))

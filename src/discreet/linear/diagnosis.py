@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.encoder import Encoding, SchemaEncoding
-from discreet.linear.fitting import Model
 from discreet.linear.glm.marginals import BINS, Released
 from discreet.linear.glm.noisy_counts import Counts
 from discreet.linear.schema import Category, Column, Date, Flag, Numeric
@@ -77,7 +76,7 @@ def diagnosis(
     return Diagnosis(records, shares, notes, tuple(column.name for column in found if column.is_empty))
 
 
-def without_empty(model: Model, encoding: Encoding, empty: tuple[str, ...]) -> Model:
+def without_empty(model: Any, encoding: Encoding, empty: tuple[str, ...]) -> Any:
     """The model with coefficients 0 for empty columns; what they added to every score is in the intercept."""
     if not empty or not isinstance(encoding, SchemaEncoding):
         return model
@@ -86,9 +85,7 @@ def without_empty(model: Model, encoding: Encoding, empty: tuple[str, ...]) -> M
     # What every record has there: the middle, no flag and no category, but the flag of a missing number.
     constant = np.array([float(isinstance(encoding.schema.features[name], Numeric)) for name in owners])
     constant[: len(encoding.numerics)] = 0.5
-    kept = np.where(dead, 0.0, np.asarray(model.coefficients).T).T
-    moved = np.clip(constant, *model.limits)[dead] @ np.asarray(model.coefficients)[dead]
-    return replace(model, coefficients=kept, intercept=np.asarray(model.intercept + moved))
+    return model.without(dead, constant)
 
 
 def _owners(encoding: SchemaEncoding) -> list[str]:

@@ -2,7 +2,8 @@
 
 * ``weights.safetensors``: coefficients and intercept of the encoded columns, and the range of each.
 * ``model.json``: the task, the schema with all bounds, the classes; for each encoded column, by name and in the
-  table's units, its coefficients and the range that it is ``clamped_to``; the hash of the weights.
+  table's units, its coefficients and the range that it is ``clamped_to``; the hash of the weights. Additive models
+  have knots, curves, levels and grids in their weights, and show their ``curves`` in the table's units.
 
 :mod:`discreet.linear.model_folder` adds the certificate, and tells whether it is of this model.
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +28,12 @@ from discreet.certificate import Certificate
 from discreet.documents import parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter, one_of
 from discreet.files import write_whole
+from discreet.linear.additive.additive_files import additive_model, additive_tensors
+from discreet.linear.additive.additive_model import AdditiveModel
+from discreet.linear.additive.looking import Effects, effects_of, places_of
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import Model
+from discreet.linear.glm.columns import Columns
 from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.schema import TASKS, Numeric, Schema
 from discreet.linear.targets import declared_classes, target_range
@@ -48,7 +54,7 @@ class FittedModel:
 
     task: str
     schema: Schema
-    model: Model
+    model: Model | AdditiveModel
     classes: tuple[Any, ...] = ()
     target_bounds: tuple[float, float] | None = None
     estimator: str = ""
@@ -92,8 +98,23 @@ class FittedModel:
         places = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0).astype(np.int64)
         return np.asarray(np.array(self.classes, object)[places])
 
+    @property
+    def curves_(self) -> Effects:
+        """What each column of an additive model adds to the score; none of a linear one."""
+        return self._effects()[0]
+
+    def _effects(self) -> tuple[Effects, Any]:
+        if not isinstance(self.model, AdditiveModel):
+            return {}, self.model.intercept
+        places = places_of(SchemaEncoding(self.schema), list(self.schema.features))
+        return effects_of(self.model, places)
+
     def in_units_of_table(self) -> dict[str, Any]:
-        """The linear model by names of encoded columns: what ``model.json`` shows of the weights."""
+        """The model by names of columns: what ``model.json`` shows of the weights."""
+        if isinstance(self.model, AdditiveModel):
+            effects, average = self._effects()
+            shown = {name: effect.to_dict() for name, effect in effects.items()}
+            return {"curves": shown, "intercept": np.atleast_1d(average).tolist()}
         encoding, (lower, upper) = SchemaEncoding(self.schema), self.model.limits
         coefficients, intercept = encoding.in_units_of_table(self.model.coefficients, self.model.intercept)
         indicators = len(lower) - len(encoding.lower)  # of flags and categories: from 0 to 1, as they are
@@ -135,12 +156,7 @@ class FittedModel:
 
     def write(self, folder: Path, more: dict[str, Any]) -> tuple[Path, Path]:
         """Write weights and ``model.json``, which are returned, into a folder; ``more`` is added to the text."""
-        lower, upper = self.model.limits
-        tensors = {"coefficients": self.model.coefficients, "intercept": self.model.intercept}
-        tensors |= {"lower": lower, "upper": upper}
-        content = safetensors.numpy.save(
-            {name: np.asarray(t, np.float64, order="C") for name, t in tensors.items()}
-        )
+        content = safetensors.numpy.save(_tensors(self.model))
         write_whole(folder / WEIGHTS, content)
         text = {
             "format": FORMAT,
@@ -178,20 +194,33 @@ class FittedModel:
         schema, task = Schema.from_dict(text["schema"]), one_of("task", text["task"], TASKS)
         classes = tuple(declared_classes(text["classes"]).tolist()) if task == "classification" else ()
         bounds = None if classes else target_range(text["target_bounds"])
-        width, outputs = SchemaEncoding(schema).columns.width, (len(classes),) if len(classes) > 2 else ()
-        shapes = {name: tensors[name].shape for name in _TENSORS}
-        expected = {
-            "coefficients": (width, *outputs),
-            "intercept": outputs,
-            "lower": (width,),
-            "upper": (width,),
-        }
-        if shapes != expected or (not classes and bounds is None):
-            raise ValueError("its weights do not fit its schema")
-        limits = (tensors["lower"], tensors["upper"])
-        model = Model(tensors["coefficients"], tensors["intercept"], 1.0, limits)
+        if not classes and bounds is None:
+            raise ValueError("it has neither classes nor bounds of its target")
+        columns, outputs = SchemaEncoding(schema).columns, (len(classes),) if len(classes) > 2 else ()
+        model = (_linear_model if set(tensors) == _TENSORS else additive_model)(tensors, columns, outputs)
         notes = tuple(map(str, text.get("notes", ())))
         return cls(task, schema, model, classes, bounds, str(text.get("estimator", "")), notes=notes)
+
+
+def _tensors(model: Model | AdditiveModel) -> dict[str, NDArray[np.float64]]:
+    if isinstance(model, AdditiveModel):
+        return additive_tensors(model)
+    lower, upper = model.limits
+    tensors = {
+        "coefficients": model.coefficients,
+        "intercept": model.intercept,
+        "lower": lower,
+        "upper": upper,
+    }
+    return {name: np.asarray(tensor, np.float64, order="C") for name, tensor in tensors.items()}
+
+
+def _linear_model(tensors: Mapping[str, NDArray[Any]], columns: Columns, outputs: tuple[int, ...]) -> Model:
+    width = (columns.width,)
+    expected = {"coefficients": (*width, *outputs), "intercept": outputs, "lower": width, "upper": width}
+    if {name: tensors[name].shape for name in _TENSORS} != expected:
+        raise ValueError("its weights do not fit its schema")
+    return Model(tensors["coefficients"], tensors["intercept"], 1.0, (tensors["lower"], tensors["upper"]))
 
 
 def _schema_of(encoding: Encoding, names: Any) -> Schema:
@@ -218,6 +247,12 @@ def _same(told: Any, held: Any) -> bool:
     """True if both are the same numbers by the same names, but for the last digits."""
     if isinstance(held, dict):
         same_names = isinstance(told, dict) and list(told) == list(held)
-        return same_names and _same(list(told.values()), list(held.values()))
+        return same_names and all(_same(told[name], value) for name, value in held.items())
+    if held is None or isinstance(held, str) or (isinstance(held, list) and _has_text(held)):
+        return bool(told == held)
     theirs, ours = np.asarray(told, np.float64), np.asarray(held, np.float64)
     return theirs.shape == ours.shape and bool(np.allclose(theirs, ours, rtol=1e-9, atol=1e-300))
+
+
+def _has_text(values: list[Any]) -> bool:
+    return any(isinstance(value, str) for value in values)

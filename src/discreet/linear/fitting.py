@@ -8,7 +8,7 @@ neighbours, a public number of records.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
 
@@ -62,6 +62,12 @@ class Model:
         rows = csr_array(encoded, dtype=np.float64, copy=True)
         rows.data = np.clip(rows.data, lower[rows.indices], upper[rows.indices]) - zero[rows.indices]
         return np.asarray(rows @ self.coefficients + zero @ self.coefficients + self.intercept, np.float64)
+
+    def without(self, columns: NDArray[np.bool_], constant: Array) -> Model:
+        """The model with coefficients 0 for these columns, whose values are ``constant`` in every record."""
+        moved = np.clip(constant, *self.limits)[columns] @ self.coefficients[columns]
+        kept = np.where(columns, 0.0, self.coefficients.T).T
+        return replace(self, coefficients=kept, intercept=np.asarray(self.intercept + moved))
 
     def joined(self, other: Model) -> Model:
         """The mean of two models, each with the weight of its precision."""

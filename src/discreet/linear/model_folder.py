@@ -149,7 +149,7 @@ def _of_schema(settings: Any, schema: Schema) -> bool:
 def _of_bounds(settings: Mapping[str, Any], schema: Schema) -> bool:
     """True if a model without a schema has the bounds that were declared; None were learnt."""
     columns = [column for column in schema.columns.values() if isinstance(column, Numeric)]
-    if settings["row_norm"] is not None or len(columns) < len(schema.columns):
+    if settings.get("row_norm") is not None or len(columns) < len(schema.columns):
         return False
     if settings["bounds"] is None:
         return True

@@ -23,6 +23,7 @@ from sklearn.svm import LinearSVC
 from discreet.errors import InvalidParameter, MissingDependency
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.fitted_model import FittedModel
+from discreet.linear.fitting import Model
 from discreet.linear.schema import Category, Column, Date, Flag, Numeric, Schema
 
 
@@ -32,6 +33,9 @@ def plain_pipeline(model: FittedModel) -> Pipeline:
     Numbers must be numbers, and categories the declared values: how texts in a file are written is not its matter.
     Predictions are the same but for rounding, below 1e-12 of the score.
     """
+    if not isinstance(model.model, Model):
+        what = model.estimator or "an additive model"
+        raise InvalidParameter("to_sklearn", what, "is for linear models; use predict here.")
     encoding = SchemaEncoding(model.schema)
     for name, column in model.schema.features.items():
         _refuse_special(name, column)

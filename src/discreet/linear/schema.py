@@ -233,11 +233,13 @@ class Schema:
     """The columns of a table by name, in their order. ``target`` names the one that is to be predicted.
 
     ``unit`` names the column that says whose a row is: then people are protected, not just rows.
+    ``pairs`` are numeric columns that act together, such as longitude and latitude; additive models give them a grid.
     """
 
     columns: Mapping[str, Column]
     target: str | None = None
     unit: Unit | None = None
+    pairs: tuple[tuple[str, str], ...] = ()
     features: dict[str, Column] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -260,6 +262,7 @@ class Schema:
             raise InvalidParameter("columns", list(self.columns), "must declare at least one feature.")
         object.__setattr__(self, "columns", dict(self.columns))
         object.__setattr__(self, "features", features)
+        object.__setattr__(self, "pairs", _checked_pairs(self.pairs, features))
 
     @property
     def undeclared(self) -> tuple[str, ...]:
@@ -297,16 +300,18 @@ class Schema:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Schema:
         """A schema from plain data, as TOML or JSON give it. Unknown keys are refused."""
-        _only("schema", data, ("columns", "target", "unit"))
+        _only("schema", data, ("columns", "target", "unit", "pairs"))
         _only("columns", data.get("columns"), None)
         columns = {name: _column(name, declared) for name, declared in data["columns"].items()}
-        return cls(columns, data.get("target"), unit_of(data.get("unit")))
+        return cls(columns, data.get("target"), unit_of(data.get("unit")), data.get("pairs", ()))
 
     def to_dict(self) -> dict[str, Any]:
         """The schema as plain data, as in ``schema.toml``."""
         columns = {name: column.to_dict() for name, column in self.columns.items()}
-        target = {} if self.target is None else {"target": self.target}
-        return {"columns": columns} | target | ({} if self.unit is None else {"unit": self.unit.to_dict()})
+        found: dict[str, Any] = {"columns": columns}
+        found |= {} if self.target is None else {"target": self.target}
+        found |= {} if self.unit is None else {"unit": self.unit.to_dict()}
+        return found | ({"pairs": [list(pair) for pair in self.pairs]} if self.pairs else {})
 
 
 def schema_of(value: object) -> Schema:
@@ -351,6 +356,25 @@ def _numeric(columns: Mapping[str, Column], name: str, bounds: tuple[float, floa
     if not isinstance(column, Numeric):
         raise InvalidParameter("bounds", name, "is not a numeric column of the schema.")
     return replace(column, lower=bounds[0], upper=bounds[1])
+
+
+def _checked_pairs(pairs: object, features: Mapping[str, Column]) -> tuple[tuple[str, str], ...]:
+    """Pairs of names, if each is of two different numeric features, and none is there twice."""
+    listed = isinstance(pairs, list | tuple)
+    if not listed or not all(isinstance(p, list | tuple) and len(p) == 2 for p in pairs):  # type: ignore[attr-defined]
+        raise InvalidParameter(
+            "pairs", pairs, "must be a list of pairs, such as [['longitude', 'latitude']]."
+        )
+    found = tuple((first, second) for first, second in pairs)  # type: ignore[attr-defined]
+    for pair in found:
+        numeric = [isinstance(name, str) and isinstance(features.get(name), Numeric) for name in pair]
+        if not all(numeric) or pair[0] == pair[1]:
+            raise InvalidParameter(
+                "pairs", list(pair), "must be two different numeric columns, not the target."
+            )
+    if len({frozenset(pair) for pair in found}) < len(found):
+        raise InvalidParameter("pairs", [list(pair) for pair in found], "must not hold a pair twice.")
+    return found
 
 
 def _only(name: str, data: object, keys: tuple[str, ...] | None) -> None:

@@ -13,7 +13,6 @@ from discreet.core.randomness import RandomStream
 from discreet.linear.additive import basis as basis_file
 from discreet.linear.additive.basis import Basis, Curve, Pair, hats
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
-from discreet.linear.additive.landmarks import bin_edges
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Softmax, Squared
@@ -51,7 +50,7 @@ def table(loss, n=300):
 
 
 def fitted(loss, x, y, spending, pairs=()):
-    declared = Declared(COLUMNS, (bin_edges(None),) * 3, {1: 6}, ("free",) * 3, pairs)
+    declared = Declared(COLUMNS, (0.0, 0.3, 2.0), {1: 6}, ("free",) * 3, pairs)
     recipe = AdditiveRecipe(loss, declared, spending, (0.0, 1.0))
     recipe.fit_table(x, y, None)
     return recipe

@@ -76,6 +76,17 @@ class AdditiveModel:
     def _scores(self, rows: NDArray[Any]) -> Array:
         return np.asarray(self.basis.expanded(rows) @ self.coefficients + self.intercept, np.float64)
 
+    def without(self, columns: NDArray[np.bool_], constant: Array) -> AdditiveModel:
+        """The model without curves and levels of these columns, whose values are ``constant`` in every record."""
+        starts, inputs, dead = self.basis.starts, self.basis.inputs, np.zeros(self.basis.columns.width, bool)
+        for curve, start in zip(self.basis.curves, starts, strict=False):
+            dead[start : start + len(curve.kept)] = columns[curve.column]
+        first = starts[len(self.basis.curves)]
+        dead[first : first + sum(inputs.groups)] = columns[inputs.categories]
+        moved = self.basis.expanded(constant[None])[0][dead] @ self.coefficients[dead]
+        kept = np.where(dead, 0.0, self.coefficients.T).T
+        return replace(self, coefficients=kept, intercept=np.asarray(self.intercept + moved))
+
     def joined(self, other: AdditiveModel) -> AdditiveModel:
         """The mean of two models, each with the weight of its precision."""
         return replace(self, others=(*self.others, other), counts=other.counts, released=other.released)

@@ -37,7 +37,8 @@ class Curve:
 class Pair:
     """The products of the hats of two columns, at knots of their own.
 
-    ``kept`` are the cells that have a column, ``shares`` the noisy shares of the records in them.
+    ``kept`` are the cells that have a column, ``shares`` what share of the records is in each cell, without what
+    noise explains.
     """
 
     columns: tuple[int, int]

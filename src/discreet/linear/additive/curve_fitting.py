@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from discreet.errors import InvalidParameter
 from discreet.linear.additive.additive_model import AdditiveModel, as_curves
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
-from discreet.linear.additive.landmarks import bin_edges
 from discreet.linear.additive.looking import Places
 from discreet.linear.additive.shapes import shaped
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
@@ -69,10 +68,10 @@ def declared_of(encoding: Encoding) -> Declared:
     if isinstance(encoding, SchemaEncoding):
         zeros = _zeros(encoding.lower, encoding.upper)
         shapes = [getattr(column, "shape", "free") for column in encoding.numerics.values()]
-        return Declared(columns, tuple(map(bin_edges, zeros)), _flags(encoding), tuple(shapes))
+        return Declared(columns, tuple(zeros), _flags(encoding), tuple(shapes))
     assert isinstance(encoding, BoundedNumbers)
     zeros = _zeros(encoding.lower, encoding.upper)
-    return Declared(columns, tuple(map(bin_edges, zeros)), {}, ("free",) * columns.numerics)
+    return Declared(columns, tuple(zeros), {}, ("free",) * columns.numerics)
 
 
 def _zeros(lower: Array, upper: Array) -> list[float]:

@@ -15,13 +15,15 @@ from discreet.linear.additive.basis import Basis, Pair
 from discreet.linear.additive.curves import chosen_curves, curve_marginals, pieces_for, roughness_of
 from discreet.linear.additive.histograms import Histograms, counted
 from discreet.linear.additive.interactions import candidates, chosen_pairs, counted_cells, noise_of_cells
-from discreet.linear.additive.smoothing import Outline, outline_of, smoothed
+from discreet.linear.additive.shrinking import effect_parts, shrunk_parts
+from discreet.linear.additive.smoothing import block_moments, smooth_directions, visible, white
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.coordinates import Standardised, Whitened, standardised
 from discreet.linear.glm.glm import Fit, Recipe
 from discreet.linear.glm.marginals import Marginals, pooled
 from discreet.linear.glm.noisy_counts import Counts
 from discreet.linear.glm.people import People
+from discreet.linear.glm.problems import Problem
 from discreet.linear.glm.records import Records
 from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.typical import typical_size
@@ -33,9 +35,10 @@ from discreet.linear.losses import Loss
 
 Array = NDArray[np.float64]
 
-_SEEN = 1.0  # noise of the second moments, over 1, up to which all of them are asked for
+_ROOM_OF_CLASSES = 0.4  # of the dimensions that a number may have: the root of how flat their loss is
+_CHANCE = 1.0  # of the variance that sampling would give the average direction
 _FOR_PAIRS, _FOR_CELLS = 0.08, 0.02  # shares of the budget
-_MOST_PAIRS, _LARGEST_SIDE = 3, 8
+_MOST_PAIRS, _LARGEST_SIDE = 3, 16
 _CELLS = 0.04  # of the grid of a pair, for each record over the noise of counting it
 _CLEAR = 12.0  # how far above its noise the number of records in a cell has to be for pairs to be chosen
 
@@ -44,13 +47,13 @@ _CLEAR = 12.0  # how far above its noise the number of records in a cell has to 
 class Declared:
     """What is publicly known of the columns beside their kinds.
 
-    ``edges`` are those of the bins of each numeric column, ``missing`` the flag of a column's missing values,
+    ``zeros`` is where the number 0 is in each numeric column, ``missing`` the flag of a column's missing values,
     ``shapes`` what each curve has to be: ``"free"``, ``"increasing"``, ``"decreasing"`` or ``"linear"``. ``pairs``
     are the columns that act together; None leaves them to be chosen.
     """
 
     columns: Columns
-    edges: tuple[Array, ...]
+    zeros: tuple[float, ...]
     missing: dict[int, int]
     shapes: tuple[str, ...]
     pairs: tuple[tuple[int, int], ...] | None = None
@@ -96,13 +99,13 @@ class AdditiveRecipe(Recipe):
         stage = self.spending.stage("marginals", wealth.for_marginals)
         if not wealth.sees_histograms:
             return pooled(records, counts, stage)
-        self.histograms, marginals = counted(records, self.declared.edges, counts.records, stage)
+        self.histograms, marginals = counted(records, self.declared.zeros, counts.records, stage)
         return marginals, counts
 
     def reshaped(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
         if self.histograms is None:
             return records, marginals
-        pieces = pieces_for(counts.records * self.spending.strength, self.declared.columns)
+        pieces = pieces_for(counts.records, counts.records * self.spending.strength, self.declared.columns)
         allowed = [1 if shape == "linear" else pieces for shape in self.declared.shapes]
         known = self.declared.columns, self.histograms, marginals, allowed, self.declared.missing
         pairs = self._pairs(records, self.histograms, marginals, counts.records)
@@ -138,6 +141,22 @@ class AdditiveRecipe(Recipe):
         stage = self.spending.stage("pairs", _FOR_PAIRS)
         return chosen_pairs(records, pairs, histograms, self.bounds, _MOST_PAIRS, stage)
 
+    def settled(
+        self,
+        theta: Array,
+        start: Array,
+        variance: float,
+        coordinates: Standardised | Whitened,
+        problem: Problem,
+        counts: Counts,
+    ) -> Array:
+        """What noise and chance explain of the bends of each curve, of each category and grid is taken back."""
+        if self.basis is None or self.histograms is None or not isinstance(coordinates, Whitened):
+            return theta
+        by_chance = problem.residual**2 / (counts.records * problem.curvature)
+        parts = effect_parts(self.basis, self.histograms, coordinates)
+        return shrunk_parts(theta, start, parts, variance + _CHANCE * by_chance)
+
     def coordinates(
         self, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
     ) -> tuple[Standardised | Whitened, float]:
@@ -155,27 +174,22 @@ class AdditiveRecipe(Recipe):
         wealth: Wealth,
     ) -> tuple[Whitened, float]:
         """Coordinates in which rough curves are short, and the typical norm of a row in them."""
-        count, share = counts.records, wealth.for_row_norms
-        full = basis.columns.width
-        outline = Outline.whole(full) if self._sees(full, count) else outline_of(basis, histograms, marginals)
+        count, share, width = counts.records, wealth.for_row_norms, basis.columns.width
+        known = block_moments(basis, histograms, marginals), roughness_of(basis, marginals.scale)
+        room = _ROOM_OF_CLASSES if self.loss.kind == "classes" else 1.0
+        directions = smooth_directions(*known, count, count * self.spending.strength, room)
+        seen = visible(directions, count * self.spending.strength * math.sqrt(WHITENING))
+        down = directions.down[:, :seen]
 
         def rows() -> Iterator[tuple[NDArray[np.float32], Array | None]]:
             for x, _, weights in records.chunks():
-                yield times(standardised(x, marginals), outline.down), weights
+                yield times(standardised(x, marginals), down), weights
 
         stage = self.spending.stage("row-norms", share / 2)
-        norms = ((row_norms(z, 0.0), weights) for z, weights in rows())
-        radius = typical_size(norms, stage)
-        size = radius.size if radius.found else math.sqrt(outline.width)
+        radius = typical_size(((row_norms(z, 0.0), weights) for z, weights in rows()), stage)
+        size = radius.size if radius.found else math.sqrt(float(directions.lengths[:seen].sum()))
         stage = self.spending.stage("whitening", WHITENING)
-        seen = second_moments(rows(), outline.width, size, count, stage)
-        known = outline.moments(seen), roughness_of(basis, marginals.scale)
-        white = smoothed(marginals, *known, count * self.spending.strength)
+        found = white(directions, second_moments(rows(), seen, size, count, stage), marginals)
         stage = self.spending.stage("whitened-row-norms", share / 2)
-        norms = ((row_norms(white.apply(x), 0.0), weights) for x, _, weights in records.chunks())
-        return white, min(max(typical_size(norms, stage).size, 1.0), 2 * math.sqrt(full + 1))
-
-    def _sees(self, width: int, count: float) -> bool:
-        """Whether the second moments of so many columns stand out of their noise clearly."""
-        signal = count * self.spending.strength * math.sqrt(WHITENING)
-        return signal * _SEEN > 1.5 * width * math.sqrt(2 * width)
+        norms = ((row_norms(found.apply(x), 0.0), weights) for x, _, weights in records.chunks())
+        return found, min(max(typical_size(norms, stage).size, 1.0), 2 * math.sqrt(width + 1))

@@ -5,6 +5,9 @@ Post-processing of released numbers.
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,14 +19,17 @@ from discreet.linear.glm.marginals import RARE, Marginals
 
 Array = NDArray[np.float64]
 
-_COLUMNS_PER_SIGNAL = 0.15  # encoded columns for each record over the noise of counting it
-_MOST_PIECES = 8
+_PIECES = 0.7  # for each root of the records of a column over the noise of counting them
+_RECORDS = 100.0  # at least for each piece
+_MOST_PIECES = 16
+_LEVEL = 0.1  # weight of the values of a grid beside their differences
 _POINTS = (np.arange(8) + 0.5) / 8  # where hats are looked at in a bin
 
 
-def pieces_for(signal: float, columns: Columns) -> int:
-    """How many straight pieces each curve may have; 1 is a line."""
-    room = _COLUMNS_PER_SIGNAL * signal / max(columns.numerics, 1)
+def pieces_for(count: float, signal: float, columns: Columns) -> int:
+    """How many straight pieces each curve may have; 1 is a line. Few are for noise, and for chance."""
+    numerics = max(columns.numerics, 1)
+    room = min(_PIECES * math.sqrt(signal / numerics), count / _RECORDS / numerics)
     return int(min(max(room, 1), _MOST_PIECES))
 
 
@@ -33,18 +39,21 @@ def chosen_curves(
     """A curve for every numeric column; the heaviest hat of each is left to the constant."""
     found = []
     for j in range(columns.numerics):
-        limits = float(marginals.lower[j]), float(marginals.upper[j])
         counts, edges = histograms.counts[j], histograms.edges[j]
-        knots = chosen_knots(counts, edges, histograms.noise, pieces[j], limits)
-        means, _ = hat_moments(counts, edges, histograms.noise, knots)
+        limits = float(marginals.lower[j]), float(marginals.upper[j])
+        held = np.flatnonzero(counts)
+        if pieces[j] > 1 and len(held):
+            limits = float(edges[held[0]]), float(edges[held[-1] + 1])
+        knots = chosen_knots(counts, edges, pieces[j], limits)
+        means, _ = hat_moments(counts, edges, knots)
         kept = np.delete(np.arange(len(knots)), int(np.argmax(means)))
         found.append(Curve(j, knots, kept, missing.get(j)))
     return tuple(found)
 
 
-def hat_moments(counts: Array, edges: Array, noise: float, knots: Array) -> tuple[Array, Array]:
+def hat_moments(counts: Array, edges: Array, knots: Array) -> tuple[Array, Array]:
     """Mean and variance of the hats at all knots, as the histogram has it."""
-    weights, values = _weighed(counts, edges, noise, knots)
+    weights, values = _weighed(counts, edges, knots)
     means = weights @ values
     return means, np.maximum(weights @ values**2 - means**2, 0.0)
 
@@ -52,15 +61,14 @@ def hat_moments(counts: Array, edges: Array, noise: float, knots: Array) -> tupl
 def hat_covariance(histograms: Histograms, curve: Curve) -> Array:
     """The covariance of the hats of a curve that have a column."""
     counts, edges = histograms.counts[curve.column], histograms.edges[curve.column]
-    weights, values = _weighed(counts, edges, histograms.noise, curve.knots)
+    weights, values = _weighed(counts, edges, curve.knots)
     offsets = (values - weights @ values)[:, curve.kept]
     return np.asarray((offsets.T * weights) @ offsets)
 
 
-def _weighed(counts: Array, edges: Array, noise: float, knots: Array) -> tuple[Array, Array]:
+def _weighed(counts: Array, edges: Array, knots: Array) -> tuple[Array, Array]:
     """Points of the bins: the share of the records at each, and its hats."""
-    mass = np.where(counts > noise, counts, 0.0)
-    mass = mass + 1e-9 * max(float(mass.sum()), 1.0)
+    mass = counts + 1e-9 * max(float(counts.sum()), 1.0)
     points = edges[:-1, None] + np.diff(edges)[:, None] * _POINTS
     values = hats(points.ravel(), knots).astype(np.float64)
     weights = np.repeat(mass / mass.sum() / len(_POINTS), len(_POINTS))
@@ -73,7 +81,7 @@ def curve_marginals(basis: Basis, histograms: Histograms, marginals: Marginals, 
     centres, variances = [], []
     for curve in basis.curves:
         known = histograms.counts[curve.column], histograms.edges[curve.column]
-        means, spread = hat_moments(*known, histograms.noise, curve.knots)
+        means, spread = hat_moments(*known, curve.knots)
         if len(curve.knots) == 2:  # a line, as the linear model has it
             j, width = curve.column, curve.knots[1] - curve.knots[0]
             centre = (np.clip(marginals.centre[j], *curve.knots) - curve.knots[0]) / width
@@ -85,32 +93,51 @@ def curve_marginals(basis: Basis, histograms: Histograms, marginals: Marginals, 
     centres.append(marginals.centre[levels])
     variances.append(marginals.scale[levels] ** 2)
     for pair in basis.pairs:
-        centres.append(pair.shares)
-        variances.append(pair.shares * (1 - pair.shares) + error + RARE)
+        held = pair.shares[pair.kept]
+        centres.append(held)
+        variances.append(held * (1 - held) + error + RARE)
     centre = np.concatenate(centres)
     nothing = np.zeros(len(centre))
     return Marginals(centre, np.sqrt(np.concatenate(variances)), nothing, nothing + 1, marginals.released)
 
 
 def roughness_of(basis: Basis, scale: Array) -> Array:
-    """The sum of the squares of how far each knot is off the line through its neighbours, and of products.
+    """How rough curves and grids are: a quadratic form of the standardised coefficients, 0 for lines and levels.
 
-    A quadratic form of the standardised coefficients, the constant first. It is 0 for lines and levels.
+    The sum of the squares of how far each knot is off the line through its neighbours, and of the differences between
+    neighbours in a grid.
     """
-    form = np.zeros((len(scale) + 1, len(scale) + 1))
-    for curve, start in zip(basis.curves, basis.starts, strict=False):
-        bends = _bends(curve.knots)[:, curve.kept] / scale[start : start + len(curve.kept)]
-        part = slice(start + 1, start + 1 + len(curve.kept))
-        form[part, part] = bends.T @ bends
-    first = basis.starts[len(basis.curves) + len(basis.inputs.groups)]
-    form[np.arange(first, len(scale)) + 1, np.arange(first, len(scale)) + 1] = 1 / scale[first:] ** 2
+    form = np.zeros((len(scale), len(scale)))
+    first = len(basis.curves) + len(basis.inputs.groups)
+    parts: list[tuple[Any, Array]] = [(curve, bends(curve.knots)) for curve in basis.curves]
+    starts = [*basis.starts[: len(parts)], *basis.starts[first:-1]]
+    parts += [(pair, _steps(*map(len, pair.knots))) for pair in basis.pairs]
+    for (part, differences), start in zip(parts, starts, strict=True):
+        place = slice(start, start + len(part.kept))
+        scaled = differences[:, part.kept] / scale[place]
+        form[place, place] = scaled.T @ scaled
     return form
 
 
-def _bends(knots: Array) -> Array:
+def bends(knots: Array) -> Array:
     """The matrix from values at knots to how far each inner one is off the line through its neighbours."""
-    bends = np.zeros((max(len(knots) - 2, 0), len(knots)))
-    for i in range(len(bends)):
+    found = np.zeros((max(len(knots) - 2, 0), len(knots)))
+    for i in range(len(found)):
         whole = knots[i + 2] - knots[i]
-        bends[i, i : i + 3] = -(knots[i + 2] - knots[i + 1]) / whole, 1.0, -(knots[i + 1] - knots[i]) / whole
-    return bends
+        found[i, i : i + 3] = -(knots[i + 2] - knots[i + 1]) / whole, 1.0, -(knots[i + 1] - knots[i]) / whole
+    return found
+
+
+def _steps(across: int, up: int) -> Array:
+    """The matrix from values in a grid to the differences between neighbours, and, small, to the values."""
+    place = np.arange(across * up).reshape(across, up)
+    pairs = np.concatenate(
+        [
+            np.stack([place[1:], place[:-1]], -1).reshape(-1, 2),
+            np.stack([place[:, 1:], place[:, :-1]], -1).reshape(-1, 2),
+        ]
+    )
+    steps = np.zeros((len(pairs), across * up))
+    steps[np.arange(len(pairs)), pairs[:, 0]] = math.sqrt(0.5)
+    steps[np.arange(len(pairs)), pairs[:, 1]] = -math.sqrt(0.5)
+    return np.vstack([steps, math.sqrt(_LEVEL) * np.eye(across * up)])

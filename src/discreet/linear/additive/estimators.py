@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from discreet.errors import InvalidParameter, one_of
 from discreet.linear.additive.curve_fitting import declared_of, declared_pairs, fit_additive
-from discreet.linear.additive.looking import Effect, Places, contributions, effects_of, places_of
+from discreet.linear.additive.looking import Effect, Places, contributions, effects_of, in_words, places_of
 from discreet.linear.additive.pictures import page, plotted
 from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.fitting import Encoded
@@ -31,6 +31,7 @@ class Additive:
     row_norm: float | None = None
     records: int | None = None
     coef_names_: Any
+    chosen_: str
     curves_: dict[str, Effect]
     pairs: Any
     _encoding: Any
@@ -38,7 +39,9 @@ class Additive:
 
     def _by_recipe(self, records: Encoded, spending: Spending) -> Any:
         declared, loss = declared_of(self._encoding), self._loss()  # type: ignore[attr-defined]
-        declared = replace(declared, pairs=declared_pairs(self.pairs, self._places_of_columns()))
+        schema = getattr(self._encoding, "schema", None)
+        pairs = schema.pairs if schema is not None and _empty(self.pairs) else self.pairs
+        declared = replace(declared, pairs=declared_pairs(pairs, self._places_of_columns()))
         monotone = [shape for shape in declared.shapes if shape in ("increasing", "decreasing")]
         if monotone and loss.outputs > 1:
             requirement = "is for one score: two classes, a number or a count."
@@ -53,6 +56,7 @@ class Additive:
         self.coef_names_ = np.array(self._column_names(), object)
         self._places = self._places_of_columns()
         self.curves_, self.intercept_ = effects_of(self._model, self._places)
+        self.chosen_ = in_words(self._model)
 
     def _column_names(self) -> list[str]:
         """The table's columns, by their names where it has any."""
@@ -62,16 +66,6 @@ class Additive:
     def coefficient_intervals(self, confidence: float = 0.95) -> Array:
         """There are none: what is fitted is a curve, and it is smoothed."""
         raise InvalidParameter("confidence", confidence, "no valid intervals are known for curves.")
-
-    def to_sklearn(self) -> Any:
-        """There is none: scikit-learn has no curves of this kind."""
-        raise InvalidParameter("to_sklearn", type(self).__name__, "is for linear models; use predict here.")
-
-    def save(self, folder: Any, sign_with: Any = None) -> None:
-        """Not yet: folders of models hold linear ones."""
-        raise InvalidParameter(
-            "folder", str(folder), "folders hold linear models; curves_ tells all of this one."
-        )
 
     def explain(self, row: Any) -> dict[str, Any]:
         """What each column adds to the score of one row (a table of one row), and the intercept.
@@ -102,6 +96,10 @@ class Additive:
         return page(type(self).__name__, self.curves_, headline)
 
 
+def _empty(pairs: Any) -> bool:
+    return isinstance(pairs, list | tuple) and not pairs
+
+
 class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
     """A curve for every numeric column and a level for every category, for two or more declared classes.
 
@@ -110,9 +108,10 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
     are, follows from the budget and noisy counts; with few records a curve is a line.
 
     pairs : numeric columns that act together, such as ``[("longitude", "latitude")]``; they get a grid. None chooses
-        some privately where the budget can carry that; the default has none.
+        some privately where the budget can carry that; the default has those of the schema.
 
-    Attributes: ``curves_`` (by column, then by pair), ``intercept_``, ``classes_``, ``certificate_``.
+    Attributes: ``curves_`` (by column, then by pair), ``chosen_`` (curves or lines, and why), ``intercept_``,
+    ``classes_``, ``certificate_``.
 
     >>> x = np.linspace(-1, 1, 20_000)[:, None]
     >>> model = PrivateAdditiveClassifier(epsilon=1.0, bounds=(-1, 1)).fit(x, abs(x[:, 0]) > 0.5)
@@ -217,6 +216,10 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         if self.loss == "poisson":
             values[values < 0] = np.nan
         return values, weights
+
+    @property
+    def _task(self) -> str:  # type: ignore[override]
+        return "counts" if self.loss == "poisson" else "regression"
 
     def _usable(self, bounds: tuple[float, float]) -> tuple[float, float]:
         return (0.0, max(bounds[1], 1.0)) if self.loss == "poisson" else bounds

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.additive.landmarks import coarse
+from discreet.linear.additive.landmarks import bin_edges, coarse, finer, settled
 from discreet.linear.glm.marginals import Marginals, Released, from_release
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
@@ -21,7 +21,10 @@ _ROUNDING = 1 + 1e-9  # what float sums of admitted rows can be off by
 
 @dataclass(frozen=True, eq=False)
 class Histograms:
-    """The noisy numbers of records in each bin of each numeric column; ``noise`` is on every one of them."""
+    """The numbers of records in each bin of each numeric column, without what noise explains.
+
+    ``noise`` was on every one of them.
+    """
 
     edges: tuple[Array, ...]
     counts: tuple[Array, ...]
@@ -29,17 +32,21 @@ class Histograms:
 
 
 def counted(
-    records: Records, edges: tuple[Array, ...], count: float, stage: Stage
+    records: Records, zeros: tuple[float, ...], count: float, stage: Stage
 ) -> tuple[Histograms, Marginals]:
-    """Histograms, and centre and scale of every column.
+    """Histograms, and centre and scale of every column; ``zeros`` is where the number 0 is in each.
 
     Guarantee: a record adds one 1 to the histogram and |x - 1/2| <= 1/2 to the sum of each numeric column, and its
-    one-hot block of squared norm at most #groups. So the squared sensitivity is 5/4 #numerics + #groups.
+    one-hot block of squared norm at most #groups. So the squared sensitivity is 5/4 #numerics + #groups. The number
+    of bins follows from released numbers.
     """
     columns = records.columns
-    k, starts = columns.numerics, np.cumsum([0, *(len(found) - 1 for found in edges)])
+    k, reach = columns.numerics, _ROUNDING * math.sqrt(1.25 * columns.numerics + len(columns.groups))
+    halved = finer(stage.noise_multiplier * reach, count)
+    edges = tuple(bin_edges(zero, halved) for zero in zeros)
+    starts = np.cumsum([0, *(len(found) - 1 for found in edges)])
     total = int(starts[-1])
-    sums = Sums(stage, total + columns.width, _ROUNDING * math.sqrt(1.25 * k + len(columns.groups)))
+    sums = Sums(stage, total + columns.width, reach)
     for x, _, weights in records.chunks():
         for j, found in enumerate(edges):
             cells = np.clip(np.searchsorted(found, x[:, j], side="right") - 1, 0, len(found) - 2)
@@ -50,7 +57,10 @@ def counted(
     counts = tuple(np.split(noisy[:total], starts[1:-1])) if k else ()
     means = noisy[total:] / count
     means[:k] += 0.5
-    even = np.array([coarse(*known, sums.noise) for known in zip(counts, edges, strict=True)])
-    marginals = from_release(columns, even, means, np.empty(0), sums.noise, count)
-    released = Released(even, means[columns.categories] * count, sums.noise)
-    return Histograms(edges, counts, sums.noise), marginals._replace(released=released)
+    known = list(zip(counts, edges, strict=True))
+    even = np.array([coarse(*found, sums.noise, halved) for found in known])
+    added_up = sums.noise * 2 ** (halved / 2)
+    marginals = from_release(columns, even, means, np.empty(0), sums.noise, count, added_up)
+    released = Released(even, means[columns.categories] * count, added_up)
+    clean = tuple(settled(*found, sums.noise) for found in known)
+    return Histograms(edges, clean, sums.noise), marginals._replace(released=released)

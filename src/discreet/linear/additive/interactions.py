@@ -128,10 +128,11 @@ def counted_cells(
     noisy, noise = np.split(sums.released(), starts[1:-1]), sums.noise
     found = []
     for grid, numbers in zip(grids, noisy, strict=True):
-        held = (numbers > max(3 * noise, 0.001 * count)) & (np.arange(len(numbers)) != np.argmax(numbers))
-        kept = np.flatnonzero(held)
+        held = numbers > max(3 * noise, 0.001 * count)
+        kept = np.flatnonzero(held & (np.arange(len(numbers)) != np.argmax(numbers)))
         if len(kept):
-            found.append(Pair(grid.columns, grid.knots, kept, np.clip(numbers[kept] / count, 0, 1)))
+            shares = np.where(held, np.clip(numbers / count, 0, 1), 0.0)
+            found.append(Pair(grid.columns, grid.knots, kept, shares))
     return tuple(found)
 
 
@@ -140,7 +141,6 @@ def _grid(histograms: Histograms, marginals: Marginals, pair: Places, side: int)
         chosen_knots(
             histograms.counts[j],
             histograms.edges[j],
-            histograms.noise,
             side - 1,
             (float(marginals.lower[j]), float(marginals.upper[j])),
         )
@@ -153,7 +153,7 @@ def _grid(histograms: Histograms, marginals: Marginals, pair: Places, side: int)
 def _quarters(histograms: Histograms, column: int) -> Array:
     """Three cuts between four parts of a column with about as many records."""
     counts, edges = histograms.counts[column], histograms.edges[column]
-    mass = np.where(counts > histograms.noise, counts, 0.0) + 1e-9
+    mass = counts + 1e-9
     shares = np.concatenate([[0.0], np.cumsum(mass)]) / mass.sum()
     return np.interp(np.arange(1, _SIDE) / _SIDE, shares, edges)
 

@@ -1,13 +1,13 @@
-"""Where a curve may bend: :func:`chosen_knots`, from a noisy histogram. Post-processing, no data.
+"""Where a curve may bend: :func:`chosen_knots`, from a histogram without its noise. Post-processing, no data.
 
 Knots lie at quantiles, so that every piece has about as many records. Where many records share a bin, as at the zero
 of an amount, the bin's two ends are knots, so the spike gets a level that its neighbours do not share.
 
 >>> histogram = np.full(64, 100.0)
->>> chosen_knots(histogram, np.arange(65) / 64, noise=1.0, pieces=4, limits=(0.0, 1.0)).tolist()
+>>> chosen_knots(histogram, np.arange(65) / 64, pieces=4, limits=(0.0, 1.0)).tolist()
 [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 >>> histogram[0] = 1e5
->>> chosen_knots(histogram, np.arange(65) / 64, noise=1.0, pieces=4, limits=(0.0, 1.0)).round(3).tolist()
+>>> chosen_knots(histogram, np.arange(65) / 64, pieces=4, limits=(0.0, 1.0)).round(3).tolist()
 [0.0, 0.016, 0.344, 0.672, 1.0]
 """
 
@@ -18,17 +18,13 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-_SEEN = 2.0  # standard deviations of noise above which a bin counts
 _SPIKE = 1.0  # of a bin's share of the records, in pieces
 
 
-def chosen_knots(
-    histogram: Array, edges: Array, noise: float, pieces: int, limits: tuple[float, float]
-) -> Array:
+def chosen_knots(histogram: Array, edges: Array, pieces: int, limits: tuple[float, float]) -> Array:
     """The knots of a curve of about so many linear pieces, from the lower to the upper limit."""
     lower, upper = limits
-    inside = (edges[1:] > lower) & (edges[:-1] < upper)
-    mass = np.where((histogram > _SEEN * noise) & inside, histogram, 0.0)
+    mass = np.where((edges[1:] > lower) & (edges[:-1] < upper), histogram, 0.0)
     if pieces < 2 or mass.sum() <= 0:
         return np.array([lower, upper])
     spikes = mass > _SPIKE * mass.sum() / pieces

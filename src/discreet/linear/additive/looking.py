@@ -38,6 +38,13 @@ class Effect:
     share: Array | None = None
     columns: tuple[int, int] | None = None
 
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data for JSON."""
+        at = [list(place) if isinstance(place, tuple) else place for place in self.at]
+        share = None if self.share is None else self.share.tolist()
+        adds, otherwise = self.adds.tolist(), np.asarray(self.otherwise).tolist()
+        return {"kind": self.kind, "at": at, "adds": adds, "otherwise": otherwise, "share": share}
+
     def rows(self) -> list[tuple[str, str]]:
         """The same as texts: where, and how much."""
         told = list(zip(map(_place, self.at), map(_told, self.adds), strict=True))
@@ -98,6 +105,18 @@ def effects_of(model: AdditiveModel, places: dict[str, Places]) -> tuple[Effects
     return found, _plain(intercept)
 
 
+def in_words(model: AdditiveModel) -> str:
+    """Curves or lines, and why: it follows from noisy counts and the budget."""
+    pieces = max((len(curve.knots) - 1 for curve in model.basis.curves), default=0)
+    if pieces > 1:
+        pairs = len(model.basis.pairs)
+        grids = "" if not pairs else f", and {pairs} pair{'s' if pairs > 1 else ''} of columns"
+        return f"curves of at most {pieces} pieces{grids}: there are enough records for this budget"
+    if not model.basis.curves:
+        return "levels: no column is a number"
+    return "lines: there are too few records for curves at this budget"
+
+
 def contributions(
     model: AdditiveModel, row: Array, places: dict[str, Places], effects: Effects, intercept: Any
 ) -> dict[str, Any]:
@@ -138,7 +157,7 @@ def _curve(model: AdditiveModel, name: str, place: Places) -> tuple[Effect, Any]
     share = None
     if model.histograms is not None:
         known = model.histograms
-        share, _ = hat_moments(known.counts[j], known.edges[j], known.noise, knots)
+        share, _ = hat_moments(known.counts[j], known.edges[j], knots)
     average = np.tensordot(np.full(len(knots), 1 / len(knots)) if share is None else share, adds, 1)
     if place.levels is None:
         otherwise = sum(weight * part.added(j, np.array([0.5]))[0] for weight, part in parts)

@@ -29,6 +29,10 @@ def plotted(effects: Effects) -> Any:
             panel.scatter(across, upward, c=effect.adds.reshape(len(effect.at), -1)[:, -1], s=12)
         elif effect.kind == "curve":
             panel.plot(effect.at, effect.adds)
+            if effect.share is not None:  # where the records are: a quarter of the panel, whatever its scale
+                heights = 0.25 * effect.share / max(float(effect.share.max()), 1e-9)
+                below = {"transform": panel.get_xaxis_transform(), "alpha": 0.15, "color": "0.3"}
+                panel.fill_between(effect.at, heights, **below)
         else:
             panel.plot([str(place) for place in effect.at], effect.adds, "o")
             panel.tick_params(axis="x", rotation=90)

@@ -58,5 +58,5 @@ def _weights(model: AdditiveModel, curve: Curve) -> Array:
     if model.histograms is None:
         return np.ones(len(curve.knots))
     known = model.histograms
-    means, _ = hat_moments(known.counts[curve.column], known.edges[curve.column], known.noise, curve.knots)
+    means, _ = hat_moments(known.counts[curve.column], known.edges[curve.column], curve.knots)
     return means + 1e-6

@@ -1,12 +1,12 @@
 """Coordinates for curves: what is smooth and well known is long in them, what is rough is short.
 
 The noise of a gradient grows with the norm of the rows, so every direction that they have costs something. A curve
-has many, most of which say little: bends are shortened until a row has no more directions than the budget can carry
-(:func:`smoothed`). At one end that is the line.
+has many, most of which say little: bends are shortened until a row has no more dimensions than the budget can carry
+(:func:`smooth_directions`). At one end that is the line.
 
-Second moments of all hats would drown in noise where records are few. Then only those of the lines and levels are
-asked for, and the rest is filled in from the histograms, bends of different columns counting as uncorrelated
-(:class:`Outline`).
+How the hats of one column go together follows from its histogram, and how those of a grid do from its cells
+(:func:`block_moments`). How columns go together does not: it has to be asked for. Second moments of all directions
+would drown in noise where records are few, so only those of the longest are (:func:`visible`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.additive.basis import Basis
+from discreet.linear.additive.basis import Basis, Pair, hats
 from discreet.linear.additive.curves import hat_covariance
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.glm.coordinates import Whitened
@@ -26,79 +26,111 @@ from discreet.linear.glm.whitening import LEAST_EIGENVALUE, Moments
 
 Array = NDArray[np.float64]
 
-_DIMENSIONS, _MORE = 0.8, 0.1  # of a row, for each root of the signal: at least, and beside lines and levels
+_DIMENSIONS, _POWER = 0.14, 0.75  # of a row beside lines and levels: so many for this power of the signal
+_SMOOTH = 30.0  # over the number of records: the least weight of roughness, because chance is rough, too
+_CLEAR = 0.7  # noise of the second moments up to which a direction is asked for
+_UNSEEN = 1.0
+_POINTS = 3  # of a cell of a grid, each way, at which its hats are looked at
 
 
 @dataclass(frozen=True, eq=False)
-class Outline:
-    """Fewer columns that tell most of the standardised ones: ``down`` leads to them, ``up`` back.
+class Directions:
+    """Coordinates of standardised columns, the longest first.
 
-    ``rest`` are the second moments of what the way back leaves out.
+    ``down`` leads to them, ``back`` is its inverse transposed, ``lengths`` are the expected second moments.
     """
 
     down: Array
-    up: Array
-    rest: Array
-
-    @property
-    def width(self) -> int:
-        """How many columns the outline has."""
-        return int(self.down.shape[1])
-
-    @classmethod
-    def whole(cls, width: int) -> Outline:
-        """All columns, as they are."""
-        return cls(np.eye(width), np.eye(width), np.zeros((width, width)))
-
-    def moments(self, seen: Moments) -> tuple[Array, Array]:
-        """Second moments of (1, all columns) from noisy ones of (1, the outline); and not below their noise."""
-        up = np.zeros((len(self.up) + 1, self.width + 1))
-        up[0, 0], up[1:, 1:] = 1.0, self.up
-        filled = up @ _at_least(0.0, seen.matrix) @ up.T
-        filled[1:, 1:] += self.rest
-        return filled, _at_least(seen.noise + LEAST_EIGENVALUE, filled)
+    back: Array
+    lengths: Array
 
 
-def _at_least(floor: float, matrix: Array) -> Array:
-    """The matrix with its eigenvalues raised to the floor."""
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors * np.maximum(values, floor)) @ vectors.T)
-
-
-def outline_of(basis: Basis, histograms: Histograms, marginals: Marginals) -> Outline:
-    """The line of each curve, standardised, and the levels of categories. Post-processing."""
-    width, lines = basis.columns.width, len(basis.curves)
-    first = basis.starts[lines]
-    levels = sum(basis.inputs.groups)
-    down, rest = np.zeros((width, lines + levels)), np.zeros((width, width))
-    up = np.zeros((width, lines + levels))
-    for j, (curve, start) in enumerate(zip(basis.curves, basis.starts, strict=False)):
-        part = slice(start, start + len(curve.kept))
-        scale = marginals.scale[part]
-        hats = hat_covariance(histograms, curve) / np.outer(scale, scale)
-        dropped = np.delete(curve.knots, curve.kept)[0]
-        line = (curve.knots[curve.kept] - dropped) * scale
-        line /= np.sqrt(max(float(line @ hats @ line), 1e-9))
-        along = hats @ line
-        down[part, j], up[part, j] = line, along
-        rest[part, part] = hats - np.outer(along, along)
-    same = np.arange(levels)
-    down[first + same, lines + same] = up[first + same, lines + same] = 1.0
-    others = np.arange(first + levels, width)
-    rest[others, others] = 1.0
-    return Outline(down, up, rest)
-
-
-def smoothed(marginals: Marginals, moments: tuple[Array, Array], roughness: Array, signal: float) -> Whitened:
-    """Coordinates in which moments and weighted roughness are white together.
+def smooth_directions(known: Array, roughness: Array, count: float, signal: float, room: float) -> Directions:
+    """Directions in which known moments and weighted roughness are white together.
 
     The weight is the least one with which a row has no more dimensions than the signal can carry.
     """
-    found, floored = moments
-    weights = (0.0, *(2.0**power for power in range(-20, 11)))
-    left = [float(np.trace(np.linalg.solve(floored + weight * roughness, found))) for weight in weights]
-    room = max(_DIMENSIONS * math.sqrt(signal), left[-1] + _MORE * math.sqrt(signal))
-    place = next(place for place, size in enumerate(left) if size <= room)
-    eigenvalues, vectors = np.linalg.eigh(floored + weights[place] * roughness)
-    roots = np.sqrt(eigenvalues)
-    return Whitened(marginals, vectors / roots, vectors * roots, dimensions=left[place])
+    floored = known + np.diag(np.maximum(1 - np.diag(known), LEAST_EIGENVALUE))  # as scales are: see RARE
+    weights = [_SMOOTH / count * 2.0 ** (power / 2) for power in range(60)]
+    left = [float(np.trace(np.linalg.solve(floored + weight * roughness, known))) for weight in weights]
+    room = left[-1] + _DIMENSIONS * room * signal**_POWER
+    place = next((place for place, size in enumerate(left) if size <= room), len(left) - 1)
+    values, vectors = np.linalg.eigh(floored + weights[place] * roughness)
+    down, back = vectors / np.sqrt(values), vectors * np.sqrt(values)
+    lengths, turn = np.linalg.eigh(down.T @ known @ down)
+    lengths, turn = np.maximum(lengths[::-1], 0.0), turn[:, ::-1]
+    return Directions(down @ turn, back @ turn, lengths)
+
+
+def visible(directions: Directions, signal: float) -> int:
+    """Of how many directions the second moments can be told from noise; ``signal`` is that of the stage."""
+    sizes = np.arange(1, len(directions.lengths) + 1)
+    noise = 1.5 * (1 + np.cumsum(directions.lengths)) * np.sqrt(2 * (sizes + 1)) / signal
+    return max(1, int((noise < _CLEAR).sum()))
+
+
+def white(directions: Directions, seen: Moments, marginals: Marginals) -> Whitened:
+    """Coordinates in which what was seen of the second moments of (1, directions) is white, too."""
+    values, vectors = np.linalg.eigh(seen.matrix)
+    floored = np.maximum(values, seen.noise + LEAST_EIGENVALUE)
+    size, width = len(values), len(directions.lengths) + 1
+    # Directions that nobody looked at may go together as much as those that were seen.
+    unseen = max(1.0, float(values[-1]) - seen.noise) ** _UNSEEN
+    turn, inverse = np.eye(width) / math.sqrt(unseen), np.eye(width) * math.sqrt(unseen)
+    turn[:size, :size], inverse[:size, :size] = vectors / np.sqrt(floored), vectors * np.sqrt(floored)
+    down, back = np.eye(width), np.eye(width)
+    down[1:, 1:], back[1:, 1:] = directions.down, directions.back
+    dimensions = float(np.clip(values / floored, 0, 1).sum() + directions.lengths[size - 1 :].sum() / unseen)
+    return Whitened(marginals, down @ turn, back @ inverse, dimensions=dimensions)
+
+
+# ---- what histograms and cells tell of second moments ----
+
+
+def block_moments(basis: Basis, histograms: Histograms, marginals: Marginals) -> Array:
+    """The covariance of the standardised columns; that of columns which nobody counted together is taken as 0."""
+    found = np.zeros((basis.columns.width,) * 2)
+    for curve, start in zip(basis.curves, basis.starts, strict=False):
+        place = slice(start, start + len(curve.kept))
+        found[place, place] = hat_covariance(histograms, curve)
+    first = len(basis.curves)
+    for size, start in zip(basis.inputs.groups, basis.starts[first:], strict=False):
+        place = slice(start, start + size)
+        shares = marginals.centre[place] / max(float(marginals.centre[place].sum()), 1.0)
+        found[place, place] = np.diag(shares) - np.outer(shares, shares)
+    taken: set[int] = set()
+    for pair, start in zip(basis.pairs, basis.starts[first + len(basis.inputs.groups) :], strict=False):
+        places, covariance = _grid_covariance(basis, pair, start, taken)
+        found[np.ix_(places, places)] = covariance
+        taken |= set(pair.columns)
+    return found / np.outer(marginals.scale, marginals.scale)
+
+
+def _grid_covariance(basis: Basis, pair: Pair, start: int, taken: set[int]) -> tuple[list[int], Array]:
+    """The covariance of the cells of a pair, and with the curves of its columns that no other pair has taken."""
+    points = [_inside(knots) for knots in pair.knots]
+    values = [hats(x, knots).astype(np.float64) for (x, _), knots in zip(points, pair.knots, strict=True)]
+    areas = [width @ value for value, (_, width) in zip(values, points, strict=True)]
+    shares = pair.shares.reshape(*map(len, pair.knots))
+    density = (values[0] / areas[0]) @ shares @ (values[1] / areas[1]).T
+    weights = (density * np.outer(points[0][1], points[1][1])).ravel()
+    weights /= weights.sum()
+    cells = np.einsum("ai,bj->abij", *values).reshape(len(weights), -1)
+    places, parts = list(range(start, start + len(pair.kept))), [cells[:, pair.kept]]
+    across, up = len(points[0][0]), len(points[1][0])
+    for column, x in zip(
+        pair.columns, (np.repeat(points[0][0], up), np.tile(points[1][0], across)), strict=True
+    ):
+        if column not in taken:
+            curve, first = basis.curves[column], basis.starts[column]
+            parts.append(hats(x, curve.knots)[:, curve.kept].astype(np.float64))
+            places += range(first, first + len(curve.kept))
+    together = np.hstack(parts)
+    together -= weights @ together
+    return places, np.asarray((together.T * weights) @ together)
+
+
+def _inside(knots: Array) -> tuple[Array, Array]:
+    """Points between knots, and the width that each stands for."""
+    widths = np.repeat(np.diff(knots) / _POINTS, _POINTS)
+    return np.cumsum(widths) - widths / 2 + knots[0], widths

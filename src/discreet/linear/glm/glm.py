@@ -154,9 +154,10 @@ class Recipe:
         start = coordinates.of_constant(problem.start)
         path = noisy_descent(problem, working, start, rule, counts.records, stage)
         theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records
+        curvature = problem.curvature * row_size**2 / size
+        variance = noise**2 * averaging_gain(rule, steps, curvature)
+        theta = self.settled(theta, start, variance, coordinates, problem, counts)
         if self.loss.kind != "classes":
-            curvature = problem.curvature * row_size**2 / size
-            variance = noise**2 * averaging_gain(rule, steps, curvature)
             unit = coordinates.of_constant(np.ones(()))
             theta = pulled_back(theta, start, unit, problem.start_error, variance)
         if for_the_end:
@@ -251,6 +252,18 @@ class Recipe:
         if not wealth.sees_slopes(self.columns.width + 1):
             share = _NEARLY_ALL * self.spending.left
         return self.spending.stage("target-mean", share, _LOOKS) if share else None
+
+    def settled(
+        self,
+        theta: Array,
+        start: Array,
+        variance: float,
+        coordinates: Standardised | Whitened,
+        problem: Problem,
+        counts: Counts,
+    ) -> Array:
+        """The result of the descent, of which noise of this variance may explain a part; here it stays as it is."""
+        return theta
 
     def kept_for_the_end(self, wealth: Wealth) -> float:
         """The share of the last correction; 0 where there is none."""

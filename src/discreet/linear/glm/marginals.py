@@ -77,15 +77,21 @@ def measured(records: Records, count: float, stage: Stage) -> Marginals:
 
 
 def from_release(
-    columns: Columns, histograms: Array, means: Array, squares: Array, noise: float, count: float
+    columns: Columns,
+    histograms: Array,
+    means: Array,
+    squares: Array,
+    noise: float,
+    count: float,
+    noise_of_bins: float | None = None,
 ) -> Marginals:
-    """Post-processing of the joint release."""
+    """Post-processing of the joint release; ``noise_of_bins`` is that of the histograms, if it is another."""
     error = noise / count  # of a mean
     centre, variance = columns.public_centre(), columns.public_variance()
     lower, upper = columns.public_limits()
     hidden = []
     for j, histogram in enumerate(histograms):
-        found = moments(histogram, noise, count)
+        found = moments(histogram, noise_of_bins or noise, count)
         if found is None:
             hidden.append(j)
             continue
