@@ -101,7 +101,7 @@ def test_a_fit_writes_weights_text_and_a_certificate_that_says_so(place):
     assert text["classes"] == ["high", "low", "middle"]
     assert list(text["curves"]) == ["age", "hours", "job", "smoker", "spend", "visits"]
     assert answer["chosen"].startswith(("curves of at most", "lines: there are too few records"))
-    assert 'class="curve"' in (model / "report.html").read_text()
+    assert 'class="chart curve"' in (model / "report.html").read_text()
     assert sum(stage["share"] for stage in answer["spending"]) == pytest.approx(1, rel=1e-5)
     assert answer["spending"][0]["stage"] == "ranges"
     assert text["spending"] == answer["spending"]
@@ -178,7 +178,7 @@ def test_lines_are_fitted_when_they_are_asked_for(place, tmp_path):
     assert (answer["estimator"], answer["chosen"]) == ("PrivateLogisticRegression", "lines, as asked for")
     text = json.loads((tmp_path / "m" / "model.json").read_text())
     assert set(text["coefficients"]) >= {"age", "hours", "job=clerk", "smoker", "hours=missing", "spend"}
-    assert 'class="curve"' not in (tmp_path / "m" / "report.html").read_text()
+    assert 'class="chart curve"' not in (tmp_path / "m" / "report.html").read_text()
 
 
 def test_neighbouring_tables_look_alike(place, tmp_path):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from discreet.guarantee import rounded_up
 from discreet.report.blocks import Block, Bullets, Code, Picture, Section, Table, Text
 from discreet.report.charts import Series, line_chart
-from discreet.report.curves import curves
+from discreet.report.curve_pictures import curves
 from discreet.report.effects import effects
 from discreet.report.how_good import how_good
 

@@ -29,7 +29,6 @@ Array = NDArray[np.float64]
 _DIMENSIONS, _POWER = 0.14, 0.75  # of a row beside lines and levels: so many for this power of the signal
 _SMOOTH = 30.0  # over the number of records: the least weight of roughness, because chance is rough, too
 _CLEAR = 0.7  # noise of the second moments up to which a direction is asked for
-_UNSEEN = 1.0
 _POINTS = 3  # of a cell of a grid, each way, at which its hats are looked at
 
 
@@ -74,13 +73,11 @@ def white(directions: Directions, seen: Moments, marginals: Marginals) -> Whiten
     values, vectors = np.linalg.eigh(seen.matrix)
     floored = np.maximum(values, seen.noise + LEAST_EIGENVALUE)
     size, width = len(values), len(directions.lengths) + 1
-    # Directions that nobody looked at may go together as much as those that were seen.
-    unseen = max(1.0, float(values[-1]) - seen.noise) ** _UNSEEN
-    turn, inverse = np.eye(width) / math.sqrt(unseen), np.eye(width) * math.sqrt(unseen)
+    turn, inverse = np.eye(width), np.eye(width)
     turn[:size, :size], inverse[:size, :size] = vectors / np.sqrt(floored), vectors * np.sqrt(floored)
     down, back = np.eye(width), np.eye(width)
     down[1:, 1:], back[1:, 1:] = directions.down, directions.back
-    dimensions = float(np.clip(values / floored, 0, 1).sum() + directions.lengths[size - 1 :].sum() / unseen)
+    dimensions = float(np.clip(values / floored, 0, 1).sum() + directions.lengths[size - 1 :].sum())
     return Whitened(marginals, down @ turn, back @ inverse, dimensions=dimensions)
 
 
