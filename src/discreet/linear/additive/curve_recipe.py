@@ -176,9 +176,10 @@ class AdditiveRecipe(Recipe):
         """Coordinates in which rough curves are short, and the typical norm of a row in them."""
         count, share, width = counts.records, wealth.for_row_norms, basis.columns.width
         known = block_moments(basis, histograms, marginals), roughness_of(basis, marginals.scale)
-        room = _ROOM_OF_CLASSES if self.loss.kind == "classes" else 1.0
+        classes = self.loss.kind == "classes"
+        room = _ROOM_OF_CLASSES if classes else 1.0
         directions = smooth_directions(*known, count, count * self.spending.strength, room)
-        seen = visible(directions, count * self.spending.strength * math.sqrt(WHITENING))
+        seen = visible(directions, count * self.spending.strength * math.sqrt(WHITENING), classes)
         down = directions.down[:, :seen]
 
         def rows() -> Iterator[tuple[NDArray[np.float32], Array | None]]:

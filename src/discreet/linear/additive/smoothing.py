@@ -11,7 +11,6 @@ would drown in noise where records are few, so only those of the longest are (:f
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +27,7 @@ Array = NDArray[np.float64]
 
 _DIMENSIONS, _POWER = 0.14, 0.75  # of a row beside lines and levels: so many for this power of the signal
 _SMOOTH = 30.0  # over the number of records: the least weight of roughness, because chance is rough, too
-_CLEAR = 0.7  # noise of the second moments up to which a direction is asked for
+_CLEAR, _CLEAR_ENOUGH = 0.7, 5.0  # noise of the second moments up to which a direction is asked for
 _POINTS = 3  # of a cell of a grid, each way, at which its hats are looked at
 
 
@@ -61,11 +60,14 @@ def smooth_directions(known: Array, roughness: Array, count: float, signal: floa
     return Directions(down @ turn, back @ turn, lengths)
 
 
-def visible(directions: Directions, signal: float) -> int:
-    """Of how many directions the second moments can be told from noise; ``signal`` is that of the stage."""
+def visible(directions: Directions, signal: float, fast: bool) -> int:
+    """Of how many directions the second moments are asked for; ``signal`` is that of the stage.
+
+    Those that can be told from noise; and more if the descent is ``fast``, so that it has to know of the longest.
+    """
     sizes = np.arange(1, len(directions.lengths) + 1)
     noise = 1.5 * (1 + np.cumsum(directions.lengths)) * np.sqrt(2 * (sizes + 1)) / signal
-    return max(1, int((noise < _CLEAR).sum()))
+    return max(1, int((noise < (_CLEAR_ENOUGH if fast else _CLEAR)).sum()))
 
 
 def white(directions: Directions, seen: Moments, marginals: Marginals) -> Whitened:
