@@ -9,7 +9,7 @@ export NUMBA_NUM_THREADS ?= 2
 WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo demo-parties check docs house test test-all coverage dist chromium bench-accounting bench-accounting-everywhere bench-noise bench-mean bench-linear bench-additive \
+.PHONY: demo demo-parties check docs pictures axe house test test-all coverage dist chromium bench-accounting bench-accounting-everywhere bench-noise bench-mean bench-linear bench-additive \
 	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit bench-units scorecard torture torture-parties clean
 
 DATA ?= data
@@ -48,19 +48,23 @@ check: $(VENV)/dev
 docs: $(VENV)/dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# Screenshots and the picture of the building, for the documentation and the README.
+pictures: $(VENV)/dev chromium
+	$(BIN)/python docs/site/pictures.py
+
 # The plan of the building in numbers: files, lines, names, and how many files a walk through it touches.
 house: $(VENV)/dev
 	$(BIN)/python benchmarks/house.py
 
 # Everything that a change must pass.
-test: $(VENV)/dev chromium
+test: $(VENV)/dev chromium axe
 	$(PYTEST) -m "not slow"
 
-test-all: $(VENV)/dev chromium
+test-all: $(VENV)/dev chromium axe
 	$(PYTEST)
 
 # Lines and branches that the tests run through, compiled kernels excepted: those never pass through Python.
-coverage: $(VENV)/dev chromium
+coverage: $(VENV)/dev chromium axe
 	rm -rf build/coverage
 	$(PYTEST) --cov --cov-report=html --cov-report=term:skip-covered
 
@@ -72,6 +76,11 @@ dist: $(VENV)/dev
 chromium:
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get -qq update \
 		&& DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends chromium >/dev/null; } || true
+
+# Accessibility is judged by axe-core. Where there is no npm, those tests say so and are skipped.
+axe:
+	@[ -e build/npm/node_modules/axe-core ] || ! command -v npm >/dev/null \
+		|| npm install --silent --no-audit --no-fund --prefix build/npm axe-core@4.14.0 >/dev/null 2>&1 || true
 
 bench-accounting: $(VENV)/bench
 	$(BIN)/python benchmarks/accounting.py
