@@ -1,4 +1,4 @@
-"""What the site needs beyond Markdown: doctests as code, also in docstrings, and figures that follow the colour scheme."""
+"""What the site needs beyond Markdown: doctests as code, also in docstrings, and figures in the page's colours."""
 
 import re
 from html import escape

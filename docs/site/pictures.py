@@ -49,8 +49,8 @@ def architecture(order):
     lines = [line for line in lines if line]
     height = 96 + len(lines) * (ROW + GAP)
     parts = [
-        f'<svg class="discreet-figure" fill="currentColor" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
-        'font-family="system-ui, sans-serif" font-size="15" text-anchor="middle">',
+        f'<svg class="discreet-figure" fill="currentColor" viewBox="0 0 {WIDTH} {height}" '
+        'xmlns="http://www.w3.org/2000/svg" font-family="system-ui, sans-serif" font-size="15" text-anchor="middle">',
         "<style>@media (prefers-color-scheme: dark) {:root.discreet-figure{color: #e7eaf0}}</style>",
         *_walk(),
     ]
@@ -70,13 +70,15 @@ def _walk():
         yield f'<text x="{x:.0f}" y="38" font-weight="600" style="fill: var(--figure-1, #1f5fbf)">{word}</text>'
         if index:
             yield f'<text x="{pitch * index:.0f}" y="38" opacity="0.75">→</text>'
-    yield f'<text x="{WIDTH / 2}" y="70" font-size="13">nothing flows backwards; below, each room imports only from the rows under it</text>'
+    words = "nothing flows backwards; below, each room imports only from the rows under it"
+    yield f'<text x="{WIDTH / 2}" y="70" font-size="13">{words}</text>'
 
 
 def _room(name, x, y, width):
     return (
-        f'<rect x="{x + 0.5:.1f}" y="{y}" width="{width - 1:.1f}" height="{ROW}" rx="6" fill="none" stroke="currentColor" '
-        f'stroke-opacity="0.45"/><text x="{x + width / 2:.1f}" y="{y + 20}" font-weight="600">{name}</text>'
+        f'<rect x="{x + 0.5:.1f}" y="{y}" width="{width - 1:.1f}" height="{ROW}" rx="6" '
+        'fill="none" stroke="currentColor" stroke-opacity="0.45"/>'
+        f'<text x="{x + width / 2:.1f}" y="{y + 20}" font-weight="600">{name}</text>'
         f'<text x="{x + width / 2:.1f}" y="{y + 37}" font-size="12">{escape(WORDS.get(name, ""))}</text>'
     )
 

@@ -175,7 +175,7 @@ def test_kernels_compile_where_nothing_can_be_cached(monkeypatch):
             raise RuntimeError("cannot cache function: no locator available")
         return njit(**options)
 
-    monkeypatch.setattr(numba, "njit", without_cache)
+    monkeypatch.setattr(draws, "njit", without_cache)
     assert draws.compiled(lambda x: x + 1)(2) == 3
     assert [options.get("cache") for options in asked] == [True, None]
     assert all(options["nogil"] for options in asked)

@@ -1,6 +1,8 @@
 """The report says what the certificate proves, in three forms, and looks right in a browser."""
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -373,3 +375,51 @@ def test_the_command_verifies_a_page_and_what_was_signed(certificate, tmp_path):
     done = CliRunner().invoke(main, words)
     assert done.exit_code == 1
     assert "carries no whole report" in done.output
+
+
+LIGHT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {absent}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Absent())
+from discreet.cli import main
+main(sys.argv[1:])
+"""
+
+
+def light(*words):
+    """The command in an installation without extras."""
+    absent = {
+        "numba",
+        "llvmlite",
+        "sklearn",
+        "torch",
+        "safetensors",
+        "nvflare",
+        "matplotlib",
+        "starlette",
+        "pandas",
+    }
+    command = [sys.executable, "-c", LIGHT.format(absent=absent), *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_a_light_installation_verifies_and_says_what_it_cannot(certificate, tmp_path):
+    Report(certificate).save(tmp_path / "report.html")
+    done = light("verify", tmp_path / "report.html")
+    assert done.returncode == 3, done.stderr
+    assert "letter by letter" in done.stdout
+    (tmp_path / "t.csv").write_text("x,y\n1,2\n")
+    done = light("predict", tmp_path, tmp_path / "t.csv")
+    assert done.returncode == 1
+    assert "pip install 'discreet[tables]'" in done.stderr
+
+
+def test_without_a_compiler_nothing_is_clipped_or_drawn():
+    """Slow loops in its place would only seem to work."""
+    words = "import sys; sys.modules['numba'] = None; from discreet.core.randomness import system_stream as s; s().{}"
+    for draw in ("normal((1000,))", "discrete_gaussian(3, (1000,))"):
+        done = subprocess.run([sys.executable, "-c", words.format(draw)], capture_output=True, text=True)
+        assert "MissingDependency" in done.stderr

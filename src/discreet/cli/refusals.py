@@ -22,6 +22,13 @@ REFUSED, WRONG, UNVOUCHED, INTERRUPTED, TERMINATED = 1, 2, 3, 130, 143
 nobody vouches for it, Ctrl-C, SIGTERM."""
 
 
+_EXTRAS = dict.fromkeys(("numba", "sklearn", "safetensors"), "tables") | {
+    "torch": "torch",
+    "nvflare": "parties",
+}
+"""What brings a package that is not there."""
+
+
 class Refusal(click.ClickException):
     """One sentence, its code and the exit status."""
 
@@ -40,6 +47,8 @@ def refusal(error: Exception, ctx: click.Context) -> Refusal:
     if isinstance(error, DiscreetError):
         status = WRONG if isinstance(error, UnsupportedEvent) else REFUSED
         return Refusal(_kebab(type(error).__name__), _with_options(str(error), ctx), status)
+    if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get(str(error.name).partition(".")[0])):
+        return Refusal("missing-dependency", f"This needs {error.name}: pip install 'discreet[{extra}]'.")
     if isinstance(error, OSError):
         place = f"{error.filename}: " if isinstance(error.filename, str | os.PathLike) else ""
         return Refusal("file", f"{place}{error.strerror or type(error).__name__}.")

@@ -28,9 +28,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from discreet.core.compiler import njit
 from discreet.errors import InvalidParameter, one_of, probability, real
 from discreet.events import Gaussian
 

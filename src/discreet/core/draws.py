@@ -17,9 +17,10 @@ from __future__ import annotations
 import math
 from typing import Any, TypeVar
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from discreet.core.compiler import njit
 
 Array = NDArray[Any]
 Function = TypeVar("Function")
@@ -48,9 +49,9 @@ def _vectorised(function: Function) -> Function:
 def _compile(function: Function, fastmath: Any) -> Function:
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
     try:
-        result: Function = numba.njit(cache=True, **options)(function)
+        result: Function = njit(cache=True, **options)(function)
     except RuntimeError:  # no directory can be written to: compile anew in every process
-        result = numba.njit(**options)(function)
+        result = njit(**options)(function)
     return result
 
 
