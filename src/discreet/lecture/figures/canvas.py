@@ -68,8 +68,21 @@ def draw(figure: Figure, folder: Path, name: str) -> list[Path]:
     files = [folder / f"{name}.{ending}" for ending in ("svg", "png")]
     for file in files:
         metadata = {"Date": None} if file.suffix == ".svg" else {}  # the same figure gives the same file
-        drawing.savefig(file, dpi=130, metadata=metadata)
+        drawing.savefig(file, dpi=130, metadata=metadata, transparent=file.suffix == ".svg")
+    files[0].write_text(_of_the_page(files[0].read_text()))
     return files
+
+
+def _of_the_page(svg: str) -> str:
+    """The drawing in the colours of the page that it is part of; alone, in those of a light or a dark screen."""
+    for index, colour in enumerate(_COLOURS, 1):
+        svg = svg.replace(colour, f"var(--figure-{index}, {colour})")
+    alone = "@media (prefers-color-scheme: dark) {:root.discreet-figure{color: #e7eaf0}}"
+    return (
+        svg.replace("#000000", "currentColor")
+        .replace("<svg ", '<svg class="discreet-figure" fill="currentColor" ', 1)
+        .replace('<style type="text/css">*{', f'<style type="text/css">{alone} .discreet-figure *{{', 1)
+    )
 
 
 def _fill(axis: Any, panel: Panel) -> None:
