@@ -9,7 +9,7 @@ export NUMBA_NUM_THREADS ?= 2
 WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo demo-parties check docs pictures axe house test test-all coverage dist chromium bench-accounting bench-accounting-everywhere bench-noise bench-mean bench-linear bench-additive \
+.PHONY: demo demo-parties check docs pictures axe house reference test test-all coverage dist chromium bench-accounting bench-accounting-everywhere bench-noise bench-mean bench-linear bench-additive \
 	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit bench-units scorecard torture torture-parties clean
 
 DATA ?= data
@@ -55,6 +55,9 @@ pictures: $(VENV)/dev chromium
 # The plan of the building in numbers: files, lines, names, and how many files a walk through it touches.
 house: $(VENV)/dev
 	$(BIN)/python benchmarks/house.py
+
+reference: $(VENV)/dev
+	$(BIN)/python benchmarks/reference.py
 
 # Everything that a change must pass.
 test: $(VENV)/dev chromium axe

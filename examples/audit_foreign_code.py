@@ -9,7 +9,7 @@ import numpy as np
 
 import discreet as dp
 from discreet.audit import Specification, Subject, examine
-from discreet.lecture.figures.audits import toy_leakage
+from discreet.lecture.figures import toy_leakage
 
 RECORDS, BATCH, CLIP, NOISE, STEPS = 1000, 50, 1.0, 1.0, 200
 rng = np.random.default_rng()

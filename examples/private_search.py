@@ -9,10 +9,9 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
 
 import discreet as dp
-from discreet.lecture.gradient_sum import Clip
-from discreet.lecture.private_descent import private_descent
-from discreet.linear.losses import Logistic
-from discreet.selection.search import PrivateSearch, geometric_trials
+from discreet.lecture import Clip, private_descent
+from discreet.linear import Logistic
+from discreet.selection import PrivateSearch, geometric_trials
 
 WIDEST = np.array(
     [40, 50, 260, 4300, 0.25, 1.1, 1.3, 0.3, 0.7, 0.21]

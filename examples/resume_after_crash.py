@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 
 import discreet as dp
-from discreet.core.clipping import clip_rows
-from discreet.core.noise import BoundedSum, add_noise
+from discreet.core import BoundedSum, add_noise, clip_rows
 from discreet.ledger import FixedPlan
 
 BUDGET = dp.Budget(epsilon=2.0, delta=1e-6)

@@ -3,13 +3,21 @@
 import ast
 import inspect
 import logging
+import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import discreet
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+
+import reference
+
+ROOT = Path(__file__).parent.parent
 
 PUBLIC = {
     "AccuracyNotReached",
@@ -106,3 +114,57 @@ def test_importing_and_accounting_load_numpy_and_scipy_only():
     third_party = {name for name in ours - base if name not in sys.stdlib_module_names}
     assert third_party == {"discreet"}
     assert not ours & {"torch", "numba", "sklearn", "cryptography", "pandas", "matplotlib"}
+
+
+# ---- the faces of the rooms ----
+
+FACES = {
+    room if room == "discreet" else f"discreet.{room}": names for room, names in reference.faces().items()
+}
+GUIDES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*.py")),
+]
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_a_face_holds_what_it_says(face):
+    if face.startswith("discreet.pytorch"):
+        pytest.importorskip("torch")
+    room, names = import_module(face), FACES[face]
+    assert len(set(names)) == len(names)
+    for name in names:
+        value = getattr(room, name)
+        own = getattr(value, "__module__", face)
+        assert own.startswith("discreet") or not callable(value), f"{face}.{name} is not ours"
+        if callable(value) and own.startswith("discreet"):
+            assert value.__doc__, f"{face}.{name} has no docstring"
+
+
+def test_the_reference_holds_every_name():
+    assert reference.PAGE.read_text() == reference.page(), "run `make reference`"
+    text = reference.PAGE.read_text()
+    for face, names in FACES.items():
+        assert f"::: {face}\n" in text
+        assert all(re.search(rf"\b{name}\b", text) for name in names if name != "__version__")
+
+
+def imported(text):
+    """The names that a guide imports from us, each with its room."""
+    for room, names in re.findall(r"from (discreet[\w.]*) import (\([^)]*\)|[^\n]*)", text):
+        yield from ((room, name) for name in re.findall(r"\w+", re.sub(r" as \w+", "", names)))
+
+
+def strays(texts):
+    """What guides import that no face offers; the command line is called by its entry point."""
+    found = ((room, name) for text in texts for room, name in imported(text))
+    return {(room, name) for room, name in found if name not in FACES.get(room, ())} - {
+        ("discreet.cli", "main")
+    }
+
+
+def test_guides_import_from_faces_only():
+    assert strays(guide.read_text() for guide in GUIDES) == set()
+    twin = ">>> from discreet.core.clipping import (\n...     Flat,\n... )\nfrom discreet.core import Flat as F, odd"
+    assert strays([twin]) == {("discreet.core.clipping", "Flat"), ("discreet.core", "odd")}

@@ -1,1 +1,18 @@
 """What a release costs: certified privacy curves, and the classical theorems beside them."""
+
+from discreet.accounting.account import account
+from discreet.accounting.calibration import calibrate
+from discreet.accounting.curve import PrivacyCurve
+from discreet.accounting.epsilon_delta import power_bound
+from discreet.accounting.pairs import DiscretePair, Pair
+from discreet.accounting.renyi import renyi_epsilon
+
+__all__ = [
+    "DiscretePair",
+    "Pair",
+    "PrivacyCurve",
+    "account",
+    "calibrate",
+    "power_bound",
+    "renyi_epsilon",
+]

@@ -1,1 +1,27 @@
 """The trusted core: noise, clipping, sampling, and what is built of them alone."""
+
+from discreet.core.clipping import AdaptiveClip, ClipRule, Flat, Normalised, PerBlock, clip_rows
+from discreet.core.descent import OntoBall
+from discreet.core.hardened import grid_for, hardened_sum
+from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.randomness import RandomStream
+from discreet.core.sampling import FixedSizeSampler, FullBatch, PoissonSampler, Sampler
+
+__all__ = [
+    "AdaptiveClip",
+    "BoundedSum",
+    "ClipRule",
+    "FixedSizeSampler",
+    "Flat",
+    "FullBatch",
+    "Normalised",
+    "OntoBall",
+    "PerBlock",
+    "PoissonSampler",
+    "RandomStream",
+    "Sampler",
+    "add_noise",
+    "clip_rows",
+    "grid_for",
+    "hardened_sum",
+]

@@ -1,1 +1,32 @@
 """The lectures' theorems and algorithms, for comparison and study. Product code never imports them."""
+
+from discreet.lecture.composition import (
+    basic_composition,
+    figure_2_curve_not_a_guarantee,
+    strong_composition_of_noisy_sgd,
+)
+from discreet.lecture.erm import METHODS, private_minimiser
+from discreet.lecture.gradient_sum import BoundedData, Clip, Declared
+from discreet.lecture.lecture_noise import claim_3_2_noise_not_a_guarantee, noise_by_steps, true_epsilon
+from discreet.lecture.moments import moments_accountant
+from discreet.lecture.private_descent import private_descent
+from discreet.lecture.rank_bound import Span, enough_steps, excess_by_dimension
+
+__all__ = [
+    "METHODS",
+    "BoundedData",
+    "Clip",
+    "Declared",
+    "Span",
+    "basic_composition",
+    "claim_3_2_noise_not_a_guarantee",
+    "enough_steps",
+    "excess_by_dimension",
+    "figure_2_curve_not_a_guarantee",
+    "moments_accountant",
+    "noise_by_steps",
+    "private_descent",
+    "private_minimiser",
+    "strong_composition_of_noisy_sgd",
+    "true_epsilon",
+]

@@ -17,6 +17,7 @@ if _TYPE_CHECKING:
     from discreet.linear.base import DeclarationWarning
     from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
     from discreet.linear.fitted_model import FittedModel
+    from discreet.linear.losses import Logistic, Loss, Squared
     from discreet.linear.model_folder import load
     from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
     from discreet.linear.schema import Category, Date, Flag, Numeric, Schema, Unit
@@ -29,6 +30,8 @@ __all__ = [
     "DeclarationWarning",
     "FittedModel",
     "Flag",
+    "Logistic",
+    "Loss",
     "Numeric",
     "PrivateAdditiveClassifier",
     "PrivateAdditiveRegressor",
@@ -39,6 +42,7 @@ __all__ = [
     "PublicBounds",
     "Schema",
     "SchemaEncoder",
+    "Squared",
     "Unit",
     "load",
     "read_table",
@@ -51,6 +55,8 @@ _LATER = {
     "DeclarationWarning": "base",
     "FittedModel": "fitted_model",
     "Flag": "schema",
+    "Logistic": "losses",
+    "Loss": "losses",
     "Numeric": "schema",
     "PrivateAdditiveClassifier": "additive.estimators",
     "PrivateAdditiveRegressor": "additive.estimators",
@@ -61,6 +67,7 @@ _LATER = {
     "PublicBounds": "transformers",
     "Schema": "schema",
     "SchemaEncoder": "transformers",
+    "Squared": "losses",
     "Unit": "schema",
     "load": "model_folder",
     "read_table": "tables",

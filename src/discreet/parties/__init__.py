@@ -5,6 +5,7 @@ from discreet.parties.arrangement import Arrangement
 from discreet.parties.consent import Terms
 from discreet.parties.coordinator import Coordinator, Progress, StudyResult
 from discreet.parties.holder import Holder
+from discreet.parties.notes import sgd1_noise_std
 from discreet.parties.party import Party
 from discreet.parties.rehearsal import rehearse
 from discreet.parties.study import Study
@@ -26,4 +27,5 @@ __all__ = [
     "noise_for",
     "observers",
     "rehearse",
+    "sgd1_noise_std",
 ]

@@ -1,7 +1,8 @@
 """All that is decided before data is touched: recipes, stages, plans, and tables of plans to choose from."""
 
+from discreet.plan.explore import explore, records_needed
 from discreet.plan.plan import Plan
-from discreet.plan.recipe import Recipe
+from discreet.plan.recipe import Recipe, StagedRecipe
 from discreet.plan.stage import Stage, add_sampling
 
-__all__ = ["Plan", "Recipe", "Stage", "add_sampling"]
+__all__ = ["Plan", "Recipe", "Stage", "StagedRecipe", "add_sampling", "explore", "records_needed"]

@@ -13,7 +13,7 @@ A figure is data (:mod:`discreet.lecture.figures.canvas`), so it can be tested a
 from collections.abc import Callable
 
 from discreet.lecture.figures.accountants import composition, moments_accountant, noise_by_steps
-from discreet.lecture.figures.audits import attack, audit_over_training, membership
+from discreet.lecture.figures.audits import attack, audit_over_training, membership, toy_leakage
 from discreet.lecture.figures.canvas import Figure, Line, Panel
 from discreet.lecture.figures.learning import descent, mean_clip, rank
 from discreet.lecture.figures.observer_tables import observers, parties_risk
@@ -33,4 +33,4 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 }
 """All figures, by name, in the order of the notes."""
 
-__all__ = ["FIGURES", "Figure", "Line", "Panel"]
+__all__ = ["FIGURES", "Figure", "Line", "Panel", "toy_leakage"]

@@ -19,6 +19,9 @@ from discreet.pytorch.layer_rules.embedding import embedding
 from discreet.pytorch.layer_rules.linear import addmm, linear, matmul
 from discreet.pytorch.layer_rules.normalisation import group_norm, instance_norm, layer_norm, rms_norm
 from discreet.pytorch.layer_rules.recurrent import CELLS, compiled_layer, lstm_layer, unrolled, unrolled_cell
+from discreet.pytorch.layer_rules.use import KeptRows, Use
+
+__all__ = ["KeptRows", "Use", "add_rule"]
 
 Tensor = torch.Tensor
 
