@@ -111,6 +111,7 @@ bench-additive: $(VENV)/bench
 
 bench-units: $(VENV)/dev
 	$(BIN)/python benchmarks/evaluation.py --data $(DATA)
+	$(BIN)/python benchmarks/inference.py --data $(DATA)
 
 bench-linear-speed: $(VENV)/bench
 	$(BIN)/python benchmarks/linear_speed.py

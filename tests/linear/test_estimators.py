@@ -3,7 +3,6 @@
 import math
 import pickle
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from discreet import Budget, BudgetExceeded, InvalidParameter
 from discreet.certificate import CertificateRejected
-from discreet.core.descent import Path
 from discreet.core.randomness import RandomStream
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
@@ -25,10 +23,8 @@ from discreet.linear.encoder import BoundedNumbers
 from discreet.linear.fitting import METHODS
 from discreet.linear.glm import glm
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.intervals import logistic_hessian, noise_gain
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.spending import Spending
-from discreet.linear.glm.steps import StepRule
 from discreet.linear.losses import Logistic
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
 from discreet.linear.schema import Category, Flag, Numeric, Schema
@@ -435,7 +431,7 @@ def test_a_schema_with_everything():
         PrivateLogisticRegression(schema=schema, bounds=(0, 1)).fit(make(columns), y)
 
 
-# ---- other methods, arithmetic, intervals ----
+# ---- other methods, arithmetic ----
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -463,76 +459,6 @@ def test_what_a_method_cannot_do_is_refused_before_anything_is_spent():
         with pytest.raises(InvalidParameter, match="is for method='recipe'"):
             one.set_params(arithmetic="hardened").fit(x, y)
         assert ledger.spent() is None
-
-
-def test_intervals_cover_and_would_not_without_the_noise():
-    """60 coefficients at 90 %: at least 45 covered but for one seed in 10 000. The twin leaves the noise out."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(20_000, 5))
-    truth = np.array([1.0, -1, 0.5, 0, 2])
-    covered, covered_by_twin = 0, 0
-    for seed in range(12):
-        y = x @ truth + rng.normal(size=len(x))
-        model = PrivateLinearRegression(0.5, 1e-6, (-12, 12), bounds=(-5, 5), unsafe_seed=seed).fit(x, y)
-        lower, upper = model.coefficient_intervals(0.9).T
-        covered += ((lower < truth) & (truth < upper)).sum()
-        sampling = 1.645 / math.sqrt(len(x))
-        covered_by_twin += (np.abs(model.coef_ - truth) < sampling).sum()
-    assert 45 <= covered < 60
-    assert covered_by_twin < 40
-
-
-def test_the_gain_of_the_noise_against_brute_force():
-    """Every step's noise put through the recursion and the average on its own."""
-    steps, rule, curvature = 7, StepRule(clip_norm=1.0, ridge=0.1, step_size=0.6), 0.8
-    gains = []
-    for place in range(steps):
-        theta, path = 0.0, [0.0]
-        for step in range(steps):
-            theta -= rule.step_size * ((curvature + rule.ridge) * theta + (step == place))
-            path.append(theta)
-        gains.append(Path(np.array(path)[:, None], "weighted-tail").result[0])
-    fit = SimpleNamespace(iterates=np.zeros((steps + 1, 1)), rule=rule)
-    assert noise_gain(fit, curvature) == pytest.approx(np.square(gains).sum())
-
-
-def test_the_curvature_of_logistic_regression_against_simulation():
-    rng = np.random.default_rng(0)
-    turn = np.linalg.qr(rng.normal(size=(4, 4)))[0] * [1.0, 1.5, 0.8, 1.0]
-    z = np.column_stack([np.ones(400_000), rng.normal(size=(400_000, 3))]) @ turn
-    whiten = np.linalg.inv(np.linalg.cholesky(z.T @ z / len(z))).T
-    z = z @ whiten
-    constant = np.linalg.inv(turn @ whiten)[:, 0]  # z @ constant is 1
-    theta = np.array([0.5, -1.0, 0.3, 0.8])
-    chance = 1 / (1 + np.exp(-z @ theta))
-    simulated = (z * (chance * (1 - chance))[:, None]).T @ z / len(z)
-    slopes = theta - constant * (constant @ theta) / (constant @ constant)
-    np.testing.assert_allclose(logistic_hessian(theta, slopes, constant), simulated, atol=0.004)
-
-
-def test_intervals_are_refused_for_columns_that_are_cut_on_one_side():
-    rng = np.random.default_rng(0)
-    x = rng.uniform(0, 1, (20_000, 2)) ** 6
-    y = (x @ [3, -3] - 1 + rng.logistic(size=len(x)) > 0).astype(int)
-    model = PrivateLogisticRegression(bounds=(0, 1), unsafe_seed=0).fit(x, y)
-    with pytest.raises(InvalidParameter, match="no valid intervals"):
-        model.coefficient_intervals()
-
-
-def test_intervals_are_refused_where_they_are_not_valid():
-    x, y = binary(records=50)
-    for model in (
-        PrivateLogisticRegression(bounds=(0, 10)),  # too few records
-        PrivateSVC(epsilon=8.0, bounds=(0, 10)),
-    ):
-        with pytest.raises(InvalidParameter, match="no valid intervals"):
-            model.fit(x, y).coefficient_intervals()
-    x, y = binary(records=20_000)
-    model = PrivateLogisticRegression(bounds=(0, 10)).fit(np.column_stack([x, x[:, 0]]), y)
-    with pytest.raises(InvalidParameter, match="no valid intervals"):  # two columns are the same
-        model.coefficient_intervals()
-    with pytest.raises(InvalidParameter, match="confidence"):
-        model.coefficient_intervals(confidence=95)
 
 
 def test_fitted_models_survive_pickle_and_keep_their_certificate():

@@ -12,12 +12,11 @@ from typing import Any, NoReturn, Self
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
-from scipy.special import ndtri
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from discreet.core.mechanisms import Arithmetic, gaussian_event
-from discreet.errors import BudgetExceeded, InvalidParameter, one_of, probability
+from discreet.errors import BudgetExceeded, InvalidParameter, one_of
 from discreet.events import ApproximateDP, Event
 from discreet.guarantee import Budget, neighbours_named
 from discreet.guarantee import Unit as Protected
@@ -32,14 +31,17 @@ from discreet.linear.encoder import (
     bounds_of,
     schema_columns,
 )
+from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import METHODS, Encoded, Model, by_recipe, by_theorem
+from discreet.linear.glm.inference import kind_of
 from discreet.linear.glm.people import People, declared_rows, learned_rows
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import column_names, column_values, number_table, without_column
 from discreet.linear.losses import Loss
 from discreet.linear.progress import shown
-from discreet.linear.schema import Column, Schema, Unit, schema_of, unit_of
+from discreet.linear.schema import Category, Column, Schema, Unit, schema_of, unit_of
+from discreet.linear.summary import Summary
 from discreet.linear.targets import one_for_each_row, record_weights
 
 Array = NDArray[np.float64]
@@ -63,6 +65,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     coef_: Array
     ledger_key: Any = None
+    inference: bool = False
     _procedures: tuple[str, ...]
     _task: str
     intercept_: Any
@@ -142,7 +145,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         weights = record_weights(sample_weight, rows, self.max_weight)
         y = self._target_in(X) if y is None else y
         target, weights = self._read_target(y, rows, weights, reset)
-        self._loss()  # refuses what cannot be, before anything is spent
+        self._refuse_inference(reset)  # and what the loss refuses: before anything is spent
         with self._charged(continued=not reset) as charge, shown(self.verbose) as progress:
             charge.refuse_foreign(() if reset else self._procedures)
             spending = charge.spending() if self.method == "recipe" else None
@@ -208,7 +211,32 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return people.weights(found.least, weights), found.averaging
 
     def _by_recipe(self, records: Encoded, spending: Spending) -> Any:
-        return by_recipe(self._loss(), records, spending)
+        return by_recipe(self._loss(), records, spending, self._references())
+
+    def _refuse_inference(self, reset: bool) -> None:
+        """Raise if standard errors are asked for where there are none."""
+        loss = self._loss()
+        if not isinstance(self.inference, bool):
+            raise InvalidParameter("inference", self.inference, "must be True or False.")
+        known = self.method == "recipe" and kind_of(loss) is not None and self.row_norm is None and reset
+        if self.inference and not known:
+            requirement = "is for least squares, two classes and counts: one fit by the recipe, with columns."
+            raise InvalidParameter("inference", True, requirement)
+        if self.inference and self._unit() is not None:
+            requirement = "knows records only: errors for people with several rows are not known here."
+            raise InvalidParameter("inference", True, requirement)
+
+    def _references(self) -> dict[int, int] | None:
+        """Declared references by the number of their group; None without inference."""
+        if not self.inference:
+            return None
+        groups = self._encoding.groups if isinstance(self._encoding, SchemaEncoding) else {}
+        columns = [self._encoding.schema.features[name] for name in groups]  # type: ignore[attr-defined]
+        return {
+            number: column.values.index(column.reference)
+            for number, column in enumerate(columns)
+            if isinstance(column, Category) and column.reference is not None
+        }
 
     def _check_method(self) -> None:
         method = one_of("method", self.method, METHODS)
@@ -309,7 +337,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _settings(self) -> dict[str, Any]:
         """The parameters as declared, for the certificate. They are public."""
-        hidden = ("ledger", "ledger_key", "verbose", "unsafe_seed", *(() if self._unit() else ("unit",)))
+        hidden = {"ledger", "ledger_key", "verbose", "unsafe_seed"}
+        hidden |= {name for name, used in (("unit", self._unit()), ("inference", self.inference)) if not used}
         settings = self.get_params(deep=False) | {
             "arithmetic": self._chosen_arithmetic(),
             "unit": self._unit(),
@@ -318,23 +347,17 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     # ---- answering ----
 
-    def coefficient_intervals(self, confidence: float = 0.95) -> Array:
-        """An interval (lower, upper) for each entry of ``coef_``, for the noise and the sampling together.
+    def summary(self, confidence: float = 0.95) -> Summary:
+        """Coefficient, standard error and interval of each effect, and which effects are not resolved.
 
-        Valid where :mod:`discreet.linear.glm.intervals` says; refused elsewhere. It costs nothing.
+        It needs ``inference=True``, and costs nothing more. Effects of a category's values are differences from one
+        of them: the declared ``reference``, or the most frequent one by the noisy counts of the fit.
         """
         check_is_fitted(self)
-        confidence = probability("confidence", confidence)
-        if self._model.errors is None:
-            raise InvalidParameter(
-                "method",
-                self.method,
-                "no valid intervals here: they need least squares or binary logistic regression by the recipe, "
-                "and many records for the budget.",
-            )
-        errors, _ = self._encoding.in_units_of_table(self._model.errors, 0.0)
-        reach = float(ndtri((1 + confidence) / 2)) * errors.reshape(self.coef_.shape)
-        return np.stack([self.coef_ - reach, self.coef_ + reach], axis=-1)
+        if not self.inference:
+            remedy = "a summary needs a share of the budget: fit with inference=True."
+            raise InvalidParameter("inference", self.inference, remedy)
+        return FittedModel.of(self).summary(confidence)
 
     def save(self, folder: str | PathLike[str], sign_with: Any = None) -> None:
         """Write the model into a new folder: weights, ``model.json`` and its certificate. Nothing in it could run.
@@ -348,8 +371,6 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def to_sklearn(self) -> Any:
         """A plain scikit-learn pipeline with the same predictions, for machines without this package."""
-        from discreet.linear.fitted_model import FittedModel
-
         check_is_fitted(self)
         return FittedModel.of(self).to_sklearn()
 

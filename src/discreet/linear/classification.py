@@ -117,6 +117,8 @@ class PrivateLogisticRegression(PrivateClassifier):
     records : a public number of records; only the other methods need it, under add-remove neighbours.
     arithmetic : ``"hardened"``, for a proof of the very bits that are released, or ``"float"``, for one of real
         numbers. None is hardened for the recipe, and float for the other methods, which have no other.
+    inference : spend a share of the budget, worked out from it, on standard errors: :meth:`summary` shows them. For
+        two classes.
     ledger : what pays, and what several fits may share: a :class:`~discreet.ledger.Ledger`, a path (a ledger for
         this fit alone is begun there if there is none), a ``postgresql://`` address, or None for one in memory.
     ledger_key : the key file of a ledger at an address, or of one whose key does not lie beside it.
@@ -150,6 +152,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         method: str = "recipe",
         records: int | None = None,
         arithmetic: str | None = None,
+        inference: bool = False,
         ledger: Any = None,
         ledger_key: Any = None,
         unsafe_seed: int | None = None,
@@ -168,6 +171,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         self.method = method
         self.records = records
         self.arithmetic = arithmetic
+        self.inference = inference
         self.ledger = ledger
         self.ledger_key = ledger_key
         self.unsafe_seed = unsafe_seed

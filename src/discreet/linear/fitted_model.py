@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from discreet.certificate import Certificate
 from discreet.documents import parsed, read_text
-from discreet.errors import CertificateRejected, InvalidParameter, one_of
+from discreet.errors import CertificateRejected, InvalidParameter, one_of, probability
 from discreet.files import write_whole
 from discreet.linear.additive.additive_files import additive_model, additive_tensors
 from discreet.linear.additive.additive_model import AdditiveModel
@@ -36,10 +36,16 @@ from discreet.linear.fitting import Model
 from discreet.linear.glm.columns import Columns
 from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.schema import TASKS, Numeric, Schema
+from discreet.linear.summary import Line, Summary, estimand_of, lines_from, summary_lines
 from discreet.linear.targets import declared_classes, target_range
 
 FORMAT = "discreet model 1"
 WEIGHTS, MODEL = "weights.safetensors", "model.json"
+_MODELS = {
+    "classification": "logistic regression",
+    "regression": "least squares",
+    "counts": "Poisson regression",
+}
 _TENSORS = {"coefficients", "intercept", "lower", "upper"}
 
 
@@ -49,7 +55,8 @@ class FittedModel:
 
     ``classes`` are those of a classification, ``target_bounds`` those of a regression. ``estimator`` is the name of
     the class that was fitted, where it is known; ``certificate_`` is the one that was found to be of this model;
-    ``notes`` are what its diagnosis said of the table.
+    ``notes`` are what its diagnosis said of the table. ``inference`` are its effects with their errors, and what they
+    estimate, if they were paid for.
     """
 
     task: str
@@ -60,6 +67,7 @@ class FittedModel:
     estimator: str = ""
     certificate_: Certificate | None = None
     notes: tuple[str, ...] = ()
+    inference: tuple[tuple[Line, ...], str] | None = None
 
     @classmethod
     def of(cls, fitted: Any) -> FittedModel:
@@ -77,6 +85,7 @@ class FittedModel:
             type(fitted).__name__,
             fitted.certificate_,
             fitted.diagnosis_.notes,
+            _inference_of(fitted) if fitted.inference else None,
         )
 
     # ---- answering ----
@@ -141,6 +150,17 @@ class FittedModel:
         chances = self._loss().mean(self.decision_function(table))
         return chances if chances.ndim == 2 else np.column_stack([1 - chances, chances])
 
+    def summary(self, confidence: float = 0.95) -> Summary:
+        """The effects with their errors, if the model was fitted with ``inference=True``."""
+        if self.inference is None:
+            raise InvalidParameter(
+                "inference", False, "the model was fitted without; errors were not paid for."
+            )
+        of = "" if self.schema.target is None else f" of {self.schema.target!r}"
+        about = f", log odds of {self.classes[-1]!r}" if self.classes else ""
+        title = f"private {_MODELS[self.task]}{of}{about}"
+        return Summary(title, *self.inference, probability("confidence", confidence))
+
     def _loss(self) -> Loss:
         if self.task == "classification":
             return Logistic() if len(self.classes) == 2 else Softmax(len(self.classes))
@@ -168,6 +188,13 @@ class FittedModel:
             "weights": hashlib.sha256(content).hexdigest(),
             **self.in_units_of_table(),
         }
+        if self.inference is not None:
+            lines, estimand = self.inference
+            keys = ("name", "coefficient", "standard_error", "against")
+            text["inference"] = {
+                "lines": [dict(zip(keys, line, strict=True)) for line in lines],
+                "estimand": estimand,
+            }
         write_whole(folder / MODEL, json.dumps(text | more, indent=2, allow_nan=False) + "\n")
         return folder / WEIGHTS, folder / MODEL
 
@@ -199,7 +226,20 @@ class FittedModel:
         columns, outputs = SchemaEncoding(schema).columns, (len(classes),) if len(classes) > 2 else ()
         model = (_linear_model if set(tensors) == _TENSORS else additive_model)(tensors, columns, outputs)
         notes = tuple(map(str, text.get("notes", ())))
-        return cls(task, schema, model, classes, bounds, str(text.get("estimator", "")), notes=notes)
+        told = text.get("inference")
+        inference = None if told is None else (lines_from(told["lines"]), str(told["estimand"]))
+        estimator = str(text.get("estimator", ""))
+        return cls(task, schema, model, classes, bounds, estimator, notes=notes, inference=inference)
+
+
+def _inference_of(fitted: Any) -> tuple[tuple[Line, ...], str]:
+    """The effects of a fitted estimator, and what they estimate."""
+    model, encoding = fitted._model, fitted._encoding
+    names = fitted.coef_names_
+    if names is None:
+        names = [f"x{place}" for place in range(encoding.columns.width)]
+    clamp = None if model.inference is None else model.inference.clamp
+    return summary_lines(model.inference, encoding, names), estimand_of(clamp)
 
 
 def _tensors(model: Model | AdditiveModel) -> dict[str, NDArray[np.float64]]:

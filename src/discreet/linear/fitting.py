@@ -8,6 +8,7 @@ neighbours, a public number of records.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -20,7 +21,7 @@ from discreet.errors import InvalidParameter
 from discreet.linear.charging import Charge
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.intervals import standard_errors
+from discreet.linear.glm.inference import Inference
 from discreet.linear.glm.marginals import Released
 from discreet.linear.glm.noisy_counts import Counts
 from discreet.linear.glm.people import People
@@ -31,7 +32,6 @@ Array = NDArray[np.float64]
 
 METHODS = ("recipe", "descent", "output-perturbation", "objective-perturbation", "exponential")
 _THEOREMS = "discreet.lecture.erm"  # loaded for the methods with theorems only
-_ENOUGH_FOR_INTERVALS = 200  # records times strength, for each coefficient; with fewer the coverage drops
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,18 +40,18 @@ class Model:
 
     ``precision`` is one over the variance of a coefficient, in units in which the columns are white, as far as it
     follows from what was released; it weighs models that are joined. ``limits`` are the ends of the part of each
-    column in which records were found, beyond which a line means nothing. ``errors`` are standard errors where they
-    are valid, ``counts`` the noisy numbers of records, None for the methods with theorems, and ``released`` those in
-    each column, where there were enough.
+    column in which records were found, beyond which a line means nothing. ``counts`` are the noisy numbers of
+    records, None for the methods with theorems, and ``released`` those in each column, where there were enough.
+    ``inference`` are estimates with their errors, where they were asked for and there were enough records.
     """
 
     coefficients: Array
     intercept: Array
     precision: float
     limits: tuple[Array, Array]
-    errors: Array | None = None
     counts: Counts | None = None
     released: Released | None = None
+    inference: Inference | None = None
 
     def scores(self, encoded: Any) -> Array:
         """intercept + row times coefficients, for each row and output; values beyond the limits count as these."""
@@ -74,14 +74,9 @@ class Model:
         weight = self.precision / (self.precision + other.precision)
         coefficients = weight * self.coefficients + (1 - weight) * other.coefficients
         intercept = weight * self.intercept + (1 - weight) * other.intercept
-        errors = None
-        if (
-            self.errors is not None and other.errors is not None
-        ):  # the records may be the same, so no cancelling
-            errors = weight * self.errors + (1 - weight) * other.errors
         limits = (np.minimum(self.limits[0], other.limits[0]), np.maximum(self.limits[1], other.limits[1]))
         precision = self.precision + other.precision
-        return Model(coefficients, intercept, precision, limits, errors, other.counts, other.released)
+        return Model(coefficients, intercept, precision, limits, other.counts, other.released)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +95,10 @@ class Encoded:
     averaging: float = 1.0
 
 
-def by_recipe(loss: Loss, records: Encoded, spending: Spending) -> Model:
-    """The recipe without knobs, on all that is left to spend."""
+def by_recipe(
+    loss: Loss, records: Encoded, spending: Spending, references: Mapping[int, int] | None = None
+) -> Model:
+    """The recipe without knobs, on all that is left to spend; with ``references``, also which effects are real."""
     fit = fit_glm(
         loss,
         records.x,
@@ -112,14 +109,14 @@ def by_recipe(loss: Loss, records: Encoded, spending: Spending) -> Model:
         target_bounds=records.target_bounds,
         people=records.people,
         averaging=records.averaging,
+        references=references,
     )
     # The variance of sampling, and that of noise as large as a typical row.
     count, size = fit.counts.records, records.columns.width + 1
     variance = 1 / count + size / (count * spending.strength) ** 2
     intercept = np.asarray(fit.intercept)
     limits = (fit.lower, fit.upper)
-    errors = standard_errors(fit) if count * spending.strength > _ENOUGH_FOR_INTERVALS * size else None
-    return Model(fit.coefficients, intercept, 1 / variance, limits, errors, fit.counts, fit.released)
+    return Model(fit.coefficients, intercept, 1 / variance, limits, fit.counts, fit.released, fit.inference)
 
 
 def by_theorem(method: str, loss: Loss, records: Encoded, charge: Charge, declared: int | None) -> Model:

@@ -61,13 +61,12 @@ class Loss(ABC):
     ``kind`` says what targets are: ``"classes"`` by their numbers, ``"numbers"``, or ``"counts"`` with a log link.
     ``lipschitz`` bounds the residual, ``curvature`` its derivative; None where there is no bound. ``one_sided`` if
     the residual has the same sign at every score, for a given target. ``fits_mean`` if the best constant score for
-    numbers is about their mean. ``likelihood`` names the model whose coefficients have known standard errors.
+    numbers is about their mean.
     """
 
     kind: ClassVar[Literal["classes", "numbers", "counts", "unsaid"]] = "unsaid"
     one_sided: ClassVar[bool] = False
     fits_mean: ClassVar[bool] = False
-    likelihood: ClassVar[Literal["normal", "bernoulli"] | None] = None
 
     @property
     def outputs(self) -> int:
@@ -158,7 +157,6 @@ class Logistic(Loss):
 
     kind = "classes"
     one_sided = True
-    likelihood = "bernoulli"
     machine_code = ("logistic", 0.0)
 
     lipschitz = 1.0
@@ -235,7 +233,6 @@ class Squared(Loss):
 
     kind = "numbers"
     fits_mean = True
-    likelihood = "normal"
     machine_code = ("squared", 0.0)
     curvature = 1.0
 

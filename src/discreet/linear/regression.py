@@ -115,6 +115,7 @@ class PrivateLinearRegression(PrivateRegressor):
         method: str = "recipe",
         records: int | None = None,
         arithmetic: str | None = None,
+        inference: bool = False,
         ledger: Any = None,
         ledger_key: Any = None,
         unsafe_seed: int | None = None,
@@ -134,6 +135,7 @@ class PrivateLinearRegression(PrivateRegressor):
         self.method = method
         self.records = records
         self.arithmetic = arithmetic
+        self.inference = inference
         self.ledger = ledger
         self.ledger_key = ledger_key
         self.unsafe_seed = unsafe_seed
@@ -176,6 +178,7 @@ class PrivatePoissonRegressor(PrivateRegressor):
         method: str = "recipe",
         records: int | None = None,
         arithmetic: str | None = None,
+        inference: bool = False,
         ledger: Any = None,
         ledger_key: Any = None,
         unsafe_seed: int | None = None,
@@ -193,6 +196,7 @@ class PrivatePoissonRegressor(PrivateRegressor):
         self.method = method
         self.records = records
         self.arithmetic = arithmetic
+        self.inference = inference
         self.ledger = ledger
         self.ledger_key = ledger_key
         self.unsafe_seed = unsafe_seed

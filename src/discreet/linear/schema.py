@@ -137,12 +137,14 @@ class Date(Numeric):
 class Category:
     """One of the ``values``. Anything else, and what is missing, is none of them.
 
-    ``strip`` forgives blanks around a text, ``casefold`` capital letters.
+    ``strip`` forgives blanks around a text, ``casefold`` capital letters. ``reference`` is the value that summaries
+    compare the others with; by default the most frequent one.
     """
 
     values: tuple[Value, ...]
     strip: bool = False
     casefold: bool = False
+    reference: Value | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", distinct("categories", self.values))
@@ -150,6 +152,8 @@ class Category:
         same = len({self.same(value) for value in self.values}) < len(self.values)
         if same:
             raise InvalidParameter("categories", self.values, "are not distinct with strip and casefold.")
+        if self.reference is not None and self.reference not in self.values:
+            raise InvalidParameter("reference", self.reference, f"must be one of {list(self.values)}.")
 
     def same(self, value: Any) -> Any:
         """What is left of a cell when blanks and capitals are forgiven."""
@@ -157,7 +161,8 @@ class Category:
 
     def to_dict(self) -> dict[str, Any]:
         """The column as in ``schema.toml``."""
-        return {"categories": list(self.values)} | _unusual(self, Flag(), "strip", "casefold")
+        usual = Category(self.values)
+        return {"categories": list(self.values)} | _unusual(self, usual, "strip", "casefold", "reference")
 
 
 @dataclass(frozen=True)
@@ -387,7 +392,12 @@ def _only(name: str, data: object, keys: tuple[str, ...] | None) -> None:
 
 _NUMBERS = ("missing", "decimal", "thousands", "missing_values", "shape", "format")
 _LABELS = ("strip", "casefold")
-_OPTIONS = {"bounds": _NUMBERS, "learn": _NUMBERS[:-1], "categories": _LABELS, "flag": _LABELS}
+_OPTIONS = {
+    "bounds": _NUMBERS,
+    "learn": _NUMBERS[:-1],
+    "categories": (*_LABELS, "reference"),
+    "flag": _LABELS,
+}
 """What may be said of each kind of column besides."""
 
 
@@ -396,7 +406,7 @@ def _column(name: str, data: Any) -> Column:
     where = f"columns.{name}"
     if isinstance(data, Column):
         return data
-    _only(where, data, (*_OPTIONS, *_NUMBERS, *_LABELS))
+    _only(where, data, (*_OPTIONS, *_NUMBERS, *_LABELS, "reference"))
     kinds = [key for key in _OPTIONS if key in data]
     if len(kinds) != 1:
         raise InvalidParameter(where, dict(data), "must have one of bounds, learn, categories, flag.")

@@ -36,7 +36,7 @@ class AdditiveModel:
     histograms: Histograms | None = None
     released: Released | None = None
     others: tuple[AdditiveModel, ...] = ()
-    errors = None
+    inference = None
 
     def parts(self) -> Iterator[tuple[float, AdditiveModel]]:
         """The models that this one is the mean of, with their weights."""

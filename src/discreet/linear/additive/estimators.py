@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,9 +63,9 @@ class Additive:
         names = getattr(self, "feature_names_in_", None)
         return [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)  # type: ignore[attr-defined]
 
-    def coefficient_intervals(self, confidence: float = 0.95) -> Array:
-        """There are none: what is fitted is a curve, and it is smoothed."""
-        raise InvalidParameter("confidence", confidence, "no valid intervals are known for curves.")
+    def summary(self, confidence: float = 0.95) -> NoReturn:
+        """There is none: what is fitted is a curve, and it is smoothed."""
+        raise InvalidParameter("summary", type(self).__name__, "no valid errors are known for curves.")
 
     def explain(self, row: Any) -> dict[str, Any]:
         """What each column adds to the score of one row (a table of one row), and the intercept.

@@ -71,14 +71,16 @@ class Standardised:
 class Whitened:
     """(1, (x - centre) / scale) times ``rotation``; the constant is part of the rows.
 
-    ``resolution`` is the smallest second moment over the floor that noise calls for: above 1, all were seen.
-    ``dimensions`` are those that a row has, if rough directions were shortened; else None.
+    ``moments`` are the noisy second moments of (1, (x - centre) / scale), None if they are not known, and ``noise``
+    is the spectral norm of their noise. ``dimensions`` are those that a row has, if rough directions were shortened;
+    else None.
     """
 
     marginals: Marginals
     rotation: Array
     inverse: Array
-    resolution: float = 0.0
+    moments: Array | None = None
+    noise: float = 0.0
     dimensions: float | None = None
     constant: ClassVar[float] = 0.0
     curvature: ClassVar[float] = 1.0

@@ -11,6 +11,7 @@ the same budget by a share that grows where records are few:
     target            location and scale of a numeric target
     gradients         forty noisy full-batch steps, on all that is left
     recalibration     intercept and slope of the finished score
+    inference         one more step and its error, if it was asked for
 
 >>> from discreet import Budget
 >>> from discreet.linear.losses import Logistic
@@ -24,8 +25,9 @@ True
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,8 @@ from discreet.errors import InvalidParameter, real
 from discreet.linear.glm import problems
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.coordinates import Standardised, Whitened, standardised
+from discreet.linear.glm.inference import Inference, Scale, coordinates_of, infer, start_of
+from discreet.linear.glm.lines import lines_of
 from discreet.linear.glm.marginals import Marginals, Released, measured, pooled
 from discreet.linear.glm.noisy_counts import Counts, compare_classes, count_classes
 from discreet.linear.glm.people import People
@@ -51,6 +55,8 @@ from discreet.linear.losses import Loss, checked_loss
 
 Array = NDArray[np.float64]
 _LOOKS, _NEARLY_ALL = 3, 0.9
+_RARE_BY_NOISE = 0.06  # values below so many spectral norms of the second moments' noise have no line
+_FEWEST = 25.0  # records, each with the information of a number, that a line needs
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +83,7 @@ class Fit:
     rule: StepRule
     gradient_noise: float
     released: Released | None = None
+    inference: Inference | None = None
 
     def scores(self, x: Any) -> Array:
         """The score of each encoded record, in the units of the target for regressions."""
@@ -97,6 +104,7 @@ def fit_glm(
     memory: int = MEMORY,
     people: People | None = None,
     averaging: float = 1.0,
+    references: Mapping[int, int] | None = None,
 ) -> Fit:
     """Fit a generalised linear model to encoded records, with all of ``spending``.
 
@@ -104,13 +112,17 @@ def fit_glm(
     class numbers, numbers, or counts, as ``loss`` wants them; numbers and counts are clamped to the public
     ``target_bounds``. ``weights`` are between 0 and 1. ``progress`` is told every stage and release. ``people`` says
     whose the rows are; their ``weights`` are then those of :meth:`~discreet.linear.glm.people.People.weights`, and
-    ``averaging`` is how much shorter the mean gradient of a person is than that of a row.
+    ``averaging`` is how much shorter the mean gradient of a person is than that of a row. With ``references``, a
+    share goes to standard errors (:mod:`~discreet.linear.glm.inference`): they are the places of declared references
+    within their groups, by the number of the group.
 
     Guarantee: the fit is within the budget of ``spending``, for a record or for a person with all rows, whatever the
     records are: every stage proves its own sensitivity, and rows that break the promise of ``columns`` are moved into
     it first.
     """
-    recipe = Recipe(loss, columns, spending, progress, target_bounds, averaging)
+    if people is not None and references is not None:
+        raise InvalidParameter("references", references, "are for records, not for people with several rows.")
+    recipe = Recipe(loss, columns, spending, progress, target_bounds, averaging, references)
     records = Records(loss, x, y, columns, weights, memory, people)
     spending.refuse_more_rows(len(records))
     return recipe.fit(records)
@@ -127,8 +139,9 @@ class Recipe:
         progress: Progress | None,
         bounds: tuple[float, float],
         averaging: float = 1.0,
+        references: Mapping[int, int] | None = None,
     ) -> None:
-        self.averaging = averaging
+        self.averaging, self.references = averaging, references
         self.loss, self.columns, self.spending = checked_loss(loss), columns, spending
         self.bounds = _checked_bounds(loss, bounds)
         if progress is not None:
@@ -143,9 +156,14 @@ class Recipe:
         coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
         for_the_end = self.kept_for_the_end(wealth)
         problem = self.problem(records, counts, wealth)
+        for_inference = 0.0
+        if self.infers(coordinates):
+            size = self.columns.width + 1 - len(self.columns.groups)
+            wanted = wealth.for_inference(size, bounded=self.loss.lipschitz is not None)
+            for_inference = min(wanted, (self.spending.left - for_the_end) / 2)
         working = records.working(coordinates.apply, problem.target, coordinates.constant, coordinates.width)
         steps = wealth.steps
-        stage = self.spending.stage("gradients", self.spending.left - for_the_end, steps)
+        stage = self.spending.stage("gradients", self.spending.left - for_the_end - for_inference, steps)
         size = self.columns.width + 1
         if isinstance(coordinates, Whitened) and coordinates.dimensions is not None:
             size = math.ceil(coordinates.dimensions)
@@ -163,6 +181,9 @@ class Recipe:
         if for_the_end:
             theta = self.corrected(problem, working, coordinates, theta, start, counts, for_the_end)
         coefficients, intercept = coordinates.back(theta)
+        inference = None
+        if self.infers(coordinates):
+            inference = self.inferred(records, problem, coordinates, theta, counts)
         return Fit(
             coefficients * problem.scale,
             intercept * problem.scale + problem.shift,
@@ -176,6 +197,7 @@ class Recipe:
             rule,
             noise,
             marginals.released,
+            inference,
         )
 
     # ---- the stages ----
@@ -291,6 +313,34 @@ class Recipe:
         return recalibrated(
             problem, working, theta, start, unit, expected, counts.records, share, self.spending
         )
+
+    # ---- which effects are real ----
+
+    def infers(self, coordinates: Standardised | Whitened) -> TypeGuard[Whitened]:
+        """Whether a step for inference is asked for, and the second moments that it needs were seen."""
+        return self.references is not None and isinstance(coordinates, Whitened)
+
+    def inferred(
+        self, records: Records, problem: Problem, white: Whitened, theta: Array, counts: Counts
+    ) -> Inference:
+        """All that is left, for one more step from ``theta`` and for its error."""
+        coefficients, intercept = white.back(theta)
+        shares = white.marginals.centre
+        informed = min(1.0, 4 * problem.curvature) / 4 if self.loss.kind == "classes" else 1.0
+        rare = max(_RARE_BY_NOISE * white.noise, _FEWEST / (informed * counts.records))
+        lines = lines_of(self.columns, shares, self.references or {}, rare)
+        own = coordinates_of(lines, white)
+        start = start_of(lines, own, coefficients, float(intercept), shares)
+        scale = Scale.of(problem, own.width, self.typical_residual(problem, white, theta))
+        return infer(problem, records, lines, own, start, scale, self.spending.stage("inference"))
+
+    def typical_residual(self, problem: Problem, white: Whitened, theta: Array) -> float:
+        """For numbers of variance 1, what the features leave of it."""
+        if self.loss.kind != "numbers":
+            return problem.residual
+        constant = white.inverse[0]
+        slopes = theta[1:] - constant * (constant @ theta[1:]) / (constant @ constant)
+        return math.sqrt(max(1 - float(slopes @ slopes), 0.1))
 
 
 def _checked_bounds(loss: Loss, bounds: tuple[float, float]) -> tuple[float, float]:

@@ -18,6 +18,7 @@ COUNTS, CLASSES, WHITENING = 0.03, 0.10, 0.20
 _MARGINALS, _ROW_NORMS = (0.08, 0.30), (0.02, 0.04)  # the usual share, and the largest
 _TARGET, _RECALIBRATION = (0.02, 0.15), (0.04, 0.15)
 _MEAN = 0.20
+_INFERENCE = (0.15, 0.35)  # the least and the largest share
 _FEW_PER_COLUMN, _FEW = 60.0, 300.0  # below these the shares grow
 _STEPS, _FEW_STEPS = 40, 6
 
@@ -79,6 +80,15 @@ class Wealth:
     def for_recalibration(self) -> float:
         """0 where even two numbers would drown in noise."""
         return _grown(_RECALIBRATION, _FEW / self.overall) if self.overall > 40 else 0.0
+
+    def for_inference(self, size: int, bounded: bool) -> float:
+        """So much that noise adds a quarter to the variance of sampling for ``size`` coefficients, within limits.
+
+        ``bounded`` losses have residuals of at most 1; others are clamped, which costs more.
+        """
+        least, most = _INFERENCE
+        noise = (20.0 if bounded else 90.0) * size / (self.strength**2 * self.records)
+        return min(most, max(least, 4 * noise))
 
 
 def _grown(usual_and_largest: tuple[float, float], scarcity: float) -> float:

@@ -43,7 +43,7 @@ def whitened(records: Records, marginals: Marginals, radius: float, count: float
     floor = noise + LEAST_EIGENVALUE
     eigenvalues, vectors = np.linalg.eigh(matrix)
     roots = np.sqrt(np.maximum(eigenvalues, floor))
-    return Whitened(marginals, vectors / roots, vectors * roots, float(eigenvalues[0] / floor))
+    return Whitened(marginals, vectors / roots, vectors * roots, matrix, noise)
 
 
 def second_moments(
@@ -64,8 +64,8 @@ def second_moments(
     wide = math.sqrt(_TOLERATED * stage.strength * count / math.sqrt(2 * size))
     limit = min(max(wide, _SHORTEST * typical), _LONGEST * typical)
     sums = Sums(stage, size * (size + 1) // 2, limit**2)
-    lattice = _Lattice.of(sums.grid)
-    clip = limit - 0.5 * math.sqrt(size) * lattice.step * (1 + 1e-6)  # rounding may add the rest
+    lattice = Lattice.of(sums.grid)
+    clip = limit - lattice.rounding(size)
     for z, weights in chunks:
         rows = np.ones((len(z), size), np.float32)
         rows[:, 1:] = z
@@ -75,7 +75,7 @@ def second_moments(
 
 
 @dataclass(frozen=True)
-class _Lattice:
+class Lattice:
     """Whole numbers for second moments (docs/engines.md: E15).
 
     Rows are rounded to multiples of ``step``, so a product is a multiple of ``step**2``. That many units of the
@@ -88,12 +88,16 @@ class _Lattice:
     beside: int
 
     @classmethod
-    def of(cls, grid: float) -> _Lattice:
+    def of(cls, grid: float) -> Lattice:
         exponent = math.frexp(grid)[1] - 1
         bits = 7 if (exponent + 7) % 2 == 0 else 8  # the step's square must be a square
         return cls(math.ldexp(1.0, (exponent + bits) // 2), 2**bits, math.isqrt(2 * 4**bits))
 
-    def products(self, rows: NDArray[np.float32], weights: Array | None) -> NDArray[np.int64]:
+    def rounding(self, size: int) -> float:
+        """What rounding may add to the norm of a row of so many numbers."""
+        return 0.5 * math.sqrt(size) * self.step * (1 + 1e-6)
+
+    def products(self, rows: NDArray[np.float32 | np.float64], weights: Array | None) -> NDArray[np.int64]:
         """The sum of w w' over the rows, its upper triangle in units of the grid.
 
         Guarantee: all sums on the way are whole numbers that float64 holds, in whatever order they are taken, so each

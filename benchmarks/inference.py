@@ -1,0 +1,181 @@
+"""Do intervals of private models cover? Coverage, answered lines and width on real tables.
+
+    python benchmarks/inference.py --data FOLDER [--fits 60] [--tables adult,credit] [--epsilons 1,2,8]
+
+A table stands for its population: every fit is of as many records, drawn from it with replacement. What an interval
+has to cover is what the fit says it estimates, for the population: the coefficients at which its weighted, clamped
+residuals add up to nothing, found here without noise. Two columns are added that mean nothing, a number and a flag;
+how often their intervals leave out 0 is how often an effect is called that is none.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import linear_data
+from discreet import Budget
+from discreet.core.randomness import RandomStream
+from discreet.linear.glm import glm
+from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.spending import Spending
+from discreet.linear.kernels.newton import LOGISTIC, SQUARED
+from discreet.linear.kernels.rowwise import times
+
+TABLES = {
+    "adult": linear_data.adult,
+    "credit": linear_data.credit,
+    "california": linear_data.housing,
+    "rand": lambda folder: linear_data.rand_visits(),
+}
+CONFIDENCE, REACH = 0.9, 1.6448536269514722
+HEADS = ("table", "lines", "epsilon", "answered", "of columns", "covered", "nulls called", "width")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--data", type=Path, required=True)
+    options.add_argument("--fits", type=int, default=60)
+    options.add_argument("--tables", default=",".join(TABLES))
+    options.add_argument("--epsilons", default="1,2,8")
+    chosen = options.parse_args()
+    print("  ".join(HEADS))
+    for name in chosen.tables.split(","):
+        population = with_nulls(TABLES[name](chosen.data))
+        for epsilon in map(float, chosen.epsilons.split(",")):
+            print(row(name, population, epsilon, chosen.fits))
+            sys.stdout.flush()
+
+
+def row(name: str, population: Any, epsilon: float, fits: int) -> str:
+    found = [one_fit(population, epsilon, number) for number in range(fits)]
+    scores = np.concatenate([fit["scores"] for fit in found])
+    nulls = np.concatenate([fit["nulls"] for fit in found])
+    width = np.median(np.concatenate([fit["widths"] for fit in found]))
+    cells = (
+        name,
+        f"{np.mean([fit['lines'] for fit in found]):.0f}",
+        f"{epsilon:g}",
+        f"{np.mean([fit['answered'] for fit in found]):.2f}",
+        f"{np.mean([fit['of_columns'] for fit in found]):.2f}",
+        f"{np.mean(abs(scores) < REACH):.3f} ({len(scores)})",
+        f"{np.mean(abs(nulls) > REACH):.3f} ({len(nulls)})",
+        f"{width:.2f}",
+    )
+    return "  ".join(f"{cell:>{len(head)}}" for cell, head in zip(cells, HEADS, strict=True))
+
+
+def with_nulls(table: Any) -> Any:
+    """The table with a number and a flag that mean nothing."""
+    rng, columns = np.random.default_rng(0), table.columns
+    place, size = columns.numerics, len(table.x)
+    number, flag = rng.beta(2, 5, size), rng.random(size) < 0.3
+    x = np.column_stack([table.x[:, :place], number, flag, table.x[:, place:]]).astype(np.float32)
+    return table._replace(x=x, columns=Columns(place + 1, (1, *columns.groups)))
+
+
+def one_fit(population: Any, epsilon: float, number: int) -> dict[str, Any]:
+    """One fit of records drawn from the population, beside what it estimates."""
+    size = len(population.y)
+    drawn = np.random.default_rng(1000 + number).integers(size, size=size)
+    y = np.asarray(population.y, float)
+    spending = Spending(Budget(epsilon, 1e-6), stream=RandomStream(unsafe_seed=number))
+    bounds = (0.0, 100.0) if population.loss.kind == "counts" else (0.0, 1.0)
+    with Spy() as seen:
+        fit = glm.fit_glm(
+            population.loss,
+            population.x[drawn],
+            y[drawn],
+            population.columns,
+            spending,
+            target_bounds=bounds,
+            references={},
+        )
+    truth, plain = estimand(seen, population.x, y)
+    estimates, errors, resolved = fit.inference.told(np.eye(len(truth)))
+    resolved[0] = False
+    scores = (estimates - truth) / errors
+    lines = fit.inference.lines
+    null = [
+        place + 1
+        for place, own in enumerate(lines.members)
+        if own in (((population.columns.numerics - 1),), (population.columns.numerics,))
+        and resolved[place + 1]
+    ]
+    return {
+        "lines": len(truth) - 1,
+        "answered": resolved[1:].mean(),
+        "of_columns": resolved.sum() / (population.columns.width - len(lines.references)),
+        "scores": scores[resolved],
+        "nulls": (estimates / errors)[null],
+        "widths": (errors / plain)[resolved],
+    }
+
+
+class Spy:
+    """Keeps what the last step of a fit was made with: its coordinates, start, weights and clamp."""
+
+    def __enter__(self) -> "Spy":
+        self._infer = glm.infer
+        glm.infer = self._watched
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        glm.infer = self._infer
+
+    def _watched(self, problem, records, lines, white, theta, scale, stage):
+        self.problem, self.lines, self.white, self.theta, self.scale = problem, lines, white, theta, scale
+        return self._infer(problem, records, lines, white, theta, scale, stage)
+
+
+def estimand(seen: Spy, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where the weighted residuals of the population add up to nothing, and the error of sampling alone."""
+    z = seen.white.apply(times(x, seen.lines.matrix)).astype(float)
+    y, weights, theta = seen.problem.target(y), mallows(seen, z), seen.theta
+    for _ in range(25):
+        slopes, bends = derivatives(seen.scale, z @ theta, y)
+        bent = (z * (weights * bends)[:, None]).T @ z
+        ridge = 1e-7 * np.trace(bent) / len(bent) * np.eye(len(bent))
+        step = np.linalg.solve(bent + ridge, z.T @ (weights * slopes))
+        theta = theta + step * min(1.0, 3 / abs(z @ step).max())
+        if abs(step).max() < 1e-6:
+            break
+    inverse, squares = np.linalg.pinv(bent), z * (weights * slopes)[:, None]
+    slopes = seen.white.rotation[1:] / seen.white.marginals.scale[:, None]
+    back = (
+        np.vstack([seen.white.rotation[0] - seen.white.marginals.centre @ slopes, slopes])
+        * seen.problem.scale
+    )
+    truth = back @ theta
+    truth[0] += seen.problem.shift
+    covariance = back @ inverse @ squares.T @ squares @ inverse @ back.T
+    return truth, np.sqrt(np.diag(covariance))
+
+
+def derivatives(scale: Any, scores: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if scale.code == LOGISTIC:
+        mean = 1 / (1 + np.exp(-np.clip(scores, -500, 500)))
+        return y - mean, mean * (1 - mean)
+    mean = scores if scale.code == SQUARED else np.exp(scores)
+    bends = np.ones(len(mean)) if scale.code == SQUARED else mean
+    return np.clip(y - mean, -scale.clamp, scale.clamp), bends * (abs(y - mean) < scale.clamp)
+
+
+def mallows(seen: Spy, z: np.ndarray) -> np.ndarray:
+    """The weights of the rows, by their definition."""
+    scale, square = seen.scale, (z**2).sum(1)
+    scores = z @ seen.theta
+    mean = 1 / (1 + np.exp(-scores)) if scale.code == LOGISTIC else np.exp(np.minimum(scores, 100))
+    bend = (
+        mean * (1 - mean) if scale.code == LOGISTIC else np.ones_like(mean) if scale.code == SQUARED else mean
+    )
+    most = np.maximum(mean, 1 - mean) if scale.code == LOGISTIC else scale.clamp
+    norm = (scale.slope * most) ** 2 * square
+    norm += ((scale.curvature * bend) ** 2 + (scale.square * most**2) ** 2) * square**2
+    return 1 / np.maximum(1, np.sqrt(norm))
+
+
+if __name__ == "__main__":
+    main()

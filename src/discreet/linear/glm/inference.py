@@ -1,0 +1,249 @@
+"""Which effects are real? One noisy Newton step with all that its error needs: :func:`infer`.
+
+From a model theta that was released already, in coordinates in which rows z are about white, each record adds
+
+    w r z            its residual r (clamped to +-t for numbers and counts)
+    w v z z'         its curvature v
+    w^2 r^2 z z'     the square of its residual
+
+to g, H and J. The weight w depends on z and theta alone and makes the norm of all three together, in the units of the
+release, at most 1 whatever the target is (Mallows 1975). So one release of sensitivity 1 gives
+
+    (I1)  theta' = theta + d,  d = H^-1 g,      Cov = H^-1 (J + s_g^2 I + s_H^2 / 2 (|d|^2 I + d d')) H^-1
+
+with the known noise s_g on g and s_H on H (s_H / sqrt 2 beside the diagonal). Weights that depend on features only
+leave the coefficients of a model that holds what they are; of one that does not, theta' estimates where the weighted
+residuals of the whole population add up to nothing.
+
+H and J are mostly noise where records are few. In these coordinates they are nearly diagonal, so what is beside the
+diagonal is pulled to 0 as far as noise explains it (James and Stein 1961). Directions in which H does not stand out
+of its noise are left as they are; a line that leans on them is not resolved.
+
+The constants below were chosen on four tables (``benchmarks/inference.py``) and not for each.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.errors import PlanViolation
+from discreet.linear.glm.coordinates import Whitened
+from discreet.linear.glm.lines import Lines
+from discreet.linear.glm.marginals import Marginals
+from discreet.linear.glm.noisy_sums import Sums
+from discreet.linear.glm.problems import Problem
+from discreet.linear.glm.records import Records, Working
+from discreet.linear.glm.spending import Stage
+from discreet.linear.glm.whitening import Lattice
+from discreet.linear.kernels.counting import add_cut_rows
+from discreet.linear.kernels.newton import LOGISTIC, POISSON, SQUARED, weigh_rows
+from discreet.linear.kernels.rowwise import times
+from discreet.linear.losses import Loss
+
+Array = NDArray[np.float64]
+
+_RADIUS = 1.5  # rows up to so many typical norms count in full
+_FAR = 4.0  # residuals are clamped to so many of their deviations
+_CLEAR = 4.0  # a curvature stands out of its noise from so many deviations on
+_FLOOR = 0.5  # of second moments, in spectral norms of their noise
+_LEAST = 0.15  # of H over its diagonal: flatter directions are not seen
+_LEANS = 0.25  # share of a line's variance in directions that are not seen
+_DOUBT = 1.5  # how far noise in H may turn a line, over its length
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Of a loss: its kernel, its largest or twice its typical curvature, and the parts of the release in g, H and J.
+
+    For two classes |r| (1 - |r|) = v, so no record is at the limit of g and of H at once: they add up to more than 1.
+    """
+
+    code: int
+    bend: float
+    parts: tuple[float, float, float]
+
+
+_KINDS = {
+    "logistic": _Kind(LOGISTIC, 0.25, (0.95, 0.75, 0.05)),
+    "squared": _Kind(SQUARED, 1.0, (0.40, 0.55, 0.05)),
+    "poisson": _Kind(POISSON, 2.0, (0.40, 0.55, 0.05)),
+}
+
+
+def kind_of(loss: Loss) -> _Kind | None:
+    """What the step has to know of a loss; None for one that it does not know."""
+    return None if loss.machine_code is None else _KINDS.get(loss.machine_code[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Inference:
+    """Estimates of an intercept and of :class:`Lines` beside it, in encoded units, and their covariance.
+
+    ``doubt`` says how far it may be off: a combination c of the estimates is resolved if c' doubt c is below
+    c' covariance c. ``clamp`` is where residuals are clamped, in the units of the score; None if they are not.
+    """
+
+    lines: Lines
+    estimates: Array
+    covariance: Array
+    doubt: Array
+    clamp: float | None
+
+    def told(self, combinations: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """For each row of coefficients: the estimate, its standard error, and whether it is resolved."""
+        variances = np.einsum("ij,jk,ik->i", combinations, self.covariance, combinations)
+        doubts = np.einsum("ij,jk,ik->i", combinations, self.doubt, combinations)
+        resolved = (doubts < variances) & (variances > 0)
+        return combinations @ self.estimates, np.sqrt(np.maximum(variances, 0)), resolved
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The units of the release: g, H and J are multiplied by these. Residuals are clamped to +-``clamp``."""
+
+    code: int
+    slope: float
+    curvature: float
+    square: float
+    clamp: float
+
+    @classmethod
+    def of(cls, problem: Problem, size: int, residual: float) -> Scale:
+        """For rows of ``size`` numbers and residuals of a typical size."""
+        kind = _KINDS[problem.loss.machine_code[0]]  # type: ignore[index]
+        far = 1.0 if kind.code == LOGISTIC else _FAR * residual
+        bend = kind.bend * (problem.curvature if kind.code == POISSON else 1.0)
+        g, h, j = (math.sqrt(part) for part in kind.parts)
+        radius = _RADIUS * math.sqrt(size)
+        return cls(kind.code, g / (radius * far), h / (bend * radius**2), j / (far * radius) ** 2, far)
+
+
+def infer(
+    problem: Problem,
+    records: Records,
+    lines: Lines,
+    white: Whitened,
+    theta: Array,
+    scale: Scale,
+    stage: Stage,
+) -> Inference:
+    """The step from ``theta``, in the white coordinates of the lines.
+
+    Guarantee: sensitivity 1 by :func:`~discreet.linear.kernels.newton.weigh_rows`; g is cut toward zero, and the
+    weights leave room for the rounding of the rows of H and J.
+    """
+    size, merge = white.width, lines.matrix
+    triangle = size * (size + 1) // 2
+    sums = Sums(stage, size + 2 * triangle, 1.0)
+    lattice = Lattice.of(sums.grid)
+    rounding = lattice.rounding(size)
+    room = 1 - 2 * rounding * (2 + rounding) - 1e-9
+
+    def transform(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        return white.apply(times(x, merge))
+
+    for z, y, weights, *_ in Working(records, transform, problem.target, 0.0, kept=False):
+        factors = np.zeros((3, len(z)))
+        weigh_rows(z, y.astype(np.float64), theta, scale.code, *_units(scale), room, factors)
+        if weights is not None:
+            factors *= np.stack([weights, np.sqrt(weights), weights])
+        first = np.zeros(size, np.int64)
+        add_cut_rows(z, factors[0] / sums.grid, first)
+        pairs = [lattice.products(z * factor[:, None], None) for factor in factors[1:]]
+        sums.add_total(np.concatenate([first, *pairs]))
+    noisy = sums.released()
+    g = noisy[:size] / scale.slope
+    h = lattice.unpacked(noisy[size : size + triangle], size) / scale.curvature
+    j = lattice.unpacked(noisy[size + triangle :], size) / scale.square
+    step, covariance, doubt = newton_step(g, h, j, *(sums.noise / unit for unit in _units(scale)[:3]))
+    back = _back_to_lines(white) * problem.scale
+    estimates = back @ (theta + step)
+    estimates[0] += problem.shift
+    clamp = None if scale.code == LOGISTIC else scale.clamp * problem.scale
+    return Inference(lines, estimates, back @ covariance @ back.T, back @ doubt @ back.T, clamp)
+
+
+def newton_step(
+    g: Array, h: Array, j: Array, noise_g: float, noise_h: float, noise_j: float
+) -> tuple[Array, Array, Array]:
+    """(I1) from what was released: the step, its covariance, and the doubt about it. Post-processing.
+
+    The doubt is that of noise in H, which turns H^-1 c by a vector that is known by its size, and what a line has in
+    directions that are not seen, as if they were like the others; both over what is tolerated of them.
+    """
+    h, left = _pulled(h, noise_h)
+    j = _positive(_pulled(j, noise_j)[0])
+    clear, roots = np.diag(h) >= _CLEAR * noise_h, _roots(h, noise_h)
+    values, vectors = np.linalg.eigh(h * np.outer(clear, clear) / np.outer(roots, roots))
+    directions = vectors / roots[:, None]
+    seen, unseen = directions[:, values >= _LEAST], directions[:, values < _LEAST]
+    inverse = (seen / values[values >= _LEAST]) @ seen.T
+    step = inverse @ g
+    spread = j + noise_g**2 * np.eye(len(g)) + _turned(left, np.outer(step, step))
+    covariance = inverse @ spread @ inverse
+    doubt = inverse @ _turned(left, covariance) @ inverse / _DOUBT**2
+    unseen = unseen / np.linalg.norm(unseen, axis=0)
+    typical = float(np.median(np.diag(covariance)[clear])) if clear.any() else 0.0
+    return step, covariance, doubt + typical * (unseen @ unseen.T) / _LEANS
+
+
+def coordinates_of(lines: Lines, white: Whitened) -> Whitened:
+    """White coordinates of the lines, from the second moments of all columns."""
+    merge, every, moments = lines.matrix, white.marginals, white.moments
+    if moments is None:
+        raise PlanViolation("second moments were not released for these coordinates.")
+    scale = np.sqrt(every.scale**2 @ merge)
+    marginals = Marginals(every.centre @ merge, scale, every.lower @ merge, every.upper @ merge)
+    moved = np.zeros((white.width, len(scale) + 1))
+    moved[0, 0] = 1.0
+    moved[1:, 1:] = every.scale[:, None] * merge / scale
+    eigenvalues, vectors = np.linalg.eigh(moved.T @ moments @ moved)
+    noise = white.noise * math.sqrt(len(moved.T) / white.width)
+    roots = np.sqrt(np.maximum(eigenvalues, _FLOOR * noise + 1e-3))
+    return Whitened(marginals, vectors / roots, vectors * roots)
+
+
+def start_of(lines: Lines, white: Whitened, coefficients: Array, intercept: float, shares: Array) -> Array:
+    """A model of all columns in the white coordinates of the lines; pooled values have their mean effect."""
+    shares = np.maximum(shares, 1e-9)
+    means = [np.average(coefficients[list(own)], weights=shares[list(own)]) for own in lines.members]
+    slopes = np.array(means) - [0.0 if j is None else coefficients[j] for j in lines.against]
+    constant = intercept + coefficients[list(lines.references)].sum() + white.marginals.centre @ slopes
+    return np.asarray(white.inverse.T @ np.append(constant, slopes * white.marginals.scale))
+
+
+def _units(scale: Scale) -> tuple[float, float, float, float]:
+    return scale.slope, scale.curvature, scale.square, scale.clamp
+
+
+def _back_to_lines(white: Whitened) -> Array:
+    """The matrix that makes parameters in white coordinates an intercept and coefficients of the lines."""
+    slopes = white.rotation[1:] / white.marginals.scale[:, None]
+    return np.vstack([white.rotation[0] - white.marginals.centre @ slopes, slopes])
+
+
+def _pulled(matrix: Array, noise: float) -> tuple[Array, Array]:
+    """A noisy matrix with what is beside its diagonal pulled to 0, and the variance of noise left in each number."""
+    size, beside = len(matrix), ~np.eye(len(matrix), dtype=bool)
+    found = max(float(np.sum(matrix[beside] ** 2)), 1e-300)
+    kept = np.where(beside, max(0.0, 1 - noise**2 / 2 * size * (size - 1) / found), 1.0)
+    return matrix * kept, kept * np.where(beside, noise**2 / 2, noise**2)
+
+
+def _roots(matrix: Array, noise: float) -> Array:
+    return np.asarray(np.sqrt(np.maximum(np.diag(matrix), _CLEAR * noise)))
+
+
+def _turned(variances: Array, covariance: Array) -> Array:
+    """The mean of E C E for a symmetric E whose numbers have mean 0 and these variances."""
+    beside = variances * covariance
+    return np.asarray(beside + np.diag(variances @ np.diag(covariance) - np.diag(beside)))
+
+
+def _positive(matrix: Array) -> Array:
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, 0)) @ vectors.T)

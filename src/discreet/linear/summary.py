@@ -1,0 +1,187 @@
+"""Which effects are real, as a table for people: :class:`Summary`, which ``model.summary()`` gives.
+
+>>> lines = (Line("age", 0.041, 0.008), Line("region=north", None, None, "region=south"))
+>>> print(Summary("logistic regression of 'ill'", lines, "what is estimated.", 0.9))
+logistic regression of 'ill'
+                                coef  std err        z  P>|z|      [0.05     0.95]
+----------------------------------------------------------------------------------
+age                            0.041    0.008    5.125  0.000     0.0278    0.0542
+region=north                   not resolved at this budget
+----------------------------------------------------------------------------------
+region=...: against region=south
+Standard errors are of sampling and of the noise for privacy together; what is estimated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from discreet.errors import InvalidParameter
+from discreet.linear.encoder import Encoding
+from discreet.linear.glm.inference import Inference
+
+Array = NDArray[np.float64]
+
+INTERCEPT = "intercept"
+_UNRESOLVED = "not resolved at this budget"
+_NAME, _SHOWN = 26, 3  # letters of a name; pooled values that are named
+
+
+class Line(NamedTuple):
+    """One effect: its coefficient and standard error in the table's units, None if it is not resolved.
+
+    ``against`` names the value of a category that it is a difference from.
+    """
+
+    name: str
+    coefficient: float | None
+    error: float | None
+    against: str | None = None
+
+    @property
+    def resolved(self) -> bool:
+        return self.coefficient is not None
+
+    def interval(self, confidence: float) -> tuple[float, float] | None:
+        """Where the coefficient is, with this confidence."""
+        if self.coefficient is None or self.error is None:
+            return None
+        reach = float(ndtri((1 + confidence) / 2)) * self.error
+        return self.coefficient - reach, self.coefficient + reach
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The effects of a model with their errors: printed, or shown by a notebook, as statisticians are used to.
+
+    ``lines`` are the effects, ``estimand`` says in words what is estimated, ``confidence`` is of the intervals.
+    """
+
+    title: str
+    lines: tuple[Line, ...]
+    estimand: str
+    confidence: float = 0.95
+
+    def __getitem__(self, name: str) -> Line:
+        """The line of this name."""
+        for line in self.lines:
+            if line.name == name:
+                return line
+        raise InvalidParameter("name", name, f"must be one of {', '.join(line.name for line in self.lines)}.")
+
+    def to_dict(self) -> list[dict[str, Any]]:
+        """Plain data, which makes a frame: ``pandas.DataFrame(summary.to_dict())``."""
+        return [self._row(line) for line in self.lines]
+
+    def _row(self, line: Line) -> dict[str, Any]:
+        row = {"name": line.name, "coefficient": line.coefficient, "standard_error": line.error}
+        interval = line.interval(self.confidence) or (None, None)
+        row |= {"lower": interval[0], "upper": interval[1], "against": line.against}
+        return row | {"resolved": line.resolved}
+
+    @property
+    def _heads(self) -> tuple[str, ...]:
+        tail = (1 - self.confidence) / 2
+        return "coef", "std err", "z", "P>|z|", f"[{tail:.4g}", f"{1 - tail:.4g}]"
+
+    def _cells(self, line: Line) -> tuple[str, ...] | None:
+        interval = line.interval(self.confidence)
+        if line.coefficient is None or line.error is None or interval is None:
+            return None
+        z = line.coefficient / line.error
+        numbers = [f"{value:.3g}" for value in (line.coefficient, line.error, *interval)]
+        return *numbers[:2], f"{z:.3f}", f"{2 * ndtr(-abs(z)):.3f}", *numbers[2:]
+
+    def __str__(self) -> str:
+        widths = (10, 8, 8, 6, 10, 9)
+        heads = " ".join(f"{head:>{width}}" for head, width in zip(self._heads, widths, strict=True))
+        rule = "-" * (_NAME + 1 + len(heads))
+        rows = [f"{_short(line.name):<{_NAME}} {self._text(line, widths)}" for line in self.lines]
+        return "\n".join([self.title, " " * (_NAME + 1) + heads, rule, *rows, rule, *self._notes()])
+
+    def _text(self, line: Line, widths: tuple[int, ...]) -> str:
+        cells = self._cells(line)
+        if cells is None:
+            return f"    {_UNRESOLVED}"
+        return " ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+
+    def _notes(self) -> list[str]:
+        references = {}
+        for line in self.lines:
+            if line.against is not None:
+                references[line.against] = f"{line.against.partition('=')[0]}=...: against {line.against}"
+        told = "Standard errors are of sampling and of the noise for privacy together; "
+        return [*references.values(), told + self.estimand]
+
+    def _repr_html_(self) -> str:
+        heads = "".join(f"<th>{escape(head)}</th>" for head in ("", *self._heads))
+        body = []
+        for line in self.lines:
+            cells = self._cells(line)
+            rest = (
+                f'<td colspan="{len(self._heads)}">{_UNRESOLVED}</td>'
+                if cells is None
+                else "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            )
+            body.append(f"<tr><th>{escape(line.name)}</th>{rest}</tr>")
+        notes = "".join(f"<p>{escape(note)}</p>" for note in self._notes())
+        table = f"<table><caption>{escape(self.title)}</caption><tr>{heads}</tr>{''.join(body)}</table>"
+        return table + notes
+
+
+def summary_lines(inference: Inference | None, encoding: Encoding, names: Iterable[str]) -> tuple[Line, ...]:
+    """The lines of a fit in the table's units; without an inference, none of them is resolved."""
+    columns = list(map(str, names))
+    if inference is None:
+        return tuple(Line(name, None, None) for name in (INTERCEPT, *columns))
+    lines, merge = inference.lines, inference.lines.matrix
+    slopes, shifts = encoding.in_units_of_table(merge, np.zeros(merge.shape[1]))
+    combinations = np.zeros((merge.shape[1] + 1, merge.shape[1] + 1))
+    combinations[0] = np.append(1.0, shifts)
+    for place, members in enumerate(lines.members):
+        combinations[place + 1, place + 1] = slopes[members[0], place]
+    labels = [(INTERCEPT, None)] + [
+        (_pooled([columns[j] for j in members]), None if against is None else columns[against])
+        for members, against in zip(lines.members, lines.against, strict=True)
+    ]
+    told = zip(labels, *(values.tolist() for values in inference.told(combinations)), strict=True)
+    found = [
+        Line(name, value if clear else None, error if clear else None, against)
+        for (name, against), value, error, clear in told
+    ]
+    return (*found, *(Line(columns[j], None, None) for j in lines.hidden))
+
+
+def lines_from(data: Iterable[Mapping[str, Any]]) -> tuple[Line, ...]:
+    """The lines of a saved model."""
+    keys = ("name", "coefficient", "standard_error", "against")
+    return tuple(Line(*(line[key] for key in keys)) for line in data)
+
+
+def estimand_of(clamp: float | None) -> str:
+    """What is estimated, in words: under any truth, and if the model holds."""
+    residuals = "" if clamp is None else f", residuals beyond +-{clamp:.3g} count as that"
+    return (
+        "the coefficients are those at which weighted residuals of the population add up to nothing, where columns "
+        f"are clamped to the ranges in which records were found{residuals}, and rows far from all others have less "
+        "weight, by their columns alone. If the model holds, these are its coefficients."
+    )
+
+
+def _pooled(names: list[str]) -> str:
+    if len(names) == 1:
+        return names[0]
+    column, more = names[0].partition("=")[0], len(names) - _SHOWN
+    values = [name.partition("=")[2] for name in names[:_SHOWN]]
+    return f"{column}={' | '.join(values)}" + (f" | {more} more" if more > 0 else "")
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
