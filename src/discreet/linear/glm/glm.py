@@ -37,7 +37,7 @@ from discreet.errors import InvalidParameter, real
 from discreet.linear.glm import problems
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.coordinates import Standardised, Whitened, standardised
-from discreet.linear.glm.inference import Inference, Scale, coordinates_of, infer, start_of
+from discreet.linear.glm.inference import Inference, Scale, coordinates_of, infer, start_of, twins_in
 from discreet.linear.glm.lines import lines_of
 from discreet.linear.glm.marginals import Marginals, Released, measured, pooled
 from discreet.linear.glm.noisy_counts import Counts, compare_classes, count_classes
@@ -332,7 +332,9 @@ class Recipe:
         own = coordinates_of(lines, white)
         start = start_of(lines, own, coefficients, float(intercept), shares)
         scale = Scale.of(problem, own.width, self.typical_residual(problem, white, theta))
-        return infer(problem, records, lines, own, start, scale, self.spending.stage("inference"))
+        stage = self.spending.stage("inference")
+        found = infer(problem, records, lines, own, start, scale, stage)
+        return found.without(twins_in(lines, white))
 
     def typical_residual(self, problem: Problem, white: Whitened, theta: Array) -> float:
         """For numbers of variance 1, what the features leave of it."""

@@ -25,7 +25,7 @@ The constants below were chosen on four tables (``benchmarks/inference.py``) and
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,8 @@ _FAR = 4.0  # residuals are clamped to so many of their deviations
 _CLEAR = 4.0  # a curvature stands out of its noise from so many deviations on
 _FLOOR = 0.5  # of second moments, in spectral norms of their noise
 _LEAST = 0.15  # of H over its diagonal: flatter directions are not seen
-_LEANS = 0.25  # share of a line's variance in directions that are not seen
+_LEANS = 0.1  # share of a line's variance in directions that are not seen
+_TWINS = 0.9  # columns that are more alike than this have no effects of their own
 _DOUBT = 1.5  # how far noise in H may turn a line, over its length
 
 
@@ -99,6 +100,11 @@ class Inference:
         doubts = np.einsum("ij,jk,ik->i", combinations, self.doubt, combinations)
         resolved = (doubts < variances) & (variances > 0)
         return combinations @ self.estimates, np.sqrt(np.maximum(variances, 0)), resolved
+
+    def without(self, lines: NDArray[np.bool_]) -> Inference:
+        """The same with these lines, and all that they take part in, not resolved."""
+        doubt = self.doubt + np.diag(np.append(0.0, 2 * lines * np.trace(self.covariance)))
+        return replace(self, doubt=doubt)
 
 
 @dataclass(frozen=True)
@@ -193,18 +199,32 @@ def newton_step(
 
 def coordinates_of(lines: Lines, white: Whitened) -> Whitened:
     """White coordinates of the lines, from the second moments of all columns."""
-    merge, every, moments = lines.matrix, white.marginals, white.moments
-    if moments is None:
-        raise PlanViolation("second moments were not released for these coordinates.")
+    merge, every = lines.matrix, white.marginals
     scale = np.sqrt(every.scale**2 @ merge)
     marginals = Marginals(every.centre @ merge, scale, every.lower @ merge, every.upper @ merge)
-    moved = np.zeros((white.width, len(scale) + 1))
-    moved[0, 0] = 1.0
-    moved[1:, 1:] = every.scale[:, None] * merge / scale
-    eigenvalues, vectors = np.linalg.eigh(moved.T @ moments @ moved)
-    noise = white.noise * math.sqrt(len(moved.T) / white.width)
+    eigenvalues, vectors = np.linalg.eigh(_second_moments(lines, white))
+    noise = white.noise * math.sqrt((len(scale) + 1) / white.width)
     roots = np.sqrt(np.maximum(eigenvalues, _FLOOR * noise + 1e-3))
     return Whitened(marginals, vectors / roots, vectors * roots)
+
+
+def twins_in(lines: Lines, white: Whitened) -> NDArray[np.bool_]:
+    """Which lines are nearly the same as another one, by the noisy second moments."""
+    moments = _second_moments(lines, white)[1:, 1:]
+    roots = np.sqrt(np.maximum(np.diag(moments), 1e-9))
+    alike = abs(moments / np.outer(roots, roots)) - np.eye(len(roots))
+    return np.asarray((alike > _TWINS).any(axis=1))
+
+
+def _second_moments(lines: Lines, white: Whitened) -> Array:
+    """Those of a constant and the lines, each over its scale."""
+    if white.moments is None:
+        raise PlanViolation("The second moments of these coordinates were not released.")
+    merge, every = lines.matrix, white.marginals
+    moved = np.zeros((white.width, merge.shape[1] + 1))
+    moved[0, 0] = 1.0
+    moved[1:, 1:] = every.scale[:, None] * merge / np.sqrt(every.scale**2 @ merge)
+    return np.asarray(moved.T @ white.moments @ moved)
 
 
 def start_of(lines: Lines, white: Whitened, coefficients: Array, intercept: float, shares: Array) -> Array:
