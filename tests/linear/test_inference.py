@@ -19,8 +19,8 @@ from discreet.linear import (
 from discreet.linear.glm import inference as inference_module
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.coordinates import Whitened
+from discreet.linear.glm.effect_lines import lines_of
 from discreet.linear.glm.inference import Scale, coordinates_of, infer, newton_step, start_of
-from discreet.linear.glm.lines import lines_of
 from discreet.linear.glm.marginals import Marginals
 from discreet.linear.glm.problems import Problem
 from discreet.linear.glm.records import Records

@@ -37,8 +37,8 @@ from discreet.errors import InvalidParameter, real
 from discreet.linear.glm import problems
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.coordinates import Standardised, Whitened, standardised
+from discreet.linear.glm.effect_lines import lines_of
 from discreet.linear.glm.inference import Inference, Scale, coordinates_of, infer, start_of, twins_in
-from discreet.linear.glm.lines import lines_of
 from discreet.linear.glm.marginals import Marginals, Released, measured, pooled
 from discreet.linear.glm.noisy_counts import Counts, compare_classes, count_classes
 from discreet.linear.glm.people import People

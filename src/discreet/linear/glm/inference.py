@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from discreet.errors import PlanViolation
 from discreet.linear.glm.coordinates import Whitened
-from discreet.linear.glm.lines import Lines
+from discreet.linear.glm.effect_lines import Lines
 from discreet.linear.glm.marginals import Marginals
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.problems import Problem
