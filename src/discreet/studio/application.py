@@ -26,7 +26,11 @@ from starlette.staticfiles import StaticFiles
 from discreet.errors import DiscreetError
 from discreet.guarantee import rounded_up
 from discreet.ledger import Ledger
+from discreet.ledger.filters import Filter
+from discreet.plan.plan import Plan
+from discreet.studio.forecast import forecast_answer
 from discreet.studio.planning import Wish, curves, exported, priced
+from discreet.studio.together import together_answer
 
 STATIC = Path(__file__).parent / "static"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -34,7 +38,7 @@ _MOST_BYTES = 10_000
 TOKEN_HEADER = "X-Discreet-Token"
 
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -51,11 +55,21 @@ def application(ledger: Ledger | None = None, *, token: str) -> Starlette:
     async def show_ledger(request: Request) -> Response:
         return JSONResponse(await run_in_threadpool(ledger_facts, ledger))
 
+    def fits(data: Any) -> dict[str, Any]:
+        fits, why = (None, "") if ledger is None else fits_into(ledger, Wish.from_dict(data).plan())
+        return {"fits": fits, "why": why}
+
+    questions: dict[str, Callable[[Any], dict[str, Any]]] = {
+        "price": lambda data: priced(Wish.from_dict(data)),
+        "curves": lambda data: curves(Wish.from_dict(data)),
+        "export": lambda data: exported(Wish.from_dict(data)),
+        "fits": fits,
+        "tables": forecast_answer,
+        "parties": together_answer,
+    }
     routes = [
         Route("/", lambda request: FileResponse(STATIC / "index.html")),
-        Route("/api/price", _answering(priced), methods=["POST"]),
-        Route("/api/curves", _answering(curves), methods=["POST"]),
-        Route("/api/export", _answering(exported), methods=["POST"]),
+        *(Route(f"/api/{name}", _answering(answer), methods=["POST"]) for name, answer in questions.items()),
         Route("/api/ledger", show_ledger),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
@@ -97,7 +111,7 @@ def _is_ours(request: Request) -> bool:
     return name in LOOPBACK and origin in (None, f"http://{host}") and site in ("same-origin", "none")
 
 
-def _answering(answer: Callable[[Wish], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
+def _answering(answer: Callable[[Any], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
     """An endpoint that turns a wish into an answer, or into the sentence why there is none."""
 
     async def endpoint(request: Request) -> Response:
@@ -108,9 +122,9 @@ def _answering(answer: Callable[[Wish], dict[str, Any]]) -> Callable[[Request], 
             return JSONResponse({"error": "That is too long for a wish."}, 413)
         try:
             data = await request.json()
-            return JSONResponse(await run_in_threadpool(lambda: answer(Wish.from_dict(data))))
+            return JSONResponse(await run_in_threadpool(lambda: answer(data)))
         except DiscreetError as error:
-            return JSONResponse({"error": str(error)}, 422)
+            return JSONResponse({"error": str(error)})  # an answer too: no failure for the browser to log
         except ValueError:
             return JSONResponse({"error": "That is no JSON, or holds no finite number."}, 400)
 
@@ -129,4 +143,35 @@ def ledger_facts(ledger: Ledger | None) -> dict[str, Any]:
     ]
     promise = f"epsilon at most {rounded_up(guarantee.epsilon.upper)} at delta {rounded_up(guarantee.delta)}"
     rule = {"kind": ledger.rule.kind, "epsilon": budget.epsilon, "delta": budget.delta}
-    return {"ledger": rule | {"neighbours": budget.neighbours, "promise": promise, "runs": runs}}
+    spent = {"spent": spent_share(ledger), "data": _by_data(ledger)}
+    return {"ledger": rule | {"neighbours": budget.neighbours, "promise": promise, "runs": runs} | spent}
+
+
+def spent_share(ledger: Ledger) -> float:
+    """The share of the budget that is spent: of a filter's fullest purse, or of the steps of a fixed plan."""
+    rule, statement = ledger.rule, ledger.statement()
+    if isinstance(rule, Filter):
+        totals = rule.totals(statement.spent())
+        return min(1.0, max(float(total / limit) for total, limit in zip(totals, rule.limits(), strict=True)))
+    planned = sum(count for run in statement.runs for _, count in run.event.parts())
+    return sum(sum(run.taken) for run in statement.runs) / planned if planned else 0.0
+
+
+def fits_into(ledger: Ledger, plan: Plan) -> tuple[bool, str]:
+    """Whether the ledger has room for all of the plan and protects the same unit; if not, why."""
+    budget = ledger.rule.budget
+    if (budget.neighbours, budget.group_size) != (plan.neighbours, plan.group_size):
+        return False, f"it protects another unit: {budget}"
+    try:
+        return (True, "") if ledger.remaining(plan.event) >= 1 else (False, "too little is left")
+    except DiscreetError as error:
+        return False, str(error)
+
+
+def _by_data(ledger: Ledger) -> list[dict[str, Any]]:
+    """How many releases were charged for each data set, of whose name the ledger keeps the digest."""
+    counts: dict[str, int] = {}
+    for run in ledger.runs().values():
+        name = (run.data or "unnamed")[:12]
+        counts[name] = counts.get(name, 0) + sum(run.taken)
+    return [{"data": name, "releases": count} for name, count in counts.items()]

@@ -26,6 +26,9 @@ def listener_on(port: int) -> socket.socket:
 
 
 def serve(listener: socket.socket, token: str, ledger: Ledger | None = None) -> None:
-    """Answer those who know the token until Ctrl-C."""
+    """Answer those who know the token until Ctrl-C or SIGTERM."""
     config = uvicorn.Config(application(ledger, token=token), log_level="error", access_log=False)
+    config.timeout_graceful_shutdown = (
+        1  # a browser that keeps its connection open does not keep the studio open
+    )
     uvicorn.Server(config).run(sockets=[listener])

@@ -1,6 +1,21 @@
 "use strict";
 // The page holds the positions of the sliders; every number comes from the accountant.
 
+const WORDS = {
+  records: "How many records there are. Declared and public, never counted.",
+  batch_size: "How many records a step uses, on average.",
+  epochs: "How often each record is used, on average.",
+  clip_norm: "What one record may contribute to a step is cut to this length.",
+  dimension: "How many numbers the model has.",
+  noise_multiplier: "The noise on a sum, in units of the clip norm.",
+  epsilon: "How much one record may show at most: chances change by a factor of e to the epsilon.",
+  delta: "The chance that is left for anything; well below one over the number of records.",
+  columns: "Columns after encoding: a category with five values counts as five.",
+  best: "The accuracy that you hope for without privacy.",
+  parties: "How many organisations take part.",
+  rounds: "How often every party is asked for a noisy sum.",
+  colluders: "How many parties may pool what they know.",
+};
 const SLIDERS = [
   // name, label, least, most, start, whole numbers only
   ["records", "records", 100, 1e8, 60000, true],
@@ -14,59 +29,72 @@ const PRIVACY = [
   ["epsilon", "epsilon", 0.01, 20, 1, false],
   ["delta", "delta", 1e-12, 1e-3, 1e-6, false],
 ];
+const TABLE = [
+  ["records", "records", 100, 1e7, 2000, true],
+  ["columns", "columns", 1, 1000, 20, true],
+  ["best", "accuracy without privacy", 0.51, 0.999, 0.9, false],
+  ["delta", "delta", 1e-12, 1e-3, 1e-6, false],
+];
+const PARTIES = [
+  ["parties", "parties", 2, 50, 3, true],
+  ["records", "records of each", 10, 1e6, 1000, true],
+  ["rounds", "rounds", 1, 1e5, 200, true],
+  ["colluders", "colluding parties", 0, 20, 0, true],
+  ["epsilon", "epsilon, for the coordinator", 0.01, 20, 1, false],
+  ["delta", "delta", 1e-12, 1e-3, 1e-6, false],
+];
 const STEPS = 600;
 const byId = (id) => document.getElementById(id);
-const form = byId("wish");
 const wish = { sampling: "poisson", neighbours: "add-remove", fixed: "noise" };
+const table = {};
+const parties = { aggregation: "plain" };
+const setters = {};
 let kept = null;
+let shown = null; // what is on the screen: its wish, price and curves
 let latest = 0;
 
-function short(value) {
-  if (!Number.isFinite(value)) return String(value);
-  if (Number.isInteger(value) && Math.abs(value) < 1e9) return value.toLocaleString("en");
-  return plain(Number(value.toPrecision(3)));
-}
-const plain = (value) => (value !== 0 && Math.abs(value) < 1e-3 ? value.toExponential() : String(value));
 // Bounds are rounded away from the truth: the upper one never down.
-function roundedUp(value, digits = 4) {
+function rounded(value, digits, way, slack) {
   if (!Number.isFinite(value) || value <= 0) return String(value);
   const unit = 10 ** (Math.floor(Math.log10(value)) - digits + 1);
-  return String(Number((Math.ceil(value / unit - 1e-9) * unit).toPrecision(digits)));
+  return String(Number((way(value / unit + slack) * unit).toPrecision(digits)));
 }
-function roundedDown(value, digits = 4) {
-  if (!Number.isFinite(value) || value <= 0) return String(value);
-  const unit = 10 ** (Math.floor(Math.log10(value)) - digits + 1);
-  return String(Number((Math.floor(value / unit + 1e-9) * unit).toPrecision(digits)));
-}
+const roundedUp = (value, digits = 4) => rounded(value, digits, Math.ceil, -1e-9);
+const roundedDown = (value, digits = 4) => rounded(value, digits, Math.floor, 1e-9);
 
-function addSlider(place, [name, label, least, most, start, whole]) {
+function addSlider(place, [name, label, least, most, start, whole], values, prefix, moved) {
   const row = document.createElement("div");
   row.className = "slider";
-  row.id = `row-${name}`;
+  row.id = `row-${prefix}${name}`;
   const caption = document.createElement("label");
-  caption.htmlFor = `value-${name}`;
-  caption.textContent = label;
+  caption.htmlFor = `value-${prefix}${name}`;
+  const word = document.createElement("span");
+  word.textContent = label;
+  word.className = "word";
+  word.title = WORDS[name];
   const value = document.createElement("input");
-  Object.assign(value, { type: "text", id: `value-${name}`, inputMode: "decimal", autocomplete: "off" });
-  caption.append(value);
+  Object.assign(value, { type: "text", id: `value-${prefix}${name}`, inputMode: "decimal", autocomplete: "off" });
+  caption.append(word, value);
   const range = document.createElement("input");
-  Object.assign(range, { type: "range", min: 0, max: STEPS, step: 1, id: `slider-${name}` });
+  Object.assign(range, { type: "range", min: 0, max: STEPS, step: 1, id: `slider-${prefix}${name}`, title: WORDS[name] });
   range.setAttribute("aria-label", label);
-  const position = (number) => (Math.log(number / least) / Math.log(most / least)) * STEPS;
+  const shift = least > 0 ? 0 : 1; // zero is on the scale of whole numbers
+  const position = (number) => (Math.log((number + shift) / (least + shift)) / Math.log((most + shift) / (least + shift))) * STEPS;
   const numberAt = (place) => {
-    const number = Number((least * (most / least) ** (place / STEPS)).toPrecision(3));
+    const number = Number(((least + shift) * ((most + shift) / (least + shift)) ** (place / STEPS) - shift).toPrecision(3));
     return whole ? Math.round(number) : number;
   };
-  const set = (number) => {
-    wish[name] = number;
-    value.value = plain(number);
+  const set = (number, text = plain(number)) => {
+    value.value = text;
     range.value = position(number);
     range.setAttribute("aria-valuetext", short(number));
   };
-  range.addEventListener("input", () => { set(numberAt(Number(range.value))); changed(); });
-  value.addEventListener("change", () => { wish[name] = Number(value.value); range.value = position(wish[name]); changed(); });
+  setters[prefix + name] = set;
+  range.addEventListener("input", () => { values[name] = numberAt(Number(range.value)); set(values[name]); moved(); });
+  value.addEventListener("change", () => { values[name] = Number(value.value); range.value = position(values[name]); moved(); });
   row.append(caption, range);
   place.append(row);
+  values[name] = start;
   set(start);
 }
 
@@ -78,17 +106,18 @@ if (location.hash.startsWith("#token=")) {
 }
 const known = { "X-Discreet-Token": sessionStorage.getItem(TOKEN) ?? "" };
 
+// A refusal is an answer too: it comes back as {error}, so that the browser's console stays empty.
 async function ask(path, body) {
   const headers = { "Content-Type": "application/json", ...known };
   const answer = await fetch(path, { method: "POST", headers, body: JSON.stringify(body) });
   const data = await answer.json();
-  if (!answer.ok) throw new Error(data.error);
+  if (data.error) throw new Error(data.error);
   return data;
 }
 
-function problem(text) {
-  byId("problem").textContent = text;
-  byId("problem").hidden = !text;
+function say(id, text) {
+  byId(id).textContent = text;
+  byId(id).hidden = !text;
 }
 
 function show(prefix, answer) {
@@ -96,29 +125,43 @@ function show(prefix, answer) {
   byId(`${prefix}epsilon`).textContent = `ε ≤ ${roundedUp(upper)}`;
   byId(`${prefix}bounds`).textContent = `certified: between ${roundedDown(lower, 5)} and ${roundedUp(upper, 5)} at delta ${short(answer.delta)}`;
   const numbers = [
-    ["steps", short(answer.steps)],
-    ["sampling rate", short(answer.rate)],
-    ["noise multiplier", short(answer.noise_multiplier)],
-    ["noise per coordinate of the mean", short(answer.noise_per_coordinate)],
-    ["signal to noise, whole run", short(answer.signal_to_noise)],
+    ["steps", short(answer.steps), "How many noisy sums are released."],
+    ["sampling rate", short(answer.rate), "The chance of a record to be in a step."],
+    ["noise multiplier", short(answer.noise_multiplier), WORDS.noise_multiplier],
+    ["noise per coordinate of the mean", short(answer.noise_per_coordinate), "Standard deviation of the noise on the averaged gradient."],
+    ["signal to noise, whole run", short(answer.signal_to_noise), "How much of the gradient is left above the noise, over all steps; the more, the better."],
   ];
-  byId(`${prefix}numbers`).replaceChildren(...numbers.flatMap(([name, value]) => {
+  byId(`${prefix}numbers`).replaceChildren(...numbers.flatMap(([name, value, why]) => {
     const term = document.createElement("dt");
     const text = document.createElement("dd");
-    term.textContent = name;
+    Object.assign(term, { textContent: name, title: why, className: "word" });
     text.textContent = value;
     return [term, text];
   }));
 }
 
+// Of a plan that is refused nothing stays on the screen but the reason.
+function clear(reason) {
+  shown = null;
+  byId("epsilon").textContent = "–";
+  byId("bounds").textContent = "";
+  byId("numbers").replaceChildren();
+  byId("charts").hidden = true;
+  say("fits", "");
+  say("problem", reason);
+}
+
 // While a slider moves only the newest position is asked for: one question at a time, the last one always answered.
 let busy = false;
 let waiting = false;
-let pause = null;
 function changed() {
   latest += 1;
   byId("row-noise_multiplier").classList.toggle("follows", wish.fixed === "epsilon");
   byId("row-epsilon").classList.toggle("follows", wish.fixed === "noise");
+  say("exported", "");
+  byId("download").hidden = true;
+  byId("copied").textContent = "";
+  byId("answer").classList.add("computing");
   if (busy) { waiting = true; return; }
   refresh();
 }
@@ -126,103 +169,173 @@ async function refresh() {
   busy = true;
   waiting = false;
   const asked = latest;
+  const now = { ...wish };
   const start = performance.now();
   try {
-    const answer = await ask("/api/price", wish);
-    show("", answer);
-    follow(answer);
-    problem("");
+    const price = await ask("/api/price", now);
+    show("", price);
+    follow(price);
+    say("problem", "");
     byId("latency").textContent = String(Math.round(performance.now() - start));
     document.body.dataset.answered = String(asked);
+    shown = { wish: now, price };
+    if (!waiting) {
+      shown.curves = await ask("/api/curves", now);
+      drawCurves();
+      document.body.dataset.drawn = String(asked);
+      await tellWhetherItFits(now);
+    }
   } catch (error) {
-    byId("epsilon").textContent = "–";
-    problem(error.message);
+    clear(error.message);
+    document.body.dataset.refused = String(asked);
   }
   busy = false;
   if (waiting) refresh();
-  else { clearTimeout(pause); pause = setTimeout(refreshCurves, 150); }
+  else byId("answer").classList.remove("computing");
 }
 function follow(answer) {
   const [name, value] = wish.fixed === "epsilon" ? ["noise_multiplier", answer.noise_multiplier] : ["epsilon", answer.epsilon.upper];
-  byId(`value-${name}`).value = roundedUp(value);
+  setters[name](value, roundedUp(value));
+}
+async function tellWhetherItFits(now) {
+  if (byId("ledger").hidden) return;
+  const { fits, why } = await ask("/api/fits", now);
+  if (fits !== null) say("fits", fits ? "✓ fits into the ledger" : `✗ does not fit into the ledger: ${why}`);
+  byId("fits").className = fits ? "good" : "bad";
 }
 
-const charts = {};
-function draw(id, data, series, axes) {
-  const style = getComputedStyle(document.documentElement);
-  const ink = style.getPropertyValue("--soft").trim();
-  const colours = ["--main", "--second", "--soft"].map((name) => style.getPropertyValue(name).trim());
-  const rule = style.getPropertyValue("--rule").trim();
-  const axis = (label, size) => ({
-    label, size, stroke: ink, grid: { stroke: rule, width: 1 }, ticks: { show: false }, labelSize: 20, labelFont: "12px system-ui",
-    values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : short(tick))),
-  });
-  const place = byId(id);
-  charts[id]?.destroy();
-  charts[id] = new uPlot({
-    width: Math.max(240, place.clientWidth), height: 220, cursor: { show: false }, legend: { show: series.length > 1, live: false },
-    scales: { x: { time: false, distr: axes.logX ? 3 : 1 }, y: { distr: axes.logY ? 3 : 1, range: axes.logY ? undefined : (_, low, high) => [0, high * 1.05] } },
-    series: [{}, ...series.map((label, index) => ({ label, stroke: colours[index], width: 2, points: { show: false } }))],
-    axes: [axis(axes.x, 30), axis(axes.y, 48)],
-  }, data, place);
-}
-async function refreshCurves() {
-  const asked = latest;
-  try {
-    const answer = await ask("/api/curves", wish);
-    if (asked !== latest) return;
-    draw("chart-attack", [answer.attack.alarms, answer.attack.hits, answer.attack.alarms], ["best attack", "guessing"], { x: "false alarms", y: "records found" });
-    byId("attack-words").textContent = `At ${100 * answer.alarms} % false alarms the best attack finds at most ${roundedUp(100 * answer.hits, 3)} % of the records that were used.`;
-    draw("chart-steps", [answer.steps.steps, answer.steps.epsilon], ["epsilon"], { x: "steps", y: "epsilon" });
-    draw("chart-frontier", [answer.frontier.epsilon, answer.frontier.noise], ["noise multiplier"], { x: "epsilon", y: "noise multiplier", logX: true, logY: true });
-    draw("chart-clip", [answer.clip.clip, answer.clip.error, answer.clip.bias, answer.clip.noise], ["error, at most", "bias", "noise"], { x: "clip norm / typical record", y: "error", logX: true, logY: true });
-    byId("clip-words").textContent = `Best clip norm for this budget: ${short(answer.clip.best)} times the root mean square of the records.`;
-    document.body.dataset.drawn = String(asked);
-  } catch (error) {
-    if (asked === latest) problem(error.message);
-  }
+function drawCurves() {
+  const { curves, price } = shown;
+  const other = kept?.curves;
+  byId("charts").hidden = false;
+  const both = (part, x, y, label, style = "--main") => [
+    { label, x: curves[part][x], y: curves[part][y], style },
+    ...(other ? [{ label: `${label}, kept`, x: other[part][x], y: other[part][y], style: "--second", dashed: true }] : []),
+  ];
+  const here = (x, y, word = "you are here", style = "--main") => ({ x, y, word, style });
+  const points = (x, y, keptX, keptY) => [here(x, y), ...(other ? [here(keptX, keptY, "kept", "--second")] : [])];
+  const guess = { label: "guessing", x: curves.attack.alarms, y: curves.attack.alarms, style: "--soft", dashed: true };
+  draw("chart-attack", [...both("attack", "alarms", "hits", "best attack"), guess], { x: "false alarms", y: "records found" }, points(curves.alarms, curves.hits, other?.alarms, other?.hits));
+  byId("attack-words").textContent = `At ${100 * curves.alarms} % false alarms the best attack finds at most ${roundedUp(100 * curves.hits, 3)} % of the records that were used.`;
+  const keptPrice = kept?.price;
+  draw("chart-steps", both("steps", "steps", "epsilon", "epsilon"), { x: "steps", y: "epsilon" }, points(price.steps, price.epsilon.upper, keptPrice?.steps, keptPrice?.epsilon.upper));
+  draw("chart-frontier", both("frontier", "epsilon", "noise", "noise multiplier"), { x: "epsilon", y: "noise multiplier", logX: true, logY: true }, points(price.epsilon.upper, price.noise_multiplier, keptPrice?.epsilon.upper, keptPrice?.noise_multiplier));
+  const { clip } = curves;
+  const line = (label, y, style) => ({ label, x: clip.clip, y, style });
+  const best = clip.clip.findIndex((value) => Math.abs(value / clip.best - 1) < 1e-6);
+  draw("chart-clip", [line("error, at most", clip.error, "--main"), line("bias", clip.bias, "--second"), line("noise", clip.noise, "--soft")], { x: "clip norm / typical record", y: "error", logX: true, logY: true }, [here(clip.best, clip.error[best], "best")]);
+  byId("clip-words").textContent = `Best clip norm for this budget: ${short(clip.best)} times the root mean square of the records.`;
 }
 
-byId("keep").addEventListener("click", async () => {
-  kept = { ...wish };
-  show("kept-", await ask("/api/price", kept));
+byId("keep").addEventListener("click", () => {
+  if (!shown?.curves) return;
+  kept = shown;
+  show("kept-", kept.price);
   byId("card-kept").hidden = false;
+  drawCurves();
 });
+byId("forget").addEventListener("click", () => { kept = null; byId("card-kept").hidden = true; if (shown?.curves) drawCurves(); });
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.addEventListener("click", async () => {
-    try {
-      const text = (await ask("/api/export", wish))[button.dataset.copy];
-      byId("exported").textContent = text;
-      byId("exported").hidden = false;
-      const link = byId("download");
-      link.hidden = button.dataset.copy !== "plan";
-      if (!link.hidden) link.href = `data:application/json,${encodeURIComponent(text)}`;
-      await navigator.clipboard?.writeText(text).catch(() => {});
-    } catch (error) { problem(error.message); }
+    if (!shown) { byId("copied").textContent = "There is no plan on the screen to copy."; return; }
+    const text = (await ask("/api/export", shown.wish))[button.dataset.copy];
+    say("exported", text);
+    const link = byId("download");
+    link.hidden = button.dataset.copy !== "plan";
+    if (!link.hidden) link.href = `data:application/json,${encodeURIComponent(text)}`;
+    const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+    byId("copied").textContent = done ? "Copied: the plan on the screen." : "Your browser does not let the page copy; mark the text below.";
   });
 }
-for (const choice of form.querySelectorAll("select, input[type=radio]")) {
+for (const choice of byId("wish").querySelectorAll("select, input[type=radio]")) {
   choice.addEventListener("change", () => { wish[choice.name] = choice.value; changed(); });
 }
+
+// ---- the other tabs: ask when something moved, one question at a time ----
+
+function asker(path, values, problemId, place, tell) {
+  let asking = false;
+  let again = false;
+  return async function moved() {
+    if (asking) { again = true; return; }
+    asking = true;
+    byId(place).classList.add("computing");
+    do {
+      again = false;
+      try {
+        tell(await ask(path, values));
+        say(problemId, "");
+        byId(place).hidden = false;
+      } catch (error) { byId(place).hidden = true; say(problemId, error.message); }
+    } while (again);
+    asking = false;
+    byId(place).classList.remove("computing");
+    document.body.dataset[place.replace("-", "")] = "answered";
+  };
+}
+function cells(kind, texts) {
+  return texts.map((text, index) => {
+    const cell = document.createElement(kind === "head" || index === 0 ? "th" : "td");
+    if (cell.tagName === "TH") cell.scope = kind === "head" ? "col" : "row";
+    cell.textContent = text;
+    return cell;
+  });
+}
+function rowOf(kind, texts) {
+  const row = document.createElement("tr");
+  row.append(...cells(kind, texts));
+  return row;
+}
+const percent = (value) => `${(100 * value).toFixed(1)} %`;
+const askTables = asker("/api/tables", table, "tables-problem", "table-charts", (answer) => {
+  const flat = answer.epsilon.map(() => answer.without);
+  const lines = [{ label: "independent columns", x: answer.epsilon, y: answer.accuracy, style: "--main" }, { label: "overlapping columns", x: answer.epsilon, y: answer.overlapping, style: "--second" }, { label: "without privacy", x: answer.epsilon, y: flat, style: "--soft", dashed: true }];
+  const at = answer.epsilon.indexOf(1);
+  draw("chart-tables", lines, { x: "epsilon", y: "accuracy", logX: true, low: 0.5, high: 1 }, [{ x: 1, y: answer.accuracy[at], word: "epsilon 1", style: "--main" }]);
+  byId("tables-words").textContent = `At epsilon 1 expect ${percent(answer.accuracy[at])} to ${percent(answer.overlapping[at])}, without privacy ${percent(answer.without)}.`;
+  byId("grid").tHead.replaceChildren(rowOf("head", ["columns", ...answer.records.map(short)]));
+  byId("grid").tBodies[0].replaceChildren(...answer.columns.map((columns, index) => rowOf("body", [short(columns), ...answer.grid[index].map(percent)])));
+});
+const askParties = asker("/api/parties", parties, "parties-problem", "observers", (answer) => {
+  byId("parties-noise").textContent = `Noise multiplier ${short(answer.noise_multiplier)}: the least with which the coordinator learns no more than that.`;
+  byId("observers").tBodies[0].replaceChildren(...answer.observers.map((row) => rowOf("body", [row.observer, row.epsilon, row.note ? `${row.sees} (${row.note})` : row.sees])));
+});
+byId("aggregation").addEventListener("change", (event) => { parties.aggregation = event.target.value; askParties(); });
+
+const tabs = [...document.querySelectorAll("[role=tab]")];
+function open(tab) {
+  for (const one of tabs) {
+    const chosen = one === tab;
+    one.setAttribute("aria-selected", String(chosen));
+    one.tabIndex = chosen ? 0 : -1;
+    byId(one.getAttribute("aria-controls")).hidden = !chosen;
+  }
+  ({ "tab-run": () => { if (shown?.curves) drawCurves(); }, "tab-tables": askTables, "tab-parties": askParties })[tab.id]();
+}
+for (const [index, tab] of tabs.entries()) {
+  tab.addEventListener("click", () => open(tab));
+  tab.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step) { const next = tabs[(index + step + tabs.length) % tabs.length]; next.focus(); open(next); }
+  });
+}
+
 async function showLedger() {
   const { ledger } = await (await fetch("/api/ledger", { headers: known })).json();
   if (!ledger) return;
   byId("ledger").hidden = false;
-  byId("ledger-promise").textContent = `Budget: epsilon ${ledger.epsilon}, delta ${ledger.delta} (${ledger.kind}, ${ledger.neighbours}). Promised: ${ledger.promise}.`;
-  byId("ledger").querySelector("tbody").replaceChildren(...ledger.runs.map((run) => {
-    const row = document.createElement("tr");
-    for (const text of [run.name, run.plan, short(run.taken), short(run.planned)]) {
-      const cell = document.createElement("td");
-      cell.textContent = text;
-      row.append(cell);
-    }
-    return row;
-  }));
+  byId("bar-spent").setAttribute("width", String(100 * ledger.spent));
+  byId("bar").setAttribute("aria-label", `${percent(ledger.spent)} of the budget is spent`);
+  byId("ledger-promise").textContent = `${percent(ledger.spent)} spent, ${percent(1 - ledger.spent)} left. Budget: epsilon ${ledger.epsilon}, delta ${ledger.delta} (${ledger.kind}, ${ledger.neighbours}). Promised: ${ledger.promise}.`;
+  byId("ledger-data").textContent = ledger.data.map(({ data, releases }) => `data set ${data}: ${short(releases)} releases`).join(" · ");
+  byId("ledger").querySelector("tbody").replaceChildren(...ledger.runs.map((run) => rowOf("body", [run.name, run.plan, short(run.taken), short(run.planned)])));
 }
 
-SLIDERS.forEach((slider) => addSlider(byId("sliders"), slider));
-PRIVACY.forEach((slider) => addSlider(byId("privacy"), slider));
-window.addEventListener("resize", () => { clearTimeout(pause); pause = setTimeout(refreshCurves, 300); });
-form.addEventListener("submit", (event) => event.preventDefault());
-changed();
-showLedger();
+SLIDERS.forEach((slider) => addSlider(byId("sliders"), slider, wish, "", changed));
+PRIVACY.forEach((slider) => addSlider(byId("privacy"), slider, wish, "", changed));
+TABLE.forEach((slider) => addSlider(byId("table-sliders"), slider, table, "table-", askTables));
+PARTIES.forEach((slider) => addSlider(byId("parties-sliders"), slider, parties, "parties-", askParties));
+let pause = null;
+window.addEventListener("resize", () => { clearTimeout(pause); pause = setTimeout(() => open(tabs.find((tab) => tab.getAttribute("aria-selected") === "true")), 200); });
+for (const form of document.forms) form.addEventListener("submit", (event) => event.preventDefault());
+showLedger().then(changed);
