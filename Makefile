@@ -10,7 +10,7 @@ WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: demo demo-parties check docs pictures axe house reference test test-all coverage dist chromium bench-accounting bench-accounting-everywhere bench-noise bench-mean bench-linear bench-additive \
-	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit bench-units scorecard torture torture-parties clean
+	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit bench-units bench-statistics scorecard torture torture-parties clean
 
 DATA ?= data
 
@@ -113,6 +113,14 @@ bench-units: $(VENV)/dev
 	$(BIN)/python benchmarks/evaluation.py --data $(DATA)
 	$(BIN)/python benchmarks/inference.py --data $(DATA)
 
+.venv-statistics/done:
+	$(PYTHON) -m venv .venv-statistics
+	.venv-statistics/bin/pip --disable-pip-version-check -q install diffprivlib "scikit-learn<1.6" opendp
+	touch $@
+
+bench-statistics: $(VENV)/dev .venv-statistics/done
+	$(BIN)/python benchmarks/table_statistics.py --peers .venv-statistics/bin/python
+
 bench-linear-speed: $(VENV)/bench
 	$(BIN)/python benchmarks/linear_speed.py
 
@@ -149,4 +157,4 @@ torture-parties: $(VENV)/dev
 	$(BIN)/python benchmarks/torture_parties.py
 
 clean:
-	rm -rf $(VENV) .venv-peers build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .venv-statistics build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

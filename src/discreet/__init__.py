@@ -48,6 +48,14 @@ if _TYPE_CHECKING:
     from discreet.linear.model_folder import load
     from discreet.plan.plan import Plan
     from discreet.plan.recipe import Recipe
+    from discreet.statistics import (
+        private_count,
+        private_covariance,
+        private_histogram,
+        private_quantiles,
+        private_sum,
+        private_variance,
+    )
 
 __version__ = "0.1.0"
 
@@ -93,7 +101,13 @@ __all__ = [
     "gaussian_mechanism",
     "laplace_mechanism",
     "load",
+    "private_count",
+    "private_covariance",
+    "private_histogram",
     "private_mean",
+    "private_quantiles",
+    "private_sum",
+    "private_variance",
     "split",
 ]
 
@@ -141,7 +155,13 @@ _LATER = {
     "gaussian_mechanism": "discreet.core.mechanisms",
     "laplace_mechanism": "discreet.core.mechanisms",
     "load": "discreet.linear.model_folder",
+    "private_count": "discreet.statistics",
+    "private_covariance": "discreet.statistics",
+    "private_histogram": "discreet.statistics",
     "private_mean": "discreet.core.mean",
+    "private_quantiles": "discreet.statistics",
+    "private_sum": "discreet.statistics",
+    "private_variance": "discreet.statistics",
     "split": "discreet.evaluation",
 }
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,14 @@ MOST_RECORDS = 2**27
 
 _SPARE = 1e-4  # of delta, kept back for what hardened Gaussian noise differs from continuous noise
 _DIMENSION = 2**22  # of a release, for which that is enough
+
+
+class Paying(TypedDict, total=False):
+    """What pays, as everywhere: ``ledger``, ``ledger_key``; and ``unsafe_seed``, for tests."""
+
+    ledger: AnyLedger
+    ledger_key: KeyFile
+    unsafe_seed: int | None
 
 
 class Purchase:
@@ -138,7 +146,7 @@ def bought(
     with Till.open(ledger, _rule(event, budget), key=ledger_key) as opened:
         if isinstance(opened.ledger.rule, GaussianFilter) and not isinstance(event, Gaussian):
             event = _gaussian(budget)
-        unique = f"{name}-{os.urandom(8).hex()}"
+        unique = f"{name.replace(' ', '-')}-{os.urandom(8).hex()}"
         plan = Plan.adaptive(name, _rule(event, budget), {**settings, "run": unique})
         purchase = Purchase(Till.open(opened.ledger, plan), plan, event, stream, not_covered)
         purchase._till.pay(event, name=unique)

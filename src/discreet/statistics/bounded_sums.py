@@ -1,0 +1,297 @@
+"""Counts, histograms, sums, variances and covariances: one noisy sum of bounded vectors each.
+
+Every number is moved into its declared bounds, and NaN adds nothing. Under add-remove neighbours the number of
+records is private, and is released with the others where it is needed; under replace-one neighbours it is public.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+
+from discreet.core.mean.known import Interval
+from discreet.errors import InvalidParameter, probability
+from discreet.events import Gaussian
+from discreet.guarantee import Budget
+from discreet.linear.inputs import codes, numbers
+from discreet.linear.schema import distinct
+from discreet.statistics.purchase import MOST_RECORDS, Paying, Purchase, bought
+from discreet.statistics.statistic import Statistic, Value
+
+Array = NDArray[np.float64]
+
+_BLOCK = 2**16  # rows that are rounded and added at once
+
+
+def private_count(
+    x: Any,
+    budget: Budget,
+    *,
+    confidence: float = 0.95,
+    **paying: Unpack[Paying],
+) -> Statistic:
+    """How many records there are in ``x``; of an array of booleans, how many are true.
+
+    Guarantee: costs at most ``budget``, whatever the records hold.
+
+    >>> found = private_count(np.arange(1000) % 4 == 0, Budget(1.0, 0.0))
+    >>> abs(found.value - 250) < 30, found.guarantee.delta
+    (True, 0.0)
+    """
+    array = np.asarray(x.to_numpy() if hasattr(x, "to_numpy") else x)
+    ones = array.reshape(-1).astype(np.float64) if array.dtype.kind == "b" else np.ones(len(array))
+    return _bounded_sum("count", ones, budget, Interval(0.0, 1.0), confidence, **paying)
+
+
+def private_histogram(
+    x: Any,
+    budget: Budget,
+    bins: Sequence[Any] | ArrayLike,
+    *,
+    categories: bool = False,
+    confidence: float = 0.95,
+    **paying: Unpack[Paying],
+) -> Statistic:
+    """How many records there are in each bin: ``bins`` are declared edges, the last one inclusive, as numpy's.
+
+    With ``categories=True`` they are declared values. Whatever is in no bin is not counted. Numbers below 0 are told
+    as 0, so those of rare bins are too large on average.
+
+    Guarantee: costs at most ``budget``: a record adds 1 to one number.
+
+    >>> found = private_histogram(["a", "b", "a"], Budget(8.0, 0.0), ("a", "b", "c"), categories=True)
+    >>> found.labels
+    ('a', 'b', 'c')
+    """
+    if categories:
+        known = tuple(distinct("bins", bins))  # type: ignore[arg-type]
+        cells, labels = codes(x, known), tuple(map(str, known))
+    else:
+        edges = _edges(bins)
+        values = vector(x)
+        cells = np.searchsorted(edges, values, side="right") - 1
+        cells[values == edges[-1]] = len(edges) - 2
+        cells[~((values >= edges[0]) & (values <= edges[-1]))] = -1
+        labels = tuple(f"{low:g} to {high:g}" for low, high in pairwise(edges.tolist()))
+    settings = {"bins": list(labels)}
+    with bought("private histogram", settings, budget, **paying) as purchase:
+        counted = np.bincount(cells[cells >= 0], minlength=len(labels)).astype(np.int64)
+        noisy = purchase.release(counted * purchase.steps(1.0))
+    noise = np.full(len(labels), purchase.noise)
+    return _answer("histogram", purchase, confidence, noisy, noise, labels, least=0.0)
+
+
+def private_sum(
+    x: Any,
+    budget: Budget,
+    bounds: tuple[float, float],
+    *,
+    confidence: float = 0.95,
+    **paying: Unpack[Paying],
+) -> Statistic:
+    """The sum of numbers within declared bounds.
+
+    Guarantee: costs at most ``budget``. Under replace-one neighbours a record counts from the middle of the bounds.
+    """
+    return _bounded_sum("sum", vector(x), budget, Interval(*bounds), confidence, **paying)
+
+
+def _bounded_sum(
+    name: str,
+    values: Array,
+    budget: Budget,
+    known: Interval,
+    confidence: float,
+    **paying: Unpack[Paying],
+) -> Statistic:
+    _check_budget(budget)
+    exact = budget.neighbours == "replace-one"
+    middle = (known.lower + known.upper) / 2 if exact else 0.0
+    size = (known.upper - known.lower) / 2 if exact else max(abs(known.lower), abs(known.upper))
+    unit = (np.clip(values, known.lower, known.upper) - middle) / size
+    with bought(f"private {name}", {"bounds": [known.lower, known.upper]}, budget, **paying) as purchase:
+        total = float(_summed(purchase, unit[:, None], np.ones(1))[0])
+    least = 0.0 if name == "count" else -math.inf
+    value, noise = size * total + len(values) * middle, size * purchase.noise
+    return _answer(name, purchase, confidence, value, noise, least=least)
+
+
+def private_variance(
+    x: Any,
+    budget: Budget,
+    bounds: tuple[float, float],
+    *,
+    confidence: float = 0.95,
+    **paying: Unpack[Paying],
+) -> Statistic:
+    """The variance of numbers within declared bounds, from their number, sum and sum of squares, released together.
+
+    Guarantee: costs at most ``budget``.
+    """
+    _check_budget(budget)
+    known, values = Interval(*bounds), vector(x)
+    exact = budget.neighbours == "replace-one"
+    half, middle = (known.upper - known.lower) / 2, (known.upper + known.lower) / 2
+    unit = (np.clip(values, known.lower, known.upper) - middle) / half
+    # Squares are counted from 1/2, so that they reach as far to both sides: half as much may be added.
+    parts = np.column_stack([np.isfinite(unit), unit, np.square(unit) - 0.5])[:, int(exact) :]
+    reach = np.array([1.0, 1.0, 0.5])[int(exact) :]
+    settings = {"bounds": [known.lower, known.upper]}
+    with bought("private variance", settings, budget, math.sqrt(len(reach)), **paying) as purchase:
+        lengths = purchase.weights(np.full(len(reach), 1 / math.sqrt(len(reach))))
+        noisy = _summed(purchase, parts / reach, lengths) * reach
+    noise = purchase.noise * reach / lengths
+    number, first, second = (float(len(values)), *noisy) if exact else noisy
+    number = max(number, 1.0)
+    mean, square = first / number, second / number + 0.5
+    slopes = np.array([-(square - 0.5 - 2 * mean**2), -2 * mean, 1.0])[int(exact) :] / number
+    error = half**2 * float(np.linalg.norm(slopes * noise))
+    return _answer(
+        "variance", purchase, confidence, half**2 * (square - mean**2), error, least=0.0, most=half**2
+    )
+
+
+def private_covariance(
+    x: Any,
+    budget: Budget,
+    bounds: tuple[ArrayLike, ArrayLike],
+    *,
+    confidence: float = 0.95,
+    **paying: Unpack[Paying],
+) -> Statistic:
+    """The covariance matrix of columns within declared bounds, from all their second moments, released together.
+
+    A row is u, with each column's bounds at -1 and 1, and z = (sqrt(d), u): the entries of z z^T with those off the
+    diagonal times sqrt(2) have the l2 norm |z|^2, which is at most 2 d.
+
+    Guarantee: costs at most ``budget``. A row with a NaN adds nothing.
+    """
+    rows, middle, half = bounded_rows(x, bounds)
+    moments, noise, purchase = second_moments((rows - middle) / half, "private covariance", budget, **paying)
+    value, error = covariance_of(moments, noise, half)
+    return _answer("covariance", purchase, confidence, value, error)
+
+
+# ---- what they share ----
+
+
+def bounded_rows(x: Any, bounds: tuple[ArrayLike, ArrayLike]) -> tuple[Array, Array, Array]:
+    """Rows within the bounds of their columns, and the middle and half width of these."""
+    table = np.asarray(numbers(x.to_numpy() if hasattr(x, "to_numpy") else np.asarray(x), "x"), np.float64)
+    if table.ndim != 2 or not table.shape[1]:
+        raise InvalidParameter(
+            "x.ndim", table.ndim, "must have a row for each record and at least one column."
+        )
+    limits = [np.asarray(end, np.float64) for end in bounds] if len(bounds) == 2 else []
+    if len(limits) != 2 or any(end.shape not in ((), (table.shape[1],)) for end in limits):
+        raise InvalidParameter("bounds", bounds, "must be (lower, upper): numbers, or one for each column.")
+    lower, upper = (np.broadcast_to(end, (table.shape[1],)) for end in limits)
+    for low, high in zip(lower.tolist(), upper.tolist(), strict=True):
+        Interval(low, high)
+    return np.clip(table, lower, upper), (lower + upper) / 2, (upper - lower) / 2
+
+
+def second_moments(
+    unit: Array, name: str, budget: Budget, **paying: Unpack[Paying]
+) -> tuple[Array, float, Purchase]:
+    """The noisy sum of z z^T for z = (sqrt(d), u), and the noise of each number off the diagonal."""
+    width = unit.shape[1] + 1
+    upper = np.triu_indices(width)
+    stretch = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
+    most, root = 2.0 * (width - 1), math.sqrt(width - 1)
+
+    def vectors(rows: Array) -> Array:
+        z = np.column_stack([np.full(len(rows), root), rows])
+        return np.asarray(z[:, upper[0]] * z[:, upper[1]] * (stretch / most))
+
+    with bought(name, {"columns": width - 1}, budget, math.sqrt(len(stretch)), **paying) as purchase:
+        # The l1 norm of a vector is at most sqrt(size) times its l2 norm.
+        shrink = 1.0 if isinstance(purchase.event, Gaussian) else 1 / math.sqrt(len(stretch))
+        total = _summed(purchase, unit, np.full(len(stretch), shrink * (1 - 1e-12)), vectors)
+    moments = np.zeros((width, width))
+    moments[upper] = total / stretch * most
+    moments = moments + np.triu(moments, 1).T
+    return moments, purchase.noise / shrink * most, purchase
+
+
+def covariance_of(moments: Array, noise: float, half: Array) -> tuple[Array, Array]:
+    """The covariance in units of the table, and the standard deviation of its noise, to first order."""
+    d = len(half)
+    number = max(float(moments[0, 0]) / d, 1.0)
+    mean = moments[0, 1:] / math.sqrt(d) / number
+    value = moments[1:, 1:] / number - np.outer(mean, mean)
+    own = np.where(np.eye(d, dtype=bool), 1.0, 0.5)
+    spread = (
+        own + (np.square(mean)[:, None] + np.square(mean)) / (2 * d) + np.square(np.outer(mean, mean)) / d**2
+    )
+    scale = np.outer(half, half)
+    return value * scale, np.sqrt(spread) * scale * noise / number
+
+
+def _summed(
+    purchase: Purchase, rows: Array, lengths: Array, vectors: Callable[[Array], Array] | None = None
+) -> Array:
+    """The noisy sum of rows whose entries are within [-1, 1], or of vectors made of them, each times its length.
+
+    Every entry is cut toward zero to whole steps; a row with a NaN adds nothing. The lengths are divided out again.
+    """
+    total = np.zeros(len(lengths), np.int64)
+    for start in range(0, len(rows), _BLOCK):
+        part = rows[start : start + _BLOCK]
+        part = part if vectors is None else vectors(part)
+        good = np.isfinite(part).all(1, keepdims=True)
+        steps = np.clip(np.where(good, part, 0.0), -1.0, 1.0) * (lengths * (1 - 1e-12) / purchase.grid)
+        total += steps.astype(np.int64).sum(0)
+    return np.asarray(purchase.release(total) / lengths)
+
+
+def _check_budget(budget: object) -> None:
+    if not isinstance(budget, Budget):
+        raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
+
+
+def vector(x: Any) -> Array:
+    values = np.asarray(numbers(x.to_numpy() if hasattr(x, "to_numpy") else np.asarray(x), "x"), np.float64)
+    if values.ndim != 1:
+        raise InvalidParameter("x.ndim", values.ndim, "must be one number for each record.")
+    if len(values) > MOST_RECORDS:
+        raise InvalidParameter("x", "too many rows", f"must have at most {MOST_RECORDS}.")
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _edges(bins: Any) -> Array:
+    edges = np.asarray(bins, np.float64)
+    if edges.ndim != 1 or len(edges) < 2 or not (np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
+        remedy = "must be two or more increasing edges; declared values go with categories=True."
+        raise InvalidParameter("bins", bins, remedy)
+    return edges
+
+
+def _answer(
+    name: str,
+    purchase: Purchase,
+    confidence: float,
+    value: Value,
+    noise: Value,
+    labels: tuple[str, ...] = (),
+    *,
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> Statistic:
+    """The statistic with its interval: exact for a single number with Laplace noise, else of a normal law."""
+    level = probability("confidence", confidence, remedy="For instance 0.95.")
+    plain = not isinstance(purchase.event, Gaussian) and name in ("count", "sum", "histogram")
+    reach = -math.log(1 - level) / math.sqrt(2) if plain else float(ndtri(0.5 + level / 2))
+    ends = [np.clip(value + side * reach * np.asarray(noise), least, most) for side in (-1, 1)]
+    found = np.clip(value, least, most)
+    if np.ndim(value) == 0:
+        return Statistic(
+            name, float(found), float(ends[0]), float(ends[1]), float(noise), level, purchase.certificate
+        )
+    return Statistic(name, found, ends[0], ends[1], np.asarray(noise), level, purchase.certificate, labels)
