@@ -259,7 +259,7 @@ def test_a_person_counts_as_one():
     assert found["records"].value == pytest.approx(501, abs=10)
     assert found["accuracy"].value == pytest.approx(500 / 501, abs=0.02)
     assert found.certificate.plan.settings["unit"] == {"column": "who"}
-    assert found.unit == "person"
+    assert found.unit == found.certificate.guarantee.unit == "person"
 
 
 # ---- paying ----

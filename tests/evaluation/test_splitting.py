@@ -170,8 +170,8 @@ def test_what_means_nothing_is_refused(wrong, name):
 # ---- what both sides cost together ----
 
 
-def certificate(epsilon, neighbours="add-remove", trusted=True):
-    budget = Budget(epsilon, 1e-6, neighbours)
+def certificate(epsilon, neighbours="add-remove", trusted=True, unit="record"):
+    budget = Budget(epsilon, 1e-6, neighbours, unit=unit)
     plan = Plan.adaptive("side", GaussianFilter(budget), {"epsilon": epsilon})
     with Ledger.in_memory(plan.rule) as ledger:
         ledger.run(Gaussian(20.0), plan.digest()).reserve(1)
@@ -191,6 +191,8 @@ def test_what_is_not_parallel_is_refused():
         sides.together(certificate(1.0, "replace-one"), certificate(1.0, "replace-one"))
     with pytest.raises(PlanViolation, match="different"):
         sides.together(certificate(1.0), certificate(1.0, "replace-one"))
+    with pytest.raises(PlanViolation, match="different"):
+        sides.together(certificate(1.0), certificate(1.0, unit="person"))
     with pytest.raises(Exception, match="seed"):
         sides.together(certificate(1.0), certificate(1.0, trusted=False))
     with pytest.raises(InvalidParameter, match=r"^test="):

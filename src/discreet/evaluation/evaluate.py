@@ -68,7 +68,7 @@ def evaluate(
     Refusals depend on parameters, names, types and shapes. A record that the model fails at, or whose label nobody
     declared, is counted as such and changes nothing else. The model must answer for each record by itself.
     """
-    budget = Budget(epsilon, delta, neighbours)
+    budget = Budget(epsilon, delta, neighbours, unit="record" if unit is None else "person")
     reach = float(ndtri(0.5 + probability("confidence", confidence, remedy="For instance 0.9.") / 2))
     task = task_for(model, classes, target_bounds)
     rows = row_count(x)

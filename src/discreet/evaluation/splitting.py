@@ -27,6 +27,7 @@ import math
 import os
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -75,7 +76,7 @@ def together(train: Certificate, test: Certificate) -> Guarantee:
         if not certificate.trusted:
             raise PlanViolation(f"A seed made the noise of the {name} side; it promises nothing.")
     ours, theirs = train.together, test.together
-    if (ours.neighbours, ours.group_size) != (theirs.neighbours, theirs.group_size):
+    if (ours.neighbours, ours.group_size, ours.unit) != (theirs.neighbours, theirs.group_size, theirs.unit):
         raise PlanViolation("The two sides protect different units or neighbours; they cannot be compared.")
     if ours.neighbours != "add-remove":
         raise PlanViolation(
@@ -85,9 +86,8 @@ def together(train: Certificate, test: Certificate) -> Guarantee:
     epsilon = Bounds(
         max(ours.epsilon.lower, theirs.epsilon.lower), max(ours.epsilon.upper, theirs.epsilon.upper)
     )
-    return Guarantee(
-        epsilon, max(ours.delta, theirs.delta), ours.neighbours, ours.group_size, "sees every release of both"
-    )
+    both = replace(ours, epsilon=epsilon, delta=max(ours.delta, theirs.delta))
+    return replace(both, observer="sees every release of both")
 
 
 def split(*tables: Any, test: float, unit: Any = None, key: bytes | None = None) -> Split:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Unpack
 
@@ -160,7 +161,7 @@ def _paid(
     run = f"quantiles-{os.urandom(8).hex()}"
     # A group or a replaced record is so many records more or less: each costs the event.
     whole = ApproximateDP(min(event.epsilon * units(budget) * (1 + 1e-13), budget.epsilon), 0.0)
-    rule = FixedPlan(whole, Budget(budget.epsilon, 0.0, budget.neighbours, budget.group_size))
+    rule = FixedPlan(whole, replace(budget, delta=0.0))
     plan = Plan.adaptive("private quantiles", rule, {**settings, "run": run})
     with Till.open(paying.get("ledger"), plan, key=paying.get("ledger_key")) as opened:
         till = Till.open(opened.ledger, plan)
