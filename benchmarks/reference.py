@@ -15,7 +15,7 @@ CHAPTERS = {
     "Plans": ("plan", "selection"),
     "Ledger and certificate": ("ledger", "certificate"),
     "The trusted core": ("core", "core.mean"),
-    "Tables": ("linear", "evaluation"),
+    "Tables": ("linear", "statistics", "evaluation"),
     "PyTorch": ("pytorch", "pytorch.layer_rules"),
     "Several parties": ("parties",),
     "Audit and report": ("audit", "report"),
