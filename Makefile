@@ -110,6 +110,7 @@ bench-additive: $(VENV)/bench
 	$(BIN)/python benchmarks/additive.py --data $(DATA)
 
 bench-units: $(VENV)/dev
+	$(BIN)/python benchmarks/units.py
 	$(BIN)/python benchmarks/evaluation.py --data $(DATA)
 	$(BIN)/python benchmarks/inference.py --data $(DATA)
 

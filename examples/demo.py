@@ -1,9 +1,9 @@
 """The whole product in a minute, on real records: fit, predict, verify, audit, report.
 
 The records are those of the RAND health-insurance experiment, which come with statsmodels: how often somebody sees a
-doctor in a year, by insurance and health. They are 20 190 years of 5 912 people, and the guarantee is for one record,
-which is a year: for whoever took part for several years the promise is weaker. Everything below is the command line;
-each command is shown as it is typed. Run with ``make demo``, or ``python examples/demo.py FOLDER``.
+doctor in a year, by insurance and health. They are 20 190 years of 5 912 people, and the people are protected, each with
+all of their years: the schema names the column that says whose a row is. Everything below is the command line; each
+command is shown as it is typed. Run with ``make demo``, or ``python examples/demo.py FOLDER``.
 """
 
 import csv
@@ -11,11 +11,15 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 # What is publicly known: the questionnaire, not the records.
 SCHEMA = """\
 target = "visits"
+
+[unit]
+column = "person"                     # all years of a person are protected together
 
 [columns]
 coinsurance = { bounds = [0, 4.7] }   # logarithm of the share that the patient pays
@@ -29,12 +33,25 @@ fair        = { flag = 1 }
 poor        = { flag = 1 }
 visits      = { bounds = [0, 80] }    # to a doctor, in a year
 """
-NAMES = ["visits", *"coinsurance deductible incentive maximum limitation diseases good fair poor".split()]  # noqa: SIM905
+NAMES = {
+    "person": "zper",
+    "visits": "mdvis",
+    "coinsurance": "logc",
+    "deductible": "idp",
+    "incentive": "lpi",
+    "maximum": "fmde",
+    "limitation": "physlm",
+    "diseases": "disea",
+    "good": "hlthg",
+    "fair": "hlthf",
+    "poor": "hlthp",
+}
+"""The columns of the demo, and what the experiment calls them."""
 
 
 def main(folder: Path) -> None:
     write_table(folder)
-    run(folder, "discreet ledger new budget.ledger --epsilon 3 --delta 1e-6")
+    run(folder, "discreet ledger new budget.ledger --epsilon 3 --delta 1e-6 --unit person")
     run(
         folder,
         "discreet fit people.csv --schema schema.toml --task counts --epsilon 1 --delta 1e-6 --out model "
@@ -47,16 +64,20 @@ def main(folder: Path) -> None:
         folder,
         "discreet report model/certificate.json --audit audit.json --html report.html",
     )
-    print(f"\nThe epsilon of everything above is 1. Open {folder / 'report.html'} in a browser.")
+    print(
+        f"\nThe epsilon of everything above is 1 for each person. Open {folder / 'report.html'} in a browser."
+    )
 
 
 def write_table(folder: Path) -> None:
-    from statsmodels.datasets import randhie  # its import takes a while
-
-    rows = randhie.load_pandas().data.to_numpy()
+    package = find_spec("statsmodels")  # its import takes a while
+    assert package is not None
+    assert package.origin is not None
+    source = Path(package.origin).parent / "datasets" / "randhie" / "src" / "randhie.csv"
     (folder / "schema.toml").write_text(SCHEMA)
-    with (folder / "people.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([NAMES, *rows.tolist()])
+    with source.open(newline="") as file, (folder / "people.csv").open("w", newline="") as out:
+        rows = [[row[name] for name in NAMES.values()] for row in csv.DictReader(file)]
+        csv.writer(out).writerows([list(NAMES), *rows])
 
 
 def run(folder: Path, command: str, quietly_to: str | None = None) -> None:

@@ -3,7 +3,8 @@
 The attack fits the estimator many times, with and without a group of records that lie in a corner of the table and
 have an extreme target, and asks each model for the score of such a record. Only the model is seen, as by whoever
 receives it. The detectors look at the parts that every release of a fit is made of: the clipped gradients, and the
-noise of every stage at the noise multipliers in the certificate.
+noise of every stage at the noise multipliers in the certificate. Where people are the unit, the group is one of people
+with several rows each, and so are the records that the detectors take away.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from discreet.linear import (
     PrivateSVC,
 )
 from discreet.linear.glm.noisy_sums import Sums
+from discreet.linear.glm.people import People
 from discreet.linear.glm.records import Block
 from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.glm.steps import noisy_gradient
@@ -56,6 +58,7 @@ _ESTIMATORS = {
     )
 }
 _ORDINARY, _WIDTH, _ROWS, _CLIP = 20, 40, 40, 1.0
+_EACH = 8  # rows of a person
 _SEPARATION = 2.6  # of the group in the claimed curve: seen well in a few hundred fits, and far from certain
 
 
@@ -89,8 +92,13 @@ class Estimator:
         return type(self.make()).__name__
 
     @property
+    def people(self) -> bool:
+        """Whether people are protected, with all of their rows."""
+        return self.budget.unit == "person"
+
+    @property
     def group(self) -> int:
-        """How many records the attack adds at once."""
+        """How many records, or people, the attack adds at once."""
         return max(1, round(_SEPARATION / gaussian_mu(self.budget.epsilon, self.budget.delta)))
 
     def loss(self) -> Loss:
@@ -172,15 +180,20 @@ def attack(estimator: Estimator, fits: int, confidence: float, told: Told) -> Au
     )
 
 
-def _worlds(estimator: Estimator) -> tuple[list[tuple[Any, NDArray[Any]]], Any]:
+def _worlds(estimator: Estimator) -> tuple[list[tuple[Any, ...]], Any]:
     """Two neighbouring tables with their targets, up to the size of the group; and the record to be asked for."""
     ordinary, extreme = (_row(estimator.settings, place) for place in (0, 1))
     first, last = _targets(estimator)
-    group, others = estimator.group, _ORDINARY
+    each = _EACH if estimator.people else 1
+    group, others = each * estimator.group, _ORDINARY
 
-    def world(rows: list[dict[str, Any]], targets: list[Any]) -> tuple[Any, NDArray[Any]]:
+    def world(rows: list[dict[str, Any]], targets: list[Any]) -> tuple[Any, ...]:
         kind = None if type(first) is type(last) else object  # labels of several types stay what they are
-        return _table(estimator.settings, rows), np.array(targets, kind)
+        table, labels = _table(estimator.settings, rows), np.array(targets, kind)
+        if not estimator.people:
+            return table, labels
+        place = np.arange(len(rows))
+        return table, labels, None, np.where(place < others, place, others + (place - others) // each)
 
     replaced = group if estimator.budget.neighbours == "replace-one" else 0
     without = world([ordinary] * (others + replaced), [first] * (others + replaced))
@@ -276,6 +289,11 @@ def examination(estimator: Estimator, told: Callable[[str], None], **settings: A
         records, parts.sums, parts.noisy, lambda: noise * parts.noise_of_fit(draws), name=estimator.name
     )
     found = examine(subject, claim, progress=told, **settings)
+    if estimator.people:
+        counted = Subject(records, parts.counted, name=estimator.name)
+        more = examine(counted, claim, progress=told, **settings).findings
+        named = [replace(finding, name=f"{finding.name}, of the weights") for finding in more]
+        found = replace(found, findings=(*found.findings, *named))
     full = tuple(text for text in found.not_covered if not text.startswith("who is in a batch"))
     return replace(found, not_covered=full)  # every release is a sum over all records
 
@@ -288,6 +306,7 @@ class _Parts:
         self._arithmetic: Any = estimator.settings.get("arithmetic") or "hardened"
         self._loss = estimator.loss()
         self._theta = np.zeros(_WIDTH + 1)
+        self._each = _EACH if estimator.people else 1
 
     def stage(self, row: dict[str, Any], spent: Spending | None = None) -> Stage:
         """A stage of a fit, as it would be paid for again."""
@@ -297,14 +316,29 @@ class _Parts:
 
     def noisy(self, records: tuple[Floats, Floats]) -> Floats:
         """One release of the descent."""
-        return noisy_gradient(self._loss, _Whole(*records), self._theta, _CLIP, self.stage(self._row))
+        return noisy_gradient(self._loss, self._whole(records), self._theta, _CLIP, self.stage(self._row))
 
     def sums(self, records: tuple[Floats, Floats]) -> Floats:
         """The same without the noise."""
-        block = next(iter(_Whole(*records)))
+        block = next(iter(self._whole(records)))
         known = (self._loss, block.z, block.y, self._theta, 0.0, block.norms, _CLIP)
         grid = self.stage(self._row).grid(_CLIP)
-        return np.asarray(hardened_clipped_gradient(*known, grid) * grid, np.float64)
+        found = hardened_clipped_gradient(*known, grid, block.weights, block.people)
+        return np.asarray(found * grid, np.float64)
+
+    def counted(self, records: tuple[Floats, Floats]) -> Floats:
+        """How many people there are by the weights of their rows: the sum that every count and histogram is."""
+        sums = Sums(self.stage(self._row), 1, _CLIP)
+        block = next(iter(self._whole(records)))
+        sums.add_ones(np.zeros(len(block.z), np.int64), block.weights)
+        return sums.total
+
+    def _whole(self, records: tuple[Floats, Floats]) -> _Whole:
+        if self._each == 1:
+            return _Whole(*records)
+        z, y = (np.repeat(part, self._each, axis=0) for part in records)
+        people = People.of(np.repeat(np.arange(len(records[0])), self._each))
+        return _Whole(z, y, weights=people.weights(1), people=people.codes)
 
     def noise_of_fit(self, draws: int) -> Floats:
         """Every release of a whole fit, where the records add nothing, over the certificate's noise."""
@@ -325,7 +359,10 @@ class _Whole:
     z: Floats
     y: Floats
     constant: float = 0.0
+    weights: Floats | None = None
+    people: NDArray[np.int64] | None = None
 
     def __iter__(self) -> Iterator[Block]:
         z = np.ascontiguousarray(self.z, np.float64)
-        yield Block(z, np.asarray(self.y, np.float64), None, row_norms(z, self.constant))
+        y, norms = np.asarray(self.y, np.float64), row_norms(z, self.constant)
+        yield Block(z, y, self.weights, norms, self.people)
