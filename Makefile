@@ -111,6 +111,7 @@ bench-additive: $(VENV)/bench
 
 bench-units: $(VENV)/dev
 	$(BIN)/python benchmarks/units.py
+	$(BIN)/python benchmarks/people_speed.py
 	$(BIN)/python benchmarks/evaluation.py --data $(DATA)
 	$(BIN)/python benchmarks/inference.py --data $(DATA)
 

@@ -1,7 +1,7 @@
 """The person as the unit: doctor visits of the RAND experiment, 20 190 years of 5 912 people.
 
-For each budget, the held-out share of the Poisson deviance that is explained (D2), mean and standard error over splits
-by person, at the same epsilon for a person with all rows:
+For each budget, the held-out share of the Poisson deviance that is explained (D2), mean and standard error over
+splits by person, at the same epsilon for a person with all rows:
 
     unit            unit="zper": rows share a weight of 1, gradients are clipped person by person
     one row         one row of each person, drawn at random

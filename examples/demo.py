@@ -1,7 +1,7 @@
 """The whole product in a minute, on real records: fit, predict, verify, audit, report.
 
 The records are those of the RAND health-insurance experiment, which come with statsmodels: how often somebody sees a
-doctor in a year, by insurance and health. They are 20 190 years of 5 912 people, and the people are protected, each with
+doctor in a year, by insurance and health. They are 20 190 years of 5 912 people, and people are protected, each with
 all of their years: the schema names the column that says whose a row is. Everything below is the command line; each
 command is shown as it is typed. Run with ``make demo``, or ``python examples/demo.py FOLDER``.
 """

@@ -3,8 +3,8 @@
 The attack fits the estimator many times, with and without a group of records that lie in a corner of the table and
 have an extreme target, and asks each model for the score of such a record. Only the model is seen, as by whoever
 receives it. The detectors look at the parts that every release of a fit is made of: the clipped gradients, and the
-noise of every stage at the noise multipliers in the certificate. Where people are the unit, the group is one of people
-with several rows each, and so are the records that the detectors take away.
+noise of every stage at the noise multipliers in the certificate. Where people are the unit, the group is one of
+people with several rows each, and so are the records that the detectors take away.
 """
 
 from __future__ import annotations

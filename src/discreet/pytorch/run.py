@@ -33,7 +33,7 @@ from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
 from discreet.pytorch.adaptive import Watched, moved
 from discreet.pytorch.banded_noise import BandedNoise, refuse_bands
-from discreet.pytorch.batches import Batch, Collate, Turns, reader, taken_apart
+from discreet.pytorch.batches import Batch, Collate, Turns, taken_apart
 from discreet.pytorch.checks.compatibility import bare
 from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.clipped_sum import ClippedSum
@@ -43,6 +43,7 @@ from discreet.pytorch.examples import number_of_examples, rebuilt
 from discreet.pytorch.grid_noise import add_noise_on_grid, arithmetic_of, checked_arithmetic
 from discreet.pytorch.optimizer_step import Descent, as_optimizers
 from discreet.pytorch.payments import Payments
+from discreet.pytorch.people import losses_for, reader_for
 from discreet.pytorch.per_example import Losses
 from discreet.pytorch.planned_clipping import clipping_of_stages, noise_of_sum, rule_of_step
 from discreet.pytorch.progress import shown
@@ -111,6 +112,7 @@ class PrivateRun:
         self._banded = [BandedNoise(stage.bands) for stage in plan.stages]
         self._stream = _stream(unsafe_seed, self._processes)
         rule = rule_of_step(self._clipping[0])
+        losses = losses_for(plan, losses)
         self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
         self._parameters = dict(self._sum.parameters)
         self._spot_check = SpotCheck(self._sum)
@@ -157,10 +159,11 @@ class PrivateRun:
         Each has to be passed to :meth:`step`, in this order. For kinds of data sets see
         :mod:`discreet.pytorch.batches`; ``collate`` makes a batch of a list of records, as in a ``DataLoader``, and
         ``workers`` processes read ahead. A ``DataLoader`` in place of the data set gives its data set, ``collate_fn``
-        and ``num_workers``. With several processes, each passes the same data set and gets batches of its own part.
+        and ``num_workers``. A plan for people takes a :class:`~discreet.pytorch.people.PerPerson`. With several
+        processes, each passes the same data set and gets batches of its own part.
         """
         dataset, collate, workers = taken_apart(dataset, collate, workers)
-        records, start = reader(dataset, collate), self._taken
+        records, start = reader_for(self.plan, dataset, collate), self._taken
         self._turns.refuse_again(dataset, start, self.plan.steps)
         if records.rows >= MOST_TIMES * self.plan.records:
             raise PlanViolation(

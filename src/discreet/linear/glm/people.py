@@ -21,14 +21,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core.grouping import NOBODY, Codes, grouped, id_codes
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.spending import Spending
 from discreet.linear.schema import MOST_ROWS_OF_A_PERSON as MOST_ROWS
 
 Array = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
-NOBODY = -1
 _ROOM = 2.0**-20  # below 1, for the sum of a person's weights: more than all their roundings, to float32 too
 _SHARE = 0.01  # of the budget, to learn how many rows people have
 _OWN = 0.5  # the part of what a model leaves unexplained that is taken to be the person's own
@@ -51,8 +50,8 @@ class People:
         Guarantee: whether a row counts depends on the rows of the same id only, and so does the number of its
         person's rows.
         """
-        codes = _codes(ids)
-        order, starts = _grouped(codes)
+        codes = id_codes(ids)
+        order, starts = grouped(codes)
         found = np.diff(np.append(starts, len(order)))
         place = np.arange(len(order)) - np.repeat(starts, found)  # among the person's own rows
         often = np.repeat(found, found)
@@ -75,7 +74,7 @@ class People:
 
     def order(self) -> NDArray[np.intp]:
         """The rows that count, those of a person next to one another, in the order of the table."""
-        return _grouped(self.codes)[0]
+        return grouped(self.codes)[0]
 
 
 @dataclass(frozen=True)
@@ -122,35 +121,3 @@ def learned_rows(people: People, spending: Spending, size: int) -> Typical:
 def _variance(rows: Any) -> Any:
     """Of the mean of so many rows of one person, over that of one row."""
     return _OWN + (1 - _OWN) / rows
-
-
-def _grouped(codes: Codes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The rows of each person after one another, in the order of the table, and where each person begins."""
-    order = np.argsort(codes, kind="stable")
-    order = order[np.searchsorted(codes[order], 0) :]
-    changes = np.flatnonzero(np.diff(codes[order])) + 1
-    starts = np.concatenate([[0], changes]) if len(order) else changes
-    return order, starts.astype(np.intp)
-
-
-def _codes(ids: NDArray[Any]) -> Codes:
-    """A number for each different id; -1 for what is none, and for what cannot be compared."""
-    if ids.dtype.kind in "iub":
-        return np.unique(ids, return_inverse=True)[1].astype(np.int64).reshape(-1)
-    if ids.dtype.kind in "fmM":
-        missing = np.isnan(ids) if ids.dtype.kind == "f" else np.isnat(ids)
-        found = np.full(len(ids), NOBODY, np.int64)
-        found[~missing] = np.unique(ids[~missing], return_inverse=True)[1].reshape(-1)
-        return found
-    known: dict[Any, int] = {}
-    return np.array([_number(cell, known) for cell in ids.tolist()], np.int64)
-
-
-def _number(cell: Any, known: dict[Any, int]) -> int:
-    try:
-        name = cell.strip() if isinstance(cell, str | bytes) else cell
-        if name is None or name != name or (isinstance(name, str | bytes) and not name):
-            return NOBODY
-        return known.setdefault(name, len(known))
-    except Exception:  # whatever a cell may raise
-        return NOBODY

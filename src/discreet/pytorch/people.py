@@ -1,0 +1,135 @@
+"""People as the unit of a run: :class:`PerPerson`, a data set whose examples are people with some of their rows.
+
+The plan draws people. A drawn person brings up to ``rows`` rows, whose losses are averaged into one loss before the
+backward pass; so the gradient that is clipped is that of the mean over the person's rows, and the engine needs to
+know nothing new: an example with several views. Whoever has fewer rows is filled up with copies that weigh nothing.
+
+>>> dataset = (torch.arange(5.0), torch.zeros(5))
+>>> people = PerPerson(dataset, ids=["ann", "bob", "ann", "ann", None], rows=2)
+>>> len(people)
+2
+>>> (values, _), weights = people.read([1])
+>>> values.tolist(), weights.tolist()
+([[1.0, 1.0]], [[1.0, 0.0]])
+
+Guarantee: all rows of a person together change a clipped sum by at most the clip norm, whatever their number, since
+they are one example. Which rows are taken depends on the person's own rows alone. A row without an id counts for
+nothing, since it might be anybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from discreet.core.grouping import grouped, id_codes
+from discreet.core.sampling import Indices
+from discreet.errors import InvalidParameter, PlanViolation, whole
+from discreet.plan.plan import Plan
+from discreet.pytorch.batches import Reader, reader
+from discreet.pytorch.examples import rebuilt
+from discreet.pytorch.per_example import Losses, checked_losses
+
+ROWS = 8
+
+
+class PerPerson:
+    """A data set of people, for ``run.batches`` of a plan whose budget says ``unit="person"``.
+
+    ``dataset`` is any data set whose examples are stacked as they are; ``ids`` says whose each row is. ``rows`` is
+    how many rows a person brings to a batch at most; of somebody with more, so many are drawn anew each time.
+    """
+
+    def __init__(self, dataset: Any, ids: Any, rows: int = ROWS) -> None:
+        if isinstance(dataset, PerPerson):
+            raise InvalidParameter("dataset", "PerPerson", "must be the data set itself, row by row.")
+        self.rows = whole("rows", rows, at_least=1, remedy="Usual are 4 to 16.")
+        self._records = reader(dataset)
+        cells = np.asarray(ids.to_numpy() if hasattr(ids, "to_numpy") else _cells(ids))
+        if cells.shape != (self._records.rows,):
+            raise InvalidParameter("ids", "other rows", "must hold an id for each row of the data set.")
+        self._order, self._starts = grouped(id_codes(cells))
+        self._ends = np.append(self._starts[1:], len(self._order))
+        self._draws = np.random.default_rng(
+            0
+        )  # of no importance to privacy: nobody else's rows are concerned
+
+    def __len__(self) -> int:
+        """The number of people: private, unless it was declared."""
+        return len(self._starts)
+
+    def reader(self) -> Reader:
+        """Fetches people by their numbers."""
+        return Reader(len(self), self.read)
+
+    def read(self, people: Sequence[int] | Indices) -> tuple[Any, Tensor]:
+        """The rows of these people, (person, row, ...), and the weight of each row, which sum to 1 for a person."""
+        chosen = [self._chosen(int(person)) for person in people]
+        rows = np.stack([np.resize(own, self.rows) for own in chosen])
+        counts = np.array([len(own) for own in chosen])
+        weights = (np.arange(self.rows) < counts[:, None]) / counts[:, None]
+
+        def by_person(column: Tensor) -> Tensor:
+            return column.reshape(*rows.shape, *column.shape[1:])
+
+        batch = rebuilt(self._records(rows.reshape(-1)), by_person)
+        return batch, torch.from_numpy(weights.astype(np.float32))
+
+    def _chosen(self, person: int) -> NDArray[np.intp]:
+        own = self._order[self._starts[person] : self._ends[person]]
+        if len(own) <= self.rows:
+            return own
+        return own[np.sort(self._draws.choice(len(own), self.rows, replace=False))]
+
+
+class PersonLosses:
+    """One loss for each person: the weighted mean of ``losses`` over the rows that the person brings."""
+
+    def __init__(self, losses: Losses) -> None:
+        self.losses = losses
+
+    def __call__(self, model: nn.Module, batch: tuple[Any, Tensor]) -> Tensor:
+        rows, weights = batch
+        flat = rebuilt(rows, lambda tensor: tensor.flatten(0, 1))
+        values = checked_losses(self.losses, model, flat, weights.numel())
+        return (values.view(weights.shape) * weights).sum(1)
+
+
+def losses_for(plan: Plan, losses: Losses) -> Losses:
+    """The losses of the examples that a plan draws: of records as they are, or of people."""
+    return PersonLosses(losses) if plan.unit == "person" else losses
+
+
+def reader_for(plan: Plan, dataset: Any, collate: Any) -> Reader:
+    """The reader of a data set, if its examples are what the plan protects."""
+    people = isinstance(dataset, PerPerson)
+    if people and plan.unit != "person":
+        raise PlanViolation(
+            "The data set is one of people, and the plan protects records. Plan for people: records= their number, "
+            "and Budget(epsilon, delta, unit='person')."
+        )
+    if not people and plan.unit == "person":
+        raise PlanViolation(
+            "The plan protects people, and the data set does not say whose a row is: "
+            "run.batches(PerPerson(dataset, ids, rows=8))."
+        )
+    if not people:
+        return reader(dataset, collate)
+    if collate is not None:
+        raise InvalidParameter("collate", collate, "is not for people: examples are stacked as they are.")
+    found: Reader = dataset.reader()
+    return found
+
+
+def _cells(ids: Any) -> Any:
+    """A list stays a list of cells: numpy would turn all of them into texts."""
+    if hasattr(ids, "dtype") or isinstance(ids, Tensor):
+        return ids
+    cells = np.empty(len(ids), object)
+    cells[:] = list(ids)
+    return cells
