@@ -14,9 +14,9 @@ from torch import nn
 from discreet.core.clipping import Flat
 from discreet.pytorch import PerPerson
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.people import PersonLosses
+from discreet.pytorch.per_person import PersonLosses
 
-ROWS, PEOPLE, ROUNDS = 8, 32, 15
+ROWS, PEOPLE, ROUNDS = 8, 128, 15
 
 
 def models():
@@ -39,7 +39,10 @@ def main():
     for name, model, x in models():
         batch = (x, torch.randint(0, 10, (len(x),)))
         people = PerPerson(batch, torch.arange(len(x)) // ROWS, rows=ROWS).read(range(PEOPLE))
-        by_row, by_person = ClippedSum(model, losses, Flat(1.0)), ClippedSum(model, PersonLosses(losses), Flat(1.0))
+        by_row, by_person = (
+            ClippedSum(model, losses, Flat(1.0)),
+            ClippedSum(model, PersonLosses(losses), Flat(1.0)),
+        )
         pairs = [(cpu(by_row, batch), cpu(by_person, people)) for _ in range(ROUNDS)][3:]
         rows, together = (statistics.median(one) for one in zip(*pairs, strict=True))
         ratio = statistics.median(b / a for a, b in pairs)

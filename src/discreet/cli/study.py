@@ -102,6 +102,9 @@ def study_text(
     from discreet.parties.study import FORMAT, Study
 
     found = Schema.load(schema_file)
+    if found.unit is not None:
+        remedy = "is not for studies: a person's rows cannot be counted across parties. Keep one record per person."
+        raise InvalidParameter("schema.unit", found.unit.column, remedy)
     schema = Schema(found.columns, target or found.target)
     if schema.target is None:
         raise InvalidParameter("target", None, "is needed: the column to be predicted.")

@@ -35,6 +35,7 @@ from discreet.plan.plan import Plan
 NOT_COVERED = (
     "what the party's own computer, its operators and its network reveal",
     "when and how often messages are sent, and whether a party is present",
+    "a person with several records, at this party or at several: it is for one record, and theirs add up",
 )
 FLOAT = (
     "the low bits of floating-point messages, which can show a record with certainty (arithmetic = 'float')"

@@ -9,11 +9,13 @@ import json
 import math
 import textwrap
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
+from discreet.accounting.calibration import calibrate
 from discreet.accounting.epsilon_delta import power_bound
 from discreet.core.banded import length_of_column
-from discreet.guarantee import Guarantee, protected_unit, rounded_down, rounded_up
+from discreet.guarantee import Budget, Guarantee, protected_unit, rounded_down, rounded_up
 from discreet.plan.stage import Stage
 
 ALARMS = 0.01
@@ -179,6 +181,8 @@ def _notes(stages: tuple[Stage, ...], guarantee: Guarantee) -> Iterator[str]:
             "Whoever owns several records is protected less. To protect people: Budget(..., unit='person') and "
             "batches of people, or group_size= for so many records of one person."
         )
+    if guarantee.group_size > 1 and guarantee.unit == "record" and len(stages) == 1:
+        yield _people_instead(stages[0], guarantee)
     for stage in stages:
         if stage.sampling == "random-allocation" and stage.divisor != stage.batch_size:
             yield f"{stage.name}: {stage.batch_size} does not divide the records; batches hold {stage.divisor:.6g}."
@@ -187,6 +191,22 @@ def _notes(stages: tuple[Stage, ...], guarantee: Guarantee) -> Iterator[str]:
                 f"{stage.name}: the noise on each coordinate exceeds the longest possible average. Larger batches "
                 "help most; see discreet.plan.explore."
             )
+
+
+def _people_instead(stage: Stage, guarantee: Guarantee) -> str:
+    """What the same promise needs if people are drawn, each with the mean of their rows, instead of single records.
+
+    The mean of k rows is a k-th of their sum, so its noise counts k times; then both noises are of the same sum.
+    """
+    budget = Budget(guarantee.epsilon.upper, guarantee.delta, guarantee.neighbours)
+    size = guarantee.group_size
+    noise = size * calibrate(lambda noise: replace(stage, noise_multiplier=noise).event, budget)
+    better = "better" if noise < stage.noise_multiplier else "worse, unless people have more rows than that"
+    return (
+        f"group_size = {size} needs a noise multiplier of {stage.noise_multiplier:.4g}, and covers people with up to "
+        f"{size} records. Drawing people instead (unit='person', PerPerson) needs {noise:.4g} in the same units and "
+        f"covers any number: {better}. The mean over a person's rows may also be clipped to a shorter length."
+    )
 
 
 def _wrapped(paragraph: str) -> str:

@@ -2,7 +2,7 @@
 
 * :class:`~discreet.pytorch.run.PrivateRun`: your own loop, one private step at a time;
 * :func:`~discreet.pytorch.fit.fit`: training in one call;
-* :class:`~discreet.pytorch.people.PerPerson`: a data set of people, each with several rows;
+* :class:`~discreet.pytorch.per_person.PerPerson`: a data set of people, each with several rows;
 * :func:`~discreet.pytorch.fit.of_views`: losses over several augmented views of each example;
 * :func:`~discreet.pytorch.check.check`: does the guarantee hold for this model and this loss?
 * :func:`~discreet.pytorch.checks.compatibility.without_batch_norm`: the model with group norm instead.
@@ -20,7 +20,7 @@ from discreet.pytorch.batches import Batch
 from discreet.pytorch.checks.check import check
 from discreet.pytorch.checks.compatibility import without_batch_norm
 from discreet.pytorch.fit import Fitted, fit, of_views
-from discreet.pytorch.people import PerPerson
+from discreet.pytorch.per_person import PerPerson
 from discreet.pytorch.run import PrivateRun
 
 __all__ = [

@@ -43,8 +43,8 @@ from discreet.pytorch.examples import number_of_examples, rebuilt
 from discreet.pytorch.grid_noise import add_noise_on_grid, arithmetic_of, checked_arithmetic
 from discreet.pytorch.optimizer_step import Descent, as_optimizers
 from discreet.pytorch.payments import Payments
-from discreet.pytorch.people import losses_for, reader_for
 from discreet.pytorch.per_example import Losses
+from discreet.pytorch.per_person import losses_for, reader_for
 from discreet.pytorch.planned_clipping import clipping_of_stages, noise_of_sum, rule_of_step
 from discreet.pytorch.progress import shown
 from discreet.pytorch.spot_check import DESCRIPTION, SpotCheck
@@ -159,7 +159,7 @@ class PrivateRun:
         Each has to be passed to :meth:`step`, in this order. For kinds of data sets see
         :mod:`discreet.pytorch.batches`; ``collate`` makes a batch of a list of records, as in a ``DataLoader``, and
         ``workers`` processes read ahead. A ``DataLoader`` in place of the data set gives its data set, ``collate_fn``
-        and ``num_workers``. A plan for people takes a :class:`~discreet.pytorch.people.PerPerson`. With several
+        and ``num_workers``. A plan for people takes a :class:`~discreet.pytorch.per_person.PerPerson`. With several
         processes, each passes the same data set and gets batches of its own part.
         """
         dataset, collate, workers = taken_apart(dataset, collate, workers)
