@@ -45,6 +45,7 @@ def test_people_go_from_the_wish_to_the_report():
     assert again.verify().guarantee.unit == "person"
     assert "for one person (all of their rows)" in str(again.guarantee)
     assert "Every person, with all of their rows" in plan.explain()
+    assert "every person joins the batch" in plan.explain()
     page = Report(certificate).to_html()
     assert "Every person, with all of their rows" in page
     assert "Whoever owns several records" not in page

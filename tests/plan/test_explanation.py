@@ -71,16 +71,14 @@ def test_each_sampling_has_its_sentence(sampling, neighbours, phrase):
 
 
 def test_warnings_become_notes():
+    assert "Notes" not in words(SGD.with_noise(2.0, 1e-6, unit="person"))
     quiet = words(SGD.with_noise(2.0, 1e-6, group_size=2))
-    assert "Notes" not in quiet
     assert "every group of 2 records: whether it is in the data" in quiet
     assert "tests whether a group of 2 records was used" in quiet
     assert "epsilon is above 10" in words(SGD.with_noise(0.4, 1e-6))
     assert "more than a tenth of 1 / records" in words(SGD.with_noise(2.0, 1e-5))
     assert "To protect people" in words(SGD.with_noise(2.0, 1e-6))
-    assert "needs a noise multiplier of 2, and covers people with up to 2" in words(
-        SGD.with_noise(2.0, 1e-6, group_size=2)
-    )
+    assert "needs a noise multiplier of 2, and covers people with up to 2" in quiet
     assert "noise on each coordinate exceeds" in words(SGD.with_noise(601.0, 1e-6))
     uneven = Recipe(records=1000, batch_size=300, epochs=1, sampling="random-allocation")
     assert "300 does not divide the records; batches hold 333.333" in words(uneven.with_noise(5.0, 1e-6))

@@ -13,8 +13,8 @@ from discreet.core.clipping import Flat
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation
 from discreet.pytorch import PerPerson, PrivateRun
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.per_person import PersonLosses
 from discreet.pytorch.per_example import per_example_gradients
+from discreet.pytorch.per_person import PersonLosses
 from support.torch_bank import EXAMPLES, NAMES, cross_entropy, problem
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")

@@ -22,12 +22,12 @@ ALARMS = 0.01
 """The false-alarm rate at which the attacker's hit rate is told."""
 
 _DRAWN = {
-    "poisson": "In each step every record joins the batch independently with probability {rate:.4g}, which makes "
+    "poisson": "In each step every {unit} joins the batch independently with probability {rate:.4g}, which makes "
     "{size} on average.",
-    "fixed-size": "In each step a fresh, uniformly random subset of exactly {size} records is the batch.",
-    "random-allocation": "In each epoch every record takes part once, at a step that it draws for itself, which "
+    "fixed-size": "In each step a fresh, uniformly random subset of exactly {size} {units} is the batch.",
+    "random-allocation": "In each epoch every {unit} takes part once, at a step that it draws for itself, which "
     "makes batches of {size} on average.",
-    "full-batch": "All records take part in each step.",
+    "full-batch": "All {units} take part in each step.",
 }
 
 NOT_COVERED = (
@@ -45,7 +45,7 @@ NOT_COVERED = (
 
 def explanation(stages: tuple[Stage, ...], guarantee: Guarantee, hit_rate: float) -> str:
     """The text for a fixed plan. ``hit_rate`` is the best attacker's, at ``ALARMS`` false alarms."""
-    sections = _sections([_happens(stage) for stage in stages], guarantee, hit_rate)
+    sections = _sections([_happens(stage, guarantee.unit) for stage in stages], guarantee, hit_rate)
     meaning = {
         "What the numbers mean": list(_numbers(stages, guarantee)),
         "Notes": list(_notes(stages, guarantee)),
@@ -85,15 +85,16 @@ def _text(sections: dict[str, list[str]]) -> str:
     return "\n".join(lines[:-1])
 
 
-def _happens(stage: Stage) -> str:
+def _happens(stage: Stage, unit: str) -> str:
+    units = "people" if unit == "person" else "records"
     size = f"{stage.divisor:,.10g}"
     steps = "one step" if stage.steps == 1 else f"{stage.steps:,} steps ({stage.epochs:.4g} epochs)"
     if stage.bands > 1:
         return _happens_correlated(stage, steps, size)
     own = f"Batches of {{size}} on average are drawn by {type(stage.sampler()).__name__} ({stage.sampling})."
-    drawn = _DRAWN.get(stage.sampling, own).format(rate=stage.rate, size=size)
+    drawn = _DRAWN.get(stage.sampling, own).format(rate=stage.rate, size=size, unit=unit, units=units)
     return (
-        f"{stage.name}: {steps}. {drawn} What one record "
+        f"{stage.name}: {steps}. {drawn} What one {unit} "
         f"contributes is cut to length {stage.clip_norm:.4g}; the contributions are added up; Gaussian noise of "
         f"standard deviation {stage.noise_std_of_sum:.4g} is added to each coordinate of the sum; the result is "
         f"divided by {size}, whatever the batch holds."
