@@ -138,6 +138,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         reset = previous is None
         self._check_method()
         unit, frame = self._unit(), X
+        self._refuse_unknown_unit(X, people)
         X = X if unit is None else without_column(X, unit.column)
         table = self._read_table(X, reset)
         rows = _rows(table)
@@ -183,20 +184,21 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             return unit_of(self.unit)
         return schema_of(self.schema).unit
 
+    def _refuse_unknown_unit(self, X: Any, people: Any) -> None:
+        """Raise unless there are ids for the unit, and a unit for ids."""
+        unit = self._unit()
+        if unit is None and people is not None:
+            raise InvalidParameter("unit", None, "must name what people= holds, such as unit='person_id'.")
+        if unit is not None and people is None and unit.column not in (column_names(X) or ()):
+            requirement = "must be a column of X, or its ids must be given: fit(X, y, people=ids)."
+            raise InvalidParameter("unit", unit.column, requirement)
+
     def _people_in(self, X: Any, people: Any, rows: int) -> People | None:
         """Whose each row is; None if single rows are protected."""
         unit = self._unit()
         if unit is None:
-            if people is not None:
-                raise InvalidParameter(
-                    "unit", None, "must name what people= holds, such as unit='person_id'."
-                )
             return None
-        if people is None:
-            if unit.column not in (column_names(X) or ()):
-                requirement = "must be a column of X, or its ids must be given: fit(X, y, people=ids)."
-                raise InvalidParameter("unit", unit.column, requirement)
-            people = column_values(X, unit.column)
+        people = column_values(X, unit.column) if people is None else people
         return People.of(one_for_each_row("people", people, rows))
 
     def _shared(self, people: People, weights: Array | None, spending: Spending) -> tuple[Array, float]:
