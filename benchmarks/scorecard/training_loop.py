@@ -11,7 +11,7 @@ from card import Broken, row
 from engines import gradients, squares, vector_model, vector_run
 from naive import RNG, clipped
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader
 
 import discreet as dp
 from discreet.pytorch import PrivateRun
@@ -213,7 +213,8 @@ def foreign_optimizer(make: Make) -> str:
 )
 def loader(make: Make) -> str:
     run, _ = make()
-    shuffling = DataLoader(TensorDataset(torch.ones(20, 3)), batch_size=10, shuffle=True)
-    if not refused(lambda: [run.step(batch) for batch in run.batches(shuffling)]):
+    shuffling = DataLoader(torch.ones(20, 3, dtype=torch.float64), batch_size=10, shuffle=True)
+    run.batches(shuffling)  # which may take its records, and must draw by itself
+    if not refused(lambda: [run.step(batch) for batch in shuffling]):
         raise Broken("trained on shuffled batches")
     return "refused"

@@ -157,6 +157,9 @@ def test_a_loader_gives_its_data_set_collate_and_workers():
 def test_a_run_reads_from_a_loader():
     loader = DataLoader(TensorDataset(X, Y), batch_size=2, shuffle=True)
     assert drawn("full-batch", 2, dataset=loader) == [list(range(20))] * 2
+    sizes = [len(batch) for batch in drawn("poisson", 60, dataset=loader)]  # by the plan: 5 on average, not 2
+    assert len(set(sizes)) > 3
+    assert abs(np.mean(sizes) - 5) < 6 * np.sqrt(3.75 / 60)
 
 
 @pytest.mark.parametrize(

@@ -354,8 +354,9 @@ def _() -> PrivateRun:
 def _() -> PrivateRun:
     made = Loop()
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*data()), batch_size=4, shuffle=True)
-    for _ in made.steps(loader):
-        pass
+    made.run.batches(loader)  # which takes its records, and draws by itself
+    for batch in loader:
+        made.run.step(batch)
     return made.run
 
 

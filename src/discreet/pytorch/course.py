@@ -19,24 +19,24 @@ random allocation.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 
 
-@dataclass(frozen=True)
 class Leg:
-    """A stage, its place among the stages, and how many steps lie before it."""
+    """A stage, its place among the stages, how many steps lie before it, and what follows from that for a ledger.
 
-    index: int
-    stage: Stage
-    before: int
+    All of it is worked out once, because a step asks for it several times.
+    """
 
-    @property
-    def charges(self) -> int:
-        """How many charges the whole stage takes."""
-        return self.stage.steps // self.stage.steps_per_charge
+    def __init__(self, index: int, stage: Stage, before: int) -> None:
+        self.index, self.stage, self.before = index, stage, before
+        self.charge = stage.charge
+        """The event that the ledger counts."""
+        self.steps_per_charge = stage.steps_per_charge
+        self.charges = stage.steps // self.steps_per_charge
+        """How many of them the whole stage takes."""
 
 
 class Course:
@@ -52,7 +52,8 @@ class Course:
 
     def leg(self, step: int) -> Leg:
         """The stage that a step belongs to; past the end, the last one."""
-        return next(leg for leg in reversed(self.legs) if leg.before < max(step, 1))
+        step = max(step, 1)
+        return next(leg for leg in reversed(self.legs) if leg.before < step)
 
     def epoch_ends(self) -> Iterator[int]:
         """The number of the last step of each epoch; a stage begins a new one, and its epochs are equally long."""
@@ -63,12 +64,12 @@ class Course:
     def charges(self, steps: int) -> int:
         """How many charges lie within the first so many steps."""
         taken = (min(max(steps - leg.before, 0), leg.stage.steps) for leg in self.legs)
-        return sum(count // leg.stage.steps_per_charge for leg, count in zip(self.legs, taken, strict=True))
+        return sum(count // leg.steps_per_charge for leg, count in zip(self.legs, taken, strict=True))
 
     def steps(self, charges: int) -> int:
         """How many steps so many charges pay for, those of the first stages first."""
         paid = 0
         for leg in self.legs:
             used = min(charges, leg.charges)
-            charges, paid = charges - used, paid + used * leg.stage.steps_per_charge
+            charges, paid = charges - used, paid + used * leg.steps_per_charge
         return paid

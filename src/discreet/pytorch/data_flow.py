@@ -45,7 +45,7 @@ class DataFlow:
         """The result of a call, remembered if values of examples went into it."""
         if not self.enters(_read(func, args, kwargs)):
             return result
-        if isinstance(result, Iterator):  # over the rows of a tensor
+        if not isinstance(result, Tensor) and isinstance(result, Iterator):  # over the rows of a tensor
             result = list(result)
             self._mark(result)
             return iter(result)

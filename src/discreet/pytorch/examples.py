@@ -51,13 +51,13 @@ def rebuilt(batch: Any, change: Callable[[Tensor], Any]) -> Any:
 
 def number_of_examples(batch: Any) -> int:
     """The common first dimension of all tensors, or a refusal that does not tell it."""
-    for tensor in tensors_of(batch):
-        if tensor.is_nested:
-            needed = "must hold plain tensors; pad nested ones, and mask in losses what was added."
-            raise InvalidParameter("batch", "a nested tensor", needed)
-    sizes = {len(tensor) if tensor.ndim else -1 for tensor in tensors_of(batch)}
+    tensors = list(tensors_of(batch))
+    if any(tensor.is_nested for tensor in tensors):
+        needed = "must hold plain tensors; pad nested ones, and mask in losses what was added."
+        raise InvalidParameter("batch", "a nested tensor", needed)
+    sizes = {tensor.shape[0] if tensor.ndim else -1 for tensor in tensors}
     if len(sizes) != 1 or -1 in sizes:
-        shown = ", ".join(shape_without_examples(tensor) for tensor in tensors_of(batch)) or "no tensor"
+        shown = ", ".join(map(shape_without_examples, tensors)) or "no tensor"
         needed = "must hold tensors that have the examples as their common first dimension."
         raise InvalidParameter("batch", shown, needed)
     return sizes.pop()

@@ -46,7 +46,9 @@ class Descent:
         finish(sums.vector)
         sums.vector /= self.divisor
         for name, parameter in self._parameters.items():
-            parameter.grad = sums[name].to(parameter.device, parameter.dtype)
+            total = sums[name]
+            same = total.dtype == parameter.dtype and total.device == parameter.device
+            parameter.grad = total if same else total.to(parameter.device, parameter.dtype)
         for optimizer in self._optimizers:
             optimizer.step()
 

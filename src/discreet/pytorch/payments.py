@@ -40,7 +40,7 @@ class Payments:
                 f"The plan has {self._planned} steps, and all of them are taken. More need a plan of their own."
             )
         leg = self._course.leg(self.taken + 1)
-        done, odd = divmod(self.taken - leg.before, leg.stage.steps_per_charge)
+        done, odd = divmod(self.taken - leg.before, leg.steps_per_charge)
         if not odd:
             self._processes.decided_by_first(lambda: self._charge(leg, leg.charges - done))
         self.taken += 1
@@ -65,4 +65,4 @@ class Payments:
     def _charge(self, leg: Leg, left: int) -> int:
         """Pay for what is next, in leases that end with the stage: what is paid for follows the order of the plan."""
         assert self._run is not None
-        return self._run.next_step(leg.stage.charge, lease=max(1, min(leg.charges // LEASES, left)))
+        return self._run.next_step(leg.charge, lease=max(1, min(leg.charges // LEASES, left)))

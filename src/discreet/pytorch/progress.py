@@ -48,7 +48,7 @@ def milestone(step: int, plan: Plan) -> int:
     """The number of charges at the end of the stretch that ``step`` belongs to."""
     course = Course(plan)
     leg, charges = course.leg(step), course.charges(plan.steps)
-    charge = course.charges(leg.before) - (leg.before - step) // leg.stage.steps_per_charge
+    charge = course.charges(leg.before) - (leg.before - step) // leg.steps_per_charge
     stretch = -(-charges // _MILESTONES)
     return min(charges, -(-charge // stretch) * stretch)
 
@@ -68,7 +68,7 @@ def _event(plan: Plan, charges: int) -> Event:
     for leg in Course(plan).legs:
         used = min(charges, leg.charges)
         charges -= used
-        events += [leg.stage.charge * used] if used else []
+        events += [leg.charge * used] if used else []
     return reduce(add, events)
 
 
