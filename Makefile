@@ -9,7 +9,7 @@ export NUMBA_NUM_THREADS ?= 2
 WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo demo-parties check docs pictures axe house reference test test-all coverage dist chromium bench-accounting bench-accounting-everywhere bench-noise bench-mean bench-linear bench-additive \
+.PHONY: demo demo-parties check docs pictures axe house reference test test-all coverage dist chromium bench-accounting bench-accounting-everywhere bench-noise bench-mean bench-linear bench-chart bench-additive \
 	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit bench-units bench-statistics scorecard torture torture-parties clean
 
 DATA ?= data
@@ -103,8 +103,18 @@ bench-mean: $(VENV)/dev
 	.venv-peers/bin/pip --disable-pip-version-check -q install diffprivlib "scikit-learn<1.6" "opacus>=1.6,<1.7" torch==2.13.0
 	touch $@
 
+.venv-ebm/done:
+	$(PYTHON) -m venv .venv-ebm
+	.venv-ebm/bin/pip --disable-pip-version-check -q install "interpret-core>=0.7,<0.8"
+	touch $@
+
 bench-linear: $(VENV)/bench .venv-peers/done
 	$(BIN)/python benchmarks/linear.py --data $(DATA) --peers .venv-peers/bin/python
+
+# Accuracy against epsilon, ours and the peers: the README's chart.
+bench-chart: $(VENV)/bench .venv-peers/done .venv-ebm/done
+	$(BIN)/python benchmarks/chart.py --data $(DATA) --peer dp-ebm=.venv-ebm/bin/python \
+		--peer diffprivlib=.venv-peers/bin/python --peer opacus=.venv-peers/bin/python
 
 bench-additive: $(VENV)/bench
 	$(BIN)/python benchmarks/additive.py --data $(DATA)
@@ -159,4 +169,4 @@ torture-parties: $(VENV)/dev
 	$(BIN)/python benchmarks/torture_parties.py
 
 clean:
-	rm -rf $(VENV) .venv-peers .venv-statistics build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .venv-ebm .venv-statistics build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
