@@ -1,12 +1,12 @@
 """The README's chart: accuracy against epsilon on a real table, ours and the peers on the same records.
 
-Discreet's linear and additive models, DP-EBM, diffprivlib and Opacus with its defaults, on Adult with its official test
-set; delta 1e-5 (diffprivlib has none), means over so many noise seeds. Run with
+Discreet's linear and additive models, DP-EBM, diffprivlib and Opacus with its defaults, on Adult with its official
+test set; delta 1e-5 (diffprivlib has none), means over so many noise seeds. Run with
 
     make bench-chart DATA=DIR
-    python benchmarks/chart.py --data DIR --peer dp-ebm=PYTHON --peer diffprivlib=PYTHON --peer opacus=PYTHON [--fits 5]
+    python benchmarks/chart.py --data DIR --peer dp-ebm=PYTHON --peer diffprivlib=PYTHON --peer opacus=PYTHON
 
-It writes what it measured to docs/images/accuracy.json and draws docs/images/accuracy.svg from it; ``--draw`` draws only.
+It writes what it measured to docs/images/accuracy.json and draws docs/images/accuracy.svg; ``--draw`` draws only.
 """
 
 import argparse
@@ -84,12 +84,15 @@ def draw(measured):
         f'<text x="{left}" y="22" font-weight="600" font-size="15" fill="{ink}">{measured["title"]}</text>',
     ]
     for value in np.arange(low, high + 0.1, 2):
-        parts.append(f'<path d="M{left} {y(value):.1f}H{width - right}" stroke="{ink}" stroke-opacity="0.25"/>')
-        parts.append(f'<text x="{left - 8}" y="{y(value) + 5:.1f}" text-anchor="end" fill="{ink}">{value:.0f}</text>')
-    for epsilon in EPSILONS:
         parts.append(
-            f'<text x="{x(epsilon):.1f}" y="{height - bottom + 22}" text-anchor="middle" fill="{ink}">{epsilon:g}</text>'
+            f'<path d="M{left} {y(value):.1f}H{width - right}" stroke="{ink}" stroke-opacity="0.25"/>'
         )
+        parts.append(
+            f'<text x="{left - 8}" y="{y(value) + 5:.1f}" text-anchor="end" fill="{ink}">{value:.0f}</text>'
+        )
+    for epsilon in EPSILONS:
+        place = f'x="{x(epsilon):.1f}" y="{height - bottom + 22}" text-anchor="middle"'
+        parts.append(f'<text {place} fill="{ink}">{epsilon:g}</text>')
     middle = (left + width - right) / 2
     parts.append(f'<text x="{middle}" y="{height - 8}" text-anchor="middle" fill="{ink}">epsilon</text>')
     places = labels_at({name: y(line[f"{EPSILONS[-1]:g}"]) for name, line in lines.items()})
@@ -98,7 +101,9 @@ def draw(measured):
             continue
         points = [f"{x(e):.1f} {y(lines[name][f'{e:g}']):.1f}" for e in EPSILONS]
         dash = ' stroke-dasharray="5 4"' if name == "without privacy" else ""
-        parts.append(f'<path d="M{"L".join(points)}" fill="none" stroke="{colour}" stroke-width="{thick}"{dash}/>')
+        parts.append(
+            f'<path d="M{"L".join(points)}" fill="none" stroke="{colour}" stroke-width="{thick}"{dash}/>'
+        )
         weight = "600" if name.startswith("Discreet") else "400"
         word = f'<text x="{width - right + 10}" y="{places[name] + 5:.1f}" fill="{colour}" font-weight="{weight}">'
         parts.append(f"{word}{NAMES.get(name, name)}</text>")
@@ -114,7 +119,9 @@ def labels_at(wanted):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path)
     parser.add_argument("--peer", action="append", default=[], metavar="NAME=PYTHON")
     parser.add_argument("--fits", type=int, default=5)
@@ -125,7 +132,10 @@ def main():
         import linear_data
 
         table = linear_data.adult(arguments.data)
-        measured = {"title": "Adult: accuracy on the test set, %", "date": time.strftime("%Y-%m-%d", time.gmtime())}
+        measured = {
+            "title": "Adult: accuracy on the test set, %",
+            "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        }
         measured |= {"machine": f"{platform.machine()}, {platform.system()}", "fits": arguments.fits}
         lines = dict(ours(table, arguments.fits))
         for name, python in (text.split("=", 1) for text in arguments.peer):

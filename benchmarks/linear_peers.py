@@ -35,7 +35,7 @@ def dp_ebm_accuracy(train, test, epsilon, delta, groups, seed):
     from interpret.privacy import DPExplainableBoostingClassifier
 
     (x, y), types = train, ["continuous"] * groups[0] + ["nominal"] * (len(groups) - 1)
-    bounds = {place: (0.0, 1.0) for place in range(groups[0])}
+    bounds = dict.fromkeys(range(groups[0]), (0.0, 1.0))
     settings = {"feature_types": types, "privacy_bounds": bounds, "random_state": seed, "n_jobs": 1}
     model = DPExplainableBoostingClassifier(epsilon=epsilon, delta=delta, **settings)
     model.fit(decoded(x, groups), y)
@@ -112,7 +112,9 @@ def main():
         one = {
             "diffprivlib": lambda seed: diffprivlib_accuracy(train, test, epsilon, seed),
             "opacus": opacus(DEFAULT),
-            "dp-ebm": lambda seed: dp_ebm_accuracy(train, test, epsilon, delta, data["groups"].tolist(), seed),
+            "dp-ebm": lambda seed: dp_ebm_accuracy(
+                train, test, epsilon, delta, data["groups"].tolist(), seed
+            ),
         }
         report(measured(arguments.only, one[arguments.only], seeds))
         return

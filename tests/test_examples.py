@@ -1,5 +1,6 @@
 """Every example runs and prints something, without a warning."""
 
+import json
 import runpy
 import sys
 from pathlib import Path
@@ -21,3 +22,26 @@ def test_example_runs(example, capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", [str(example)])
     runpy.run_path(str(example), run_name="__main__")
     assert "epsilon" in capsys.readouterr().out
+
+
+NOTEBOOKS = sorted((Path(__file__).parent.parent / "examples" / "notebooks").glob("*.py"))
+HEAVY = {"1_table.py", "2_network.py", "5_lecture.py"}
+sys.path.insert(0, str(Path(__file__).parent.parent / "docs" / "site"))
+from notebooks import cells, run  # noqa: E402
+
+sys.path.pop(0)
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(p, marks=pytest.mark.slow if p.name in HEAVY else (), id=p.stem) for p in NOTEBOOKS]
+)
+def test_notebook_runs(path):
+    assert any("epsilon" in printed or "private" in printed for _, _, printed in run(path))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_is_the_one_of_its_source(path):
+    """The file that opens in Jupyter was made from the one that is tested."""
+    made = json.loads(path.with_suffix(".ipynb").read_text())["cells"]
+    assert [(cell["cell_type"], "".join(cell["source"])) for cell in made] == list(cells(path.read_text()))
+    assert len(NOTEBOOKS) == 5

@@ -124,7 +124,7 @@ FACES = {
 GUIDES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "examples").glob("*.py")),
+    *sorted((ROOT / "examples").glob("**/*.py")),
 ]
 
 

@@ -52,7 +52,9 @@ def notebook(path):
 def main(names):
     for path in sorted(FOLDER.glob("*.py")):
         if not names or path.stem in names:
-            path.with_suffix(".ipynb").write_text(json.dumps(notebook(path), indent=1, ensure_ascii=False) + "\n")
+            path.with_suffix(".ipynb").write_text(
+                json.dumps(notebook(path), indent=1, ensure_ascii=False) + "\n"
+            )
             print(path.with_suffix(".ipynb").name)
 
 

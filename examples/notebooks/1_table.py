@@ -8,7 +8,6 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 
-import discreet as dp
 from discreet.linear import PrivateLogisticRegression
 
 x, y = load_breast_cancer(return_X_y=True)

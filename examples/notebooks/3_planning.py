@@ -4,7 +4,7 @@
 
 # %%
 import discreet as dp
-from discreet.plan.explore import explore
+from discreet.plan import explore
 
 step = dp.PoissonSampled(rate=0.01, of=dp.Gaussian(noise_multiplier=4.0))
 curve = dp.account(step * 10_000)
@@ -27,7 +27,9 @@ print(f"noise multiplier {noise:.4f} for epsilon 1")
 
 # %%
 recipe = dp.Recipe(records=50_000, batch_size=500, epochs=10)
-table = explore(recipe, dp.Budget(2.0, 1e-6), batch_size=[250, 1000, 4000], epochs=[10, 40], dimension=100_000)
+table = explore(
+    recipe, dp.Budget(2.0, 1e-6), batch_size=[250, 1000, 4000], epochs=[10, 40], dimension=100_000
+)
 print(table)
 
 # %% [markdown]

@@ -17,17 +17,15 @@ y = x[:, 0] - x[:, 1] > 0
 # **Clipping, the private mean.** Erratum: the lecture's clip norm is within 9/4 : √2 of the best.
 
 # %%
-from discreet import private_mean
-from discreet.core.clipping import clip_rows
-from discreet.plan.prices import best_clip_norm
+from discreet.core import clip_rows
 
-print(np.linalg.norm(clip_rows(4 * x, 1.0), axis=1).max().round(6), best_clip_norm(2000, 3, 1.0, dp.Budget(1.0, 1e-5)))
+print(np.linalg.norm(clip_rows(4 * x, 1.0), axis=1).max().round(6))
 
 # %% [markdown]
 # **Gaussian mechanism.** Erratum: the classic constant is proved for epsilon below 1 only.
 
 # %%
-from discreet.accounting.gaussian import analytic_gaussian_noise, classic_gaussian_noise
+from discreet.accounting import analytic_gaussian_noise, classic_gaussian_noise
 
 print(classic_gaussian_noise(0.9, 1e-5), analytic_gaussian_noise(0.9, 1e-5))
 
@@ -41,7 +39,12 @@ print(dp.account(dp.Laplace(scale=1.0)).delta(epsilon=0.5))
 # **Composition.** Erratum: delta of strong composition is 1 - (1 - delta)^k (1 - delta').
 
 # %%
-from discreet.lecture.composition import advanced_composition, basic_composition, optimal_composition, strong_composition
+from discreet.lecture import (
+    advanced_composition,
+    basic_composition,
+    optimal_composition,
+    strong_composition,
+)
 
 print(basic_composition(0.1, 0.0, 100).epsilon, strong_composition(0.1, 0.0, 100, 1e-6).epsilon)
 print(advanced_composition(0.1, 0.0, 100, 1e-6).epsilon, optimal_composition(0.1, 0.0, 100, 1e-6).epsilon)
@@ -51,7 +54,12 @@ print(advanced_composition(0.1, 0.0, 100, 1e-6).epsilon, optimal_composition(0.1
 # printed constant of 3.2 gives epsilon 1.11 where 1 is claimed.
 
 # %%
-from discreet.lecture.lecture_noise import claim_3_2_noise_not_a_guarantee, exact_noise, lecture_4_noise, true_epsilon
+from discreet.lecture import (
+    claim_3_2_noise_not_a_guarantee,
+    exact_noise,
+    lecture_4_noise,
+    true_epsilon,
+)
 
 print(lecture_4_noise(budget, 1.0, 1000, 100), exact_noise(budget, 1.0, 1000, 100))
 print(true_epsilon(claim_3_2_noise_not_a_guarantee(budget, 1.0, 1000, 100), budget, 1.0, 1000, 100))
@@ -60,7 +68,7 @@ print(true_epsilon(claim_3_2_noise_not_a_guarantee(budget, 1.0, 1000, 100), budg
 # **Amplification by sampling.** Erratum: Poisson goes with add-remove, fixed size with replace-one.
 
 # %%
-from discreet.lecture.amplification import poisson_amplification
+from discreet.lecture import poisson_amplification
 
 print(poisson_amplification(1.0, 1e-5, 0.01, neighbours="add-remove"))
 
@@ -74,22 +82,29 @@ print(dp.account(dp.Gaussian(4.0)).power(false_alarms=0.01))
 # **DP-SGD and the moments accountant; figure 2.** Erratum: the strong curve of the figure is no theorem.
 
 # %%
-from discreet.lecture.composition import figure_2_curve_not_a_guarantee, strong_composition_of_noisy_sgd
-from discreet.lecture.moments import moments_accountant
+from discreet.lecture import (
+    figure_2_curve_not_a_guarantee,
+    moments_accountant,
+    strong_composition_of_noisy_sgd,
+)
 
-print(moments_accountant(0.01, 4.0, 10_000, 1e-5), dp.account(dp.PoissonSampled(0.01, dp.Gaussian(4.0)) * 10_000).epsilon(1e-5))
-print(figure_2_curve_not_a_guarantee(0.01, 4.0, 10_000, 1e-5), strong_composition_of_noisy_sgd(0.01, 4.0, 10_000, 1e-5).epsilon)
+print(
+    moments_accountant(0.01, 4.0, 10_000, 1e-5),
+    dp.account(dp.PoissonSampled(0.01, dp.Gaussian(4.0)) * 10_000).epsilon(1e-5),
+)
+print(
+    figure_2_curve_not_a_guarantee(0.01, 4.0, 10_000, 1e-5),
+    strong_composition_of_noisy_sgd(0.01, 4.0, 10_000, 1e-5).epsilon,
+)
 
 # %% [markdown]
 # **Noisy descent**: projected, with momentum, AdaGrad or Adam, with Laplace noise. Erratum: squared loss has unbounded
 # gradients, so clip, or bound data and parameters.
 
 # %%
-from discreet.core.descent import OntoBall
-from discreet.core.update_rules import AdaGrad, Adam, Momentum
-from discreet.lecture.gradient_sum import Clip
-from discreet.lecture.private_descent import private_descent
-from discreet.linear.losses import Logistic
+from discreet.core import AdaGrad, Adam, Momentum, OntoBall
+from discreet.lecture import Clip, private_descent
+from discreet.linear import Logistic
 
 for name, more in {
     "plain": {},
@@ -101,15 +116,21 @@ for name, more in {
     fit = private_descent(Logistic(), x, y, budget, steps=30, step_size=1.0, route=Clip(1.0), **more)
     print(f"{name:10} {np.mean((x @ fit.value > 0) == y):.2f}  {fit.guarantee.epsilon.upper:.3f}")
 pure = dp.Budget(1.0, 0.0, neighbours="replace-one")
-print(private_descent(Logistic(), x[:, :1], y, pure, steps=5, step_size=1.0, route=Clip(1.0), noise="laplace").guarantee)
+print(
+    private_descent(
+        Logistic(), x[:, :1], y, pure, steps=5, step_size=1.0, route=Clip(1.0), noise="laplace"
+    ).guarantee
+)
 
 # %% [markdown]
 # **Rank theorem.** Erratum: the constant is 4, not 2; far fewer than (n epsilon)² steps are needed.
 
 # %%
-from discreet.lecture.rank_bound import Span, enough_steps, lecture_steps, rank_bound
+from discreet.lecture import Span, enough_steps, excess_by_dimension, lecture_steps
 
-print(Span.of(np.pad(x, ((0, 0), (0, 50)))).rank, rank_bound(budget, 2000, 3, 1.0, 1.0, 1000))
+print(
+    Span.of(np.pad(x, ((0, 0), (0, 50)))).rank, excess_by_dimension(budget, 2000, 3, 1.0, 1.0, 1000, (3, 53))
+)
 print(lecture_steps(budget, 2000), enough_steps(budget, 2000, 3))
 
 # %% [markdown]
@@ -117,7 +138,7 @@ print(lecture_steps(budget, 2000), enough_steps(budget, 2000, 3))
 # which is drawn exactly here).
 
 # %%
-from discreet.lecture.erm import METHODS, private_minimiser
+from discreet.lecture import METHODS, private_minimiser
 
 for method in METHODS:
     fit = private_minimiser(Logistic(), x, y, budget, method=method, norm_guess=5.0)

@@ -4,6 +4,7 @@ from discreet.accounting.account import account
 from discreet.accounting.calibration import calibrate
 from discreet.accounting.curve import PrivacyCurve
 from discreet.accounting.epsilon_delta import power_bound
+from discreet.accounting.gaussian import analytic_gaussian_noise, classic_gaussian_noise
 from discreet.accounting.pairs import DiscretePair, Pair
 from discreet.accounting.renyi import renyi_epsilon
 
@@ -12,7 +13,9 @@ __all__ = [
     "Pair",
     "PrivacyCurve",
     "account",
+    "analytic_gaussian_noise",
     "calibrate",
+    "classic_gaussian_noise",
     "power_bound",
     "renyi_epsilon",
 ]

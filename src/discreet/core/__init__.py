@@ -6,14 +6,18 @@ from discreet.core.hardened import grid_for, hardened_sum
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import FixedSizeSampler, FullBatch, PoissonSampler, Sampler
+from discreet.core.update_rules import AdaGrad, Adam, Momentum
 
 __all__ = [
+    "AdaGrad",
+    "Adam",
     "AdaptiveClip",
     "BoundedSum",
     "ClipRule",
     "FixedSizeSampler",
     "Flat",
     "FullBatch",
+    "Momentum",
     "Normalised",
     "OntoBall",
     "PerBlock",
