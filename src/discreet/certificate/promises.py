@@ -57,21 +57,30 @@ class Arithmetic:
         )
 
 
-def promises(plan: Plan, ledger: Statement, arithmetic: Arithmetic) -> tuple[Guarantee, Guarantee]:
+def promises(
+    plan: Plan,
+    ledger: Statement,
+    arithmetic: Arithmetic,
+    claimed: tuple[float, float] = (math.inf, math.inf),
+) -> tuple[Guarantee, Guarantee]:
     """What follows for the plan, and for all runs of the ledger together.
+
+    Where an epsilon that is ``claimed`` is a little smaller, more digits are computed.
 
     Guarantee: proved for what the ledger shows, as far as the rules were kept along the way.
     """
-    own = kept(plan.rule, ledger.spent(plan.digest()))
-    together = kept(ledger.rule, ledger.spent())
+    own = kept(plan.rule, ledger.spent(plan.digest()), claimed[0])
+    together = kept(ledger.rule, ledger.spent(), claimed[1])
     return arithmetic.charged(own), arithmetic.charged(together)
 
 
-def kept(rule: SpendingRule, spent: dict[Event, int]) -> Guarantee:
+def kept(rule: SpendingRule, spent: dict[Event, int], claimed: float = math.inf) -> Guarantee:
     """What ``rule`` promises, if ``spent`` kept to it and it keeps its own budget."""
     if spent and rule.room({}, Composition(tuple(spent.items()))) < 1:
         raise BudgetExceeded("The ledger shows more than the rule of the plan allows; nothing is certified.")
     guarantee = rule.guarantee(spent)
+    if guarantee.epsilon.upper > min(claimed, rule.budget.epsilon):
+        guarantee = rule.closer_guarantee(spent)
     if not guarantee.within(rule.budget):
         raise BudgetExceeded(f"The rule promises {guarantee}, which exceeds its {rule.budget}.")
     return guarantee

@@ -64,7 +64,8 @@ def verified(
 ) -> Verification:
     """Run all checks, or raise :class:`~discreet.errors.CertificateRejected`."""
     try:
-        proved, together = promises(certificate.plan, certificate.ledger, certificate.arithmetic)
+        claimed = certificate.guarantee.epsilon.upper, certificate.together.epsilon.upper
+        proved, together = promises(certificate.plan, certificate.ledger, certificate.arithmetic, claimed)
         findings = (
             *_procedure(certificate),
             *_guarantees(certificate, proved, together),

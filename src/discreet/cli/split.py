@@ -10,7 +10,7 @@ import numpy as np
 
 from discreet.cli.shell import FILE, NUMBER, Answer, command, refuse_existing
 from discreet.errors import InvalidParameter
-from discreet.files import insist_writable, whole_file
+from discreet.files import insist_writable, whole_file, write_whole
 
 
 @command("split", renamed={"tables": "TABLE", "table": "TABLE"})
@@ -70,9 +70,7 @@ def split(
 def _key(path: Path) -> bytes:
     """The key in a file, which is made, for its owner alone, where there is none."""
     if not path.exists():
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(os.urandom(32).hex() + "\n")
+        write_whole(path, os.urandom(32).hex() + "\n", secret=True)
     try:
         return bytes.fromhex(path.read_text(encoding="ascii").strip())
     except ValueError:

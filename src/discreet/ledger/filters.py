@@ -50,6 +50,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -60,7 +61,7 @@ from discreet.accounting.curve import PrivacyCurve
 from discreet.accounting.epsilon_delta import round_up
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.accounting.truncated import best_truncation, checked_order_and_cut, truncated_costs
-from discreet.errors import BudgetExceeded, InvalidParameter, UnsupportedEvent, real
+from discreet.errors import AccuracyNotReached, BudgetExceeded, InvalidParameter, UnsupportedEvent, real
 from discreet.events import Composition, Event, Gaussian
 from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, Unit, contributions_apart
 
@@ -86,6 +87,10 @@ class SpendingRule(ABC):
     def guarantee(self, spent: Spent) -> Guarantee:
         """What is promised of all releases under this rule together, those to come included."""
 
+    def closer_guarantee(self, spent: Spent) -> Guarantee:
+        """The same with more digits, if they can be had: other versions of the accountant may have proved less."""
+        return self.guarantee(spent)
+
     def curve(self) -> PrivacyCurve | None:
         """The privacy curve of all releases under this rule together, where more is known than a guarantee."""
         return None
@@ -105,6 +110,9 @@ class SpendingRule(ABC):
             except (KeyError, TypeError):
                 pass
         raise InvalidParameter("rule", data, f"is not a spending rule; known kinds are {', '.join(READ)}.")
+
+
+CLOSER = 1e-5  # the tolerance of a second look
 
 
 @dataclass(frozen=True)
@@ -143,6 +151,12 @@ class FixedPlan(SpendingRule):
 
     def guarantee(self, spent: Spent) -> Guarantee:
         return replace(self.curve().guarantee(self.budget.delta), unit=self.budget.unit)
+
+    def closer_guarantee(self, spent: Spent) -> Guarantee:
+        with suppress(AccuracyNotReached):
+            found = self.curve().guarantee(self.budget.delta, tolerance=CLOSER)
+            return replace(found, unit=self.budget.unit)
+        return self.guarantee(spent)
 
     def curve(self) -> PrivacyCurve:
         return account(self.event, self.budget.neighbours, self.budget.group_size)

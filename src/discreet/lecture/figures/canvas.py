@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from discreet.errors import MissingDependency
+from discreet.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def draw(figure: Figure, folder: Path, name: str) -> list[Path]:
     for file in files:
         metadata = {"Date": None} if file.suffix == ".svg" else {}  # the same figure gives the same file
         drawing.savefig(file, dpi=130, metadata=metadata, transparent=file.suffix == ".svg")
-    files[0].write_text(_of_the_page(files[0].read_text()))
+    write_whole(files[0], _of_the_page(files[0].read_text()), sync=False)
     return files
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hmac
 import json
-import os
 import secrets
 import threading
 import time
@@ -25,6 +24,7 @@ from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
 
 from discreet.errors import CannotConnect, InvalidParameter, whole
+from discreet.files import write_whole
 from discreet.parties.coordinator import Progress
 from discreet.parties.study import Study
 
@@ -44,8 +44,7 @@ def status_token(path: str | Path) -> str:
     """The token in a file that only its owner can read; made when it is not there, kept over restarts."""
     path = Path(path)
     if not path.exists():
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secrets.token_urlsafe(24) + "\n")
+        write_whole(path, secrets.token_urlsafe(24) + "\n", secret=True)
     found = path.read_text().strip()
     if len(found) < 16:
         raise InvalidParameter("token", str(path), "holds no token; remove the file, and a new one is made.")
