@@ -4,8 +4,8 @@
 
 A table stands for its population: every fit is of as many records, drawn from it with replacement. What an interval
 has to cover is what the fit says it estimates, for the population: the coefficients at which its weighted, clamped
-residuals add up to nothing, found here without noise. Two columns are added that mean nothing, a number and a flag;
-how often their intervals leave out 0 is how often an effect is called that is none.
+residuals add up to nothing, found here without noise. Two columns are added that mean nothing, a number and a flag,
+drawn anew for every fit; how often their intervals leave out 0 is how often an effect is called that is none.
 """
 
 import argparse
@@ -67,9 +67,9 @@ def row(name: str, population: Any, epsilon: float, fits: int) -> str:
     return "  ".join(f"{cell:>{len(head)}}" for cell, head in zip(cells, HEADS, strict=True))
 
 
-def with_nulls(table: Any) -> Any:
+def with_nulls(table: Any, seed: int = 0) -> Any:
     """The table with a number and a flag that mean nothing."""
-    rng, columns = np.random.default_rng(0), table.columns
+    rng, columns = np.random.default_rng(seed), table.columns
     place, size = columns.numerics, len(table.x)
     number, flag = rng.beta(2, 5, size), rng.random(size) < 0.3
     x = np.column_stack([table.x[:, :place], number, flag, table.x[:, place:]]).astype(np.float32)
@@ -80,13 +80,15 @@ def one_fit(population: Any, epsilon: float, number: int) -> dict[str, Any]:
     """One fit of records drawn from the population, beside what it estimates."""
     size = len(population.y)
     drawn = np.random.default_rng(1000 + number).integers(size, size=size)
-    y = np.asarray(population.y, float)
+    y, first = np.asarray(population.y, float), population.columns.numerics - 1
+    x = population.x[drawn]
+    x[:, first : first + 2] = np.random.default_rng(2000 + number).permutation(x[:, first : first + 2])
     spending = Spending(Budget(epsilon, 1e-6), stream=RandomStream(unsafe_seed=number))
     bounds = (0.0, 100.0) if population.loss.kind == "counts" else (0.0, 1.0)
     with Spy() as seen:
         fit = glm.fit_glm(
             population.loss,
-            population.x[drawn],
+            x,
             y[drawn],
             population.columns,
             spending,
@@ -96,20 +98,16 @@ def one_fit(population: Any, epsilon: float, number: int) -> dict[str, Any]:
     truth, plain = estimand(seen, population.x, y)
     estimates, errors, resolved = fit.inference.told(np.eye(len(truth)))
     resolved[0] = False
-    scores = (estimates - truth) / errors
     lines = fit.inference.lines
-    null = [
-        place + 1
-        for place, own in enumerate(lines.members)
-        if own in (((population.columns.numerics - 1),), (population.columns.numerics,))
-        and resolved[place + 1]
-    ]
+    null = [place + 1 for place, own in enumerate(lines.members) if own in ((first,), (first + 1,))]
+    truth[null] = 0.0
+    scores = (estimates - truth) / errors
     return {
         "lines": len(truth) - 1,
         "answered": resolved[1:].mean(),
         "of_columns": resolved.sum() / (population.columns.width - len(lines.references)),
         "scores": scores[resolved],
-        "nulls": (estimates / errors)[null],
+        "nulls": scores[[place for place in null if resolved[place]]],
         "widths": (errors / plain)[resolved],
     }
 

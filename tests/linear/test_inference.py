@@ -309,3 +309,34 @@ def test_without_inference_nothing_changes():
     asked = PrivateLogisticRegression(bounds=(0, 1), unsafe_seed=1, inference=True).fit(x, x[:, 0] > 0.5)
     assert asked.certificate_.plan.settings["inference"] is True
     assert inference_module.kind_of(Logistic()) is not None
+
+
+# ---- coefficients by name ----
+
+
+def test_centred_coefficients_are_the_same_model():
+    """Scores of records with known values follow from the table."""
+    frame = people(4000)
+    model = PrivateLogisticRegression(schema=SCHEMA, unsafe_seed=1).fit(frame)
+    table = model.coefficients()
+    assert sum(table[f"region={name}"] for name in ("north", "south", "east")) == pytest.approx(0, abs=1e-12)
+    inside = frame[(frame.age > 25) & (frame.age < 75)]
+    by_hand = table["intercept"] + table["age"] * inside.age
+    by_hand += inside.region.map(lambda name: table[f"region={name}"])
+    by_hand += table["smoker"] * (inside.smoker == "yes")
+    np.testing.assert_allclose(model.decision_function(inside), by_hand, atol=1e-4)
+    assert table.largest(1)[0].name == "age"
+    assert str(table).splitlines()[0].split() == ["log", "odds", "unit"]
+    assert "<td>" in table._repr_html_()
+    assert pandas.DataFrame(table.to_dict()).shape == (6, 3)
+    with pytest.raises(InvalidParameter, match="name"):
+        table["nobody"]
+
+
+def test_coefficients_of_many_classes_and_of_arrays():
+    rng = np.random.default_rng(0)
+    x, y = rng.random((500, 2)), rng.integers(3, size=500)
+    table = PrivateLogisticRegression(bounds=(0, 1), classes=(0, 1, 2)).fit(x, y).coefficients()
+    assert table.outputs == ("0", "1", "2")
+    assert len(table["x1"]) == 3
+    assert table.rows[0].unit == "per unit of x0"

@@ -39,6 +39,7 @@ from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import column_names, column_values, number_table, without_column
 from discreet.linear.losses import Loss
+from discreet.linear.named_coefficients import Coefficients
 from discreet.linear.progress import shown
 from discreet.linear.schema import Category, Column, Schema, Unit, schema_of, unit_of
 from discreet.linear.summary import Summary
@@ -348,6 +349,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return {name: plain(value) for name, value in settings.items() if name not in hidden}
 
     # ---- answering ----
+
+    def coefficients(self) -> Coefficients:
+        """The coefficients by name, in the table's units; effects of a category's values sum to 0."""
+        check_is_fitted(self)
+        return FittedModel.of(self).coefficients()
 
     def summary(self, confidence: float = 0.95) -> Summary:
         """Coefficient, standard error and interval of each effect, and which effects are not resolved.

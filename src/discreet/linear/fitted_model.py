@@ -35,6 +35,7 @@ from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import Model
 from discreet.linear.glm.columns import Columns
 from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared
+from discreet.linear.named_coefficients import Coefficients, named_coefficients
 from discreet.linear.schema import TASKS, Numeric, Schema
 from discreet.linear.summary import Line, Summary, estimand_of, lines_from, summary_lines
 from discreet.linear.targets import declared_classes, target_range
@@ -46,6 +47,7 @@ _MODELS = {
     "regression": "least squares",
     "counts": "Poisson regression",
 }
+_SCORES = {"classification": "log odds", "regression": "prediction", "counts": "log count"}
 _TENSORS = {"coefficients", "intercept", "lower", "upper"}
 
 
@@ -149,6 +151,13 @@ class FittedModel:
             raise InvalidParameter("probabilities", what, "has none: they are of a logistic regression.")
         chances = self._loss().mean(self.decision_function(table))
         return chances if chances.ndim == 2 else np.column_stack([1 - chances, chances])
+
+    def coefficients(self) -> Coefficients:
+        """The coefficients by name, in the table's units; the values of a category sum to 0."""
+        told = self.in_units_of_table()
+        names = [str(label) for label in self.classes] if len(self.classes) > 2 else [_SCORES[self.task]]
+        values = np.array(list(told["coefficients"].values())), np.array(told["intercept"])
+        return named_coefficients(self.schema, *values, np.array(list(told["clamped_to"].values())), names)
 
     def summary(self, confidence: float = 0.95) -> Summary:
         """The effects with their errors, if the model was fitted with ``inference=True``."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from discreet.report.blocks import Picture, Section, Table, Text
+from discreet.report.blocks import Block, Picture, Section, Table, Text
 from discreet.report.charts import bar_chart
 
 if TYPE_CHECKING:
     from discreet.report.report import Report
 
-_SHOWN = 24
+_SHOWN, _REACH = 24, 1.959964
 _SCORES = {
     "classification": "the logarithm of the odds",
     "regression": "the prediction",
@@ -40,16 +40,48 @@ def effects(report: Report) -> Section | None:
     chart = bar_chart("Effects", shown)
     rows = [(name, f"{value:+.3g}") for name, value in shown]
     more = f"The {len(shown)} largest of {len(largest)}." if len(largest) > len(shown) else ""
-    blocks = (Text(words), Picture(chart, more), Table(("column", "effect"), rows, "effects"))
-    return Section("What the model says", blocks)
+    blocks: list[Block] = [Text(words), Picture(chart, more), Table(("column", "effect"), rows, "effects")]
+    return Section("What the model says", (*blocks, *_summary(model)))
+
+
+def _summary(model: Mapping[str, Any]) -> list[Block]:
+    """Effects with their errors, if they were paid for."""
+    told = model.get("inference")
+    if not isinstance(told, Mapping):
+        return []
+    rows = []
+    for line in told["lines"]:
+        value, error = line["coefficient"], line["standard_error"]
+        against = "" if line["against"] is None else f"against {line['against']}"
+        known = value is not None and error is not None
+        ends = (value - _REACH * error, value + _REACH * error) if known else ()
+        numbers = (
+            [f"{number:.3g}" for number in (value, error, *ends)] if known else ["not resolved", "", "", ""]
+        )
+        rows.append((line["name"], *numbers, against))
+    words = f"Standard errors are of sampling and of the noise for privacy together; {told['estimand']}"
+    heads = ("effect", "coefficient", "standard error", "lower (95 %)", "upper", "")
+    return [Text(words), Table(heads, rows, "summary")]
 
 
 def _effects(model: Mapping[str, Any]) -> dict[str, float]:
-    """Coefficient times the width of the column's range, for a model with one score."""
+    """Coefficient times the width of the column's range, for a model with one score.
+
+    Effects of a category's values sum to 0: what all of them share is the intercept's.
+    """
     coefficients, ranges = model.get("coefficients"), model.get("clamped_to") or {}
     if not isinstance(coefficients, Mapping) or any(len(values) != 1 for values in coefficients.values()):
         return {}
-    return {
+    found = {
         name: float(values[0]) * (ranges[name][1] - ranges[name][0] if name in ranges else 1.0)
         for name, values in coefficients.items()
     }
+    for column, declared in (model.get("schema") or {}).get("columns", {}).items():
+        own = [
+            name
+            for name in (f"{column}={value}" for value in declared.get("categories", ()))
+            if name in found
+        ]
+        shift = sum(found[name] for name in own) / max(len(own), 1)
+        found |= {name: found[name] - shift for name in own}
+    return found

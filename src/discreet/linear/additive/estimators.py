@@ -63,6 +63,10 @@ class Additive:
         names = getattr(self, "feature_names_in_", None)
         return [f"x{j}" for j in range(self.n_features_in_)] if names is None else list(names)  # type: ignore[attr-defined]
 
+    def coefficients(self) -> NoReturn:
+        """There are none: ``curves_`` tell the effects."""
+        raise InvalidParameter("coefficients", type(self).__name__, "has curves; see curves_.")
+
     def summary(self, confidence: float = 0.95) -> NoReturn:
         """There is none: what is fitted is a curve, and it is smoothed."""
         raise InvalidParameter("summary", type(self).__name__, "no valid errors are known for curves.")

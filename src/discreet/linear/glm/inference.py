@@ -52,7 +52,7 @@ _CLEAR = 4.0  # a curvature stands out of its noise from so many deviations on
 _FLOOR = 0.5  # of second moments, in spectral norms of their noise
 _LEAST = 0.15  # of H over its diagonal: flatter directions are not seen
 _LEANS = 0.1  # share of a line's variance in directions that are not seen
-_TWINS = 0.9  # columns that are more alike than this have no effects of their own
+_TWINS = 0.98  # columns that are more alike than this have no effects of their own
 _DOUBT = 1.5  # how far noise in H may turn a line, over its length
 
 
