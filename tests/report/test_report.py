@@ -31,6 +31,7 @@ from discreet.report import Bullets, Code, Cover, Report, Section, Table, Text
 from discreet.report.chapters import SECTIONS
 from discreet.report.charts import Series, epsilon_scale, line_chart, word_for
 from discreet.report.pages import OTHER, SAME, read_page
+from support.axe import insist_accessible
 from support.browser import needs_chromium, page
 
 BUDGET = Budget(2.0, 1e-6)
@@ -346,6 +347,17 @@ def test_in_a_browser(report, tmp_path, dark):
         assert (brightness(paper) < 0.2) is dark
         assert shown.get_by_role("img", name="What the best attack can do").bounding_box()["width"] > 300
         assert shown.get_by_role("heading", level=2).count() >= 7
+        insist_accessible(shown)
+
+
+@needs_chromium
+def test_it_prints_on_a4(report, tmp_path):
+    report.save(tmp_path / "report.html")
+    with page(width=718) as shown:  # an A4 page less its margins, at 96 dots an inch
+        shown.emulate_media(media="print")
+        shown.goto((tmp_path / "report.html").as_uri())
+        assert shown.evaluate("document.documentElement.scrollWidth") <= 718
+        assert shown.pdf(prefer_css_page_size=True).startswith(b"%PDF")
 
 
 def brightness(colour):

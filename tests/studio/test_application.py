@@ -244,6 +244,7 @@ def test_every_tab_is_accessible_and_the_console_stays_empty(address, dark):
         assert said == []
         for name in ("A training run", "A model of a table", "Several parties"):
             shown.get_by_role("tab", name=name).click()
+            expect(shown.locator(".computing")).to_have_count(0)  # while it computes, old numbers are dim
             insist_accessible(shown)
 
 

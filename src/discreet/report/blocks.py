@@ -77,7 +77,7 @@ class Table:
         head = "".join(f'<th scope="col">{escape(name)}</th>' for name in self.head)
         parts = [f"<thead><tr>{head}</tr></thead>"] if any(self.head) else []
         parts += ["<tbody>", *map(_row, self.rows), "</tbody>"]
-        place = f'<div class="wide" tabindex="0" role="region" aria-label="{escape(self.label)}">'
+        place = f'<div class="wide" tabindex="0" role="region" aria-label="table: {escape(self.label)}">'
         return place + "<table>" + "\n".join(parts) + "</table></div>"
 
     def to_markdown(self) -> str:

@@ -161,12 +161,14 @@ def signing(report: Report) -> Section:
     )
     line = "_" * 24
     rows = [("Responsible for the data", line, line), ("Privacy officer", line, line)]
-    return Section("Signatures", (Text(said), Table(("", "name and date", "signature"), rows, "signatures")))
+    return Section(
+        "Signatures", (Text(said), Table(("who", "name and date", "signature"), rows, "lines for signatures"))
+    )
 
 
 def details(report: Report) -> Section:
     """Everything, by its name."""
-    return Section("Details", (Table(("", ""), report.facts.details, "details"),))
+    return Section("Details", (Table(("", ""), report.facts.details, "all numbers"),))
 
 
 SECTIONS: tuple[Callable[[Report], Section | None], ...] = (
