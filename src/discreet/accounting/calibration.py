@@ -16,8 +16,8 @@ best by measurement.
 An attacker's success can be the limit, too: the advantage over guessing, or the hits at a rate of false alarms.
 
 >>> noise = calibrate(lambda z: PoissonSampled(0.01, Gaussian(z)) * 10_000, power=(0.01, 0.02))
->>> round(noise, 1)
-3.8
+>>> round(noise, 2)
+3.75
 """
 
 from __future__ import annotations

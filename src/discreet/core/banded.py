@@ -16,7 +16,7 @@ The proof is in docs/mathematics.md, section 9. It is for add-remove neighbours 
 >>> CyclicPoissonSampler(records=6000, rate=0.01, bands=4).event(Gaussian(1.0))
 PoissonSampled(rate=0.04, of=Gaussian(noise_multiplier=1.0))
 >>> BlockAllocationSampler(records=6000, steps=60, bands=4).event(Gaussian(1.0))
-RandomlyAllocated(steps=15, of=Gaussian(noise_multiplier=1.0))
+RandomlyAllocated(steps=15, of=Gaussian(noise_multiplier=1.0), selected=1)
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 >>> lines = (Line("age", 0.041, 0.008), Line("region=north", None, None, "region=south"))
 >>> print(Summary("logistic regression of 'ill'", lines, "what is estimated.", 0.9))
 logistic regression of 'ill'
-                                coef  std err        z  P>|z|      [0.05     0.95]
-----------------------------------------------------------------------------------
-age                            0.041    0.008    5.125  0.000     0.0278    0.0542
+                                 coef  std err        z  P>|z|      [0.05     0.95]
+-----------------------------------------------------------------------------------
+age                             0.041    0.008    5.125  0.000     0.0278    0.0542
 region=north                   not resolved at this budget
-----------------------------------------------------------------------------------
+-----------------------------------------------------------------------------------
 region=...: against region=south
 Standard errors are of sampling and of the noise for privacy together; what is estimated.
 """
