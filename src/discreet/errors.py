@@ -150,10 +150,20 @@ def without_passwords(text: str) -> str:
     )
 
 
+_LONG = 24  # cells of a list that nobody would type
+
+
 def _shown(value: object) -> str:
-    """The value as its owner typed it; numpy scalars as plain numbers; long values cut."""
+    """The value as its owner typed it; numpy scalars as plain numbers; long values cut.
+
+    Of an array, a frame or a long list, only what it is: it may be the records, in the place of another parameter.
+    """
     if isinstance(value, numbers.Real) and not isinstance(value, bool):
         value = int(value) if isinstance(value, numbers.Integral) else float(value)
+    shape: object = getattr(value, "shape", None)
+    long = isinstance(value, list | tuple | dict | set) and len(value) > _LONG
+    if long or shape or hasattr(value, "__dataframe__") or hasattr(value, "__arrow_c_stream__"):
+        return f"<{type(value).__name__}>"
     return cut(without_passwords(repr(value)))
 
 

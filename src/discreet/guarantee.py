@@ -22,6 +22,9 @@ Neighbours = Literal["add-remove", "replace-one"]
 
 NEIGHBOURS: tuple[str, ...] = get_args(Neighbours)
 
+AnyNeighbours = Literal["add-remove", "replace-one", "zero-out"]
+"""Also ``zero-out``: same size, and one record counts for nothing in one of them. For curves, not for budgets."""
+
 Unit = Literal["record", "person"]
 """What comes and goes between neighbours: one ``record``, or one ``person`` with all of their rows."""
 
@@ -31,6 +34,11 @@ UNITS: tuple[str, ...] = get_args(Unit)
 def neighbours_named(value: object) -> Neighbours:
     """Return ``value`` if it names a neighbour relation, or raise."""
     return cast(Neighbours, one_of("neighbours", value, NEIGHBOURS))
+
+
+def any_neighbours_named(value: object) -> AnyNeighbours:
+    """As :func:`neighbours_named`, of what curves are computed for."""
+    return cast(AnyNeighbours, one_of("neighbours", value, get_args(AnyNeighbours)))
 
 
 def unit_named(value: object) -> Unit:
@@ -49,7 +57,7 @@ def protected_unit(unit: Unit, group_size: int = 1) -> str:
     return f"group of {group_size} {'people' if unit == 'person' else 'records'}"
 
 
-def contributions_apart(neighbours: Neighbours, group_size: int = 1) -> int:
+def contributions_apart(neighbours: AnyNeighbours, group_size: int = 1) -> int:
     """How many clipped contributions two neighbouring data sets differ by, at most.
 
     To replace a record is to take one away and to add another.
@@ -103,6 +111,18 @@ class Budget:
             return cls(**data)
         except TypeError as error:
             raise InvalidParameter("budget", data, f"not a budget ({error}).") from None
+
+
+def of_records(budget: object) -> Budget:
+    """Return ``budget`` if it is one that protects records, or raise: for whatever counts row by row."""
+    if not isinstance(budget, Budget):
+        raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
+    if budget.unit != "record":
+        remedy = (
+            "every row counts here, whoever it is of. Bring one row for each person, and say unit='record'."
+        )
+        raise InvalidParameter("budget.unit", budget.unit, remedy)
+    return budget
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import discreet.certificate.verification as verification
-from discreet import Bounds, Budget, Gaussian, Laplace, Ledger, account
+from discreet import Bounds, Budget, Composition, Gaussian, Laplace, Ledger, account
 from discreet.accounting.renyi import renyi_epsilon
 from discreet.certificate import (
     Arithmetic,
@@ -289,6 +290,22 @@ def test_hardened_noise_is_charged_to_delta():
     assert "bits that were released" in str(certificate.verify())
     with pytest.raises(CertificateRejected, match="delta=1e-06, and what follows is 1"):
         replace(certificate, guarantee=replace(certificate.guarantee, delta=1e-6)).verify()
+
+
+def test_pure_guarantees_are_kept_by_discrete_noise():
+    """Discrete Laplace noise of the event's scale has its epsilon exactly; Gaussian noise never has delta 0."""
+    spoilt = Arithmetic("hardened", 1e-9)
+    pure = account(Laplace(2.0) * 3).guarantee(0.0)
+    assert spoilt.charged(pure) == pure
+    assert (
+        spoilt.charged(account(Laplace(2.0) * 3).guarantee(1e-9)).delta > 1e-9
+    )  # any other delta is charged
+    steps = np.arange(-60, 61)
+    law = np.exp(-np.abs(steps) / 4.0)  # scale 4 in steps; a record moves the sum by 2: event Laplace(2)
+    assert np.abs(np.log(law[2:] / law[:-2])).max() * 3 <= pure.epsilon.upper * (1 + 1e-12)
+    assert (
+        account(Composition(((Laplace(2.0), 1), (Gaussian(50.0), 1)))).epsilon_bounds(0.0).upper == math.inf
+    )
 
 
 @pytest.mark.parametrize(

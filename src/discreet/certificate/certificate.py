@@ -14,9 +14,11 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from discreet.accounting.epsilon_delta import power_bound
 from discreet.certificate.promises import Arithmetic, promises
 from discreet.certificate.signatures import Signature, sign
 from discreet.certificate.verification import Verification, checked_files, file_digest, verified
+from discreet.charts import Picture, attack_chart, html_table
 from discreet.documents import digest, parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter, PlanViolation, one_of, real
 from discreet.files import write_whole
@@ -162,6 +164,22 @@ class Certificate:
     def load(cls, path: str | PathLike[str]) -> Certificate:
         """Read a certificate from a file. It is not verified yet."""
         return cls.from_json(read_text(path))
+
+    def plot(self) -> Picture:
+        """What the best attack finds at most, by the guarantee alone: at every rate of false alarms."""
+        epsilon, delta = self.guarantee.epsilon.upper, self.guarantee.delta
+        return Picture(attack_chart(lambda alarms: power_bound(epsilon, delta, alarms)))
+
+    def _repr_html_(self) -> str:
+        signers = ", ".join(signature.public_key for signature in self.signatures) or "nobody"
+        rows = {
+            "promise": self.headline,
+            "with all other runs of its ledger": str(self.together),
+            "for the files": ", ".join(name for name, _ in self.files) or "none named",
+            "signed by": signers,
+            "digest": self.digest(),
+        }
+        return html_table(("certificate", ""), rows.items())
 
     def _content(self) -> dict[str, Any]:
         return {

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.errors import MissingDependency
+
 AnyArray = Any
 """A numpy array or a torch tensor."""
 
@@ -76,3 +78,23 @@ def store(out: AnyArray, values: NDArray[Any]) -> None:
     else:
         with np.errstate(over="ignore"):
             np.copyto(out, values, casting="same_kind")
+
+
+# ---- the compiler of the hot loops. Who verifies certificates clips nothing and draws nothing, and ca ----
+
+
+__all__ = ["njit"]
+
+try:
+    from numba import njit
+except ImportError:
+
+    def _without(**_: Any) -> Any:
+        """In place of the compiler: functions that say what is missing. Slow ones would only seem to work."""
+        return lambda function: _refuse
+
+    njit = _without  # type: ignore[assignment]
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise MissingDependency("Clipping records and drawing noise need numba: pip install 'discreet[tables]'.")

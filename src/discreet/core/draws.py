@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.compiler import njit
+from discreet.core.arrays import njit
 
 Array = NDArray[Any]
 Function = TypeVar("Function")

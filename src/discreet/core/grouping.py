@@ -8,6 +8,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -20,10 +22,7 @@ NOBODY = -1
 
 
 def id_codes(ids: NDArray[Any]) -> Codes:
-    """A number for each different id; -1 for None, NaN, an empty text, and what cannot be compared.
-
-    Blanks around a text do not make another person.
-    """
+    """A number for each different id; -1 for those of nobody. Which ids are the same: :func:`person_of`."""
     if ids.dtype.kind in "iub":
         return np.unique(ids, return_inverse=True)[1].astype(np.int64).reshape(-1)
     if ids.dtype.kind in "fmM":
@@ -32,7 +31,7 @@ def id_codes(ids: NDArray[Any]) -> Codes:
         found[~missing] = np.unique(ids[~missing], return_inverse=True)[1].reshape(-1)
         return found
     known: dict[Any, int] = {}
-    return np.array([_number(cell, known) for cell in ids.tolist()], np.int64)
+    return np.array([number_of_id(cell, known) for cell in ids.tolist()], np.int64)
 
 
 def grouped(codes: Codes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -44,11 +43,34 @@ def grouped(codes: Codes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return order, starts.astype(np.intp)
 
 
-def _number(cell: Any, known: dict[Any, int]) -> int:
+def person_of(cell: Any) -> Hashable | None:
+    """Who is meant by an id; None for None, NaN, an empty text, and what cannot be compared.
+
+    A whole number is the same as a text or as a float, and blanks around a text do not make another person: a column
+    that was read in pieces holds 7, 7.0 and "7" side by side. To take two people for one never harms either.
+
+    >>> [person_of(cell) for cell in (7, 7.0, "7", " 7.0 ", b"7", -0.0, "", None, float("nan"))]
+    ['7', '7', '7', '7', '7', '0', None, None, None]
+    """
     try:
-        name = cell.strip() if isinstance(cell, str | bytes) else cell
-        if name is None or name != name or (isinstance(name, str | bytes) and not name):
-            return NOBODY
-        return known.setdefault(name, len(known))
+        if isinstance(cell, bytes):
+            cell = cell.decode("utf-8", "surrogateescape")
+        if isinstance(cell, str):
+            name = cell.strip()
+            head, _, tail = name.partition(".")
+            whole = not tail.strip("0") and head.lstrip("-").isdecimal()
+            return (head if whole else name) or None
+        if cell is None or cell != cell:
+            return None
+        if isinstance(cell, Number) and cell == (nearest := int(cell)):  # type: ignore[call-overload]
+            return str(nearest)
+        hash(cell)
+        return cell  # type: ignore[no-any-return]
     except Exception:  # whatever a cell may raise
-        return NOBODY
+        return None
+
+
+def number_of_id(cell: Any, known: dict[Any, int]) -> int:
+    """The number of an id among those that are ``known``, to which it is added; -1 if it is nobody's."""
+    person = person_of(cell)
+    return NOBODY if person is None else known.setdefault(person, len(known))

@@ -26,8 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.accounting.account import account
-from discreet.accounting.gaussian import classic_gaussian_noise, gaussian_mu
-from discreet.accounting.laplace import laplace_noise
+from discreet.accounting.gaussian import classic_gaussian_noise, gaussian_mu, laplace_noise
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import BudgetExceeded, InvalidParameter, one_of, real

@@ -27,6 +27,7 @@ from dataclasses import dataclass, fields, replace
 from operator import le
 from typing import Any, TypedDict, Unpack, cast
 
+from discreet.charts import Picture, Series, bar_chart, html_table, line_chart
 from discreet.errors import BudgetExceeded, InvalidParameter, UnsupportedEvent, one_of, real, whole
 from discreet.guarantee import Budget, rounded_up
 from discreet.plan.plan import Plan
@@ -126,6 +127,27 @@ class Exploration:
         lines = ["  ".join(map(str.rjust, line, widths)) for line in cells]
         return "\n".join(lines + [f"refused: {reason}" for reason in self.refused])
 
+    def plot(self, by: str = "signal_to_noise") -> Picture:
+        """A column of the table against what was varied first, a line for each setting of the rest."""
+        title = by.replace("_", " ")
+        if not self.rows or not self.varied:
+            raise InvalidParameter("rows", len(self.rows), "there is nothing varied to plot.")
+        first, *rest = self.varied
+        told = [(_told(row, rest), getattr(row, first), float(_outcome(row, by))) for row in self.rows]
+        if any(isinstance(x, str) for _, x, _ in told):
+            bars = [(", ".join(filter(None, (str(x), name))), y) for name, x, y in told]
+            return Picture(bar_chart(title, bars))
+        names = list(dict.fromkeys(name for name, _, _ in told))
+        lines = [
+            Series(name, sorted((float(x), y) for own, x, y in told if own == name), f"line-{1 + place % 6}")
+            for place, name in enumerate(names)
+        ]
+        return Picture(line_chart(title, lines, first.replace("_", " "), title))
+
+    def _repr_html_(self) -> str:
+        head, *rows = self._cells()
+        return html_table(head, rows)
+
     def to_markdown(self) -> str:
         """The table in Markdown."""
         header, *body = self._cells()
@@ -222,6 +244,17 @@ def _row(plan: Plan, dimension: int, cost: StepCost | None, risk: Convexity | No
         memory=cost.memory + cost.memory_per_record * stage.divisor if cost else None,
         plan=plan,
     )
+
+
+def _told(row: Row, names: Sequence[str]) -> str:
+    return ", ".join(f"{name} {getattr(row, name)}" for name in names)
+
+
+def _outcome(row: Row, column: str) -> float:
+    value = getattr(row, one_of("by", column, OUTCOMES))
+    if value is None:
+        raise InvalidParameter("by", column, "was not asked for; give explore what it needs.")
+    return float(value)
 
 
 def _cost(row: Row, column: str) -> float:

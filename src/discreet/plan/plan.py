@@ -25,17 +25,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from html import escape
 from operator import add
 from os import PathLike
 from typing import Any
 
 from discreet.accounting.account import account
 from discreet.accounting.curve import PrivacyCurve
+from discreet.accounting.epsilon_delta import power_bound
+from discreet.charts import Picture, Series, attack_chart, line_chart
 from discreet.core.sampling import Sampler
 from discreet.documents import digest, parsed, read_text
-from discreet.errors import InvalidParameter, PlanViolation, UnsupportedEvent, one_of
+from discreet.errors import DiscreetError, InvalidParameter, PlanViolation, UnsupportedEvent, one_of
 from discreet.events import Event
 from discreet.files import write_whole
 from discreet.guarantee import Budget, Guarantee, Neighbours, Unit, without_usual_unit
@@ -260,6 +264,31 @@ class Plan:
         if self.stages:
             return explanation(self.stages, self.guarantee, self.curve.power(ALARMS))
         return adaptive_explanation(self.name, self.settings, self.guarantee)
+
+    def plot(self) -> Picture:
+        """Epsilon as the steps go by, for a plan of one stage; for others, what the best attack finds."""
+        if len(self.stages) != 1:
+            epsilon, delta = self.guarantee.epsilon.upper, self.guarantee.delta
+            return Picture(attack_chart(lambda alarms: power_bound(epsilon, delta, alarms)))
+        points = ((0.0, 0.0), *epsilon_after(self, 1.0))
+        title = f"Epsilon at delta {self.delta:g}, step by step"
+        return Picture(line_chart(title, [Series("epsilon", points)], "steps", "epsilon"))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.explain())}</pre>"
+
+
+def epsilon_after(plan: Plan, times: float, points: int = 12) -> list[tuple[float, float]]:
+    """Steps of the only stage, up to ``times`` as many as planned, and epsilon after them at the same noise."""
+    stage = plan.stage()
+    charges = stage.steps // stage.steps_per_charge
+    counts = sorted({max(1, round(times * charges * (part / points) ** 2)) for part in range(1, points + 1)})
+    found = []
+    for count in counts:
+        with suppress(DiscreetError):  # a point of a picture that cannot be certified is left out
+            curve = account(stage.charge * count, plan.neighbours, plan.group_size)
+            found.append((float(count * stage.steps_per_charge), curve.epsilon(plan.delta)))
+    return found
 
 
 def _checked_settings(plan: Plan, budget: Budget) -> dict[str, Any]:

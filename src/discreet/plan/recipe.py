@@ -19,6 +19,7 @@ step; shares are parts of the squared signal-to-noise ratio, in which the costs 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -34,8 +35,15 @@ from discreet.plan.stage import LONGEST_STEP, NOISE_PATH, Sampling, Stage, alloc
 STEPS = (200, 1000)
 """The fewest and the most steps that are suggested: fewer are too coarse, more spoil what sampling saves."""
 SMALLEST_BATCH = 64
+PARTS = 10
+"""Of a schedule that is a function."""
+MOST_PARTS = 60
+"""Of any schedule: each is an event of its own to account for."""
 MOST_TRIED = 64
 """Bands, when the best number of them is looked for: each keeps a copy of the weights in memory."""
+
+Schedule = Sequence[float] | Callable[[float], float]
+"""Numbers for equally long parts of a training, or a function of the progress from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,14 @@ class Recipe:
     Give either ``epochs`` or ``steps``. ``batch_size`` is the expected one; with ``sampling="full-batch"`` it is
     left out. ``records`` is the declared, public number of records. ``bands`` above one correlate the noise of so
     many steps; ``"best"`` lets :meth:`calibrate` choose how many, see :func:`best_bands`.
+
+    ``noise`` and ``clip_norms`` are schedules over the course of training: one number for each of several parts of
+    the same length, or a function of the progress from 0 to 1, of which ten parts are taken. Those of ``noise`` are
+    relative to one another, for their level is calibrated; each part is a stage of the plan, accounted as it is.
+
+    >>> falling = Recipe(60_000, 600, epochs=9, noise=(1.5, 1.0, 0.75)).calibrate(Budget(2.0, 1e-5))
+    >>> [(stage.name, stage.steps, round(stage.noise_multiplier, 2)) for stage in falling.stages]
+    [('descent-1', 300, 1.65), ('descent-2', 300, 1.1), ('descent-3', 300, 0.83)]
     """
 
     records: int
@@ -55,6 +71,8 @@ class Recipe:
     sampling: Sampling | str = "poisson"
     name: str = "descent"
     bands: int | Literal["best"] = 1
+    noise: Schedule | None = None
+    clip_norms: Schedule | None = None
 
     def __post_init__(self) -> None:
         if (self.epochs is None) == (self.steps is None):
@@ -63,6 +81,19 @@ class Recipe:
             remedy = "is needed; only sampling='full-batch' does without."
             raise InvalidParameter("batch_size", None, remedy)
         self.at(1.0)  # which checks everything else
+        if self.noise is not None or self.clip_norms is not None:
+            self._check_schedules()
+            self.stages(1.0)
+
+    def _check_schedules(self) -> None:
+        for name, given in (("noise", self.noise), ("clip_norms", self.clip_norms)):
+            if given is not None:
+                object.__setattr__(self, name, _levels(name, given))
+        if self.bands == "best":
+            remedy = "is chosen for noise that stays the same; give a number with noise= or clip_norms=."
+            raise InvalidParameter("bands", "best", remedy)
+        if self.clip_norms is not None and self.clip_norm != 1.0:
+            raise InvalidParameter("clip_norm", self.clip_norm, "is what clip_norms= says; give one of them.")
 
     @classmethod
     def suggest(
@@ -100,8 +131,36 @@ class Recipe:
             batch_size = min(max(SMALLEST_BATCH, size), count)
         return cls(count, batch_size, chosen, clip_norm=clip_norm, sampling=sampling)
 
+    def stages(self, noise_multiplier: float) -> tuple[Stage, ...]:
+        """The one stage with this noise, or one for each part of the schedules, with multiples of it."""
+        whole_stage = self.at(noise_multiplier)
+        counts = [len(levels) for levels in (self.noise, self.clip_norms) if isinstance(levels, tuple)]
+        if not counts:
+            return (whole_stage,)
+        parts = math.lcm(*counts)
+        charges = whole_stage.steps // whole_stage.steps_per_charge
+        if parts > min(charges, MOST_PARTS):
+            unit = (
+                "steps"
+                if whole_stage.steps_per_charge == 1
+                else f"times {whole_stage.steps_per_charge} steps"
+            )
+            remedy = f"makes {parts} parts of {charges} {unit}, and at most {MOST_PARTS}; give fewer numbers."
+            raise InvalidParameter("clip_norms" if self.noise is None else "noise", parts, remedy)
+        ends = [round(part * charges / parts) for part in range(parts + 1)]
+        return tuple(
+            replace(
+                whole_stage,
+                name=f"{self.name}-{part + 1}",
+                steps=(ends[part + 1] - ends[part]) * whole_stage.steps_per_charge,
+                noise_multiplier=noise_multiplier * _level(self.noise, part / parts),
+                clip_norm=self.clip_norm * _level(self.clip_norms, part / parts),
+            )
+            for part in range(parts)
+        )
+
     def at(self, noise_multiplier: float) -> Stage:
-        """The stage with this noise."""
+        """The stage with this noise, schedules apart: see :meth:`stages`."""
         size = self.records if self.batch_size is None else self.batch_size
         fits = FixedSizeSampler(self.records, size)  # a batch within the records
         steps = self._planned_steps(fits.records, fits.batch_size) if self.steps is None else self.steps
@@ -135,8 +194,8 @@ class Recipe:
         if self.bands == "best":
             return self.changed(bands=best_bands(self, budget)).calibrate(budget)
         refuse_uncovered_bands((self.at(1.0),), budget)
-        noise = calibrate(lambda noise: self.at(noise).event, budget)
-        return Plan((self.at(noise),), budget.delta, budget.neighbours, budget.group_size, unit=budget.unit)
+        noise = calibrate(lambda noise: composed(self.stages(noise)), budget)
+        return Plan(self.stages(noise), budget.delta, budget.neighbours, budget.group_size, unit=budget.unit)
 
     def with_noise(
         self,
@@ -146,10 +205,10 @@ class Recipe:
         group_size: int = 1,
         unit: Unit = "record",
     ) -> Plan:
-        """The plan with a given noise; ``plan.guarantee`` tells what it costs."""
+        """The plan with a given noise, or multiples of it; ``plan.guarantee`` tells what it costs."""
         if self.bands == "best":
             raise InvalidParameter("bands", "best", "is chosen for a budget; give a number, or calibrate.")
-        return Plan((self.at(noise_multiplier),), delta, neighbours, group_size, unit=unit)
+        return Plan(self.stages(noise_multiplier), delta, neighbours, group_size, unit=unit)
 
     def changed(self, **changes: Any) -> Recipe:
         """This recipe with other values; setting epochs clears steps, and the other way round."""
@@ -177,6 +236,9 @@ class StagedRecipe:
         object.__setattr__(self, "stages", as_tuple("stages", self.stages))
         if not self.stages or not all(isinstance(stage, Recipe) for stage in self.stages):
             raise InvalidParameter("stages", self.stages, "must hold at least one Recipe.")
+        if any(stage.noise is not None or stage.clip_norms is not None for stage in self.stages):
+            remedy = "of a stage cannot follow a schedule; give each part of it as a stage, with its share."
+            raise InvalidParameter("noise", "a schedule", remedy)
         shares = tuple(self.shares) or (1.0,) * len(self.stages)
         if len(shares) != len(self.stages):
             raise InvalidParameter(
@@ -243,6 +305,22 @@ def best_bands(recipe: Recipe, budget: Budget) -> int:
         return noise * error_of_iterates(bands, one.steps)
 
     return min((bands for bands in best if bands > 1), key=allocated)
+
+
+def _levels(name: str, given: Schedule) -> tuple[float, ...]:
+    """A schedule as numbers; a function is asked for the middle of each part."""
+    if callable(given):
+        given = [given((part + 0.5) / PARTS) for part in range(PARTS)]
+    if not isinstance(given, list | tuple) or not given:
+        raise InvalidParameter(name, given, "must be several numbers, or a function of the progress.")
+    return tuple(real(name, level, above=0) for level in given)
+
+
+def _level(schedule: Schedule | None, progress: float) -> float:
+    """The number that holds at some progress below 1; one without a schedule."""
+    if not isinstance(schedule, tuple):
+        return 1.0
+    return float(schedule[int(progress * len(schedule) + 1e-9)])
 
 
 def _epochs(records: int) -> int:

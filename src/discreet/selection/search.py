@@ -56,11 +56,17 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-import numpy as np
 from scipy.optimize import brentq
 
 from discreet.accounting.account import account
-from discreet.accounting.renyi import Divergence, delta_of_divergence, epsilon_of_divergence, renyi_divergence
+from discreet.accounting.renyi import (
+    Divergence,
+    epsilon_of_divergence,
+    mean_of_stopping,
+    negative_binomial_selected,
+    poisson_selected,
+    renyi_divergence,
+)
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import BudgetExceeded, InvalidParameter, UnsupportedEvent, probability, real
 from discreet.events import ApproximateDP, Event
@@ -111,7 +117,7 @@ class NegativeBinomialTrials:
     @property
     def mean(self) -> float:
         """The expected number of trials, rounded up."""
-        return _mean(self.stop, self.shape) * ROUND_UP
+        return mean_of_stopping(self.stop, self.shape) * ROUND_UP
 
     @property
     def chance_of_any(self) -> float:
@@ -138,18 +144,8 @@ class NegativeBinomialTrials:
         return (1 + self.shape) * max(x, trial.epsilon(allowed(x) / ROUND_UP)) * ROUND_UP
 
     def renyi(self, divergence: Divergence) -> Divergence:
-        """Renyi divergence of the search from that of a trial (Papernot and Steinke 2022).
-
-        d(a) + (1 + shape) ((1 - 1/b) d(b) - ln(stop) / b) + ln(mean) / (a - 1), for any orders a, b > 1.
-        """
-        orders: list[float] = [1 + 10**exponent for exponent in np.linspace(-2.0, 4.0, 61).tolist()]
-        other: float = min((1 - 1 / b) * divergence(b) - math.log(self.stop) / b for b in orders)
-
-        def total(order: float) -> float:
-            rest = (1 + self.shape) * other + math.log(self.mean) / (order - 1)
-            return (divergence(order) + rest) * ROUND_UP
-
-        return total
+        """Renyi divergence of the search from that of a trial."""
+        return negative_binomial_selected(divergence, self.stop, self.mean, self.shape)
 
     def draw(self, stream: RandomStream | None = None) -> int:
         """A number of trials. It is a secret: against whoever learns it there is no guarantee."""
@@ -186,17 +182,8 @@ class PoissonTrials:
         return self.mean * trial.advantage() * ROUND_UP
 
     def renyi(self, divergence: Divergence) -> Divergence:
-        """Renyi divergence of the search from that of a trial (Papernot and Steinke 2022).
-
-        d(a) + mean delta(e) + ln(mean) / (a - 1) at e = ln(1 + 1 / (a - 1)).
-        """
-
-        def total(order: float) -> float:
-            delta = delta_of_divergence(divergence, math.log1p(1 / (order - 1)) / ROUND_UP)
-            fixed = math.log(self.mean) / (order - 1)
-            return (divergence(order) + self.mean * delta) * ROUND_UP + fixed + 1e-12 * abs(fixed)
-
-        return total
+        """Renyi divergence of the search from that of a trial."""
+        return poisson_selected(divergence, self.mean)
 
     def draw(self, stream: RandomStream | None = None) -> int:
         """A number of trials. It is a secret: against whoever learns it there is no guarantee."""
@@ -216,18 +203,15 @@ def geometric_trials(mean: float) -> NegativeBinomialTrials:
 def logarithmic_trials(mean: float) -> NegativeBinomialTrials:
     """Cheaper than geometric trials of the same mean: more often very few, now and then very many."""
     mean = _checked(mean)
-    log_stop = brentq(lambda x: _mean(math.exp(x), 0.0) - mean, math.log(1e-12), -1e-12, xtol=1e-15)
+    log_stop = brentq(
+        lambda x: mean_of_stopping(math.exp(x), 0.0) - mean, math.log(1e-12), -1e-12, xtol=1e-15
+    )
     return NegativeBinomialTrials(math.exp(log_stop), 0.0)
 
 
 def _checked(mean: object) -> float:
     remedy = "It is the expected number of trials."
     return real("mean", mean, at_least=1.001, at_most=MOST_TRIALS, remedy=remedy)
-
-
-def _mean(stop: float, shape: float) -> float:
-    growth = -math.log(stop) if shape == 0 else -math.expm1(shape * math.log(stop)) / shape
-    return (1 - stop) / (stop * growth)
 
 
 def _drawn(

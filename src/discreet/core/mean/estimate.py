@@ -18,7 +18,7 @@ from discreet.core.mechanisms import Arithmetic, Release, certified, gaussian_ev
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, one_of, real
 from discreet.events import Composition, Event, Gaussian
-from discreet.guarantee import Budget
+from discreet.guarantee import Budget, of_records
 
 Known = Ball | Interval | SecondMoment | FixedClip
 
@@ -108,8 +108,7 @@ def private_mean(
 
 
 def _check_types(budget: object, known: object) -> None:
-    if not isinstance(budget, Budget):
-        raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
+    of_records(budget)
     if not isinstance(known, Known):
         requirement = (
             "must be a Ball, Interval, SecondMoment or FixedClip: what is publicly known of a record."
