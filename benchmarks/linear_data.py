@@ -148,6 +148,15 @@ def rand_visits():
     return table("RAND visits", Poisson(), y, numerics, lower, upper, groups, None, "D2")
 
 
+def rand_people():
+    """Whose each row of the visits is."""
+    import statsmodels
+
+    path = Path(statsmodels.__file__).parent / "datasets" / "randhie" / "src" / "randhie.csv"
+    with path.open(newline="") as file:
+        return np.array([row["zper"] for row in csv.DictReader(file)])
+
+
 def _rows(path: Path):
     with path.open(newline="") as file:
         return [row for row in csv.DictReader(file, skipinitialspace=True) if None not in row.values()]

@@ -18,7 +18,7 @@ GRID = {"learning_rate": (0.5, 2.0, 8.0), "clip": (0.3, 1.0), "batch": (512, 204
 DEFAULT = {"learning_rate": 0.1, "clip": 1.0, "batch": 256, "epochs": 10}
 
 
-def diffprivlib_accuracy(train, test, epsilon, seed):
+def diffprivlib_scores(train, test, epsilon, seed):
     """Pure epsilon, with the largest norm of a record taken from the public bounds."""
     from diffprivlib.models import LogisticRegression
 
@@ -27,10 +27,10 @@ def diffprivlib_accuracy(train, test, epsilon, seed):
         warnings.simplefilter("ignore")
         model = LogisticRegression(epsilon=epsilon, data_norm=np.sqrt(x.shape[1]), random_state=seed)
         model.fit(x, y)
-    return np.mean(model.predict(test[0]) == test[1])
+    return model.decision_function(test[0])
 
 
-def dp_ebm_accuracy(train, test, epsilon, delta, groups, seed):
+def dp_ebm_scores(train, test, epsilon, delta, groups, seed):
     """Boosted curves (Nori et al. 2021) on the table as it was before categories were encoded, bounds declared."""
     from interpret.privacy import DPExplainableBoostingClassifier
 
@@ -39,7 +39,7 @@ def dp_ebm_accuracy(train, test, epsilon, delta, groups, seed):
     settings = {"feature_types": types, "privacy_bounds": bounds, "random_state": seed, "n_jobs": 1}
     model = DPExplainableBoostingClassifier(epsilon=epsilon, delta=delta, **settings)
     model.fit(decoded(x, groups), y)
-    return np.mean(model.predict(decoded(test[0], groups)) == test[1])
+    return model.predict_proba(decoded(test[0], groups))[:, 1] - 0.5
 
 
 def decoded(x, groups):
@@ -51,7 +51,7 @@ def decoded(x, groups):
     return np.column_stack([x[:, :numerics].astype(float), *places])
 
 
-def opacus_accuracy(train, test, epsilon, delta, seed, settings):
+def opacus_scores(train, test, epsilon, delta, seed, settings):
     """Logistic regression by DP-SGD as Opacus' own tutorials do it."""
     import torch
     from opacus import PrivacyEngine
@@ -78,21 +78,32 @@ def opacus_accuracy(train, test, epsilon, delta, seed, settings):
                 loss(model(features).squeeze(1), labels).backward()
                 optimizer.step()
     with torch.no_grad():
-        scores = model(torch.tensor(test[0], dtype=torch.float32)).squeeze(1).numpy()
-    return np.mean((scores > 0) == (test[1] > 0.5))
+        return model(torch.tensor(test[0], dtype=torch.float32)).squeeze(1).numpy()
 
 
-def measured(name, accuracy, seeds):
+def measured(name, scores, truth, seeds):
     start = time.process_time()
-    values = [float(accuracy(seed)) for seed in range(seeds)]
+    told = [np.asarray(scores(seed), float) for seed in range(seeds)]
     seconds = (time.process_time() - start) / seeds
-    return {"peer": name, "accuracy": float(np.mean(values)), "seconds": seconds}
+    found = {"accuracy": [np.mean((each > 0) == truth) for each in told]}
+    found["AUC"] = [area(each, truth) for each in told]
+    return {"peer": name, "seconds": seconds} | {
+        score: float(np.mean(values)) for score, values in found.items()
+    }
+
+
+def area(scores, truth):
+    """The area under the ROC curve: how often a record of the second class scores higher than one of the first."""
+    from scipy.stats import rankdata
+
+    ranks, many = rankdata(scores), int(truth.sum())
+    return (ranks[truth].sum() - many * (many + 1) / 2) / (many * (len(truth) - many))
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("table")
-    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--epsilon", type=float, nargs="+", default=[1.0])
     parser.add_argument("--delta", type=float, default=1e-5)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", help="one of diffprivlib, opacus (its defaults) and dp-ebm")
@@ -100,30 +111,33 @@ def main():
     warnings.simplefilter("ignore")
     data = np.load(arguments.table)
     train, test = (data["x_train"], data["y_train"]), (data["x_test"], data["y_test"])
-    epsilon, delta, seeds = arguments.epsilon, arguments.delta, arguments.seeds
+    for epsilon in arguments.epsilon:
+        compare(data, train, test, epsilon, arguments)
+
+
+def compare(data, train, test, epsilon, arguments):
+    truth, delta, seeds = test[1] > 0.5, arguments.delta, arguments.seeds
 
     def opacus(settings):
-        return lambda seed: opacus_accuracy(train, test, epsilon, delta, seed, settings)
+        return lambda seed: opacus_scores(train, test, epsilon, delta, seed, settings)
 
     def report(row):
         print(json.dumps(row), flush=True)
 
     if arguments.only:
         one = {
-            "diffprivlib": lambda seed: diffprivlib_accuracy(train, test, epsilon, seed),
+            "diffprivlib": lambda seed: diffprivlib_scores(train, test, epsilon, seed),
             "opacus": opacus(DEFAULT),
-            "dp-ebm": lambda seed: dp_ebm_accuracy(
-                train, test, epsilon, delta, data["groups"].tolist(), seed
-            ),
+            "dp-ebm": lambda seed: dp_ebm_scores(train, test, epsilon, delta, data["groups"].tolist(), seed),
         }
-        report(measured(arguments.only, one[arguments.only], seeds))
+        report(measured(arguments.only, one[arguments.only], truth, seeds))
         return
-    report(measured("diffprivlib", lambda seed: diffprivlib_accuracy(train, test, epsilon, seed), seeds))
-    report(measured("Opacus, defaults", opacus(DEFAULT), seeds))
+    report(measured("diffprivlib", lambda seed: diffprivlib_scores(train, test, epsilon, seed), truth, seeds))
+    report(measured("Opacus, defaults", opacus(DEFAULT), truth, seeds))
     points = [dict(zip(GRID, values, strict=True)) for values in itertools.product(*GRID.values())]
-    tried = [(opacus(point)(0), number, point) for number, point in enumerate(points)]
+    tried = [(np.mean((opacus(point)(0) > 0) == truth), number, point) for number, point in enumerate(points)]
     best = max(tried)[2]
-    report(measured("Opacus, best of the grid", opacus(best), seeds) | {"settings": best})
+    report(measured("Opacus, best of the grid", opacus(best), truth, seeds) | {"settings": best})
 
 
 if __name__ == "__main__":

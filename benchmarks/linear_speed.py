@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import torch
 
 from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
-from discreet.linear.kernels.threads import in_threads, thread_count
+from discreet.linear.kernels.rowwise import in_threads, thread_count
 from discreet.linear.losses import Logistic, Softmax
 from timing import Targets, short, table
 

@@ -14,8 +14,8 @@ import discreet
 from discreet import Budget, Ledger
 from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.evaluation import evaluate
-from discreet.evaluation.evaluate import _counted, _placed, _weights
-from discreet.evaluation.scoring import Counts, Scoring, error_bins, probability_bins
+from discreet.evaluation.evaluate import _counted, _placed, _spread, _weights
+from discreet.evaluation.scoring import Counts, Scoring, Shared, error_bins, probability_bins
 from discreet.evaluation.splitting import unit_ids
 from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, TwoClasses
 from discreet.events import Gaussian, Laplace
@@ -127,9 +127,9 @@ def covered(task, y, answers, truths, epsilon, repeats, rng, rows):
         for place, block in enumerate(task.blocks):
             noise = scale * longer / math.sqrt(block.share)
             size = block.size - (place == 0)
-            noisy = np.bincount(cells[place][drawn], minlength=size) + rng.laplace(
-                0, noise / math.sqrt(2), size
-            )
+            where = Shared(*(part[drawn] for part in cells[place]))
+            exact = _spread(where, np.zeros(rows, int), 1, size, 2**20) / 2**20
+            noisy = exact + rng.laplace(0, noise / math.sqrt(2), size)
             counts.append(Counts(noisy, noise))
         measured = task.measured(counts, scoring)
         for name, truth in truths.items():
@@ -166,12 +166,38 @@ def test_intervals_without_the_noise_would_be_caught():
             return super().score(value, (0.0, errors[1]), *limits)
 
     task, hits, truth = TwoClasses((0, 1)), 0, roc_auc_score(y, p)
-    cells = task.cells(y.astype(float), np.column_stack([1 - p, p]))[0]
+    cells = task.cells(y.astype(float), np.column_stack([1 - p, p]))[0].cells[:, 0]
     for _ in range(200):
         noisy = np.bincount(cells[rng.integers(len(y), size=3000)], minlength=64) + rng.normal(0, 20.0, 64)
         score = task.measured([Counts(noisy, 20.0)], Deaf(1.645))["AUC"]
         hits += score.lower <= truth <= score.upper
     assert hits < 0.83 * 200
+
+
+def test_squared_errors_and_variance_go_together(monkeypatch):
+    """Errors of targets far from the mean are large here: R2 has the error that resampling finds, within 10 %, and
+    the broken twin, which takes both as independent, says a fifth more."""
+    rng = np.random.default_rng(3)
+    target = np.clip(0.5 + 0.2 * rng.standard_normal(20_000), 0, 1)
+    answer = target - 0.3 * (target - 0.5) - 0.05 * rng.standard_normal(20_000)
+    task, answers = Numbers((0.0, 1.0)), answer[:, None]
+    found = []
+    for _ in range(300):
+        drawn = rng.integers(20_000, size=3000)
+        found.append(1 - np.mean((target - answer)[drawn] ** 2) / target[drawn].var())
+
+    def told():
+        counts = [
+            Counts(
+                _spread(where, np.zeros(20_000, int), 1, block.size, 2**20)[: block.size - last] / 2**20, 0.0
+            )
+            for where, block, last in zip(task.cells(target, answers), task.blocks, (1, 0), strict=True)
+        ]
+        return task.measured(counts, Scoring(1.0))["R2"].sampling * math.sqrt(20_000 / 3000)
+
+    assert told() == pytest.approx(np.std(found), rel=0.1)
+    monkeypatch.setattr("discreet.evaluation.tasks._MOST_ALIKE", 0.0)
+    assert told() > 1.2 * np.std(found)
 
 
 def test_few_records_are_not_resolved():
@@ -356,6 +382,37 @@ def test_a_deaf_model_is_refused_before_anything_is_paid():
         evaluate(deaf, x, y, classes=(0, 1), epsilon=1.0)
     with pytest.raises(InvalidParameter, match="for each record"):
         evaluate(lambda rows: np.ones((len(rows), 3)), x, y, classes=(0, 1), epsilon=1.0)
+
+
+@pytest.mark.parametrize(
+    "mixing",
+    [
+        lambda rows: 0.5 + 0.1 * (rows[:, 0] - rows[:, 0].mean()),
+        lambda rows: rows[:, 0].argsort().argsort() / len(rows),
+        lambda rows: np.full(len(rows), rows.mean()),
+    ],
+)
+def test_a_model_that_looks_at_its_neighbours_is_refused(mixing):
+    x, y, _ = people(10)
+    with pytest.raises(InvalidParameter, match="each record by itself"):
+        evaluate(mixing, x, y, classes=(0, 1), epsilon=1.0)
+
+
+def test_a_network_in_training_mode_is_refused():
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(
+        torch.nn.Linear(2, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 2), torch.nn.Softmax(1)
+    )
+    x, y, _ = people(10)
+
+    def model(rows):
+        return net(torch.as_tensor(rows).float())
+
+    torch.manual_seed(0)
+    with pytest.raises(InvalidParameter, match=r"net\.eval"):
+        evaluate(model, x, y, classes=(0, 1), epsilon=1.0)
+    net.eval()
+    evaluate(model, x, y, classes=(0, 1), epsilon=1.0)
 
 
 # ---- groups, our own models, forms ----

@@ -212,3 +212,18 @@ def test_one_ledger_for_both_sides_promises_what_it_promises():
 
 def test_the_split_is_keyword_only_where_numbers_could_be_mistaken():
     assert inspect.signature(split).parameters["test"].kind is inspect.Parameter.KEYWORD_ONLY
+
+
+@pytest.mark.parametrize("odd", [None, "x", [1, 2, 3], (), 1j, float("nan"), b"1", {}])
+def test_one_odd_row_of_a_list_moves_nobody_else(odd):
+    """numpy would make texts of all cells for one text among them, and so toss all coins anew."""
+    rows = [[2**60 + i, i / 3] for i in range(40)]
+    before = split(rows, test=0.5, key=KEY)
+    after = split([*rows, odd], test=0.5, key=KEY)
+    assert [[row for row in side if row in rows] for side in after] == list(before)
+    ids = [2**60 + i for i in range(40)]
+    before = split(rows, test=0.5, unit=ids, key=KEY)
+    after = split(
+        [*rows, [0, 0.0]], test=0.5, unit=[*ids, odd if isinstance(odd, str | float) else None], key=KEY
+    )
+    assert [[row for row in side if row in rows] for side in after] == list(before)

@@ -22,6 +22,7 @@ from discreet.linear.glm.coordinates import Whitened
 from discreet.linear.glm.effect_lines import lines_of
 from discreet.linear.glm.inference import Scale, coordinates_of, infer, newton_step, start_of
 from discreet.linear.glm.marginals import Marginals
+from discreet.linear.glm.people import People
 from discreet.linear.glm.problems import Problem
 from discreet.linear.glm.records import Records
 from discreet.linear.glm.spending import Spending
@@ -61,50 +62,102 @@ def problem_of(loss):
     return Problem(*shared)
 
 
+class Hostile:
+    """Rows and targets that are huge, tiny, at the decision and far from it, and what they add to the release."""
+
+    def __init__(self, loss, monkeypatch):
+        rng, columns = np.random.default_rng(0), Columns(3, (4, 1))
+        width = columns.width
+        marginals = Marginals(np.full(width, 0.4), np.full(width, 1e-3), np.zeros(width), np.ones(width))
+        matrix = np.eye(width + 1)
+        self.lines = lines_of(columns, np.full(width, 0.3), {}, 0.01)
+        self.own = coordinates_of(self.lines, Whitened(marginals, matrix, matrix, matrix, 1e-4))
+        self.loss, self.columns, self.problem = loss, columns, problem_of(loss)
+        self.x = rng.random((12, width)).astype(np.float32)
+        self.x[:, columns.categories] = 0
+        self.x[np.arange(12), 3 + rng.integers(4, size=12)] = 1
+        self.x[0, :3], self.x[1, :3] = 0.0, [1.0, 0.0, 1.0]
+        self.y = rng.integers(2, size=12).astype(float)
+        if loss.kind != "classes":
+            self.y[:4] = [1e6, 0.0, 3.0, 1e-9]
+        size = self.own.width
+        self.models = (np.zeros(size), rng.normal(0, 1e-3, size), rng.normal(0, 1, size))
+        monkeypatch.setattr(
+            "discreet.linear.glm.spending.Stage.release", lambda stage, total: self._keep(total)
+        )
+
+    def _keep(self, total: BoundedSum):
+        assert total.clip_norm <= 1 + 2e-6
+        self.seen = np.asarray(total.value, np.float64) * (total.grid or 1.0)
+        return self.seen
+
+    def released(self, theta, rows, weights, arithmetic, people=None):
+        """The exact numbers that noise would be added to."""
+        records = Records(self.loss, self.x[rows], self.y[rows], self.columns, weights, people)
+        stage = Spending(Budget(1.0, 1e-6), arithmetic=arithmetic).stage("inference")
+        scale = Scale.of(self.problem, self.own.width, 1.0)
+        infer(self.problem, records, self.lines, self.own, theta, scale, stage)
+        return self.seen
+
+
 @pytest.mark.parametrize("loss", [Logistic(), Squared(), Poisson()])
 def test_a_record_moves_the_release_by_one_at_most(loss, monkeypatch):
-    """Hostile rows and targets: huge, tiny, at the decision, far from it; both arithmetics, weights below 1.
+    """Both arithmetics, weights below 1.
 
     The release of a table less that of the same table without a record is that record's contribution, exactly.
     """
-    rng = np.random.default_rng(0)
-    columns = Columns(3, (4, 1))
-    width = columns.width
-    marginals = Marginals(np.full(width, 0.4), np.full(width, 1e-3), np.zeros(width), np.ones(width))
-    matrix = np.eye(width + 1)
-    white = Whitened(marginals, matrix, matrix, matrix, 1e-4)
-    lines = lines_of(columns, np.full(width, 0.3), {}, 0.01)
-    own = coordinates_of(lines, white)
-    problem = problem_of(loss)
-    x = rng.random((12, width)).astype(np.float32)
-    x[:, columns.categories] = 0
-    x[np.arange(12), 3 + rng.integers(4, size=12)] = 1
-    x[0, :3], x[1, :3] = 0.0, [1.0, 0.0, 1.0]
-    y = rng.integers(2, size=12).astype(float)
-    if loss.kind != "classes":
-        y[:4] = [1e6, 0.0, 3.0, 1e-9]
-    seen, lengths = [], []
-
-    def keep(stage, total: BoundedSum):
-        seen.append(np.asarray(total.value, np.float64) * (total.grid or 1.0))
-        assert total.clip_norm <= 1 + 2e-6
-        return np.asarray(seen[-1])
-
-    monkeypatch.setattr("discreet.linear.glm.spending.Stage.release", keep)
-    for theta in (np.zeros(own.width), rng.normal(0, 1e-3, own.width), rng.normal(0, 1, own.width)):
-        scale = Scale.of(problem, own.width, 1.0)
+    hostile, lengths = Hostile(loss, monkeypatch), []
+    for theta in hostile.models:
         for row in range(12):
             for arithmetic, weight in (("hardened", 1.0), ("float", 0.3)):
-                both = []
-                for rows in (np.arange(12), np.delete(np.arange(12), row)):
-                    weights = np.full(len(rows), weight)
-                    records = Records(loss, x[rows], y[rows], columns, weights)
-                    stage = Spending(Budget(1.0, 1e-6), arithmetic=arithmetic).stage("inference")
-                    infer(problem, records, lines, own, theta, scale, stage)
-                    both.append(seen[-1])
+                both = [
+                    hostile.released(theta, rows, np.full(len(rows), weight), arithmetic)
+                    for rows in (np.arange(12), np.delete(np.arange(12), row))
+                ]
                 lengths.append(np.linalg.norm(both[0] - both[1]) / weight)
     assert max(lengths) <= 1.0
     assert max(lengths) > 0.9, "the bound is nearly met, so a larger contribution would be caught"
+
+
+@pytest.mark.parametrize("loss", [Logistic(), Squared(), Poisson()])
+@pytest.mark.parametrize("arithmetic", ["hardened", "float"])
+def test_a_person_moves_the_release_by_one_at_most(loss, arithmetic, monkeypatch):
+    """All rows of one person leave, wherever they are: of three, of one, of two hundred. The broken twin has weights
+    that nobody capped."""
+    hostile = Hostile(loss, monkeypatch)
+    owners = np.array([0, 1, 0, 2, 0, *[3] * 200, 1])
+    rows = np.resize(np.arange(12), len(owners))
+    lengths, uncapped = [], []
+    for theta in hostile.models:
+        for person in range(4):
+            both, broken = [], []
+            for left in (owners >= 0, owners != person):
+                people = People.of(owners[left])
+                weights = people.weights(least=1)
+                both.append(hostile.released(theta, rows[left], weights, arithmetic, people))
+                broken.append(hostile.released(theta, rows[left], np.ones(len(weights)), arithmetic, people))
+            lengths.append(np.linalg.norm(both[0] - both[1]))
+            uncapped.append(np.linalg.norm(broken[0] - broken[1]))
+    assert max(lengths) <= 1.0
+    assert max(lengths) > 0.9
+    assert max(uncapped) > 1.5
+
+
+def test_rows_of_a_person_are_not_independent():
+    """Everybody has the same row four times: errors are those of people, twice what independent rows would have."""
+    frame = people(6000)
+    again = pandas.concat([frame.assign(who=range(6000))] * 4)
+    fits = {}
+    for name, table, unit in (("once", frame, None), ("people", again, {"column": "who", "rows": 1})):
+        model = PrivateLogisticRegression(
+            epsilon=8.0, schema=SCHEMA, inference=True, unsafe_seed=3, unit=unit
+        )
+        fits[name] = model.fit(table).summary()
+    for name in ("age", "region=north", "smoker"):
+        once, together = fits["once"][name], fits["people"][name]
+        assert together.error == pytest.approx(once.error, rel=0.15)
+        assert abs(together.coefficient - once.coefficient) < 3 * once.error
+    assert "people" in fits["people"].estimand
 
 
 def test_the_twin_whose_weights_forget_the_curvature_is_caught():

@@ -5,16 +5,25 @@ import math
 
 import numpy as np
 import pandas as pd
+import polars
+import pyarrow
 import pytest
+from scipy.sparse import csr_array
 
 from discreet import Budget, Gaussian, Laplace, Ledger
+from discreet.core.mean import Interval, private_mean
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
+from discreet.lecture.exponential import exponential_choice, exponential_sampling
+from discreet.lecture.lecture_noise import exact_noise
+from discreet.lecture.private_descent import private_descent
 from discreet.ledger import GaussianFilter
+from discreet.linear.losses import Logistic
 from discreet.statistics import (
     PrivatePCA,
     private_count,
     private_covariance,
     private_histogram,
+    private_quantiles,
     private_sum,
     private_variance,
 )
@@ -170,7 +179,16 @@ def test_components_are_those_of_the_table():
         (lambda: private_histogram(X, PURE, ["a", "a"], categories=True), "bins"),
         (lambda: private_covariance(ROWS, PURE, (0, [1, 2])), "bounds"),
         (lambda: private_covariance(X, PURE, (0, 1)), "x.ndim"),
+        (lambda: private_covariance(ROWS, PURE, 7), "bounds"),
+        (lambda: private_sum(X, PURE, 7), "bounds"),
+        (lambda: private_sum(X, PURE, (0, 1, 2)), "bounds"),
         (lambda: private_count(X, PURE, confidence=1.0), "confidence"),
+        (lambda: private_count(ROWS > 0, PURE), "x.ndim"),
+        (lambda: private_count(pd.DataFrame(ROWS > 0), PURE), "x.ndim"),
+        (lambda: private_count(None, PURE), "x"),
+        (lambda: private_count("abc", PURE), "x"),
+        (lambda: private_histogram(np.full((9, 5), "a"), PURE, ["a", "b"], categories=True), "x.ndim"),
+        (lambda: private_covariance(csr_array(ROWS), PURE, (0, 1)), "x"),
         (lambda: private_count(X, PURE, ledger=7), "ledger"),
         (lambda: PrivatePCA(9, bounds=(0, 1)).fit(ROWS), "n_components"),
         (lambda: PrivatePCA(1, bounds=(0, 1)).transform(ROWS), "X"),
@@ -179,6 +197,62 @@ def test_components_are_those_of_the_table():
 def test_what_means_nothing_is_refused_by_name(ask, name):
     with pytest.raises(InvalidParameter, match=rf"^{name}="):
         ask()
+
+
+PEOPLE = Budget(1.0, 1e-6, "replace-one", unit="person")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        *(lambda asked=asked: asked(X, PEOPLE) for asked in ASKED.values()),
+        lambda: private_quantiles(X, PEOPLE, 0.5, (0, 100)),
+        lambda: private_mean(X, PEOPLE, Interval(0, 100)),
+        lambda: private_descent(Logistic(), ROWS, X > 50, PEOPLE, steps=2, step_size=1.0),
+        lambda: exponential_sampling(Logistic(), ROWS, X > 50, PEOPLE),
+        lambda: exponential_choice(Logistic(), ROWS, X[:300] > 50, ROWS, PEOPLE, loss_bound=1.0),
+        lambda: exact_noise(PEOPLE, 1.0, 300, 10),
+    ],
+)
+def test_what_counts_rows_promises_nothing_of_people(ask):
+    with pytest.raises(InvalidParameter, match=r"^budget\.unit='person'.*one row for each person"):
+        ask()
+
+
+def test_a_bad_request_is_refused_before_it_is_paid_for(tmp_path):
+    path = tmp_path / "ledger.sqlite"
+    for asked in ASKED.values():
+        with pytest.raises(InvalidParameter, match=r"^confidence="):
+            asked(X, GAUSS, ledger=path, confidence=math.nan)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("odd", [None, 1, "x", 1j, [1, 2], (), math.nan, b"1", 10**400])
+def test_one_odd_cell_of_a_list_decides_about_itself_alone(odd, released):
+    flags, names = [True, False] * 20, [1, 2] * 20
+    for ask in (
+        lambda cell: private_count([*flags, cell], PURE),
+        lambda cell: private_histogram([*names, cell], PURE, (1, 2), categories=True),
+        lambda cell: private_sum([*flags, cell], PURE, (-1, 1)),
+    ):
+        released.clear()
+        ask(False), ask(odd)
+        (before, _), (after, _) = released
+        assert np.abs(after - before).sum() <= 1 + 1e-9
+
+
+def test_truths_of_every_kind_count(released):
+    truths = [True, None, False] * 10
+    for x in (
+        pd.Series(truths, dtype="boolean"),
+        pd.Series(truths, dtype="bool[pyarrow]"),
+        polars.Series(truths),
+        pyarrow.array(truths),
+        pyarrow.chunked_array([truths]),
+    ):
+        private_count(x, PURE)
+    private_count(truths, PURE)  # a list says nothing of its cells: a None is a record
+    assert [round(float(total[0])) for total, _ in released] == [10] * 5 + [20]
 
 
 def test_forms_for_people_and_programs():

@@ -107,13 +107,41 @@ def _function(model: Any) -> Ask:
 
 
 def refuse_if_deaf(ask: Ask, x: Any) -> None:
-    """Raise what the model raises for a made-up row of zeros, before anything is paid: shapes are public."""
-    if isinstance(x, np.ndarray) and x.dtype.kind in "fiub" and x.ndim == 2:
-        try:
-            ask(np.zeros((1, x.shape[1]), x.dtype))
-        except Exception as error:
-            remedy = f"cannot answer for a made-up row of zeros ({type(error).__name__}: {error})."
-            raise InvalidParameter("model", type(ask).__name__, remedy) from None
+    """Raise what the model raises for a made-up row of zeros, before anything is paid: shapes are public.
+
+    Refused is also a model that answers otherwise where a row of ones stands beside it. What passes is not proved by
+    that; what is found are batch norms and dropout in training mode, ranks, and scaling by the table.
+    """
+    if not (isinstance(x, np.ndarray) and x.dtype.kind in "fiub" and x.ndim == 2):
+        return
+    made_up = np.zeros((2, x.shape[1]), x.dtype)
+    made_up[1] = 1
+    try:
+        alone = _numbers_or_texts(ask(made_up[:1]))
+    except Exception as error:
+        remedy = f"cannot answer for a made-up row of zeros ({type(error).__name__}: {error})."
+        raise InvalidParameter("model", type(ask).__name__, remedy) from None
+    try:
+        alone = np.concatenate([alone, _numbers_or_texts(ask(made_up[1:]))])
+        beside = _numbers_or_texts(ask(made_up))
+    except Exception:  # a row of ones may be none that the model knows
+        return
+    if alone.shape == beside.shape and not _alike(alone, beside):
+        remedy = (
+            "answers otherwise for a made-up row when another stands beside it, and must answer for each record by "
+            "itself. A network may be in training mode: net.eval()."
+        )
+        raise InvalidParameter("model", type(ask).__name__, remedy)
+
+
+def _numbers_or_texts(said: Any) -> NDArray[Any]:
+    return np.asarray(said.detach().cpu().numpy() if hasattr(said, "detach") else said)
+
+
+def _alike(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    if one.dtype.kind not in "fiub" or other.dtype.kind not in "fiub":
+        return bool(np.array_equal(one, other))
+    return bool(np.allclose(one, other, rtol=1e-3, atol=1e-6, equal_nan=True))
 
 
 def _asked(ask: Ask, x: Any, rows: NDArray[np.int64], width: int) -> Array:

@@ -14,13 +14,14 @@ from scipy.special import ndtri
 from discreet.errors import InvalidParameter, probability
 from discreet.evaluation.answers import answers, task_for
 from discreet.evaluation.result import Evaluation
-from discreet.evaluation.scoring import Block, Counts, Scoring
+from discreet.evaluation.scoring import Block, Counts, Scoring, Shared
 from discreet.evaluation.splitting import row_count, unit_ids
 from discreet.evaluation.tasks import Cells, Measured, Numbers, Task
 from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
+from discreet.linear.cells import declared_numbers
 from discreet.linear.inputs import codes, column_names, column_values
-from discreet.linear.schema import Category, Column, Flag, distinct, schema_of
+from discreet.linear.schema import Category, Column, Flag, Numeric, distinct, schema_of
 from discreet.linear.targets import declared_labels, one_for_each_row, target_numbers
 from discreet.statistics.purchase import MOST_RECORDS, Purchase, bought
 
@@ -188,7 +189,7 @@ def _target_column(model: Any) -> tuple[str, Column] | None:
 def _truth(y: NDArray[Any], task: Task, column: Column | None) -> Array:
     """The target as a class's place or a number; NaN for what nobody declared."""
     if isinstance(task, Numbers):
-        return target_numbers(y)
+        return target_numbers(declared_numbers(column, y, "y") if isinstance(column, Numeric) else y)
     if isinstance(column, Category | Flag):
         y = declared_labels(column, y)
     places = codes(y, task.labels)
@@ -223,14 +224,20 @@ def _weights(ids: list[bytes | None]) -> Array:
     return np.array([0.0 if one is None else 1.0 / many[one] for one in ids], np.float64)
 
 
-def _placed(task: Task, truth: Array, said: Array) -> list[Cells]:
+def _placed(task: Task, truth: Array, said: Array) -> list[Shared]:
     """The cells of all records: those that cannot be scored are in the last cell of the first block only."""
     good = np.isfinite(truth) & np.isfinite(said).all(1)
-    cells = [np.full(len(truth), -1, np.int64) for _ in task.blocks]
-    cells[0][:] = task.blocks[0].size - 1
-    for whole, part in zip(cells, task.cells(truth[good], said[good]), strict=True):
-        whole[good] = part
-    return cells
+    placed = []
+    for number, (block, part) in enumerate(
+        zip(task.blocks, task.cells(truth[good], said[good]), strict=True)
+    ):
+        cells = np.full((len(truth), part.cells.shape[1]), block.size - 1, np.int64)
+        shares = np.zeros(cells.shape)
+        if number == 0:
+            shares[:, 0] = 1.0
+        cells[good], shares[good] = part
+        placed.append(Shared(cells, shares))
+    return placed
 
 
 def _crossed(groups: list[_Groups], rows: int) -> Cells:
@@ -244,33 +251,41 @@ def _crossed(groups: list[_Groups], rows: int) -> Cells:
 def _counted(
     purchase: Purchase,
     blocks: tuple[Block, ...],
-    cells: list[Cells],
+    placed: list[Shared],
     group: Cells,
     groups: int,
     weights: Array | None,
 ) -> list[Counts]:
     """The noisy number of records in each cell of each group, block by block.
 
-    Guarantee: as the purchase. A record adds to one cell of each block what :meth:`Purchase.weights` allows it, and
-    a person's rows together no more, because their weights add up to 1 and every addition is cut toward zero.
+    Guarantee: as the purchase. A record adds to the cells of each block, all together, what :meth:`Purchase.weights`
+    allows it, and a person's rows together no more, because their weights add up to 1.
     """
     lengths = purchase.weights(np.sqrt([block.share for block in blocks]))
-    totals = []
-    for block, place, length in zip(blocks, cells, lengths, strict=True):
-        counted = place >= 0
-        where = group[counted] * block.size + place[counted]
-        steps = purchase.steps(length)
-        if weights is None:
-            totals.append(np.bincount(where, minlength=groups * block.size).astype(np.int64) * steps)
-        else:
-            total = np.zeros(groups * block.size, np.int64)
-            np.add.at(total, where, (weights[counted] * steps).astype(np.int64))
-            totals.append(total)
+    totals = [
+        _spread(where, group, groups, block.size, purchase.steps(length), weights)
+        for block, where, length in zip(blocks, placed, lengths, strict=True)
+    ]
     noisy = purchase.release(np.concatenate(totals))
     parts = np.split(noisy, np.cumsum([total.size for total in totals])[:-1])
     return [
         Counts(part / length, purchase.noise / length) for part, length in zip(parts, lengths, strict=True)
     ]
+
+
+def _spread(
+    where: Shared, group: Cells, groups: int, size: int, steps: int, weights: Array | None = None
+) -> Cells:
+    """Whole numbers, at most ``steps`` in all from each record, in its cells.
+
+    Each is cut toward zero. What shares and weights are above 1 together by their rounding is less than one step in
+    ``steps``, which is below 2^48; so a sum of whole numbers cannot be above ``steps`` by it.
+    """
+    total = np.zeros(groups * size, np.int64)
+    for cells, shares in zip(where.cells.T, where.shares.T, strict=True):
+        amounts = (shares if weights is None else shares * weights) * steps
+        np.add.at(total, group * size + cells, amounts.astype(np.int64))
+    return total
 
 
 # ---- scoring ----

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -216,3 +217,43 @@ def probability_bins(size: int) -> Bins:
 def error_bins(size: int, ratio: float = 1.35) -> Bins:
     """Bins each of which is ``ratio`` times as wide as the one below: few are where errors are large and rare."""
     return Bins(np.concatenate([[0.0], ratio ** -np.arange(size - 1, -1, -1.0)]))
+
+
+class Shared(NamedTuple):
+    """The cells that records add to, (records, some), and the share of each record in each: together at most 1."""
+
+    cells: NDArray[np.int64]
+    shares: Array
+
+    @classmethod
+    def alone(cls, cells: NDArray[np.int64]) -> Shared:
+        """One cell for each record."""
+        return cls(cells[:, None], np.ones((len(cells), 1)))
+
+
+class Nodes:
+    """Public points from 0 to 1. A number between two of them counts for both, in shares that keep its mean exact.
+
+    ``power`` is that of the number whose mean is kept: 2 for a square. So nothing is lost where many records are at
+    an end, as errors and targets that were moved to their bounds are.
+    """
+
+    def __init__(self, points: Array, power: int) -> None:
+        self.points, self.power, self.size = points, power, len(points)
+
+    def place(self, values: Array) -> Shared:
+        """The two points that each number is between."""
+        place = np.interp(values**self.power, self.points**self.power, np.arange(float(self.size)))
+        first = np.minimum(place.astype(np.int64), self.size - 2)
+        beyond = place - first
+        return Shared(np.stack([first, first + 1], 1), np.stack([1 - beyond, beyond], 1))
+
+    @property
+    def above(self) -> Array:
+        """By how much the squares of its two points are above that of a number between them.
+
+        A sixth of their distance squared on average, half of it from either side; nothing at the ends, where numbers
+        may be exactly.
+        """
+        sixth = np.diff(self.points) ** 2 / 6
+        return np.concatenate([[0.0], (sixth[:-1] + sixth[1:]) / 2, [0.0]])

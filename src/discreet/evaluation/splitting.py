@@ -35,9 +35,10 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from discreet.certificate import Certificate
+from discreet.core.grouping import person_of
 from discreet.errors import InvalidParameter, PlanViolation, probability
 from discreet.guarantee import Bounds, Guarantee
-from discreet.linear.inputs import column_values, is_frame
+from discreet.linear.inputs import cells_of, column_values, is_frame
 
 _SHORTEST_KEY = 16
 _MISSING = b"m"
@@ -130,20 +131,20 @@ def _secret(key: object) -> bytes:
 
 
 def unit_ids(table: Any, unit: Any, rows: int) -> list[bytes | None]:
-    """Whose record each row is: the cells of a column, or of an array, in bytes; None where nothing is said."""
+    """Whose record each row is, by a column or an array, in bytes; None for nobody, as for a fit."""
     if isinstance(unit, str):
         if not is_frame(table):
             raise InvalidParameter("unit", unit, "names a column, and the table has no named columns.")
         names = table.column_names if hasattr(table, "column_names") else list(table.columns)
         if unit not in list(names):
             raise InvalidParameter("unit", unit, "is not a column of the table.")
-        ids = _cells(column_values(table, unit))
+        values = column_values(table, unit)
     else:
-        values = np.asarray(unit.to_numpy() if hasattr(unit, "to_numpy") else unit)
+        values = cells_of(unit)
         if values.shape != (rows,):
             raise InvalidParameter("unit", values.shape, "must have an id for each row.")
-        ids = _cells(values)
-    return [None if cell == _MISSING else cell for cell in ids]
+    people = map(person_of, values.tolist())
+    return [None if person is None else _cell(person) for person in people]
 
 
 # ---- coins ----
@@ -189,6 +190,8 @@ def _columns_in_bytes(tables: tuple[Any, ...]) -> Iterator[list[bytes]]:
             names = table.column_names if hasattr(table, "column_names") else list(table.columns)
             for name in names:
                 yield _cells(column_values(table, name))
+        elif isinstance(table, list | tuple):  # whose type would come from its cells
+            yield [_listed(row) for row in table]
         else:
             array = np.asarray(table.to_numpy() if hasattr(table, "to_numpy") else table)
             array = array.reshape(len(array), math.prod(array.shape[1:]))
@@ -224,6 +227,11 @@ def _sparse_rows(table: Any) -> list[bytes]:
 def _cells(column: NDArray[Any]) -> list[bytes]:
     """Each cell in bytes that say where they end."""
     return [_cell(value) for value in column.tolist()]
+
+
+def _listed(row: Any) -> bytes:
+    cells = row if isinstance(row, list | tuple | np.ndarray) else [row]
+    return struct.pack("<q", len(cells)) + b"".join(map(_cell, cells))
 
 
 def _cell(value: Any) -> bytes:

@@ -11,16 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.evaluation.scoring import Block, Counts, Score, Scoring, error_bins, probability_bins
+from discreet.evaluation.scoring import (
+    Block,
+    Counts,
+    Nodes,
+    Score,
+    Scoring,
+    Shared,
+    error_bins,
+    probability_bins,
+)
 
 Array = NDArray[np.float64]
 Cells = NDArray[np.int64]
-
-NOWHERE = -1
-"""The cell of a record that a block does not count."""
-
 _CHANCES, _COARSE, _ERRORS = probability_bins(32), probability_bins(16), error_bins(18)
+_MISSES, _TARGETS, _FEW = Nodes(_ERRORS.edges, 2), Nodes(_COARSE.edges, 1), Nodes(np.linspace(0, 1, 5), 1)
 _GROUPS = 8  # points of a calibration curve
+_MOST_ALIKE = 0.9  # the correlation of squared errors and squared distances that noise may make us believe in
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,18 @@ class Measured:
         return self.scores[name]
 
 
+def _chord() -> float:
+    """By how much a number is more than its two points say, on average, where it is spread evenly between them.
+
+    Their shares keep the mean of its square, and a root is above its chord.
+    """
+    ratio = float(_MISSES.points[-1] / _MISSES.points[-2])
+    return (1 + ratio) / 2 / (1 + (ratio - 1) * (ratio + 2) / (3 * (ratio + 1)))
+
+
+_CHORD = _chord()
+
+
 class Task(ABC):
     """A kind of answer. The last cell of the first block is for records that cannot be scored."""
 
@@ -50,8 +69,8 @@ class Task(ABC):
     names: tuple[str, ...]
 
     @abstractmethod
-    def cells(self, y: Array, answers: Array) -> list[Cells]:
-        """For each block the cell of each record whose label and answer are as they should be."""
+    def cells(self, y: Array, answers: Array) -> list[Shared]:
+        """For each block the cells of each record whose label and answer are as they should be."""
 
     @abstractmethod
     def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
@@ -75,8 +94,8 @@ class TwoClasses(Task):
     def labels(self) -> tuple[Any, ...]:
         return self.classes
 
-    def cells(self, y: Array, answers: Array) -> list[Cells]:
-        return [y.astype(np.int64) * _CHANCES.size + _CHANCES.place(answers[:, 1])]
+    def cells(self, y: Array, answers: Array) -> list[Shared]:
+        return [Shared.alone(y.astype(np.int64) * _CHANCES.size + _CHANCES.place(answers[:, 1]))]
 
     def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
         bins, (both,) = _CHANCES, counts
@@ -141,19 +160,20 @@ class ManyClasses(Task):
             Block("right or wrong, and bin of the confidence", 2 * _COARSE.size, 0.2),
         )
 
-    def cells(self, y: Array, answers: Array) -> list[Cells]:
+    def cells(self, y: Array, answers: Array) -> list[Shared]:
         rows, label = np.arange(len(y)), y.astype(np.int64)
         answer = answers.argmax(1)
         right = (answer == label).astype(np.int64)
         chance = answers[rows, label]
         brier = (np.square(answers).sum(1) - 2 * chance + 1) / 2
-        return [
+        cells = (
             right,
             label * len(self.classes) + answer,
             _CHANCES.place(chance),
             _ERRORS.place(np.clip(brier, 0, 1)),
             right * _COARSE.size + _COARSE.place(answers[rows, answer]),
-        ]
+        )
+        return [Shared.alone(cell) for cell in cells]
 
     def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
         right, table, chances, brier, confidence = counts
@@ -184,8 +204,8 @@ class Labels(Task):
     def blocks(self) -> tuple[Block, ...]:  # type: ignore[override]
         return (Block("label and answer", len(self.classes) ** 2 + 1),)
 
-    def cells(self, y: Array, answers: Array) -> list[Cells]:
-        return [y.astype(np.int64) * len(self.classes) + answers[:, 0].astype(np.int64)]
+    def cells(self, y: Array, answers: Array) -> list[Shared]:
+        return [Shared.alone(y.astype(np.int64) * len(self.classes) + answers[:, 0].astype(np.int64))]
 
     def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
         (table,) = counts
@@ -209,27 +229,35 @@ def _recalls(table: Counts, classes: tuple[Any, ...], scoring: Scoring) -> dict[
 
 @dataclass(frozen=True)
 class Numbers(Task):
-    """Numbers within declared bounds; answers beyond them are moved there."""
+    """Numbers within declared bounds; answers beyond them are moved there.
+
+    A record's place among targets is that of two sets of points: it is in the second, which has fewer of them, with
+    the share of its squared error. So it is known how squared errors go together with the distance of the target
+    from its mean, which the error of R2 depends on.
+    """
 
     bounds: tuple[float, float]
     blocks: tuple[Block, ...] = field(
         default=(
-            Block("bin of the error", _ERRORS.size + 1, 0.7),
-            Block("bin of the target", _COARSE.size, 0.3),
+            Block("place of the error", _MISSES.size + 1, 0.7),
+            Block("place of the target, shared by its squared error", _TARGETS.size + _FEW.size, 0.3),
         )
     )
 
-    def cells(self, y: Array, answers: Array) -> list[Cells]:
+    def cells(self, y: Array, answers: Array) -> list[Shared]:
         lower, upper = self.bounds
         target, answer = (np.clip((part - lower) / (upper - lower), 0, 1) for part in (y, answers[:, 0]))
-        return [_ERRORS.place(np.abs(target - answer)), _COARSE.place(target)]
+        square = np.square(target - answer)[:, None]
+        most, few = _TARGETS.place(target), _FEW.place(target)
+        cells = np.hstack([most.cells, few.cells + _TARGETS.size])
+        shares = np.hstack([most.shares * (1 - square), few.shares * square])
+        return [_MISSES.place(np.abs(target - answer)), Shared(cells, shares)]
 
     def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
         errors, targets = counts
         width = self.bounds[1] - self.bounds[0]
-        middle, squares, fourth = _ERRORS.middle, _ERRORS.square, _ERRORS.fourth
-        absolute = scoring.mean(errors, _ERRORS.leaning(1), squares - middle**2)
-        square = scoring.mean(errors, _ERRORS.leaning(2), fourth - squares**2)
+        absolute = scoring.mean(errors, _MISSES.points * _CHORD)
+        square = scoring.mean(errors, _MISSES.points**2)
         scores = {
             "records": scoring.number(errors),
             "R2": self._explained(square, targets, scoring),
@@ -239,19 +267,26 @@ class Numbers(Task):
         return Measured(scores)
 
     def _explained(self, square: Score, targets: Counts, scoring: Scoring) -> Score:
-        """1 - mean squared error / variance, from two blocks, whose errors are taken as independent."""
+        """1 - mean squared error / variance, and the error of this ratio."""
         if not (square.resolved and targets.enough):
             return scoring.unresolved(-math.inf, 1.0)
-        mean = float(targets.cells @ _COARSE.middle) / targets.total
-        far = _COARSE.square - 2 * mean * _COARSE.middle + mean**2
+        points = np.concatenate([_TARGETS.points, _FEW.points])
+        squares = points**2 - np.concatenate([_TARGETS.above, _FEW.above])
+        mean = float(targets.cells @ points) / targets.total
+        far = squares - 2 * mean * points + mean**2
         variance = float(targets.cells @ far) / targets.total
         if variance <= 0:
             return scoring.unresolved(-math.inf, 1.0)
         ratio = square.value / variance
         noise, sampling = targets.error((far - variance) / targets.total)
+        together = (
+            float(targets.cells[_TARGETS.size :] @ (far - variance)[_TARGETS.size :]) / targets.total**2
+        )
+        most = _MOST_ALIKE * square.sampling * sampling
+        together = ratio * min(max(together, -most), most)
         errors = (
             math.hypot(square.noise, ratio * noise) / variance,
-            math.hypot(square.sampling, ratio * sampling) / variance,
+            math.sqrt(square.sampling**2 + (ratio * sampling) ** 2 - 2 * together) / variance,
         )
         return scoring.score(1 - ratio, errors, -math.inf, 1.0)
 
@@ -267,9 +302,9 @@ def _scaled(score: Score, width: float) -> Score:
 
 
 def _root(score: Score, width: float, scoring: Scoring) -> Score:
-    if not score.resolved or score.value <= 0:
+    if not score.resolved:
         return scoring.unresolved()
     root = math.sqrt(score.value)
-    slope = 1 / (2 * root)
+    slope = 1 / max(2 * root, math.sqrt(max(score.upper, 1e-300)))
     lower, upper = math.sqrt(score.lower), math.sqrt(score.upper)
     return _scaled(Score(root, lower, upper, score.noise * slope, score.sampling * slope), width)

@@ -19,8 +19,11 @@ if _TYPE_CHECKING:
     from discreet.linear.fitted_model import FittedModel
     from discreet.linear.losses import Logistic, Loss, Squared
     from discreet.linear.model_folder import load
+    from discreet.linear.partitions import Partitions
+    from discreet.linear.preview import Preview
     from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
     from discreet.linear.schema import Category, Date, Flag, Numeric, Schema, Unit
+    from discreet.linear.storage import Storage
     from discreet.linear.tables import read_table
     from discreet.linear.transformers import PublicBounds, SchemaEncoder
 
@@ -33,6 +36,8 @@ __all__ = [
     "Logistic",
     "Loss",
     "Numeric",
+    "Partitions",
+    "Preview",
     "PrivateAdditiveClassifier",
     "PrivateAdditiveRegressor",
     "PrivateLinearRegression",
@@ -43,6 +48,7 @@ __all__ = [
     "Schema",
     "SchemaEncoder",
     "Squared",
+    "Storage",
     "Unit",
     "load",
     "read_table",
@@ -58,6 +64,8 @@ _LATER = {
     "Logistic": "losses",
     "Loss": "losses",
     "Numeric": "schema",
+    "Partitions": "partitions",
+    "Preview": "preview",
     "PrivateAdditiveClassifier": "additive.estimators",
     "PrivateAdditiveRegressor": "additive.estimators",
     "PrivateLinearRegression": "regression",
@@ -68,6 +76,7 @@ _LATER = {
     "Schema": "schema",
     "SchemaEncoder": "transformers",
     "Squared": "losses",
+    "Storage": "storage",
     "Unit": "schema",
     "load": "model_folder",
     "read_table": "tables",
@@ -80,3 +89,7 @@ def __getattr__(name: str) -> _Any:
         globals()[name] = value
         return value
     raise AttributeError(f"module 'discreet.linear' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from os import PathLike
@@ -29,26 +31,43 @@ from discreet.linear.encoder import (
     Encoding,
     SchemaEncoding,
     bounds_of,
+    encoded_width,
     schema_columns,
 )
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import METHODS, Encoded, Model, by_recipe, by_theorem
 from discreet.linear.glm.inference import kind_of
+from discreet.linear.glm.noisy_counts import counted
 from discreet.linear.glm.people import People, declared_rows, learned_rows
-from discreet.linear.glm.ranges import learned_ranges
-from discreet.linear.glm.spending import Spending
-from discreet.linear.inputs import column_names, column_values, number_table, without_column
+from discreet.linear.glm.ranges import Learned, learned_ranges
+from discreet.linear.glm.spending import Elsewhere, Spending
+from discreet.linear.glm.wealth import Wealth
+from discreet.linear.inputs import (
+    OnDemand,
+    column_names,
+    column_values,
+    lazy_column,
+    number_table,
+    without_column,
+)
 from discreet.linear.losses import Loss
 from discreet.linear.named_coefficients import Coefficients
+from discreet.linear.partitions import Partitions
+from discreet.linear.preview import EPSILONS, Preview
 from discreet.linear.progress import shown
-from discreet.linear.schema import Category, Column, Schema, Unit, schema_of, unit_of
+from discreet.linear.schema import Category, Column, Numeric, Schema, Unit, schema_of, unit_of
+from discreet.linear.sources import all_numbers, source_of
+from discreet.linear.spool import Spooled, spooled
+from discreet.linear.storage import Storage
 from discreet.linear.summary import Summary
+from discreet.linear.tables import Source
 from discreet.linear.targets import one_for_each_row, record_weights
 
 Array = NDArray[np.float64]
 
 _WEAK, _VOID = 10.0, 30.0  # epsilons beyond which a promise is weak, as reports say, and empty
-_RANGES = 0.08  # share of the budget for the bounds of columns, if they are not declared
+_SCARCE = 3.0  # coefficients over records in units of their noise, from where on little can be learnt
+_RECORDS = 0.01  # share of the budget to learn how many records there are, if bounds are to be learnt, too
 
 
 class DeclarationWarning(UserWarning):
@@ -80,13 +99,13 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     @abstractmethod
     def _read_target(
         self, y: Any, rows: int, weights: Array | None, reset: bool
-    ) -> tuple[Array, Array | None]:
+    ) -> tuple[OnDemand, Array | None]:
         """The target as the loss wants it, NaN where it does not count, and the weights of the records."""
 
     @abstractmethod
     def _bounded_target(
-        self, y: Array, weights: Array | None, spending: Spending | None
-    ) -> tuple[Array, tuple[float, float]]:
+        self, y: OnDemand, weights: Array | None, spending: Spending | None
+    ) -> tuple[OnDemand, tuple[float, float]]:
         """The target within its bounds, declared or learnt, and these; (0, 1) for classes."""
 
     @abstractmethod
@@ -99,13 +118,24 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     # ---- fitting ----
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, people: Any = None) -> Self:
+    def fit(
+        self, X: Any, y: Any = None, sample_weight: Any = None, people: Any = None, engine: Any = None
+    ) -> Self:
         """Fit the model, at the cost of (epsilon, delta).
 
         Without ``y``, the target is the column of the table that the schema names.
         ``sample_weight`` is divided by the declared ``max_weight`` and clamped to [0, 1].
         ``people`` are the ids of the ``unit``, one for each row, where the table has no column of them.
+        ``engine`` fits :class:`~discreet.linear.partitions.Partitions` where they lie, such as
+        :class:`~discreet.adapters.dask_engine.DaskEngine`.
         """
+        if engine is not None:
+            if sample_weight is not None or people is not None:
+                raise InvalidParameter("engine", type(engine).__name__, "takes columns of the files only.")
+            engine.fit(self, X, y)
+            return self
+        if isinstance(X, Partitions):
+            X = X.pattern
         return self._fit(X, y, sample_weight, people, previous=None)
 
     def fit_more(self, X: Any, y: Any = None, sample_weight: Any = None, people: Any = None) -> Self:
@@ -123,6 +153,37 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             )
         return self._fit(X, y, sample_weight, people, previous=self._model)
 
+    def preview(
+        self,
+        records: int,
+        schema: Any = None,
+        *,
+        columns: int | None = None,
+        best: float | None = None,
+        guess: float | None = None,
+    ) -> Preview:
+        """What to expect of a fit at several epsilons, as ranges: a rule of thumb, before any data is touched.
+
+        ``records`` are those that there will be, or people if they are the unit; ``columns`` are counted after
+        encoding, and follow from a schema. ``best`` is the score hoped for without privacy, ``guess`` the accuracy of
+        naming the most frequent class.
+        """
+        if self.method != "recipe":
+            raise InvalidParameter("method", self.method, "has no preview; it is of method='recipe'.")
+        declared = self.schema if schema is None else schema
+        if declared is not None:
+            found = schema_of(declared)
+            if self._task == "classification" and guess is None:
+                guess = _by_chance(found)
+            columns = encoded_width(found)
+        if columns is None:
+            raise InvalidParameter("columns", None, "must be given where there is no schema to count them.")
+        budget = self._budget()
+        wish = tuple(sorted({*EPSILONS, budget.epsilon}))
+        even = 0.5 if guess is None else guess
+        where = (budget.neighbours, budget.unit)
+        return Preview(records, columns, budget.delta, self._task, best, even, wish, *where)
+
     def event(self) -> Event:
         """What one fit releases, as one event: for a :class:`~discreet.selection.PrivateSearch`.
 
@@ -135,9 +196,19 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             return gaussian_event(budget)
         return ApproximateDP(budget.epsilon, budget.delta)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, people: Any, previous: Model | None) -> Self:
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        people: Any,
+        previous: Model | None,
+        elsewhere: Elsewhere | None = None,
+    ) -> Self:
         reset = previous is None
         self._check_method()
+        storage = Storage.of(self.memory)
+        X, y = self._opened(X, y, storage)
         unit, frame = self._unit(), X
         self._refuse_unknown_unit(X, people)
         X = X if unit is None else without_column(X, unit.column)
@@ -148,7 +219,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         y = self._target_in(X) if y is None else y
         target, weights = self._read_target(y, rows, weights, reset)
         self._refuse_inference(reset)  # and what the loss refuses: before anything is spent
-        with self._charged(continued=not reset) as charge, shown(self.verbose) as progress:
+        with self._charged(not reset, elsewhere) as charge, shown(self.verbose) as progress:
             charge.refuse_foreign(() if reset else self._procedures)
             spending = charge.spending() if self.method == "recipe" else None
             if spending is not None:
@@ -161,7 +232,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             encoded = self._encoding.on_demand(table)
             target, bounds = self._bounded_target(target, weights, spending)
             columns = self._encoding.columns
-            records = Encoded(encoded, target, columns, weights, bounds, owners, averaging)
+            records = Encoded(encoded, target, columns, weights, bounds, owners, averaging, storage)
             if spending is None:
                 model = by_theorem(self.method, self._loss(), records, charge, self.records)
             else:
@@ -176,8 +247,42 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         self._model = model if previous is None else previous.joined(model)
         self._publish()
         warn_undeclared(model, self._declared())
+        warn_unseen(self._encoding)
+        if spending is not None:
+            warn_noise(model, spending.strength)
         warn_weak(self._budget())
         return self
+
+    def _opened(self, X: Any, y: Any, storage: Storage) -> tuple[Any, Any]:
+        """A table that is elsewhere, read once; the target, if it is named, taken out of its table."""
+        source, name = source_of(X), y if isinstance(y, str) else None
+        if source is not None:
+            columns = self._to_read(source, name, target=y is None)
+            X = spooled(source.chunks(columns), columns, storage)
+        if name is None:
+            return X, y
+        if name not in (column_names(X) or ()):
+            raise InvalidParameter("y", name, "must be a column of X, or hold a target for each row.")
+        return without_column(X, name), lazy_column(X, name)
+
+    def _to_read(self, source: Source, name: str | None, target: bool) -> dict[str, Column | Unit]:
+        """What has to be read of a source: the columns of the schema, or all of them as numbers."""
+        columns: dict[str, Column | Unit] = {}
+        unit = self._unit()
+        if self.schema is not None:
+            schema = schema_of(self.schema)
+            wanted = {*schema.features, *([schema.target] if target else []), name}
+            columns = {key: column for key, column in schema.columns.items() if key in wanted}
+        else:
+            beside = {name, None if unit is None else unit.column}
+            columns.update(all_numbers(source, [key for key in source.names if key not in beside]))
+        if name is not None and name not in columns:
+            columns[name] = self._plain_target()
+        return columns if unit is None else columns | {unit.column: unit}
+
+    def _plain_target(self) -> Column:
+        """What the column of a target is where no schema says it."""
+        return Numeric()
 
     def _unit(self) -> Unit | None:
         """Whom the guarantee is for, if not single rows: as given here, or by the schema."""
@@ -214,7 +319,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return people.weights(found.least, weights), found.averaging
 
     def _by_recipe(self, records: Encoded, spending: Spending) -> Any:
-        return by_recipe(self._loss(), records, spending, self._references())
+        seen = np.setdiff1d(np.arange(records.columns.width), self._encoding.guessed)
+        whole = len(seen) == records.columns.width or issparse(records.x)
+        used = records if whole else records.part(seen)
+        model = by_recipe(self._loss(), used, spending, self._references() if whole else None)
+        return model if whole else model.widened(seen, records.columns.width)
 
     def _refuse_inference(self, reset: bool) -> None:
         """Raise if standard errors are asked for where there are none."""
@@ -224,9 +333,6 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         known = self.method == "recipe" and kind_of(loss) is not None and self.row_norm is None and reset
         if self.inference and not known:
             requirement = "is for least squares, two classes and counts: one fit by the recipe, with columns."
-            raise InvalidParameter("inference", True, requirement)
-        if self.inference and self._unit() is not None:
-            requirement = "knows records only: errors for people with several rows are not known here."
             raise InvalidParameter("inference", True, requirement)
 
     def _references(self) -> dict[int, int] | None:
@@ -255,7 +361,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         asked = one_of("arithmetic", self.arithmetic, ("float", "hardened"))
         return "float" if asked == "float" else "hardened"
 
-    def _charged(self, continued: bool) -> AbstractContextManager[Charge]:
+    def _charged(self, continued: bool, elsewhere: Elsewhere | None = None) -> AbstractContextManager[Charge]:
         return charged(
             type(self).__name__,
             self._settings(),
@@ -266,6 +372,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             self._chosen_arithmetic(),
             staged=self.method == "recipe",
             continued=continued,
+            elsewhere=elsewhere,
         )
 
     def _budget(self) -> Budget:
@@ -289,7 +396,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _target_in(self, X: Any) -> Any:
         """The column of a frame that the schema names as the target; None if there is no such column."""
         name = None if self.schema is None else schema_of(self.schema).target
-        return column_values(X, name) if name is not None and name in (column_names(X) or ()) else None
+        return lazy_column(X, name) if name is not None and name in (column_names(X) or ()) else None
 
     def _refuse_target(self, remedy: str) -> NoReturn:
         target = schema_of(self.schema).target
@@ -307,7 +414,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 self.n_features_in_ = len(columns)
             return X
         table = number_table(X, None if reset else self.n_features_in_)
-        validate_data(self, X, reset=reset, skip_check_array=True)
+        if not isinstance(X, Spooled):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        elif reset:  # scikit-learn does not know such a table
+            self.feature_names_in_ = np.array(X.column_names, object)
         if reset:
             self.n_features_in_ = table.shape[1]
         return table
@@ -322,25 +432,25 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             schema = schema_of(self.schema)
             if schema.undeclared:
                 columns = schema_columns(table, schema)
-                parts = [
-                    declared_numbers(schema.features[name], columns[name], f"X[{name!r}]")  # type: ignore[arg-type]
-                    for name in schema.undeclared
-                ]
-                found = learned_ranges(np.column_stack(parts), weights, _needed(spending), _RANGES)
-                schema = schema.with_bounds(dict(zip(schema.undeclared, found, strict=True)))
+                learned = _learned(_undeclared(columns, schema), weights, spending)
+                names = schema.undeclared
+                schema = schema.with_bounds(dict(zip(names, learned.ranges, strict=True)))
+                guessed = [name for name, seen in zip(names, learned.found, strict=True) if not seen]
+                return SchemaEncoding(schema, tuple(guessed))
             return SchemaEncoding(schema)
         if self.row_norm is not None:
             return BoundedRows(self.n_features_in_, self.row_norm)
         if self.bounds is not None:
             return BoundedNumbers(*bounds_of(self.bounds, self.n_features_in_, column_names(X)))
-        found = learned_ranges(table, weights, _needed(spending), _RANGES)
+        ranges, found = _learned(table, weights, spending)
         if issparse(table):  # zeros must stay zeros
-            found = [(0.0, max(upper, -lower)) for lower, upper in found]
-        return BoundedNumbers(*map(np.array, zip(*found, strict=True)))
+            ranges = [(0.0, max(upper, -lower)) for lower, upper in ranges]
+        lower, upper = np.array(ranges).reshape(-1, 2).T
+        return BoundedNumbers(lower, upper, guessed=np.flatnonzero(~found))
 
     def _settings(self) -> dict[str, Any]:
         """The parameters as declared, for the certificate. They are public."""
-        hidden = {"ledger", "ledger_key", "verbose", "unsafe_seed"}
+        hidden = {"ledger", "ledger_key", "verbose", "unsafe_seed", "memory"}
         hidden |= {name for name, used in (("unit", self._unit()), ("inference", self.inference)) if not used}
         settings = self.get_params(deep=False) | {
             "arithmetic": self._chosen_arithmetic(),
@@ -354,6 +464,15 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         """The coefficients by name, in the table's units; effects of a category's values sum to 0."""
         check_is_fitted(self)
         return FittedModel.of(self).coefficients()
+
+    def plot(self, count: int = 10) -> Any:
+        """The largest effects as a picture, which a notebook shows and ``save("effects.svg")`` writes."""
+        return self.coefficients().plot(count)
+
+    def _repr_html_(self) -> str:
+        if not hasattr(self, "_model"):
+            return str(super()._repr_html_())
+        return FittedModel.of(self)._repr_html_()
 
     def summary(self, confidence: float = 0.95) -> Summary:
         """Coefficient, standard error and interval of each effect, and which effects are not resolved.
@@ -382,9 +501,21 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return FittedModel.of(self).to_sklearn()
 
+    def to_onnx(self) -> Any:
+        """The model as an ``onnx.ModelProto``, see :meth:`FittedModel.to_onnx`."""
+        check_is_fitted(self)
+        return FittedModel.of(self).to_onnx()
+
     def _scores(self, X: Any) -> Array:
         """intercept + encoded row times coefficients, for each row and output."""
         check_is_fitted(self)
+        source = source_of(X)
+        if source is not None:
+            names = getattr(self, "feature_names_in_", source.names)
+            columns = (
+                schema_of(self.schema).features if self.schema is not None else all_numbers(source, names)
+            )
+            X = spooled(source.chunks(columns), columns, Storage.of(self.memory))
         encoded = self._encoding.encode(self._read_table(X, reset=False))
         return self._model.scores(encoded)
 
@@ -404,6 +535,23 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
         return tags
 
 
+def _by_chance(schema: Schema) -> float | None:
+    """The chance to guess one of the declared classes, if all are as frequent."""
+    target = None if schema.target is None else schema.columns[schema.target]
+    return 1 / len(target.values) if isinstance(target, Category) else None
+
+
+def _undeclared(columns: Mapping[str, Any], schema: Schema) -> OnDemand:
+    """The columns without bounds, as numbers."""
+    kinds: dict[str, Any] = {name: schema.features[name] for name in schema.undeclared}
+
+    def made(rows: Any) -> NDArray[Any]:
+        parts = [declared_numbers(kind, columns[name][rows], f"X[{name!r}]") for name, kind in kinds.items()]
+        return np.column_stack(parts)
+
+    return OnDemand((_rows(columns[schema.undeclared[0]]), len(kinds)), made)
+
+
 def _rows(table: Any) -> int:
     return int(table.shape[0]) if hasattr(table, "shape") else len(table)
 
@@ -414,6 +562,14 @@ def _needed(spending: Spending | None) -> Spending:
             "bounds", None, "must be declared for this method; only 'recipe' can learn them."
         )
     return spending
+
+
+def _learned(table: Any, weights: Array | None, spending: Spending | None) -> Learned:
+    """Ranges for columns that have no bounds; with few records they get more of the budget."""
+    spending = _needed(spending)
+    records = counted(table.shape[0], weights, spending.stage("records", _RECORDS))
+    wealth = Wealth(records, spending.strength, math.sqrt(table.shape[1]))
+    return learned_ranges(table, weights, spending, wealth.for_marginals, records=records)
 
 
 def plain(value: Any) -> Any:
@@ -451,5 +607,28 @@ def warn_undeclared(model: Model, declared: str) -> None:
     if counts is not None and counts.other > max(5 * counts.noise_of_other, 0.01 * counts.records):
         message = (
             f"About {counts.other:.0f} records (a noisy count) have a target outside of {declared}: not used."
+        )
+        warnings.warn(message, DeclarationWarning, stacklevel=4)
+
+
+def warn_unseen(encoding: Encoding) -> None:
+    """Say so if most bounds could not be learnt; ``diagnosis_`` names each. Depends on noisy histograms only."""
+    if len(encoding.guessed) > encoding.columns.numerics / 2:
+        message = (
+            f"The bounds of {len(encoding.guessed)} of {encoding.columns.numerics} columns were not found, as noise "
+            "hides them: these columns are not used. Declare bounds, or allow a larger epsilon."
+        )
+        warnings.warn(message, DeclarationWarning, stacklevel=4)
+
+
+def warn_noise(model: Model, strength: float) -> None:
+    """Say so if a model has more coefficients than its records can tell at this budget. From noisy counts."""
+    if model.counts is None:
+        return
+    scarcity = (len(model.coefficients) + 1) / (model.counts.records * strength)
+    if scarcity > _SCARCE:
+        message = (
+            "This model is mostly noise: records times epsilon are too few for its columns by a factor of about "
+            f"{scarcity:.1g}."
         )
         warnings.warn(message, DeclarationWarning, stacklevel=4)

@@ -19,7 +19,7 @@ from discreet.events import ApproximateDP
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan, GaussianFilter, SpendingRule, Till
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.linear.glm.spending import SPARE, Spending
+from discreet.linear.glm.spending import SPARE, Elsewhere, Spending
 from discreet.plan.plan import Plan
 
 
@@ -37,12 +37,12 @@ class Charge:
     stream: RandomStream
     arithmetic: Arithmetic
     alone: bool = False
+    elsewhere: Elsewhere | None = None
 
     def spending(self) -> Spending:
         """The budget, to be spent in stages."""
-        return Spending(
-            self.budget, self.till, self.stream, self.arithmetic, name=str(self.plan.settings["run"])
-        )
+        name = str(self.plan.settings["run"])
+        return Spending(self.budget, self.till, self.stream, self.arithmetic, name, self.elsewhere)
 
     def refuse_foreign(self, earlier: Iterable[str]) -> None:
         """Raise unless all the plans with these digests were charged to this ledger."""
@@ -94,6 +94,7 @@ def charged(
     *,
     staged: bool = True,
     continued: bool = False,
+    elsewhere: Elsewhere | None = None,
 ) -> Iterator[Charge]:
     """Open the ledger for one fit, and close it again if it was opened here.
 
@@ -104,12 +105,18 @@ def charged(
     rule: SpendingRule = (
         GaussianFilter(_within(budget, arithmetic)) if staged else FixedPlan(_black_box(budget), budget)
     )
-    plan = Plan.adaptive(name, rule, {**settings, "run": f"{name}-{os.urandom(8).hex()}"})
+    plan = Plan.adaptive(name, rule, {**settings, "run": run_name(name, elsewhere)})
     with Till.open(ledger, plan, key=ledger_key) as opened:
         plan = Plan.adaptive(name, opened.ledger.rule, plan.settings) if continued else plan
         till = Till.open(opened.ledger, plan)
         stream = system_stream() if unsafe_seed is None else RandomStream(unsafe_seed=unsafe_seed)
-        yield Charge(budget, till, plan, stream, arithmetic, alone=ledger is None)
+        yield Charge(budget, till, plan, stream, arithmetic, alone=ledger is None, elsewhere=elsewhere)
+
+
+def run_name(name: str, elsewhere: Elsewhere | None = None) -> str:
+    """A name of its own for a fit, or the one under which it began."""
+    begun = None if elsewhere is None else elsewhere.run
+    return f"{name}-{os.urandom(8).hex()}" if begun is None else begun
 
 
 def _within(budget: Budget, arithmetic: Arithmetic) -> Budget:

@@ -10,8 +10,9 @@ from sklearn.base import ClassifierMixin
 
 from discreet.errors import InvalidParameter
 from discreet.linear.base import PrivateLinearModel, plain
+from discreet.linear.inputs import OnDemand
 from discreet.linear.losses import Logistic, Loss, SmoothedHinge, Softmax
-from discreet.linear.schema import Category, Numeric
+from discreet.linear.schema import Category, Column, Numeric
 from discreet.linear.targets import (
     class_numbers,
     class_weights,
@@ -34,15 +35,20 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
 
     def _read_target(
         self, y: Any, rows: int, weights: Array | None, reset: bool
-    ) -> tuple[Array, Array | None]:
+    ) -> tuple[OnDemand, Array | None]:
         labels = one_for_each_row("y", y, rows)
         if reset:
-            self.classes_ = declared_classes(self._classes(), labels)
-        column = None if self.classes is not None else self._target_column()
-        if column is not None:
-            labels = declared_labels(column, labels)
-        places = class_numbers(labels, self.classes_)
-        return places, combined_weights(weights, class_weights(self.class_weight, self.classes_), places)
+            self.classes_ = declared_classes(self._classes(), labels[:])
+        column, classes = None if self.classes is not None else self._target_column(), self.classes_
+
+        def places(part: Any) -> Array:
+            told = labels[part] if column is None else declared_labels(column, labels[part])
+            return class_numbers(told, classes)
+
+        by_class = class_weights(self.class_weight, classes)
+        if by_class is not None:
+            weights = combined_weights(weights, by_class, places(slice(None)))
+        return OnDemand((rows,), places), weights
 
     def _classes(self) -> Any:
         """The classes as declared: here, or by the target of the schema."""
@@ -59,12 +65,19 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             self._refuse_target("must have two or more categories in the schema, or be a flag.")
         return column.values if isinstance(column, Category) else (False, True)
 
+    def _plain_target(self) -> Column:
+        classes = self._classes()
+        if isinstance(classes, str):
+            requirement = "must be declared for a table that is read from elsewhere, for instance (0, 1)."
+            raise InvalidParameter("classes", classes, requirement)
+        return Category(tuple(classes)) if any(isinstance(label, str) for label in classes) else Numeric()
+
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"classes": plain(self._classes())}
 
     def _bounded_target(
-        self, y: Array, weights: Array | None, spending: Any
-    ) -> tuple[Array, tuple[float, float]]:
+        self, y: OnDemand, weights: Array | None, spending: Any
+    ) -> tuple[OnDemand, tuple[float, float]]:
         return y, (0.0, 1.0)
 
     def _declared(self) -> str:
@@ -124,6 +137,8 @@ class PrivateLogisticRegression(PrivateClassifier):
     ledger_key : the key file of a ledger at an address, or of one whose key does not lie beside it.
     unsafe_seed : a seed for tests; the certificate then says that nothing is private.
     verbose : show a progress bar for every stage on standard error.
+    memory : bytes of encoded rows that are kept in memory, by default 2**28; the rest is in a scratch file without a
+        name, in the folder for temporary files or that of a :class:`~discreet.linear.storage.Storage` given here.
 
     Attributes: ``coef_``, ``intercept_`` (in the table's units), ``coef_names_``, ``classes_``,
     ``n_features_in_``, ``feature_names_in_``, ``certificate_``, and ``diagnosis_``: what released numbers say of the
@@ -157,6 +172,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         ledger_key: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,
+        memory: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -176,6 +192,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         self.ledger_key = ledger_key
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
+        self.memory = memory
 
     def _loss(self) -> Loss:
         return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
@@ -219,6 +236,7 @@ class PrivateSVC(PrivateClassifier):
         ledger_key: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,
+        memory: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -238,6 +256,7 @@ class PrivateSVC(PrivateClassifier):
         self.ledger_key = ledger_key
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
+        self.memory = memory
 
     def _loss(self) -> Loss:
         if len(self.classes_) > 2:

@@ -68,12 +68,21 @@ def diagnosis(
             f"records with a target as declared{target}, and is the budget enough for them?"
         )
         return Diagnosis(records, notes=(note,))
+    unseen = tuple(_unseen(encoding, names))
     if released is None:
-        return Diagnosis(records)
+        return Diagnosis(records, notes=unseen)
     found = list(_columns(encoding, names, released, records, doubt))
     shares = {column.name: column.shares for column in found}
-    notes = tuple(note for column in found for note in column.notes())
+    notes = (*unseen, *(note for column in found for note in column.notes()))
     return Diagnosis(records, shares, notes, tuple(column.name for column in found if column.is_empty))
+
+
+def _unseen(encoding: Encoding, names: Any) -> Iterator[str]:
+    """Which bounds were to be learnt, and were not found."""
+    for place in encoding.guessed:
+        known = encoding.names if names is None or isinstance(encoding, SchemaEncoding) else names
+        name = f"column {place}" if known is None else str(known[place])
+        yield f"{name}: its bounds were not found, as noise hides them, so it is not used; can they be declared?"
 
 
 def without_empty(model: Any, encoding: Encoding, empty: tuple[str, ...]) -> Any:

@@ -17,7 +17,7 @@ an unknown category     none of the known ones: zeros
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,9 @@ from scipy.sparse import csr_array, issparse
 from discreet.errors import InvalidParameter, real
 from discreet.linear.cells import declared_codes, declared_numbers
 from discreet.linear.glm.columns import Columns
-from discreet.linear.inputs import column_names, column_values, is_frame, number_table
+from discreet.linear.inputs import OnDemand, column_names, is_frame, lazy_column, number_table
+from discreet.linear.kernels.columnwise import scale_rows
+from discreet.linear.kernels.kernel import readable
 from discreet.linear.schema import Category, Flag, Numeric, Schema, ordered_bounds
 
 Floats = NDArray[np.floating[Any]]
@@ -47,6 +49,8 @@ class Encoding(ABC):
 
     columns: Columns
     names: tuple[str, ...] | None
+    guessed: NDArray[np.intp] = np.empty(0, np.intp)
+    """Encoded columns whose bounds are no more than a guess: nothing can be learnt from them."""
 
     def encode(self, X: Any) -> Any:
         """The encoded table: a new float32 array, or a CSR array for a sparse table."""
@@ -62,22 +66,13 @@ class Encoding(ABC):
         """The same linear model, up to clamping, of the table's own numbers."""
 
 
-class OnDemand:
-    """Rows that are encoded when some are asked for, by slice or number, so that large tables stay where they are."""
-
-    def __init__(self, shape: tuple[int, int], encoded: Callable[[Any], NDArray[np.float32]]) -> None:
-        self.shape = shape
-        self._encoded = encoded
-
-    def __getitem__(self, rows: Any) -> NDArray[np.float32]:
-        return self._encoded(rows)
-
-
 class BoundedNumbers(Encoding):
     """Numbers between public bounds, one pair for each column, mapped to [0, 1]."""
 
-    def __init__(self, lower: Array, upper: Array) -> None:
+    def __init__(self, lower: Array, upper: Array, guessed: NDArray[np.intp] | None = None) -> None:
         self.lower, self.upper = lower, upper
+        if guessed is not None:
+            self.guessed = guessed
         self.columns, self.names = Columns(numerics=len(lower)), None
 
     def on_demand(self, X: Any) -> Any:
@@ -90,7 +85,8 @@ class BoundedNumbers(Encoding):
         encoded = np.empty(rows.shape, np.float32)
         step = max(1, _BLOCK // max(1, rows.shape[1]))
         for start in range(0, len(rows), step):
-            encoded[start : start + step] = scaled(rows[start : start + step], self.lower, self.upper)
+            part = readable(rows[start : start + step])
+            scale_rows(part, self.lower, self.upper, encoded[start : start + step])
         return encoded
 
     def _sparse(self, table: csr_array) -> csr_array:
@@ -122,7 +118,7 @@ class BoundedRows(Encoding):
 class SchemaEncoding(Encoding):
     """The columns of a schema: numbers first, then flags and categories, each in the order of the schema."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, guessed: tuple[str, ...] = ()) -> None:
         if schema.undeclared:
             raise InvalidParameter("schema", schema.undeclared, "bounds must be declared to encode.")
         self.schema = schema
@@ -133,6 +129,7 @@ class SchemaEncoding(Encoding):
         self.names = (*self.numerics, *(label for labels in self.groups.values() for label in labels))
         self.lower = np.array([c.lower for c in self.numerics.values()], np.float64)
         self.upper = np.array([c.upper for c in self.numerics.values()], np.float64)
+        self.guessed = np.array([list(self.numerics).index(name) for name in guessed], np.intp)
 
     def on_demand(self, X: Any) -> OnDemand:
         features = schema_columns(X, self.schema)
@@ -141,7 +138,7 @@ class SchemaEncoding(Encoding):
         rows = len(next(iter(features.values())))
         return OnDemand((rows, self.columns.width), lambda rows: self._rows(features, rows))
 
-    def _rows(self, features: dict[str, NDArray[Any]], rows: Any) -> NDArray[np.float32]:
+    def _rows(self, features: dict[str, Any], rows: Any) -> NDArray[np.float32]:
         part = {name: values[rows] for name, values in features.items()}
         encoded = np.zeros((len(next(iter(part.values()))), self.columns.width), np.float32)
         for place, (name, column) in enumerate(self.numerics.items()):
@@ -167,6 +164,11 @@ def scaled(values: Any, lower: Any, upper: Any) -> Any:
     return np.where(np.isnan(inside), 0.5, np.clip(inside, 0.0, 1.0))
 
 
+def encoded_width(schema: Schema) -> int:
+    """How many columns a schema encodes to; of those with bounds to be learnt any bounds will do."""
+    return SchemaEncoding(schema.with_bounds(dict.fromkeys(schema.undeclared, (0.0, 1.0)))).columns.width
+
+
 def bounds_of(bounds: Any, width: int, names: tuple[str, ...] | None = None) -> tuple[Array, Array]:
     """Declared bounds ``(lower, upper)`` for each of ``width`` columns.
 
@@ -184,14 +186,14 @@ def bounds_of(bounds: Any, width: int, names: tuple[str, ...] | None = None) -> 
     return np.array([low for low, _ in pairs]), np.array([high for _, high in pairs])
 
 
-def schema_columns(X: Any, schema: Schema) -> dict[str, NDArray[Any]]:
+def schema_columns(X: Any, schema: Schema) -> dict[str, Any]:
     """The features of a table by name: a frame's by its own names, otherwise by place."""
     names = list(schema.features)
     if is_frame(X):
         missing = [name for name in names if name not in (column_names(X) or ())]
         if missing:
             raise InvalidParameter("X.columns", missing, "declared in the schema and missing from the table.")
-        return {name: column_values(X, name) for name in names}
+        return {name: lazy_column(X, name) for name in names}
     table = X.toarray() if issparse(X) else _cells(X, len(names))
     if table.ndim != 2 or table.shape[1] != len(names):
         raise InvalidParameter(

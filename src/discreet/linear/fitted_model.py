@@ -16,6 +16,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from discreet.files import write_whole
 from discreet.linear.additive.additive_files import additive_model, additive_tensors
 from discreet.linear.additive.additive_model import AdditiveModel
 from discreet.linear.additive.looking import Effects, effects_of, places_of
+from discreet.linear.additive.pictures import page, plotted
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import Model
 from discreet.linear.glm.columns import Columns
@@ -159,6 +161,20 @@ class FittedModel:
         values = np.array(list(told["coefficients"].values())), np.array(told["intercept"])
         return named_coefficients(self.schema, *values, np.array(list(told["clamped_to"].values())), names)
 
+    def plot(self, count: int = 10) -> Any:
+        """The effects: bars of the largest ones, or the curves of an additive model."""
+        return plotted(self.curves_) if self.curves_ else self.coefficients().plot(count)
+
+    def _repr_html_(self) -> str:
+        promise = "nothing is certified" if self.certificate_ is None else self.certificate_.headline
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        name = self.estimator or f"a model for {self.task}"
+        if self.curves_:
+            return page(name, self.curves_, promise) + f"<ul>{notes}</ul>"
+        shown = self.coefficients()
+        head = f"<h3>{escape(name)}</h3><p>{escape(promise)}</p><ul>{notes}</ul>"
+        return f"<div>{head}{shown.plot().svg}{shown._repr_html_()}</div>"
+
     def summary(self, confidence: float = 0.95) -> Summary:
         """The effects with their errors, if the model was fitted with ``inference=True``."""
         if self.inference is None:
@@ -180,6 +196,15 @@ class FittedModel:
         from discreet.linear.plain_pipeline import plain_pipeline
 
         return plain_pipeline(self)
+
+    def to_onnx(self) -> Any:
+        """The model as an ``onnx.ModelProto`` with the same predictions, for other languages and devices.
+
+        It has an input for each column; ``onnx.save(model.to_onnx(), "model.onnx")`` writes it.
+        """
+        from discreet.linear.onnx_graph import onnx_model
+
+        return onnx_model(self)
 
     # ---- reading and writing ----
 
@@ -248,7 +273,7 @@ def _inference_of(fitted: Any) -> tuple[tuple[Line, ...], str]:
     if names is None:
         names = [f"x{place}" for place in range(encoding.columns.width)]
     clamp = None if model.inference is None else model.inference.clamp
-    return summary_lines(model.inference, encoding, names), estimand_of(clamp)
+    return summary_lines(model.inference, encoding, names), estimand_of(clamp, fitted._unit() is not None)
 
 
 def _tensors(model: Model | AdditiveModel) -> dict[str, NDArray[np.float64]]:

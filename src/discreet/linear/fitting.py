@@ -26,7 +26,9 @@ from discreet.linear.glm.marginals import Released
 from discreet.linear.glm.noisy_counts import Counts
 from discreet.linear.glm.people import People
 from discreet.linear.glm.spending import Spending
+from discreet.linear.inputs import OnDemand
 from discreet.linear.losses import Loss
+from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]
 
@@ -69,6 +71,23 @@ class Model:
         kept = np.where(columns, 0.0, self.coefficients.T).T
         return replace(self, coefficients=kept, intercept=np.asarray(self.intercept + moved))
 
+    def widened(self, seen: NDArray[np.intp], width: int) -> Model:
+        """The model of ``width`` columns, of which it knows those at ``seen``; the others have coefficients of 0."""
+
+        def placed(values: Array, empty: float) -> Array:
+            whole = np.full((width, *values.shape[1:]), empty)
+            whole[seen] = values
+            return whole
+
+        limits = (placed(self.limits[0], 0.0), placed(self.limits[1], 1.0))
+        coefficients, released = placed(self.coefficients, 0.0), self.released
+        if released is not None:
+            missing, known = width - len(seen), len(released.bins)
+            bins = np.zeros((known + missing, released.bins.shape[1]))
+            bins[seen[:known]] = released.bins
+            released = released._replace(bins=bins)
+        return replace(self, coefficients=coefficients, limits=limits, released=released, inference=None)
+
     def joined(self, other: Model) -> Model:
         """The mean of two models, each with the weight of its precision."""
         weight = self.precision / (self.precision + other.precision)
@@ -83,16 +102,23 @@ class Model:
 class Encoded:
     """Encoded records: columns as promised, targets as the loss wants them (NaN: none), weights in [0, 1].
 
-    ``people`` and ``averaging`` are as for :func:`~discreet.linear.glm.glm.fit_glm`.
+    ``people``, ``averaging`` and ``storage`` are as for :func:`~discreet.linear.glm.glm.fit_glm`.
     """
 
     x: Any
-    y: Array
+    y: Any
     columns: Columns
     weights: Array | None = None
     target_bounds: tuple[float, float] = (0.0, 1.0)
     people: People | None = None
     averaging: float = 1.0
+    storage: Storage | None = None
+
+    def part(self, seen: NDArray[np.intp]) -> Encoded:
+        """The records with some of their columns: numbers may be missing, all else is there."""
+        x, numerics = self.x, int(np.sum(seen < self.columns.numerics))
+        narrow = OnDemand((x.shape[0], len(seen)), lambda rows: x[rows][:, seen])
+        return replace(self, x=narrow, columns=replace(self.columns, numerics=numerics))
 
 
 def by_recipe(
@@ -110,6 +136,7 @@ def by_recipe(
         people=records.people,
         averaging=records.averaging,
         references=references,
+        storage=records.storage,
     )
     # The variance of sampling, and that of noise as large as a typical row.
     count, size = fit.counts.records, records.columns.width + 1
@@ -143,7 +170,7 @@ def by_theorem(method: str, loss: Loss, records: Encoded, charge: Charge, declar
     release = import_module(_THEOREMS).private_minimiser(
         loss,
         rows,
-        np.clip(records.y, lower, upper),
+        np.clip(records.y[:], lower, upper),
         budget,
         method=method,
         row_bound=row_bound,

@@ -10,6 +10,7 @@ array([3. , 4.5, nan, nan])
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import repeat
 from typing import Any
@@ -43,7 +44,41 @@ def column_names(X: Any) -> tuple[str, ...] | None:
 
 def column_values(X: Any, name: str) -> NDArray[Any]:
     """One column of a frame as a numpy array of whatever type."""
-    return _array(X[name])
+    return cells_of(X[name])
+
+
+class OnDemand:
+    """Rows or a column, made when some are asked for by slice or number: large tables stay where they are."""
+
+    def __init__(self, shape: tuple[int, ...], made: Callable[[Any], NDArray[Any]]) -> None:
+        self.shape, self.ndim = shape, len(shape)
+        self._made = made
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> NDArray[Any]:
+        return self._made(rows)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self[:], dtype)
+
+
+def lazy_column(X: Any, name: str) -> Any:
+    """One column of a frame as an array, or :class:`OnDemand` where an array would be a copy of it."""
+    column = X[name]
+    if isinstance(column, OnDemand):
+        return column
+    if hasattr(column, "num_chunks") or hasattr(column, "n_chunks"):  # pyarrow, polars
+        return OnDemand((len(column),), lambda rows: cells_of(_rows_of(column, rows)))
+    return cells_of(column)
+
+
+def _rows_of(column: Any, rows: Any) -> Any:
+    if not isinstance(rows, slice):
+        return column.take(rows) if hasattr(column, "take") else column.gather(rows)
+    first, last, _ = rows.indices(len(column))
+    return column.slice(first, max(0, last - first))
 
 
 def without_column(X: Any, name: str) -> Any:
@@ -60,7 +95,7 @@ def numbers(values: Any, name: str = "X") -> Floats:
 
     float32 and float64 arrays come back as they are, not copied.
     """
-    array = values if isinstance(values, np.ndarray) else _array(values)
+    array = values if isinstance(values, np.ndarray) else cells_of(values)
     if array.dtype in (np.float32, np.float64):
         return array
     if array.dtype.kind in "fiub":
@@ -83,7 +118,7 @@ def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
     >>> codes(np.array(["b", "a", None, "c"], object), ("a", "b")).tolist()
     [1, 0, -1, -1]
     """
-    array = values if isinstance(values, np.ndarray) else _array(values)
+    array = values if isinstance(values, np.ndarray) else cells_of(values)
     found = np.full(array.shape, -1, np.int64)
     if array.dtype.kind in "fiub":
         for place, value in enumerate(known):
@@ -100,8 +135,8 @@ def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
     return np.array(listed, np.int64).reshape(array.shape)
 
 
-def number_table(X: Any, width: int | None = None) -> Any:
-    """The table as a two-dimensional array of floats, or as a CSR array if it is sparse.
+def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
+    """The table as a two-dimensional array of floats, as a CSR array if it is sparse, on demand if it is a frame.
 
     ``width`` is the declared number of columns; without one, the first row of a list says it. Rows of another length
     in a list of rows count as missing.
@@ -110,23 +145,40 @@ def number_table(X: Any, width: int | None = None) -> Any:
         table = _sane(csr_array(X))
     elif is_frame(X):
         names = X.column_names if hasattr(X, "column_names") else list(X.columns)
-        for name in names:
-            _refuse_labels(X, name)
-        parts = [numbers(column_values(X, name), f"X[{name!r}]") for name in names]
-        rows = (parts[0] if parts else np.empty(len(X))).shape[0]
-        table = np.column_stack(parts) if parts else np.empty((rows, 0))
+        for column in names:
+            _refuse_labels(X, column, name)
+        table = _numbers_of_frame(X, names, name) if len(names) else np.empty((len(X), 0))
+    elif isinstance(X, OnDemand):
+        table = X
     else:
-        table = numbers(_rectangular(X, width))
+        array = _rectangular(X, width)
+        table = numbers(array[:0], name)  # types are refused here
+        if table.dtype == array.dtype or array.dtype.kind not in "fiub" or array.ndim != 2:
+            table = numbers(array, name)
+        else:
+            table = OnDemand(array.shape, lambda rows: numbers(array[rows], name))
     if table.ndim != 2:
         requirement = "Expected 2D array: must have a row for each record and a column for each feature. "
         remedy = (
             "Reshape your data with X.reshape(-1, 1) if it has one feature, X.reshape(1, -1) if one record."
         )
-        raise InvalidParameter("X.ndim", table.ndim, requirement + remedy)
+        raise InvalidParameter(f"{name}.ndim", table.ndim, requirement + remedy)
     if table.shape[1] < 1:
         requirement = "Found array with 0 feature(s) (shape=(0, 0)) while a minimum of 1 is required."
-        raise InvalidParameter("X", "no columns", requirement)
+        raise InvalidParameter(name, "no columns", requirement)
     return table
+
+
+def _numbers_of_frame(X: Any, names: Any, table: str) -> OnDemand:
+    columns = {name: lazy_column(X, name) for name in names}
+
+    def made(rows: Any) -> Floats:
+        return np.column_stack(
+            [numbers(column[rows], f"{table}[{name!r}]") for name, column in columns.items()]
+        )
+
+    made(slice(0, 0))  # types are refused here
+    return OnDemand((len(next(iter(columns.values()))), len(columns)), made)
 
 
 _LABELS = (
@@ -144,16 +196,16 @@ _LABELS = (
 """How the types of texts and categories begin, in pandas, polars and pyarrow."""
 
 
-def _refuse_labels(X: Any, name: Any) -> None:
+def _refuse_labels(X: Any, column: Any, name: str) -> None:
     """Raise if a column is of texts or categories: every cell would count as missing. Types are public."""
-    column = X[name]
-    kind = str(getattr(column, "dtype", getattr(column, "type", ""))).lower()
+    cells = X[column]
+    kind = str(getattr(cells, "dtype", getattr(cells, "type", ""))).lower()
     if kind.startswith(_LABELS):
         remedy = (
             "is a column of labels, and nothing says what they are: declare it with schema=, leave it out, or make "
             "it a column of numbers."
         )
-        raise InvalidParameter(f"X[{name!r}].dtype", kind, remedy)
+        raise InvalidParameter(f"{name}[{column!r}].dtype", kind, remedy)
 
 
 def _sane(table: csr_array) -> csr_array:
@@ -173,9 +225,26 @@ def _has_names(X: Any) -> bool:
     return hasattr(X, "column_names") or (hasattr(X, "columns") and hasattr(X, "shape"))
 
 
-def _array(values: Any) -> NDArray[Any]:
-    converted = values.to_numpy() if hasattr(values, "to_numpy") else np.asarray(values)
-    return np.asarray(converted)
+def cells_of(values: Any) -> NDArray[Any]:
+    """A column or a list as an array, of whose type no cell decides: one odd cell never changes what others are."""
+    if isinstance(values, OnDemand):
+        return values[:]
+    apart = hasattr(values, "to_numpy") and not hasattr(
+        values, "buffers"
+    )  # pyarrow's own refuses missing cells
+    return np.asarray(values.to_numpy() if apart else _list_of_cells(values))
+
+
+def _list_of_cells(values: Any) -> Any:
+    """A list whose cells are of several types stays one of cells: numpy would make all of them texts, or floats."""
+    if hasattr(values, "dtype") or hasattr(values, "__array__") or not isinstance(values, list | tuple):
+        return values
+    if len({type(value) for value in values}) <= 1:
+        return values
+    cells = np.empty(len(values), object)
+    for place, value in enumerate(values):
+        cells[place] = value
+    return cells
 
 
 def _number(cell: Any) -> float:

@@ -21,7 +21,7 @@ from discreet.core.noise import BoundedSum
 from discreet.errors import InvalidParameter, real
 from discreet.linear.kernels.coefficients import OneScore, clip_margin, limit_range, loss_code
 from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
-from discreet.linear.kernels.one_row import gradient_of_row
+from discreet.linear.kernels.rowwise import gradient_of_row
 from discreet.linear.losses import Loss
 
 Floats = NDArray[np.float64]

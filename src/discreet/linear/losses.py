@@ -114,6 +114,10 @@ class Loss(ABC):
         balance = 2 * (1 - float(priors @ priors))  # 1 for two equal classes, small if one is rare
         return Start(np.log(priors[1] / priors[0]), 0.15 * max(balance, 0.05), 3.0)
 
+    def bend(self, priors: Floats) -> float:
+        """The second derivative at the start, for classes: the mean over the scores that are free."""
+        return float(priors[0] * priors[1])
+
     def in_units(self, shift: float, scale: float) -> Loss:
         """The loss of scores and targets that have been brought to other units: u = shift + scale * new."""
         return _InUnits(self, shift, scale)
@@ -199,6 +203,9 @@ class Softmax(Loss):
 
     def start(self, priors: Floats) -> Start:
         return Start(np.log(priors) - np.log(priors).mean(), 0.15, 3.0)
+
+    def bend(self, priors: Floats) -> float:
+        return (1 - float(priors @ priors)) / (self.classes - 1)
 
     def accepts(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Which targets count."""

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.charts import Picture, bar_chart, html_table
 from discreet.errors import InvalidParameter
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.schema import Category, Date, Flag, Numeric, Schema
@@ -64,6 +64,11 @@ class Coefficients:
         """The columns that move the score most, from one end of their range to the other."""
         return sorted(self.rows, key=lambda row: -abs(row.effect))[:count]
 
+    def plot(self, count: int = 10) -> Picture:
+        """The largest effects as bars: what the score changes by, from one end of a column to the other."""
+        bars = [(row.name, row.effect) for row in self.largest(count)]
+        return Picture(bar_chart("The largest effects", bars))
+
     def to_dict(self) -> list[dict[str, Any]]:
         """Plain data, which makes a frame: ``pandas.DataFrame(model.coefficients().to_dict())``."""
         first = {"name": "intercept", **dict(zip(self.outputs, self.intercept, strict=True)), "unit": ""}
@@ -84,12 +89,11 @@ class Coefficients:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        heads = "".join(f"<th>{escape(head)}</th>" for head in ("", *self.outputs, "unit"))
-        body = []
-        for row in self.to_dict():
-            cells = "".join(f"<td>{row[name]:.4g}</td>" for name in self.outputs)
-            body.append(f"<tr><th>{escape(row['name'])}</th>{cells}<td>{escape(row['unit'])}</td></tr>")
-        return f"<table><tr>{heads}</tr>{''.join(body)}</table>"
+        rows = [
+            (row["name"], *(f"{row[name]:.4g}" for name in self.outputs), row["unit"])
+            for row in self.to_dict()
+        ]
+        return html_table(("", *self.outputs, "unit"), rows)
 
 
 def named_coefficients(

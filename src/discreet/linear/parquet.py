@@ -37,38 +37,48 @@ class ParquetSource(Source):
             self._file = self._arrow.parquet.ParquetFile(path)
         except Exception:  # pyarrow's messages might quote what is in the file
             raise InvalidParameter("table", str(path), "is not a Parquet file.") from None
-        self.names = tuple(self._file.schema_arrow.names)
+        self.schema = self._file.schema_arrow
+        self.names = tuple(self.schema.names)
 
     def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
         wanted = list(dict.fromkeys((*readers, *keep)))
         for name in wanted:
-            self._refuse_nested(name)
+            refuse_nested(str(self.path), name, self.schema.field(name).type)
         with self._file:
             for batch in self._file.iter_batches(batch_size=ROWS, columns=wanted):
                 self._done += batch.num_rows
-                columns = {name: read(_cells(batch.column(name))) for name, read in readers.items()}
+                columns = {name: read(cells_of(batch.column(name))) for name, read in readers.items()}
                 kept = {name: batch.column(name) for name in keep}  # as they are: they keep their types
                 yield Table(columns, batch.num_rows, kept)
-
-    def _refuse_nested(self, name: str) -> None:
-        kind, types = self._file.schema_arrow.field(name).type, self._arrow.types
-        kind = kind.value_type if types.is_dictionary(kind) else kind
-        if not (types.is_primitive(kind) or types.is_decimal(kind) or _is_text(kind, types)):
-            requirement = f"its column {name!r} holds {kind}; it must hold numbers or texts."
-            raise InvalidParameter("table", str(self.path), requirement)
 
     def progress(self) -> float:
         return float(self._done / max(self._file.metadata.num_rows, 1))
 
 
-def _is_text(kind: Any, types: Any) -> bool:
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind))
+def refuse_nested(table: str, name: str, kind: Any) -> None:
+    """Raise if a column holds anything but numbers and texts."""
+    types = pyarrow().types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    text = (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_null(kind)
+    )
+    if not (types.is_primitive(kind) or types.is_decimal(kind) or text):
+        requirement = f"its column {name!r} holds {kind}; it must hold numbers or texts."
+        raise InvalidParameter("table", table, requirement)
 
 
-def _cells(column: Any) -> Any:
-    """Numbers without gaps as an array; anything else as a list."""
-    if column.null_count == 0 and str(column.type) in ("double", "float", "int64", "int32"):
+def cells_of(column: Any) -> Any:
+    """Numbers without gaps as an array; anything else as a list.
+
+    Whole numbers stay what they are: as floats, large ids would be others than beside a missing one.
+    """
+    if column.null_count == 0 and str(column.type) in ("double", "float"):
         return column.to_numpy().astype(np.float64)
+    if column.null_count == 0 and str(column.type) in ("int64", "int32"):
+        return column.to_numpy()
     return column.to_pylist()
 
 

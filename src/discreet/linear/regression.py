@@ -14,6 +14,7 @@ from discreet.linear.base import PrivateLinearModel, plain
 from discreet.linear.cells import declared_numbers
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.spending import Spending
+from discreet.linear.inputs import OnDemand
 from discreet.linear.losses import Huber, Loss, Poisson, Squared, checked_loss
 from discreet.linear.schema import Date, Numeric
 from discreet.linear.targets import one_for_each_row, target_numbers, target_range
@@ -30,13 +31,23 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
 
     def _read_target(
         self, y: Any, rows: int, weights: Array | None, reset: bool
-    ) -> tuple[Array, Array | None]:
+    ) -> tuple[OnDemand, Array | None]:
         if reset:
             self.target_bounds_ = target_range(self._declared_bounds())
         numbers, column = one_for_each_row("y", y, rows), self._target_column()
-        if isinstance(column, Numeric):
-            numbers = declared_numbers(column, numbers, "y")
-        return target_numbers(numbers), weights
+
+        def read(part: Any) -> Array:
+            told = numbers[part]
+            if isinstance(column, Numeric):
+                told = declared_numbers(column, told, "y")
+            return self._counted(target_numbers(told))
+
+        read(slice(0, 0))  # a type that cannot be numbers is refused before anything is spent
+        return OnDemand((rows,), read), weights
+
+    def _counted(self, y: Array) -> Array:
+        """The target with NaN where it does not count."""
+        return y
 
     def _declared_bounds(self) -> Any:
         """The bounds of the target as declared: here, or by the target of the schema."""
@@ -51,15 +62,17 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         return super()._settings() | {"target_bounds": plain(self._declared_bounds())}
 
     def _bounded_target(
-        self, y: Array, weights: Array | None, spending: Spending | None
-    ) -> tuple[Array, tuple[float, float]]:
+        self, y: OnDemand, weights: Array | None, spending: Spending | None
+    ) -> tuple[OnDemand, tuple[float, float]]:
         if self.target_bounds_ is None:
             if spending is None:
                 requirement = "must be declared for this method; only 'recipe' can learn them."
                 raise InvalidParameter("target_bounds", None, requirement)
-            self.target_bounds_ = learned_ranges(y[:, None], weights, spending, _TARGET, "target-range")[0]
+            column = OnDemand((*y.shape, 1), lambda rows: y[rows][:, None])
+            found = learned_ranges(column, weights, spending, _TARGET, "target-range")
+            self.target_bounds_ = found.ranges[0]
         lower, upper = self._usable(self.target_bounds_)
-        return np.clip(y, lower, upper), (lower, upper)
+        return OnDemand(y.shape, lambda rows: np.clip(y[rows], lower, upper)), (lower, upper)
 
     def _usable(self, bounds: tuple[float, float]) -> tuple[float, float]:
         """The bounds as the loss can use them."""
@@ -120,6 +133,7 @@ class PrivateLinearRegression(PrivateRegressor):
         ledger_key: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,
+        memory: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -140,6 +154,7 @@ class PrivateLinearRegression(PrivateRegressor):
         self.ledger_key = ledger_key
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
+        self.memory = memory
 
     def _loss(self) -> Loss:
         if isinstance(self.loss, Loss):
@@ -183,6 +198,7 @@ class PrivatePoissonRegressor(PrivateRegressor):
         ledger_key: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,
+        memory: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -201,16 +217,13 @@ class PrivatePoissonRegressor(PrivateRegressor):
         self.ledger_key = ledger_key
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
+        self.memory = memory
 
     def _loss(self) -> Loss:
         return Poisson()
 
-    def _read_target(
-        self, y: Any, rows: int, weights: Array | None, reset: bool
-    ) -> tuple[Array, Array | None]:
-        counts, weights = super()._read_target(y, rows, weights, reset)
-        counts[counts < 0] = np.nan
-        return counts, weights
+    def _counted(self, y: Array) -> Array:
+        return np.where(y < 0, np.nan, y)
 
     def _usable(self, bounds: tuple[float, float]) -> tuple[float, float]:
         return 0.0, max(bounds[1], 1.0)

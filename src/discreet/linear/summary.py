@@ -165,13 +165,14 @@ def lines_from(data: Iterable[Mapping[str, Any]]) -> tuple[Line, ...]:
     return tuple(Line(*(line[key] for key in keys)) for line in data)
 
 
-def estimand_of(clamp: float | None) -> str:
+def estimand_of(clamp: float | None, of_people: bool = False) -> str:
     """What is estimated, in words: under any truth, and if the model holds."""
+    shared = ", the rows of a person share one weight among all people" if of_people else ""
     residuals = "" if clamp is None else f", residuals beyond +-{clamp:.3g} count as that"
     return (
         "the coefficients are those at which weighted residuals of the population add up to nothing, where columns "
         f"are clamped to the ranges in which records were found{residuals}, and rows far from all others have less "
-        "weight, by their columns alone. If the model holds, these are its coefficients."
+        f"weight, by their columns alone{shared}. If the model holds, these are its coefficients."
     )
 
 

@@ -109,7 +109,15 @@ def joined(chunks: Iterable[Table], columns: Iterable[str]) -> Table:
 
 
 def table_in(path: Path) -> Source:
-    """The table in a file; ``-`` is standard input, as CSV."""
+    """The table in a file, or in those that a pattern names; ``-`` is standard input, as CSV."""
+    if not path.exists() and any(mark in str(path) for mark in "*?["):
+        from discreet.linear.sources import many
+
+        return many(str(path))
+    if path.suffix.lower() in (".arrow", ".feather", ".ipc"):
+        from discreet.linear.sources import arrow_file
+
+        return arrow_file(path)
     if path.suffix.lower() in (".parquet", ".pq"):
         from discreet.linear.parquet import ParquetSource
 

@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from discreet.errors import InvalidParameter, real
 from discreet.linear.cells import declared_codes
-from discreet.linear.inputs import codes, numbers
+from discreet.linear.inputs import OnDemand, cells_of, codes, numbers
 from discreet.linear.schema import Category, Flag, Numeric, distinct
 
 Array = NDArray[np.float64]
@@ -25,12 +25,16 @@ Array = NDArray[np.float64]
 FROM_DATA = "from-data"
 
 
-def one_for_each_row(name: str, values: Any, rows: int) -> NDArray[Any]:
-    """The values as a one-dimensional array with one for each row of the table. Refusals name no number of rows."""
+def one_for_each_row(name: str, values: Any, rows: int) -> Any:
+    """The values as a one-dimensional array, or on demand, one for each row. Refusals name no number of rows."""
     if values is None:
         requirement = "requires y to be passed, but the target y is None."
         raise InvalidParameter(name, None, requirement if name == "y" else "must hold a number for each row.")
-    array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else _list_of_cells(values))
+    if isinstance(values, OnDemand):
+        if len(values) != rows:
+            raise InvalidParameter(name, "another length", "X and y must have the same number of rows.")
+        return values
+    array = cells_of(values)
     if array.dtype.kind == "c":
         raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be real. Complex data not supported.")
     if array.ndim == 2 and array.shape[1] == 1:
@@ -74,10 +78,12 @@ def declared_labels(column: Category | Flag | Numeric, y: NDArray[Any]) -> NDArr
     [True, False, False]
     """
     if isinstance(column, Flag):
-        told = y.dtype.kind == "b" and not isinstance(
-            column.yes, bool
-        )  # the flag itself, not how it is spelt
-        return y if told else declared_codes(column, y) >= 0
+        spelt = declared_codes(column, y) >= 0
+        if isinstance(column.yes, bool) or y.dtype.kind not in "bO":
+            return spelt
+        # The flag itself, not how it is spelt; cell by cell, so that a missing one changes no other.
+        told = np.array([isinstance(cell, bool) and cell for cell in y.tolist()], bool)
+        return np.asarray(spelt | told)
     assert isinstance(column, Category)
     values = np.array([*column.values, None], object)
     return np.asarray(values[declared_codes(column, y)])  # -1, for what nobody declared, is the last
@@ -148,16 +154,3 @@ def combined_weights(weights: Array | None, by_class: Array | None, places: Arra
         return weights
     own = by_class[np.nan_to_num(places, nan=0.0).astype(np.int64)]
     return own if weights is None else weights * own
-
-
-def _list_of_cells(values: Any) -> Any:
-    """A list whose cells are of several types stays a list of cells: numpy would turn them all into texts."""
-    if hasattr(values, "dtype") or hasattr(values, "__array__") or not isinstance(values, list | tuple):
-        return values
-    kinds = {type(value) for value in values}
-    if len(kinds) <= 1 or all(issubclass(kind, int | float) for kind in kinds):
-        return values
-    cells = np.empty(len(values), object)
-    for place, value in enumerate(values):
-        cells[place] = value
-    return cells

@@ -51,6 +51,7 @@ class PublicBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # ty
         encoding = BoundedNumbers(*self._bounds())
         if issparse(table):
             return encoding.encode(table)
+        table = table[:]
         return scaled(table, encoding.lower, encoding.upper).astype(table.dtype)
 
     def inverse_transform(self, X: Any) -> NDArray[np.float64]:
@@ -58,7 +59,7 @@ class PublicBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # ty
         check_is_fitted(self)
         lower, upper = self._bounds()
         table = number_table(X)
-        table = table.toarray() if isinstance(table, csr_array) else table
+        table = table.toarray() if isinstance(table, csr_array) else table[:]
         return np.asarray(lower + table * (upper - lower))
 
     def _bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -16,13 +16,13 @@ records is private, too. ``private_mean`` is :func:`discreet.private_mean`.
 """
 
 from discreet.statistics.bounded_sums import (
+    PrivatePCA,
     private_count,
     private_covariance,
     private_histogram,
     private_sum,
     private_variance,
 )
-from discreet.statistics.components import PrivatePCA
 from discreet.statistics.quantiles import private_quantiles
 from discreet.statistics.statistic import Statistic
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
 from scipy.special import ndtri
 
+from discreet.certificate import Certificate
 from discreet.core.mean.known import Interval
-from discreet.errors import InvalidParameter, probability
+from discreet.errors import InvalidParameter, probability, whole
 from discreet.events import Gaussian
-from discreet.guarantee import Budget
-from discreet.linear.inputs import codes, numbers
+from discreet.guarantee import Budget, neighbours_named, of_records
+from discreet.linear.inputs import cells_of, codes, number_table, numbers
 from discreet.linear.schema import distinct
 from discreet.statistics.purchase import MOST_RECORDS, Paying, Purchase, bought
 from discreet.statistics.statistic import Statistic, Value
@@ -36,7 +38,7 @@ def private_count(
     confidence: float = 0.95,
     **paying: Unpack[Paying],
 ) -> Statistic:
-    """How many records there are in ``x``; of an array of booleans, how many are true.
+    """How many records there are in ``x``; of booleans, how many are true.
 
     Guarantee: costs at most ``budget``, whatever the records hold.
 
@@ -44,9 +46,7 @@ def private_count(
     >>> abs(found.value - 250) < 30, found.guarantee.delta
     (True, 0.0)
     """
-    array = np.asarray(x.to_numpy() if hasattr(x, "to_numpy") else x)
-    ones = array.reshape(-1).astype(np.float64) if array.dtype.kind == "b" else np.ones(len(array))
-    return _bounded_sum("count", ones, budget, Interval(0.0, 1.0), confidence, **paying)
+    return _bounded_sum("count", _ones(x), budget, (0.0, 1.0), confidence, **paying)
 
 
 def private_histogram(
@@ -69,9 +69,10 @@ def private_histogram(
     >>> found.labels
     ('a', 'b', 'c')
     """
+    level = _checked(budget, confidence)
     if categories:
         known = tuple(distinct("bins", bins))  # type: ignore[arg-type]
-        cells, labels = codes(x, known), tuple(map(str, known))
+        cells, labels = one_for_each_record(codes(x, known)), tuple(map(str, known))
     else:
         edges = _edges(bins)
         values = vector(x)
@@ -84,7 +85,7 @@ def private_histogram(
         counted = np.bincount(cells[cells >= 0], minlength=len(labels)).astype(np.int64)
         noisy = purchase.release(counted * purchase.steps(1.0))
     noise = np.full(len(labels), purchase.noise)
-    return _answer("histogram", purchase, confidence, noisy, noise, labels, least=0.0)
+    return _answer("histogram", purchase, level, noisy, noise, labels, least=0.0)
 
 
 def private_sum(
@@ -99,18 +100,18 @@ def private_sum(
 
     Guarantee: costs at most ``budget``. Under replace-one neighbours a record counts from the middle of the bounds.
     """
-    return _bounded_sum("sum", vector(x), budget, Interval(*bounds), confidence, **paying)
+    return _bounded_sum("sum", vector(x), budget, bounds, confidence, **paying)
 
 
 def _bounded_sum(
     name: str,
     values: Array,
     budget: Budget,
-    known: Interval,
+    bounds: tuple[float, float],
     confidence: float,
     **paying: Unpack[Paying],
 ) -> Statistic:
-    _check_budget(budget)
+    level, known = _checked(budget, confidence), interval(bounds)
     exact = budget.neighbours == "replace-one"
     middle = (known.lower + known.upper) / 2 if exact else 0.0
     size = (known.upper - known.lower) / 2 if exact else max(abs(known.lower), abs(known.upper))
@@ -119,7 +120,7 @@ def _bounded_sum(
         total = float(_summed(purchase, unit[:, None], np.ones(1))[0])
     least = 0.0 if name == "count" else -math.inf
     value, noise = size * total + len(values) * middle, size * purchase.noise
-    return _answer(name, purchase, confidence, value, noise, least=least)
+    return _answer(name, purchase, level, value, noise, least=least)
 
 
 def private_variance(
@@ -134,8 +135,7 @@ def private_variance(
 
     Guarantee: costs at most ``budget``.
     """
-    _check_budget(budget)
-    known, values = Interval(*bounds), vector(x)
+    level, known, values = _checked(budget, confidence), interval(bounds), vector(x)
     exact = budget.neighbours == "replace-one"
     half, middle = (known.upper - known.lower) / 2, (known.upper + known.lower) / 2
     unit = (np.clip(values, known.lower, known.upper) - middle) / half
@@ -152,9 +152,7 @@ def private_variance(
     mean, square = first / number, second / number + 0.5
     slopes = np.array([-(square - 0.5 - 2 * mean**2), -2 * mean, 1.0])[int(exact) :] / number
     error = half**2 * float(np.linalg.norm(slopes * noise))
-    return _answer(
-        "variance", purchase, confidence, half**2 * (square - mean**2), error, least=0.0, most=half**2
-    )
+    return _answer("variance", purchase, level, half**2 * (square - mean**2), error, least=0.0, most=half**2)
 
 
 def private_covariance(
@@ -172,10 +170,10 @@ def private_covariance(
 
     Guarantee: costs at most ``budget``. A row with a NaN adds nothing.
     """
-    rows, middle, half = bounded_rows(x, bounds)
+    level, (rows, middle, half) = _checked(budget, confidence), bounded_rows(x, bounds)
     moments, noise, purchase = second_moments((rows - middle) / half, "private covariance", budget, **paying)
     value, error = covariance_of(moments, noise, half)
-    return _answer("covariance", purchase, confidence, value, error)
+    return _answer("covariance", purchase, level, value, error)
 
 
 # ---- what they share ----
@@ -183,12 +181,14 @@ def private_covariance(
 
 def bounded_rows(x: Any, bounds: tuple[ArrayLike, ArrayLike]) -> tuple[Array, Array, Array]:
     """Rows within the bounds of their columns, and the middle and half width of these."""
-    table = np.asarray(numbers(x.to_numpy() if hasattr(x, "to_numpy") else np.asarray(x), "x"), np.float64)
-    if table.ndim != 2 or not table.shape[1]:
-        raise InvalidParameter(
-            "x.ndim", table.ndim, "must have a row for each record and at least one column."
-        )
-    limits = [np.asarray(end, np.float64) for end in bounds] if len(bounds) == 2 else []
+    if issparse(x):
+        raise InvalidParameter("x", type(x).__name__, "must be a table with all its cells: x.toarray().")
+    table = np.asarray(number_table(x, name="x"), np.float64)
+    _check_room(table)
+    try:
+        limits = [np.asarray(end, np.float64) for end in bounds]
+    except (TypeError, ValueError):
+        limits = []
     if len(limits) != 2 or any(end.shape not in ((), (table.shape[1],)) for end in limits):
         raise InvalidParameter("bounds", bounds, "must be (lower, upper): numbers, or one for each column.")
     lower, upper = (np.broadcast_to(end, (table.shape[1],)) for end in limits)
@@ -251,18 +251,54 @@ def _summed(
     return np.asarray(purchase.release(total) / lengths)
 
 
-def _check_budget(budget: object) -> None:
-    if not isinstance(budget, Budget):
-        raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
+def _checked(budget: Budget, confidence: float) -> float:
+    """The confidence, if it and the budget are ones that rows can be counted with."""
+    of_records(budget)
+    return probability("confidence", confidence, remedy="For instance 0.95.")
+
+
+def interval(bounds: tuple[float, float]) -> Interval:
+    """Declared bounds of one number."""
+    if not isinstance(bounds, Sequence | np.ndarray) or isinstance(bounds, str) or len(bounds) != 2:
+        raise InvalidParameter("bounds", bounds, "must be (lower, upper), for instance (0, 100).")
+    return Interval(*bounds)
 
 
 def vector(x: Any) -> Array:
-    values = np.asarray(numbers(x.to_numpy() if hasattr(x, "to_numpy") else np.asarray(x), "x"), np.float64)
+    """One number for each record; NaN where it is none."""
+    values = np.asarray(numbers(x, "x"), np.float64)
+    return np.where(np.isfinite(one_for_each_record(values)), values, np.nan)
+
+
+def one_for_each_record(values: NDArray[Any]) -> NDArray[Any]:
+    """Return ``values`` if a record has just one of them: with more it would count for more than is paid for."""
     if values.ndim != 1:
-        raise InvalidParameter("x.ndim", values.ndim, "must be one number for each record.")
-    if len(values) > MOST_RECORDS:
+        raise InvalidParameter("x.ndim", values.ndim, "must have one value for each record.")
+    _check_room(values)
+    return values
+
+
+def _ones(x: Any) -> Array:
+    """1 for each record that counts: all but what is False; where the type says truths, only what is True.
+
+    What a record is decides about itself alone: a None among truths does not count the others another way.
+    """
+    array = np.fromiter(x, object, len(x)) if isinstance(x, list | tuple) else cells_of(x)
+    if array.ndim == 0:
+        raise InvalidParameter("x", type(x).__name__, "must have a row or a value for each record.")
+    _check_room(array)
+    if array.dtype.kind == "b":
+        return one_for_each_record(array).astype(np.float64)
+    if array.dtype.kind != "O" or array.ndim > 1:
+        return np.ones(len(array))
+    kind = str(getattr(x, "dtype", getattr(x, "type", ""))).lower()
+    silent = kind not in ("boolean", "bool", "bool[pyarrow]")  # else what is missing is not true
+    return np.array([bool(one) if isinstance(one, bool | np.bool_) else silent for one in array], np.float64)
+
+
+def _check_room(rows: NDArray[Any]) -> None:
+    if len(rows) > MOST_RECORDS:
         raise InvalidParameter("x", "too many rows", f"must have at most {MOST_RECORDS}.")
-    return np.where(np.isfinite(values), values, np.nan)
 
 
 def _edges(bins: Any) -> Array:
@@ -276,7 +312,7 @@ def _edges(bins: Any) -> Array:
 def _answer(
     name: str,
     purchase: Purchase,
-    confidence: float,
+    level: float,
     value: Value,
     noise: Value,
     labels: tuple[str, ...] = (),
@@ -285,7 +321,6 @@ def _answer(
     most: float = math.inf,
 ) -> Statistic:
     """The statistic with its interval: exact for a single number with Laplace noise, else of a normal law."""
-    level = probability("confidence", confidence, remedy="For instance 0.95.")
     plain = not isinstance(purchase.event, Gaussian) and name in ("count", "sum", "histogram")
     reach = -math.log(1 - level) / math.sqrt(2) if plain else float(ndtri(0.5 + level / 2))
     ends = [np.clip(value + side * reach * np.asarray(noise), least, most) for side in (-1, 1)]
@@ -295,3 +330,69 @@ def _answer(
             name, float(found), float(ends[0]), float(ends[1]), float(noise), level, purchase.certificate
         )
     return Statistic(name, found, ends[0], ends[1], np.asarray(noise), level, purchase.certificate, labels)
+
+
+# ---- principal components of private rows: PrivatePCA ----
+
+
+class PrivatePCA:
+    """Principal components of columns within declared bounds, from their private covariance matrix.
+
+    Attributes: ``mean_``, ``covariance_``, ``components_`` (a row each, as scikit-learn's), ``explained_variance_``,
+    ``certificate_``.
+
+    Guarantee: ``fit`` costs (epsilon, delta) at most, whatever the records hold; the components follow from the
+    released matrix.
+
+    >>> rng = np.random.default_rng(0)
+    >>> x = np.outer(rng.uniform(-1, 1, 5000), [3.0, 4.0]) / 5
+    >>> model = PrivatePCA(1, epsilon=1.0, delta=1e-6, bounds=(-1, 1)).fit(x)
+    >>> np.abs(model.components_ @ [0.6, 0.8]).round(2).tolist()
+    [1.0]
+    """
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        epsilon: float = 1.0,
+        delta: float = 1e-6,
+        bounds: Any,
+        neighbours: str = "add-remove",
+        ledger: Any = None,
+        ledger_key: Any = None,
+        unsafe_seed: int | None = None,
+    ) -> None:
+        self.n_components, self.epsilon, self.delta, self.bounds = n_components, epsilon, delta, bounds
+        self.neighbours, self.ledger, self.ledger_key = neighbours, ledger, ledger_key
+        self.unsafe_seed = unsafe_seed
+        self.certificate_: Certificate
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Find the components, at the cost of (epsilon, delta)."""
+        budget = Budget(self.epsilon, self.delta, neighbours_named(self.neighbours))
+        rows, middle, half = bounded_rows(X, self.bounds)
+        kept = whole("n_components", self.n_components, at_least=1, at_most=rows.shape[1])
+        moments, noise, purchase = second_moments(
+            (rows - middle) / half,
+            "private components",
+            budget,
+            ledger=self.ledger,
+            ledger_key=self.ledger_key,
+            unsafe_seed=self.unsafe_seed,
+        )
+        self.covariance_, _ = covariance_of(moments, noise, half)
+        number = max(float(moments[0, 0]) / len(half), 1.0)
+        self.mean_: Array = middle + half * np.clip(moments[0, 1:] / np.sqrt(len(half)) / number, -1, 1)
+        values, vectors = np.linalg.eigh(self.covariance_)
+        self.explained_variance_: Array = np.maximum(values[::-1][:kept], 0.0)
+        self.components_: Array = np.ascontiguousarray(vectors[:, ::-1].T[:kept])
+        self.certificate_ = purchase.certificate
+        return self
+
+    def transform(self, X: Any) -> Array:
+        """The rows, within the bounds, in the components."""
+        if not hasattr(self, "components_"):
+            raise InvalidParameter("X", "before fit", "call fit() first.")
+        rows, _, _ = bounded_rows(X, self.bounds)
+        return np.asarray((rows - self.mean_) @ self.components_.T)

@@ -26,15 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.certificate import Arithmetic, Certificate
-from discreet.core.mean.known import Interval
 from discreet.core.mechanisms import units
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, probability, real
 from discreet.events import ApproximateDP
-from discreet.guarantee import Budget
+from discreet.guarantee import Budget, of_records
 from discreet.ledger import FixedPlan, Till
 from discreet.plan.plan import Plan
-from discreet.statistics.bounded_sums import vector
+from discreet.statistics.bounded_sums import interval, vector
 from discreet.statistics.purchase import Paying
 from discreet.statistics.statistic import Statistic
 
@@ -65,13 +64,12 @@ def private_quantiles(
     Guarantee: costs at most epsilon, whatever the records hold; delta is not spent. A ledger that holds Gaussian
     releases only refuses.
     """
-    if not isinstance(budget, Budget):
-        raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 0.0).")
+    of_records(budget)
     wanted = [levels] if isinstance(levels, int | float) else list(levels)
     asked = sorted({probability("levels", level, remedy="For instance 0.5.") for level in wanted})
     if not asked:
         raise InvalidParameter("levels", levels, "must be one level or more.")
-    known = Interval(*bounds)
+    known = interval(bounds)
     level = None if confidence is None else probability("confidence", confidence, remedy="For instance 0.9.")
     step = (known.upper - known.lower) / (POINTS - 1)
     values = vector(x)

@@ -9,8 +9,8 @@ import pytest
 from discreet.errors import InvalidParameter
 from discreet.linear import PrivateAdditiveClassifier, PrivateAdditiveRegressor, PrivateLinearRegression
 from discreet.linear.additive.basis import hats
-from discreet.linear.additive.knots import chosen_knots
-from discreet.linear.additive.shapes import rising
+from discreet.linear.additive.curve_fitting import rising
+from discreet.linear.additive.landmarks import chosen_knots
 
 SCHEMA = {
     "columns": {
@@ -216,3 +216,18 @@ def test_a_column_may_have_to_be_a_line_and_other_shapes_are_refused():
     rising = {"columns": SCHEMA["columns"] | {"a": {"bounds": [-2, 3], "shape": "increasing"}}}
     with pytest.raises(InvalidParameter, match="shape"):
         PrivateAdditiveClassifier(2.0, classes=(0, 1, 2), schema=rising).fit(frame, np.digitize(y, [0, 1]))
+
+
+def test_where_all_is_straight_the_model_is_the_line():
+    """Curves that noise explains are not there: most of these models have none, whatever their knots."""
+    rng = np.random.default_rng(8)
+    x = rng.uniform(-1, 1, (6000, 6))
+    y = rng.random(6000) < 1 / (1 + np.exp(-2 * x @ np.array([1.0, -1, 0.5, 0.5, 0, 0])))
+    straight = 0
+    for seed in range(4):
+        model = PrivateAdditiveClassifier(epsilon=1.0, bounds=(-1, 1), unsafe_seed=seed).fit(x, y)
+        bends = [np.diff(np.diff(effect.adds) / np.diff(effect.at)) for effect in model.curves_.values()]
+        lines = max(float(np.abs(bend).max(initial=0)) for bend in bends) < 1e-4
+        assert lines == model.chosen_.startswith("lines: noise")
+        straight += lines
+    assert straight >= 3

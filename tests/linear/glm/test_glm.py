@@ -10,19 +10,20 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
+from discreet.linear.glm.belief import believed, clipping_bias, moderated, pulled_back
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.coordinates import Standardised, Whitened
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.location import Location, looked_closer
 from discreet.linear.glm.marginals import measured, shrunk
 from discreet.linear.glm.noisy_counts import Counts, compare_classes
+from discreet.linear.glm.problems import Location, looked_closer
 from discreet.linear.glm.records import Records
-from discreet.linear.glm.scales import moments
+from discreet.linear.glm.scales import moments, typical_size
 from discreet.linear.glm.spending import Spending
-from discreet.linear.glm.steps import StepRule, averaging_gain, pulled_back
-from discreet.linear.glm.typical import typical_size
+from discreet.linear.glm.steps import StepRule, averaging_gain
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
+from discreet.linear.storage import Storage
 
 VAST, USUAL = Budget(1e5, 1e-6), Budget(1.0, 1e-5)
 FOUR = Columns(4)
@@ -362,8 +363,8 @@ def test_memory_maps_sparse_rows_and_small_memory_change_nothing(tmp_path, monke
     mapped[:] = x
     same(fit_glm(Logistic(), mapped, y, columns, spending()), expected)
     same(fit_glm(Logistic(), csr_array(x), y, columns, spending()), expected)
-    monkeypatch.setattr("discreet.linear.glm.records._CHUNK", 4 * 100)  # 15 chunks, made again for every pass
-    same(fit_glm(Logistic(), x, y, columns, spending(), memory=0), expected)
+    monkeypatch.setattr("discreet.linear.glm.records._CHUNK", 4 * 100)  # 15 chunks in a scratch file
+    same(fit_glm(Logistic(), x, y, columns, spending(), storage=Storage(0)), expected)
 
 
 def test_weights():
@@ -425,3 +426,42 @@ def test_tables_that_do_not_fit_their_declaration():
         fit_glm(Poisson(), x, y, FOUR, spending(), target_bounds=(-1.0, 5.0))
     with pytest.raises(InvalidParameter, match="target_bounds"):
         fit_glm(Squared(), x, y, FOUR, spending(), target_bounds=(0.0, math.nan))
+
+
+# ---- never more confident than the budget allows ----
+
+
+def test_slopes_of_pure_noise_are_not_believed_and_clear_ones_are():
+    """200 draws: the believed share of noise is small on average, and that of a signal of five deviations is not."""
+    rng = np.random.default_rng(0)
+    noise = [believed(rng.normal(size=20) ** 2, np.ones(20), 1, 1.0).mean() for _ in range(200)]
+    signal = [believed((rng.normal(size=20) + 5) ** 2, np.ones(20), 1, 0.1).mean() for _ in range(200)]
+    assert np.mean(noise) < 0.15 < 0.9 < np.mean(signal)
+    assert believed(np.full(3, 25.0), np.array([1e-9, 1.0, 1e9]), 1, 0.1).tolist() == pytest.approx(
+        [1, 0.96, 0], abs=0.02
+    )
+
+
+def test_moderation_keeps_the_sign_unless_classes_are_clearly_unequal():
+    rng = np.random.default_rng(0)
+    unit, variances, spread = np.eye(6)[0], np.full(6, 4.0), np.full(6, 0.2)
+    theta = np.array([0.3, *rng.normal(scale=2.0, size=5)])
+    start = np.array([0.2, 0, 0, 0, 0, 0])
+    modest = moderated(theta, start, unit, 1.0, variances, spread, 0.0)
+    assert np.linalg.norm(modest[1:]) < 0.5 * np.linalg.norm(theta[1:])
+    assert abs(modest[0]) < 0.3 * abs(theta[0])  # shortened with the slopes
+    start[0] = 3.0
+    clear = moderated(np.array([3.1, *theta[1:]]), start, unit, 0.1, variances, spread, 0.0)
+    assert clear[0] == pytest.approx(3.0, rel=0.05)  # who is sure of the classes keeps the intercept
+
+
+def test_the_bias_of_clipping_is_where_clipped_residuals_balance():
+    """Against a search on the grid; without a clip there is none."""
+    assert clipping_bias(1.4, 1.0) == 0
+    share = 1 / (1 + np.exp(-1.4))
+    scores = np.linspace(0, 8, 400_001)
+    chance = 1 / (1 + np.exp(-scores))
+    pull = share * np.minimum(1 - chance, 0.3) - (1 - share) * np.minimum(chance, 0.3)
+    balanced = scores[np.argmin(abs(pull))]
+    assert clipping_bias(1.4, 0.3) == clipping_bias(-1.4, 0.3) == pytest.approx(balanced - 1.4, abs=1e-3)
+    assert clipping_bias(2000.0, 0.3) >= 0

@@ -27,6 +27,7 @@ from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.whitening import Lattice
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
+from discreet.linear.storage import Storage
 
 # ---- whose a row is ----
 
@@ -172,6 +173,13 @@ FITS = {
     "classes": (PrivateLogisticRegression, {}, lambda y: y > 2),
     "svc": (PrivateSVC, {}, lambda y: y > 2),
     "softmax": (PrivateLogisticRegression, {"classes": (0, 1, 2)}, lambda y: np.minimum(y, 2)),
+    "errors of counts": (PrivatePoissonRegressor, {"target_bounds": (0, 60), "inference": True}, lambda y: y),
+    "errors of numbers": (
+        PrivateLinearRegression,
+        {"target_bounds": (0, 60), "inference": True},
+        lambda y: y,
+    ),
+    "errors of classes": (PrivateLogisticRegression, {"inference": True}, lambda y: y > 2),
     "curves": (PrivateAdditiveRegressor, {"target_bounds": (0, 60)}, lambda y: y),
 }
 
@@ -215,6 +223,17 @@ def uncapped(found, least, own=None):
 def per_row(*known):
     """Every row clipped on its own, after it was weighed."""
     return hardened_clipped_gradient(*known[:-2], None, None)
+
+
+@pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
+def test_mixed_ids_of_one_person_move_every_sum_by_the_clip_norm_at_most(monkeypatch):
+    """The ids of the first person are 0, 0.0, "0" and " 0.0", as a file that was read in pieces has them."""
+    x, y, ids = panel()
+    others, mixed = ids != 0, ids.astype(object)
+    mixed[~others] = np.resize(np.array([0, 0.0, "0", " 0.0"], object), 40)
+    fit = fitting("counts")
+    moved = worst_move(monkeypatch, fit, (x, y, mixed), (x[others], y[others], mixed[others]))
+    assert 0.5 < moved <= 1
 
 
 @pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
@@ -316,7 +335,7 @@ def test_a_table_in_chunks_gives_the_same_model(monkeypatch):
         from discreet.core.randomness import RandomStream
 
         spending = Spending(Budget(2.0, 1e-6), stream=RandomStream(unsafe_seed=4))
-        more = {"target_bounds": (0.0, 60.0), "memory": memory, "people": people}
+        more = {"target_bounds": (0.0, 60.0), "storage": Storage(memory), "people": people}
         return fit_glm(*known, spending, people.weights(1), **more).coefficients
 
     whole = fitted(2**31)

@@ -316,3 +316,29 @@ def test_what_is_public_is_checked():
         counts_of(Logistic(), Z, y, theta, grid=2.0**-70)
     with pytest.raises(InvalidParameter, match="power of two"):
         counts_of(Logistic(), Z, y, theta, grid=0.3)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_passes_over_columns_are_numpys_to_the_bit(dtype):
+    from discreet.linear.encoder import scaled
+    from discreet.linear.kernels.columnwise import count_bins, rows_are_finite, scale_rows, standardise_rows
+
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((501, 7)) * 10).astype(dtype)
+    x[3, 2], x[4, 1], x[5, 0], x[6, 6] = np.nan, np.inf, -np.inf, 1e38 if dtype == np.float32 else 1e39
+    lower, upper = -9 * rng.random(7), 11 * rng.random(7) + 0.1
+    found, finite = np.empty(x.shape, np.float32), np.empty(len(x), bool)
+    scale_rows(x, lower, upper, found)
+    np.testing.assert_array_equal(found, scaled(x, lower, upper).astype(np.float32))
+    with np.errstate(over="ignore"):
+        expected = np.isfinite(x.astype(np.float32)).all(axis=1)
+    assert not rows_are_finite(x, finite)
+    np.testing.assert_array_equal(finite, expected)
+    lower, upper, centre, scale = (v.astype(np.float32) for v in (lower / 99, upper / 99, lower, upper))
+    standardised = np.empty(x.shape, np.float32)
+    standardise_rows(found, lower, upper, centre, scale, standardised)
+    np.testing.assert_array_equal(standardised, (np.clip(found, lower, upper) - centre) / scale)
+    counts = np.zeros(7 * 16, np.int64)
+    count_bins(found, 16, counts)
+    cells = [np.minimum((column * 16).astype(int), 15) for column in found.T]
+    np.testing.assert_array_equal(counts, np.concatenate([np.bincount(c, minlength=16) for c in cells]))

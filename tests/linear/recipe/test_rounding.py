@@ -4,6 +4,7 @@ Sums of floats do not: at four million rows, removing one moved what the others 
 the clip norm, more than any fixed slack covers.
 """
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -12,12 +13,13 @@ import scipy.sparse as sp
 
 from discreet import Budget
 from discreet.core.hardened import FLOAT_ROOM, MOST_ROWS, sum_grid
+from discreet.linear.glm import whitening
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.marginals import Marginals
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
 from discreet.linear.glm.spending import Spending
-from discreet.linear.glm.whitening import whitened
+from discreet.linear.glm.whitening import Lattice, whitened
 from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Logistic, Squared
 
@@ -139,3 +141,15 @@ def test_a_float_sum_has_no_room_for_more_rows():
     endless = np.broadcast_to(np.float32(1), (MOST_ROWS + 1, 1))
     with pytest.raises(ValueError, match="too many rows"):
         row_norms(endless, 1.0)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0, 12.0])
+@pytest.mark.parametrize("share", [1e-3, 1.0])
+def test_second_moments_of_the_finest_grid_are_whole_numbers_that_float64_holds(epsilon, share):
+    """(E15): products of a block stay below 2**53, also where a large budget makes the grid finest."""
+    stage = Spending(Budget(epsilon, 1e-6), arithmetic="hardened").stage("whitening", share)
+    clip = 16.0
+    lattice = Lattice.of(stage.grid(clip))
+    largest = math.sqrt(clip) / lattice.step
+    rows = max(1, whitening._BLOCK // 2)  # of two numbers, which are the narrowest
+    assert rows * (largest + 1) ** 2 < 2**53

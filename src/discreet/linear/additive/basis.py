@@ -62,6 +62,11 @@ class Basis:
         return Columns(0, (*sizes, *self.inputs.groups, *(len(pair.kept) for pair in self.pairs)))
 
     @property
+    def paired(self) -> set[int]:
+        """The columns that act together with others."""
+        return {column for pair in self.pairs for column in pair.columns}
+
+    @property
     def starts(self) -> list[int]:
         """The first encoded column of each group, and the width."""
         return [0, *np.cumsum(self.columns.groups).tolist()]

@@ -6,6 +6,7 @@ Post-processing of released numbers.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,24 +14,24 @@ from numpy.typing import NDArray
 
 from discreet.linear.additive.basis import Basis, Curve, hats
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.additive.knots import chosen_knots
+from discreet.linear.additive.landmarks import chosen_knots
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.marginals import RARE, Marginals
 
 Array = NDArray[np.float64]
 
-_PIECES = 0.7  # for each root of the records of a column over the noise of counting them
-_RECORDS = 100.0  # at least for each piece
+_FOR_NOISE = 0.7  # pieces for each root of the records of a column over the noise of counting them
+_FOR_CHANCE = 0.3  # pieces for each root of the records of a column
 _MOST_PIECES = 16
 _LEVEL = 0.1  # weight of the values of a grid beside their differences
 _POINTS = (np.arange(8) + 0.5) / 8  # where hats are looked at in a bin
 
 
 def pieces_for(count: float, signal: float, columns: Columns) -> int:
-    """How many straight pieces each curve may have; 1 is a line. Few are for noise, and for chance."""
-    numerics = max(columns.numerics, 1)
-    room = min(_PIECES * math.sqrt(signal / numerics), count / _RECORDS / numerics)
-    return int(min(max(room, 1), _MOST_PIECES))
+    """How many straight pieces each curve may have; 1 is a line. Noise and chance both set a limit."""
+    room = min(_FOR_NOISE * math.sqrt(signal), _FOR_CHANCE * math.sqrt(count))
+    pieces = int(min(room / math.sqrt(max(columns.numerics, 1)), _MOST_PIECES))
+    return max(pieces, 1)
 
 
 def chosen_curves(
@@ -42,9 +43,10 @@ def chosen_curves(
         counts, edges = histograms.counts[j], histograms.edges[j]
         limits = float(marginals.lower[j]), float(marginals.upper[j])
         held = np.flatnonzero(counts)
-        if pieces[j] > 1 and len(held):
-            limits = float(edges[held[0]]), float(edges[held[-1] + 1])
-        knots = chosen_knots(counts, edges, pieces[j], limits)
+        allowed = histograms.pieces(j, pieces[j])
+        if allowed > 1:
+            limits = min(limits[0], float(edges[held[0]])), max(limits[1], float(edges[held[-1] + 1]))
+        knots = chosen_knots(counts, edges, allowed, limits)
         means, _ = hat_moments(counts, edges, knots)
         kept = np.delete(np.arange(len(knots)), int(np.argmax(means)))
         found.append(Curve(j, knots, kept, missing.get(j)))
@@ -117,6 +119,19 @@ def roughness_of(basis: Basis, scale: Array) -> Array:
         scaled = differences[:, part.kept] / scale[place]
         form[place, place] = scaled.T @ scaled
     return form
+
+
+def line_of(curve: Curve, scale: Array) -> Array:
+    """The standardised coefficients of a line of slope 1."""
+    return np.asarray((curve.knots[curve.kept] - np.delete(curve.knots, curve.kept)[0]) * scale)
+
+
+def straight_lines(basis: Basis, scale: Array) -> Iterator[Array]:
+    """For each curve the standardised coefficients of all columns that make it a line, and nothing else."""
+    for curve, start in zip(basis.curves, basis.starts, strict=False):
+        place, found = slice(start, start + len(curve.kept)), np.zeros(len(scale))
+        found[place] = line_of(curve, scale[place])
+        yield found
 
 
 def bends(knots: Array) -> Array:

@@ -137,8 +137,10 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
         unit: Any = None,
         arithmetic: str | None = None,
         ledger: Any = None,
+        ledger_key: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,
+        memory: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -152,8 +154,10 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
         self.unit = unit
         self.arithmetic = arithmetic
         self.ledger = ledger
+        self.ledger_key = ledger_key
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
+        self.memory = memory
 
     def _loss(self) -> Loss:
         return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
@@ -186,8 +190,10 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         unit: Any = None,
         arithmetic: str | None = None,
         ledger: Any = None,
+        ledger_key: Any = None,
         unsafe_seed: int | None = None,
         verbose: bool = False,
+        memory: Any = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -201,8 +207,10 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         self.unit = unit
         self.arithmetic = arithmetic
         self.ledger = ledger
+        self.ledger_key = ledger_key
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
+        self.memory = memory
 
     def _loss(self) -> Loss:
         kind = one_of("loss", self.loss, ("squared", "huber", "poisson"))
@@ -213,13 +221,8 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         lower, upper = self.target_bounds_ or (0.0, 1.0)
         return Huber((upper - lower) / 10)
 
-    def _read_target(
-        self, y: Any, rows: int, weights: Array | None, reset: bool
-    ) -> tuple[Array, Array | None]:
-        values, weights = super()._read_target(y, rows, weights, reset)
-        if self.loss == "poisson":
-            values[values < 0] = np.nan
-        return values, weights
+    def _counted(self, y: Array) -> Array:
+        return np.where(y < 0, np.nan, y) if self.loss == "poisson" else y
 
     @property
     def _task(self) -> str:  # type: ignore[override]

@@ -16,6 +16,7 @@ from discreet.linear.glm.spending import Stage
 
 Array = NDArray[np.float64]
 
+_FEWEST_PIECES, _BINS_OF_A_PIECE = 3, 4
 _ROUNDING = 1 + 1e-9  # what float sums of admitted rows can be off by
 
 
@@ -23,12 +24,18 @@ _ROUNDING = 1 + 1e-9  # what float sums of admitted rows can be off by
 class Histograms:
     """The numbers of records in each bin of each numeric column, without what noise explains.
 
-    ``noise`` was on every one of them.
+    ``noise`` was on every one of them. ``resolution`` is how many even bins of each column stand out of it.
     """
 
     edges: tuple[Array, ...]
     counts: tuple[Array, ...]
     noise: float
+    resolution: tuple[int, ...] = ()
+
+    def pieces(self, column: int, wanted: int) -> int:
+        """As many pieces as wanted, or as few as the histogram can tell; 1 is a line."""
+        pieces = min(wanted, self.resolution[column] // _BINS_OF_A_PIECE)
+        return pieces if pieces >= _FEWEST_PIECES else 1
 
 
 def counted(
@@ -62,5 +69,8 @@ def counted(
     added_up = sums.noise * 2 ** (halved / 2)
     marginals = from_release(columns, even, means, np.empty(0), sums.noise, count, added_up)
     released = Released(even, means[columns.categories] * count, added_up)
-    clean = tuple(settled(*found, sums.noise) for found in known)
-    return Histograms(edges, clean, sums.noise), marginals._replace(released=released)
+    clean = [settled(*found, sums.noise, count) for found in known]
+    histograms = Histograms(
+        edges, tuple(numbers for numbers, _ in clean), sums.noise, tuple(bins for _, bins in clean)
+    )
+    return histograms, marginals._replace(released=released)

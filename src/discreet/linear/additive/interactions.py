@@ -18,7 +18,7 @@ from scipy.stats import chi2
 
 from discreet.linear.additive.basis import Pair, products
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.additive.knots import chosen_knots
+from discreet.linear.additive.landmarks import chosen_knots
 from discreet.linear.glm.marginals import Marginals
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
@@ -141,7 +141,7 @@ def _grid(histograms: Histograms, marginals: Marginals, pair: Places, side: int)
         chosen_knots(
             histograms.counts[j],
             histograms.edges[j],
-            side - 1,
+            histograms.pieces(j, side - 1),
             (float(marginals.lower[j]), float(marginals.upper[j])),
         )
         for j in pair

@@ -15,6 +15,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
 from discreet.linear.glm.marginals import BINS
 
@@ -25,6 +26,10 @@ _WELL_SEEN = (
     12.0  # noise of one of the 64 bins, over the records in it if they were spread evenly, is below 1 / this
 )
 _CLEAR, _SEEN = 3.0, 2.0  # standard deviations of noise above which bins differ, and hold records
+_CHANCE_MASS, _CHANCE_SQUARE = 0.054, 0.131  # first and second moment of standard noise beyond that
+_MOST = 0.6  # of the records are in bins that stand out, if the resolution is good
+_EXPONENTS = 2.0 ** (np.arange(-16, 13) / 4)
+_FALSE_ALARMS = 1e-5  # the chance that noise alone is taken for records, at one resolution of one column
 
 
 def finer(noise: float, count: float) -> int:
@@ -52,24 +57,49 @@ def coarse(histogram: Array, edges: Array, noise: float, halved: int) -> Array:
     return np.bincount(home, weights=seen, minlength=BINS).astype(np.float64)
 
 
-def settled(histogram: Array, edges: Array, noise: float) -> Array:
-    """The numbers of records without what noise explains: none is negative. Post-processing.
+def settled(histogram: Array, edges: Array, noise: float, count: float) -> tuple[Array, int]:
+    """The numbers of records without what noise explains, none negative, and the resolution. Post-processing.
 
-    Of the 64 bins those count that stand out; inside, records lie evenly unless two halves clearly differ.
+    Of so many even bins, the most for which those that stand out hold most of the ``count`` records, and more than
+    noise alone would have them hold, these count; inside, records lie evenly unless two halves clearly differ. A
+    resolution of 1 is none: then all numbers are 0.
     """
+    bins = BINS
+    while bins > 1:
+        starts = np.searchsorted(_homes(edges, bins), np.arange(bins + 1))
+        totals = np.add.reduceat(histogram, starts[:-1])
+        noises = noise * np.sqrt(np.diff(starts))
+        clear = totals > _SEEN * noises
+        by_noise = _CHANCE_MASS * noises.sum() + math.sqrt(_CHANCE_SQUARE * float(noises @ noises))
+        needed = max(by_noise + _MOST * count, most_by_noise(noises))
+        if totals[clear].sum() > needed:
+            break
+        bins //= 2
     found = np.zeros(len(histogram))
-    home = _homes(edges)
-    for place in range(BINS):
-        start, stop = np.searchsorted(home, [place, place + 1])
-        total = float(histogram[start:stop].sum())
-        if total > _SEEN * noise * math.sqrt(stop - start):
-            _share_out(histogram, edges, noise, int(start), int(stop), total, found)
+    if bins == 1:
+        return found, 1
+    for start, stop, total, seen in zip(
+        *map(np.ndarray.tolist, (starts[:-1], starts[1:], totals, clear)), strict=True
+    ):
+        if seen:
+            _share_out(histogram, edges, noise, start, stop, total, found)
         elif histogram[start:stop].max() > _CLEAR * noise * math.sqrt(
             2
         ):  # a spike in the noise of its neighbours
-            spike = int(start + np.argmax(histogram[start:stop]))
+            spike = start + int(np.argmax(histogram[start:stop]))
             found[spike] = histogram[spike]
-    return found
+    return found, bins
+
+
+def most_by_noise(noises: Array) -> float:
+    """What bins with nothing but noise of these sizes hold above two sizes each, but for one in 1e5 cases.
+
+    Chernoff's bound of a sum of z s over normal z > 2, for the best of some exponents.
+    """
+    exponents = _EXPONENTS / float(noises.max())
+    scaled = exponents[:, None] * noises
+    moments = np.log(ndtr(_SEEN) + np.exp(scaled**2 / 2) * ndtr(scaled - _SEEN)).sum(axis=1)
+    return float(((moments - math.log(_FALSE_ALARMS)) / exponents).min())
 
 
 def _share_out(
@@ -91,6 +121,48 @@ def _share_out(
     _share_out(histogram, edges, noise, middle, stop, (1 - even) * total, found)
 
 
-def _homes(edges: Array) -> NDArray[np.int64]:
-    """For each bin the one of the 64 that it is part of."""
-    return np.minimum(((edges[:-1] + edges[1:]) / 2 * BINS).astype(np.int64), BINS - 1)
+def _homes(edges: Array, bins: int = BINS) -> NDArray[np.int64]:
+    """For each bin the one of so many even ones that it is part of."""
+    return np.minimum(((edges[:-1] + edges[1:]) / 2 * bins).astype(np.int64), bins - 1)
+
+
+# ---- where a curve may bend ----
+#
+# Knots lie at quantiles, so that every piece has about as many records. Where many records share a bin, as at
+# the zero of an amount, the bin's two ends are knots, so the spike gets a level that its neighbours do not
+# share.
+
+
+_SPIKE = 1.0  # of a bin's share of the records, in pieces
+
+
+def chosen_knots(histogram: Array, edges: Array, pieces: int, limits: tuple[float, float]) -> Array:
+    """The knots of a curve of about so many linear pieces, from the lower to the upper limit."""
+    lower, upper = limits
+    mass = np.where((edges[1:] > lower) & (edges[:-1] < upper), histogram, 0.0)
+    if pieces < 2 or mass.sum() <= 0:
+        return np.array([lower, upper])
+    spikes = mass > _SPIKE * mass.sum() / pieces
+    ends = np.concatenate([edges[:-1][spikes], edges[1:][spikes]])
+    smooth = np.where(spikes, 0.0, mass)
+    free = max(pieces - len(np.unique(ends)) + 1, 2)
+    quantiles = _quantiles(smooth, edges, free) if smooth.sum() > 0 else np.empty(0)
+    return _apart(np.clip(np.concatenate([[lower, upper], ends, quantiles]), lower, upper), edges)
+
+
+def _quantiles(mass: Array, edges: Array, pieces: int) -> Array:
+    """Inner quantiles; records lie evenly in their bin."""
+    shares = np.concatenate([[0.0], np.cumsum(mass)]) / mass.sum()
+    rising = np.concatenate([[True], np.diff(shares) > 0])
+    wanted = np.arange(1, pieces) / pieces
+    return np.asarray(np.interp(wanted, shares[rising], edges[rising]))
+
+
+def _apart(knots: Array, edges: Array) -> Array:
+    """Distinct knots, none nearer to the next one than the narrowest bin."""
+    least = float(np.diff(edges).min())
+    kept: list[float] = []
+    for knot in np.unique(knots):
+        if not kept or knot - kept[-1] >= 0.999 * least:
+            kept.append(float(knot))
+    return np.array(kept if len(kept) > 1 else [knots.min(), max(knots.max(), knots.min() + least)])

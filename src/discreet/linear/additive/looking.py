@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.additive.additive_model import AdditiveModel
-from discreet.linear.additive.curves import hat_moments
+from discreet.linear.additive.curves import bends, hat_moments
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.schema import Category
 
@@ -108,6 +108,8 @@ def effects_of(model: AdditiveModel, places: dict[str, Places]) -> tuple[Effects
 def in_words(model: AdditiveModel) -> str:
     """Curves or lines, and why: it follows from noisy counts and the budget."""
     pieces = max((len(curve.knots) - 1 for curve in model.basis.curves), default=0)
+    if pieces > 1 and not model.basis.pairs and _straight(model):
+        return "lines: noise explains what the curves had of bends"
     if pieces > 1:
         pairs = len(model.basis.pairs)
         grids = "" if not pairs else f", and {pairs} pair{'s' if pairs > 1 else ''} of columns"
@@ -115,6 +117,16 @@ def in_words(model: AdditiveModel) -> str:
     if not model.basis.curves:
         return "levels: no column is a number"
     return "lines: there are too few records for curves at this budget"
+
+
+def _straight(model: AdditiveModel) -> bool:
+    """Whether all curves are lines, but for rounding."""
+    for curve, start in zip(model.basis.curves, model.basis.starts, strict=False):
+        values = np.zeros((len(curve.knots), *model.coefficients.shape[1:]))
+        values[curve.kept] = model.coefficients[start : start + len(curve.kept)]
+        if np.abs(bends(curve.knots) @ values).max(initial=0) > 1e-6 * np.abs(values).max(initial=0):
+            return False
+    return True
 
 
 def contributions(

@@ -11,6 +11,7 @@ would drown in noise where records are few, so only those of the longest are (:f
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,12 +44,21 @@ class Directions:
     lengths: Array
 
 
-def smooth_directions(known: Array, roughness: Array, count: float, signal: float, room: float) -> Directions:
+def smooth_directions(
+    known: Array, roughness: Array, lines: Iterable[Array], count: float, signal: float, room: float
+) -> Directions:
     """Directions in which known moments and weighted roughness are white together.
 
-    The weight is the least one with which a row has no more dimensions than the signal can carry.
+    The weight is the least one with which a row has no more dimensions than the signal can carry. Lines stay apart
+    from bends: noise stays long in what is short, and would come into them.
     """
-    floored = known + np.diag(np.maximum(1 - np.diag(known), LEAST_EIGENVALUE))  # as scales are: see RARE
+    floor = np.diag(np.maximum(1 - np.diag(known), LEAST_EIGENVALUE))  # as scales are: see RARE
+    for line in lines:
+        image = known @ line
+        size = max(float(line @ image), 1e-9)
+        aside = np.eye(len(known)) - np.outer(line, image) / size
+        floor = aside.T @ floor @ aside + LEAST_EIGENVALUE * np.outer(image, image) / size
+    floored = known + floor
     weights = [_SMOOTH / count * 2.0 ** (power / 2) for power in range(60)]
     left = [float(np.trace(np.linalg.solve(floored + weight * roughness, known))) for weight in weights]
     room = left[-1] + _DIMENSIONS * room * signal**_POWER
@@ -70,8 +80,9 @@ def visible(directions: Directions, signal: float, fast: bool) -> int:
     return max(1, int((noise < (_CLEAR_ENOUGH if fast else _CLEAR)).sum()))
 
 
-def white(directions: Directions, seen: Moments, marginals: Marginals) -> Whitened:
-    """Coordinates in which what was seen of the second moments of (1, directions) is white, too."""
+def white(directions: Directions, seen: Moments, marginals: Marginals) -> tuple[Whitened, Array]:
+    """Coordinates in which what was seen of the second moments of (1, directions) is white, too; and the second
+    moments of these coordinates."""
     values, vectors = np.linalg.eigh(seen.matrix)
     floored = np.maximum(values, seen.noise + LEAST_EIGENVALUE)
     size, width = len(values), len(directions.lengths) + 1
@@ -79,8 +90,8 @@ def white(directions: Directions, seen: Moments, marginals: Marginals) -> Whiten
     turn[:size, :size], inverse[:size, :size] = vectors / np.sqrt(floored), vectors * np.sqrt(floored)
     down, back = np.eye(width), np.eye(width)
     down[1:, 1:], back[1:, 1:] = directions.down, directions.back
-    dimensions = float(np.clip(values / floored, 0, 1).sum() + directions.lengths[size - 1 :].sum())
-    return Whitened(marginals, down @ turn, back @ inverse, dimensions=dimensions)
+    lengths = np.concatenate([np.clip(values / floored, 0, 1), directions.lengths[size - 1 :]])
+    return Whitened(marginals, down @ turn, back @ inverse, dimensions=float(lengths.sum())), lengths
 
 
 # ---- what histograms and cells tell of second moments ----
@@ -91,7 +102,8 @@ def block_moments(basis: Basis, histograms: Histograms, marginals: Marginals) ->
     found = np.zeros((basis.columns.width,) * 2)
     for curve, start in zip(basis.curves, basis.starts, strict=False):
         place = slice(start, start + len(curve.kept))
-        found[place, place] = hat_covariance(histograms, curve)
+        line = len(curve.knots) == 2  # whose scale is that of the linear model
+        found[place, place] = marginals.scale[start] ** 2 if line else hat_covariance(histograms, curve)
     first = len(basis.curves)
     for size, start in zip(basis.inputs.groups, basis.starts[first:], strict=False):
         place = slice(start, start + size)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from discreet.core.clipping import clip_rows
 from discreet.errors import real, whole
+from discreet.linear.kernels.columnwise import rows_are_finite
 
 Array = NDArray[np.float64]
 
@@ -96,8 +97,8 @@ class Columns:
         """
         with np.errstate(over="ignore"):
             kept = np.array(rows, np.float32, order="C")  # a copy: the caller's rows stay as they are
-        finite = np.isfinite(kept).all(axis=1)
-        if not finite.all():
+        finite = np.empty(len(kept), np.bool_)
+        if not rows_are_finite(kept, finite):
             kept = kept[finite]
         bounded = kept[:, : self.width - self.text]
         np.clip(bounded, 0, 1, out=bounded)

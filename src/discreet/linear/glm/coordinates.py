@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.glm.marginals import Marginals
-from discreet.linear.kernels.kernel import row_norms
+from discreet.linear.kernels.columnwise import standardise_rows
+from discreet.linear.kernels.kernel import readable, row_norms
 from discreet.linear.kernels.rowwise import times
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
 
+_LEAST_SEEN = 0.1  # of a second moment that the noise hides
 _SMALLEST = 1e-9  # a row shorter than this has no direction
 
 
@@ -47,6 +49,11 @@ class Standardised:
     def curvature(self) -> float:
         """A guess at the largest eigenvalue of the second moments."""
         return 0.1 if self.mostly_text else 0.25
+
+    @property
+    def spread(self) -> Array:
+        """A guess at the second moment of each number of a row."""
+        return np.full(self.width + 1, self.row_size**2 / (self.width + 1))
 
     def apply(self, x: Matrix) -> Matrix:
         """The rows in these coordinates."""
@@ -90,6 +97,14 @@ class Whitened:
         """The number of columns."""
         return len(self.rotation)
 
+    @property
+    def spread(self) -> Array:
+        """The second moment of each number of a row, the constant's first; 1 where it was not asked for."""
+        if self.moments is None:
+            return np.ones(self.width + 1)
+        seen = np.sum(self.rotation * (self.moments @ self.rotation), axis=0)
+        return np.concatenate([[1.0], np.clip(seen, _LEAST_SEEN, 1.0)])
+
     def apply(self, x: Matrix) -> Matrix:
         """The rows in these coordinates."""
         z = times(standardised(x, self.marginals), self.rotation[1:])
@@ -110,9 +125,9 @@ class Whitened:
 
 def standardised(x: Matrix, marginals: Marginals) -> Matrix:
     """(x - centre) / scale, with x clamped to the limits first."""
-    z = np.clip(x, marginals.lower.astype(np.float32), marginals.upper.astype(np.float32))
-    z -= marginals.centre.astype(np.float32)
-    z /= marginals.scale.astype(np.float32)
+    centre, scale, lower, upper = (values.astype(np.float32) for values in marginals[:4])
+    z = np.empty(x.shape, np.float32)
+    standardise_rows(readable(x), lower, upper, centre, scale, z)
     return z
 
 

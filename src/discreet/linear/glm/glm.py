@@ -35,6 +35,7 @@ from scipy.sparse import issparse
 
 from discreet.errors import InvalidParameter, real
 from discreet.linear.glm import problems
+from discreet.linear.glm.belief import clipping_bias, moderated, pulled_back
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.coordinates import Standardised, Whitened, standardised
 from discreet.linear.glm.effect_lines import lines_of
@@ -43,15 +44,22 @@ from discreet.linear.glm.marginals import Marginals, Released, measured, pooled
 from discreet.linear.glm.noisy_counts import Counts, compare_classes, count_classes
 from discreet.linear.glm.people import People
 from discreet.linear.glm.problems import Problem
-from discreet.linear.glm.recalibration import mean_matched, recalibrated
-from discreet.linear.glm.records import MEMORY, Records
+from discreet.linear.glm.records import Records
+from discreet.linear.glm.scales import Typical, typical_size
 from discreet.linear.glm.spending import Progress, Spending, Stage
-from discreet.linear.glm.steps import StepRule, averaging_gain, noisy_descent, pulled_back, step_rule
-from discreet.linear.glm.typical import Typical, typical_size
-from discreet.linear.glm.wealth import CLASSES, COUNTS, WHITENING, Wealth
+from discreet.linear.glm.steps import (
+    PathError,
+    StepRule,
+    mean_matched,
+    noisy_descent,
+    recalibrated,
+    step_rule,
+)
+from discreet.linear.glm.wealth import COUNTS, WHITENING, Wealth
 from discreet.linear.glm.whitening import whitened
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.losses import Loss, checked_loss
+from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]
 _LOOKS, _NEARLY_ALL = 3, 0.9
@@ -101,7 +109,7 @@ def fit_glm(
     progress: Progress | None = None,
     *,
     target_bounds: tuple[float, float] = (0.0, 1.0),
-    memory: int = MEMORY,
+    storage: Storage | None = None,
     people: People | None = None,
     averaging: float = 1.0,
     references: Mapping[int, int] | None = None,
@@ -114,16 +122,14 @@ def fit_glm(
     whose the rows are; their ``weights`` are then those of :meth:`~discreet.linear.glm.people.People.weights`, and
     ``averaging`` is how much shorter the mean gradient of a person is than that of a row. With ``references``, a
     share goes to standard errors (:mod:`~discreet.linear.glm.inference`): they are the places of declared references
-    within their groups, by the number of the group.
+    within their groups, by the number of the group. ``storage`` says where rows are kept between passes.
 
     Guarantee: the fit is within the budget of ``spending``, for a record or for a person with all rows, whatever the
     records are: every stage proves its own sensitivity, and rows that break the promise of ``columns`` are moved into
     it first.
     """
-    if people is not None and references is not None:
-        raise InvalidParameter("references", references, "are for records, not for people with several rows.")
     recipe = Recipe(loss, columns, spending, progress, target_bounds, averaging, references)
-    records = Records(loss, x, y, columns, weights, memory, people)
+    records = Records(loss, x, y, columns, weights, people, (storage or Storage()).shelf())
     spending.refuse_more_rows(len(records))
     return recipe.fit(records)
 
@@ -149,11 +155,15 @@ class Recipe:
 
     def fit(self, records: Records) -> Fit:
         counts, wealth = self.counted(records)
+        if not self.columns.width:
+            return self.without_features(records, counts, wealth)
         marginals, counts = self.marginals(records, counts, wealth)
         records, marginals = self.reshaped(records, marginals, counts)
         counts = self.looked_again(records, counts)
         wealth = self.wealth(counts)
         coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
+        if isinstance(coordinates, Whitened):
+            self.spending.agree(coordinates.rotation)
         for_the_end = self.kept_for_the_end(wealth)
         problem = self.problem(records, counts, wealth)
         for_inference = 0.0
@@ -161,7 +171,7 @@ class Recipe:
             size = self.columns.width + 1 - len(self.columns.groups)
             wanted = wealth.for_inference(size, bounded=self.loss.lipschitz is not None)
             for_inference = min(wanted, (self.spending.left - for_the_end) / 2)
-        working = records.working(coordinates.apply, problem.target, coordinates.constant, coordinates.width)
+        working = records.working(coordinates.apply, problem.target, coordinates.constant)
         steps = wealth.steps
         stage = self.spending.stage("gradients", self.spending.left - for_the_end - for_inference, steps)
         size = self.columns.width + 1
@@ -173,10 +183,13 @@ class Recipe:
         path = noisy_descent(problem, working, start, rule, counts.records, stage)
         theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records
         curvature = problem.curvature * row_size**2 / size
-        variance = noise**2 * averaging_gain(rule, steps, curvature)
-        theta = self.settled(theta, start, variance, coordinates, problem, counts)
-        if self.loss.kind != "classes":
+        error = PathError(rule, steps, noise)
+        theta = self.settled(theta, start, error, coordinates, problem, counts)
+        if self.loss.kind == "classes":
+            theta = self.believed(theta, start, error, coordinates, problem, row_size)
+        else:
             unit = coordinates.of_constant(np.ones(()))
+            variance = float(error.by_noise(curvature))
             theta = pulled_back(theta, start, unit, problem.start_error, variance)
         if for_the_end:
             theta = self.corrected(problem, working, coordinates, theta, start, counts, for_the_end)
@@ -200,7 +213,42 @@ class Recipe:
             inference,
         )
 
+    def believed(
+        self,
+        theta: Array,
+        start: Array,
+        error: PathError,
+        coordinates: Standardised | Whitened,
+        problem: Problem,
+        row_size: float,
+    ) -> Array:
+        """What the descent found of classes, less what its noise explains."""
+        unit = coordinates.of_constant(np.ones(()))
+        limit = math.inf if self.loss.outputs > 1 else error.rule.clip_norm / row_size
+        bias = clipping_bias(float(np.max(problem.start)), limit)
+        variances = error.by_noise(problem.bend * coordinates.spread)
+        spread = coordinates.spread * row_size**2 / coordinates.spread.sum()
+        return moderated(theta, start, unit, problem.start_error, variances, spread, bias)
+
+    def without_features(self, records: Records, counts: Counts, wealth: Wealth) -> Fit:
+        """The best constant, where no column can be used."""
+        if self.loss.kind == "classes":
+            stage = self.spending.stage("classes", self.spending.left)
+            counts = compare_classes(records, counts, stage)
+        problem = self.problem(records, counts, wealth)
+        none = Marginals(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
+        coordinates = Standardised(none, 1.0, True, False)
+        start = coordinates.of_constant(problem.start)
+        coefficients, intercept = coordinates.back(start)
+        intercept = intercept * problem.scale + problem.shift
+        known = (counts, start, start[None], coordinates, problem, StepRule(1.0, 0.0, 0.0), math.inf)
+        return Fit(coefficients * problem.scale, intercept, none.lower, none.upper, *known)
+
     # ---- the stages ----
+
+    def at_most_half(self, share: float) -> float:
+        """The share, or half of what is left, if learning bounds has taken much."""
+        return min(share, self.spending.left / 2)
 
     def wealth(self, counts: Counts) -> Wealth:
         return Wealth(counts.records, self.spending.strength, self.columns.reach)
@@ -210,7 +258,7 @@ class Recipe:
         return counts, self.wealth(counts)
 
     def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
-        stage = self.spending.stage("marginals", wealth.for_marginals)
+        stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
         if wealth.sees_histograms:
             return measured(records, counts.records, stage), counts
         return pooled(records, counts, stage)
@@ -224,7 +272,8 @@ class Recipe:
         few = self.wealth(counts).for_recalibration == 0
         if not few or self.loss.kind != "classes":
             return counts
-        return compare_classes(records, counts, self.spending.stage("classes", CLASSES))
+        share = self.wealth(counts).for_classes * self.spending.left
+        return compare_classes(records, counts, self.spending.stage("classes", share))
 
     def coordinates(
         self, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
@@ -239,7 +288,7 @@ class Recipe:
             mostly_text = self.columns.text > self.columns.width / 2
             plain = Standardised(marginals, radius.size, radius.found, mostly_text)
             return plain, plain.row_size
-        stage = self.spending.stage("whitening", WHITENING)
+        stage = self.spending.stage("whitening", self.at_most_half(WHITENING))
         white = self.whitened(records, marginals, radius.size, counts, stage)
         stage = self.spending.stage("whitened-row-norms", share / 2)
         norms = ((row_norms(white.apply(x), 0.0), weights) for x, _, weights in records.chunks())
@@ -262,7 +311,7 @@ class Recipe:
     def problem(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
         if self.loss.kind == "classes":
             return problems.of_classes(self.loss, counts)
-        stage = self.spending.stage("target", wealth.for_target)
+        stage = self.spending.stage("target", self.at_most_half(wealth.for_target))
         closer = self.for_the_mean(wealth)
         if self.loss.kind == "counts":
             return problems.of_counts(self.loss, records, self.bounds[1], counts.records, stage, closer)
@@ -279,12 +328,12 @@ class Recipe:
         self,
         theta: Array,
         start: Array,
-        variance: float,
+        error: PathError,
         coordinates: Standardised | Whitened,
         problem: Problem,
         counts: Counts,
     ) -> Array:
-        """The result of the descent, of which noise of this variance may explain a part; here it stays as it is."""
+        """The result of the descent, of which this error may explain a part; here it stays as it is."""
         return theta
 
     def kept_for_the_end(self, wealth: Wealth) -> float:

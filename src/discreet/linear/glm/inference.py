@@ -13,7 +13,8 @@ release, at most 1 whatever the target is (Mallows 1975). So one release of sens
 
 with the known noise s_g on g and s_H on H (s_H / sqrt 2 beside the diagonal). Weights that depend on features only
 leave the coefficients of a model that holds what they are; of one that does not, theta' estimates where the weighted
-residuals of the whole population add up to nothing.
+residuals of the whole population add up to nothing. Where rows belong to people, they share a weight of 1, and what
+is squared for J is the sum of a person's residuals: people are drawn independently, their rows are not.
 
 H and J are mostly noise where records are few. In these coordinates they are nearly diagonal, so what is beside the
 diagonal is pulled to 0 as far as noise explains it (James and Stein 1961). Directions in which H does not stand out
@@ -36,12 +37,11 @@ from discreet.linear.glm.effect_lines import Lines
 from discreet.linear.glm.marginals import Marginals
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.problems import Problem
-from discreet.linear.glm.records import Records, Working
+from discreet.linear.glm.records import Records
 from discreet.linear.glm.spending import Stage
 from discreet.linear.glm.whitening import Lattice
-from discreet.linear.kernels.counting import add_cut_rows
 from discreet.linear.kernels.newton import LOGISTIC, POISSON, SQUARED, weigh_rows
-from discreet.linear.kernels.rowwise import times
+from discreet.linear.kernels.rowwise import add_cut_rows, times
 from discreet.linear.losses import Loss
 
 Array = NDArray[np.float64]
@@ -140,7 +140,8 @@ def infer(
     """The step from ``theta``, in the white coordinates of the lines.
 
     Guarantee: sensitivity 1 by :func:`~discreet.linear.kernels.newton.weigh_rows`; g is cut toward zero, and the
-    weights leave room for the rounding of the rows of H and J.
+    weights leave room for the rounding of the rows of H and J. Rows of a person have weights that sum to at most 1:
+    together they add no more than one row could (docs/mathematics.md: U3).
     """
     size, merge = white.width, lines.matrix
     triangle = size * (size + 1) // 2
@@ -152,15 +153,17 @@ def infer(
     def transform(x: NDArray[np.float32]) -> NDArray[np.float32]:
         return white.apply(times(x, merge))
 
-    for z, y, weights, *_ in Working(records, transform, problem.target, 0.0, kept=False):
+    for z, y, weights, _, people in records.blocks(transform, problem.target, 0.0):
         factors = np.zeros((3, len(z)))
         weigh_rows(z, y.astype(np.float64), theta, scale.code, *_units(scale), room, factors)
-        if weights is not None:
-            factors *= np.stack([weights, np.sqrt(weights), weights])
+        z[~np.isfinite(z).all(axis=1)] = 0.0  # which have no factors either
+        own = np.ones(len(z)) if weights is None else weights.astype(np.float64)
         first = np.zeros(size, np.int64)
-        add_cut_rows(z, factors[0] / sums.grid, first)
-        pairs = [lattice.products(z * factor[:, None], None) for factor in factors[1:]]
-        sums.add_total(np.concatenate([first, *pairs]))
+        add_cut_rows(z, own * factors[0] / sums.grid, first)
+        bent = lattice.products(z * factors[1][:, None], None if weights is None else own)
+        residuals = z * (own * np.copysign(factors[2], factors[0]))[:, None]
+        squares = lattice.products(_by_person(residuals, people), None)
+        sums.add_total(np.concatenate([first, bent, squares]))
     noisy = sums.released()
     g = noisy[:size] / scale.slope
     h = lattice.unpacked(noisy[size : size + triangle], size) / scale.curvature
@@ -234,6 +237,13 @@ def start_of(lines: Lines, white: Whitened, coefficients: Array, intercept: floa
     slopes = np.array(means) - [0.0 if j is None else coefficients[j] for j in lines.against]
     constant = intercept + coefficients[list(lines.references)].sum() + white.marginals.centre @ slopes
     return np.asarray(white.inverse.T @ np.append(constant, slopes * white.marginals.scale))
+
+
+def _by_person(rows: Array, people: NDArray[np.int64] | None) -> Array:
+    """The sums of the rows of each person, which follow one another; the rows themselves if there are no people."""
+    if people is None or not len(people):
+        return rows
+    return np.asarray(np.add.reduceat(rows, np.flatnonzero(np.diff(people, prepend=-1)), axis=0))
 
 
 def _units(scale: Scale) -> tuple[float, float, float, float]:

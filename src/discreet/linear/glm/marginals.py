@@ -25,6 +25,7 @@ Array = NDArray[np.float64]
 BINS = 64
 RARE = 0.006  # added to the variance of a category: a rare one is not blown up
 _COUNTED_WITH = 0.7  # weight of a class count beside the pooled centre, in radii of the rows
+_SPREAD = 1 / 48  # variance of a common offset: a quarter of that of a number anywhere in [0, 1]
 _ROUNDING = 1 + 1e-9  # what float sums of admitted rows can be off by
 
 
@@ -61,9 +62,7 @@ def measured(records: Records, count: float, stage: Stage) -> Marginals:
     square = 1.25 * k + len(columns.groups) + 2 * columns.text_square
     sums = Sums(stage, k * BINS + width + columns.text, _ROUNDING * math.sqrt(square))
     for x, _, weights in records.chunks():
-        for j in range(k):
-            cells = np.minimum((x[:, j] * BINS).astype(np.int64), BINS - 1)
-            sums.add_ones(cells + j * BINS, weights)
+        sums.add_bins(x[:, :k], BINS, weights)
         sums.add_rows(k * BINS, x[:, :k] - np.float32(0.5), weights)
         sums.add_rows(k * BINS + k, x[:, k:], weights)
         words = x[:, columns.words].astype(np.float64)  # whose squares are exact
@@ -132,6 +131,7 @@ def pooled(records: Records, counts: Counts, stage: Stage) -> tuple[Marginals, C
     counts = counts.with_second_look(noisy[columns.width :] / unit, sums.noise / unit)
     offsets = noisy[: columns.width] / counts.records
     centre = public + shrunk(offsets, sums.noise / counts.records, common=columns.numerics)
+    centre[: columns.numerics] = np.clip(centre[: columns.numerics], 0, 1)
     return Marginals(centre, np.sqrt(variance), *columns.public_limits()), counts
 
 
@@ -142,7 +142,8 @@ def shrunk(offsets: Array, error: float, common: int = 0) -> Array:
     """
     toward = np.zeros(len(offsets))
     if common > 3:
-        toward[:common] = offsets[:common].mean()
+        mean = offsets[:common].mean()
+        toward[:common] = mean * _SPREAD / (_SPREAD + error**2 / common)
     spread = offsets - toward
     explained = len(offsets) * error**2 / max(float(spread @ spread), 1e-12)
     return np.asarray(toward + spread * max(0.0, 1 - explained))

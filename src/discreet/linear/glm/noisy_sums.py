@@ -26,7 +26,9 @@ from discreet.core.hardened import FLOAT_ROOM
 from discreet.core.noise import BoundedSum
 from discreet.errors import PlanViolation
 from discreet.linear.glm.spending import Stage
-from discreet.linear.kernels.counting import add_cut_ones, add_cut_rows
+from discreet.linear.kernels.columnwise import count_bins
+from discreet.linear.kernels.kernel import readable
+from discreet.linear.kernels.rowwise import add_cut_ones, add_cut_rows
 
 Array = NDArray[np.float64]
 
@@ -57,6 +59,17 @@ class Sums:
             self._counts += int(unit / self.grid) * np.bincount(cells, minlength=len(self._counts))
         else:
             add_cut_ones(cells, weights * (unit / self.grid), self._counts)
+
+    def add_bins(self, rows: NDArray[Any], bins: int, weights: NDArray[Any] | None = None) -> None:
+        """For each record 1, times its weight, into the bin of each of its numbers: ``bins`` over [0, 1] for each."""
+        if weights is None:
+            counts = np.zeros(rows.shape[1] * bins, np.int64)
+            count_bins(readable(rows), bins, counts)
+            self._counts[: len(counts)] += int(1.0 / self.grid) * counts
+            return
+        for column in range(rows.shape[1]):
+            cells = np.minimum((rows[:, column] * bins).astype(np.int64), bins - 1)
+            self.add_ones(cells + column * bins, weights)
 
     def add_signed(self, cells: NDArray[np.int64], values: Array) -> None:
         """For each record its value, of either sign, into its cell."""

@@ -7,13 +7,13 @@ its location and scale are one more release.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.glm.location import Location, looked_closer
 from discreet.linear.glm.noisy_counts import Counts
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
@@ -39,7 +39,7 @@ class Problem:
     ``least`` and ``most`` limit the clip norm in residuals times row norms, ``prior`` is the squared score that
     features are expected to give, and ``rate`` the step size where the second moments are 1. A score u of the
     working loss means ``shift + scale * u``. ``largest`` is the largest count that was seen, ``start_error`` the
-    standard error of ``start`` for numbers and counts.
+    standard error of ``start``, ``bend`` the second derivative in the middle of the descent, for classes.
     """
 
     loss: Loss
@@ -56,6 +56,7 @@ class Problem:
     scale: float = 1.0
     largest: float = math.inf
     start_error: float = 0.0
+    bend: float = 1.0
 
     @property
     def free_outputs(self) -> int:
@@ -68,7 +69,9 @@ def of_classes(loss: Loss, counts: Counts) -> Problem:
     priors = counts.priors
     balance = min(1.0, 2 * (1 - float(priors @ priors)))  # 1 for two equal classes, small if one is rare
     score, curvature, rate = loss.start(priors)
-    return Problem(loss, _same, np.asarray(score), curvature, 2 * curvature * balance, 4.0, rate)
+    error = counts.share_error * float(np.mean(1 / (priors * (1 - priors))))  # of the log odds
+    known = {"start_error": error, "bend": 0.6 * loss.bend(priors)}
+    return Problem(loss, _same, np.asarray(score), curvature, 2 * curvature * balance, 4.0, rate, **known)
 
 
 def of_numbers(
@@ -164,3 +167,40 @@ def of_counts(
 
 def _same(y: Array) -> Array:
     return y
+
+
+# ---- a second look at the mean of a target, where records are few: looked_closer ----
+#
+# The mean is what a model without features predicts, so nothing else is worth as much. Targets are clipped
+# around what is known of it; the better it is known, the closer, and the less noise the next look needs.
+
+
+Targets = Callable[[], Iterable[tuple[Array, Array | None]]]
+
+_SPREADS, _ERRORS = 3.0, 2.0  # how far around the mean targets count in full
+
+
+class Location(NamedTuple):
+    """The mean of numbers in [0, 1], the standard error of that, and the spread of the numbers."""
+
+    mean: float
+    error: float
+    spread: float
+
+
+def looked_closer(targets: Targets, known: Location, count: float, stage: Stage) -> Location:
+    """The mean after ``stage.steps`` more looks at the targets, each weighed by its precision.
+
+    Guarantee: a record adds its target to one sum, clipped to ``reach`` around a released number, so the
+    sensitivity of every look is ``reach``.
+    """
+    for _ in range(stage.steps):
+        mean, error, spread = known
+        reach = min(_SPREADS * spread + _ERRORS * error, max(mean, 1 - mean))
+        sums = Sums(stage, 1, reach * _ROUNDING)
+        for values, weights in targets():
+            sums.add_rows(0, np.clip(values - mean, -reach, reach)[:, None], weights)
+        seen, doubt = float(sums.released()[0]) / count, sums.noise / count
+        moved = mean + seen * error**2 / (error**2 + doubt**2)
+        known = Location(min(max(moved, 0.0), 1.0), error * doubt / math.hypot(error, doubt), spread)
+    return known

@@ -8,7 +8,7 @@ clamped later, like everything outside of declared bounds.
 >>> from discreet import Budget
 >>> from discreet.linear.glm.spending import Spending
 >>> years = np.random.default_rng(0).integers(1990, 2021, (5000, 1)).astype(float)
->>> lower, upper = learned_ranges(years, None, Spending(Budget(1.0, 1e-6)), share=0.08)[0]
+>>> lower, upper = learned_ranges(years, None, Spending(Budget(1.0, 1e-6)), share=0.08).ranges[0]
 >>> 1000 < lower <= 1990, 2020 <= upper < 4100
 (True, True)
 """
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,12 +35,27 @@ _CELLS = 2 * _POWERS + 1
 _ZOOM = 64
 _BLOCK = 2**21  # numbers read at once
 _ROUNDING = 1 + 1e-9
+_FEWEST = 3.5  # records over noise of a cell, below which nothing is found
+
+
+class Learned(NamedTuple):
+    """A range (lower, upper) for each column, and whether most records are in it, as far as can be seen."""
+
+    ranges: list[Range]
+    found: NDArray[np.bool_]
 
 
 def learned_ranges(
-    table: Any, weights: Array | None, spending: Spending, share: float, name: str = "ranges"
-) -> list[Range]:
-    """A range (lower, upper) for each column of ``table``, an array or a CSR array; NaN is not counted.
+    table: Any,
+    weights: Array | None,
+    spending: Spending,
+    share: float,
+    name: str = "ranges",
+    records: float = math.inf,
+) -> Learned:
+    """A range for each column of ``table``, an array or a CSR array; NaN is not counted.
+
+    ``records`` is a noisy number of them, to tell ranges from guesses.
 
     Guarantee: two stages, each with half of ``share``. In each a record adds at most 1 to one cell of each column,
     so the sensitivity is the square root of the number of columns.
@@ -54,7 +69,11 @@ def learned_ranges(
         return np.asarray(np.clip(np.floor((block - lower) / width * _ZOOM), -1, _ZOOM) + 1)
 
     fine = _histograms(table, weights, spending.stage(f"{name}-zoom", share / 2), zoomed, _ZOOM + 2)
-    return [_narrowed(span, histogram, noise) for span, (histogram, noise) in zip(ranges, fine, strict=True)]
+    narrow = [
+        _narrowed(span, histogram, noise) for span, (histogram, noise) in zip(ranges, fine, strict=True)
+    ]
+    found = [_holds_most(histogram, noise, records) for histogram, noise in fine]
+    return Learned(narrow, np.array(found, bool))
 
 
 def _histograms(
@@ -137,6 +156,11 @@ def _edges(cell: int) -> Range:
         return 0.0, 0.0
     inner, outer = 2.0 ** (power + _SMALLEST - 2), 2.0 ** (power + _SMALLEST - 1)
     return (inner, outer) if cell > _POWERS else (-outer, -inner)
+
+
+def _holds_most(histogram: Array, noise: float, records: float) -> bool:
+    """Whether less than half of the records are outside; with very few records nobody can tell."""
+    return records > _FEWEST * noise and float(histogram[0] + histogram[-1]) < records / 2
 
 
 def _narrowed(span: Range, histogram: Array, noise: float) -> Range:

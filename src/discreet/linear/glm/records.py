@@ -1,8 +1,8 @@
 """The records of a fit, in chunks: admitted once, transformed when needed.
 
 :class:`Records` reads an encoded table (array, memory map or CSR) chunk by chunk and keeps what its columns
-promise. :class:`Working` is the same records in the coordinates of the descent. Both stay in memory if they take
-at most ``MEMORY`` bytes, and are made again for every pass if not, so the size of the table is not limited.
+promise. :class:`Working` is the same records in the coordinates of the descent. Both are made once and kept on a
+:class:`~discreet.linear.storage.Shelf`, in memory or in a scratch file, so the size of the table is not limited.
 
 A record counts as nothing if a feature or its weight is not finite, or if its target is not one the loss accepts.
 Where rows belong to people, they are read person by person, wherever they are in the table.
@@ -10,7 +10,7 @@ Where rows belong to people, they are read person by person, wherever they are i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -20,17 +20,17 @@ from scipy.sparse import issparse
 from discreet.errors import InvalidParameter
 from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.people import People
-from discreet.linear.kernels.kernel import row_norms
+from discreet.linear.kernels.columnwise import rows_are_finite
+from discreet.linear.kernels.kernel import readable, row_norms
 from discreet.linear.losses import Loss
+from discreet.linear.storage import Shelf, Storage
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
 Codes = NDArray[np.int64]
 
-MEMORY = 2**31
-"""Bytes of admitted or transformed records that are kept in memory."""
-
-_CHUNK = 2**23  # numbers that are read at once
+_CHUNK = 2**23  # numbers that are kept together
+_PART = 2**20  # numbers that are encoded or transformed at once: what is made on the way stays small
 
 
 class Chunk(NamedTuple):
@@ -39,6 +39,15 @@ class Chunk(NamedTuple):
     x: Matrix
     y: Array
     weights: Array | None
+
+
+class _Owned(NamedTuple):
+    """A chunk, and whose each record is."""
+
+    x: Matrix
+    y: Array
+    weights: Array | None
+    people: Codes | None
 
 
 class Records:
@@ -51,10 +60,11 @@ class Records:
         y: Any,
         columns: Columns,
         weights: Any = None,
-        memory: int = MEMORY,
         people: People | None = None,
+        shelf: Shelf | None = None,
     ) -> None:
-        self.loss, self.columns, self.memory = loss, columns, memory
+        self.loss, self.columns = loss, columns
+        self.shelf = Storage().shelf() if shelf is None else shelf
         # What has a shape and gives rows by slice is read in chunks: arrays, memory maps, tables encoded on demand.
         self._x = x.tocsr() if issparse(x) else x if hasattr(x, "shape") else np.asarray(x)
         if len(self._x.shape) != 2 or self._x.shape[1] != columns.width:
@@ -65,7 +75,7 @@ class Records:
         self._weights = None if weights is None else _one_each("weights", weights, self._x.shape[0])
         self._order = None if people is None else people.order()
         self._people = None if people is None else people.codes
-        self._kept = list(self._read()) if self._fits(columns.width) else None
+        self._kept = self.shelf.kept(self._read())
 
     def __len__(self) -> int:
         return int(self._x.shape[0])
@@ -91,32 +101,44 @@ class Records:
                 yield _part(chunk, accepted), None if people is None else people[accepted]
 
     def _owned(self) -> Iterator[tuple[Chunk, Codes | None]]:
-        return iter(self._kept) if self._kept is not None else self._read()
+        return ((Chunk(x, y, weights), people) for x, y, weights, people in self._kept)
 
     def working(
-        self,
-        transform: Callable[[Matrix], Matrix],
-        target: Callable[[Array], Array],
-        constant: float,
-        width: int,
+        self, transform: Callable[[Matrix], Matrix], target: Callable[[Array], Array], constant: float
     ) -> Working:
-        """The records in other coordinates of ``width`` columns, with other targets."""
-        return Working(self, transform, target, constant, kept=self._fits(width))
+        """The records in other coordinates, with other targets, kept for many passes."""
+        return Working(self.blocks(transform, target, constant), constant, self.shelf)
 
-    def _fits(self, width: int) -> bool:
-        return bool(4 * len(self) * width <= self.memory)
-
-    def _read(self) -> Iterator[tuple[Chunk, Codes | None]]:
-        for rows in self._parts():
-            x: Any = self._x[rows]
-            x, y = x.toarray() if issparse(x) else np.asarray(x), np.asarray(self._y[rows], np.float64)
-            weights = None if self._weights is None else np.asarray(self._weights[rows], np.float64)
+    def blocks(
+        self, transform: Callable[[Matrix], Matrix], target: Callable[[Array], Array], constant: float
+    ) -> Iterator[Block]:
+        """The same for one pass."""
+        step = max(1, _PART // max(1, self.columns.width))
+        for (x, y, weights), people in self.owned_chunks():
+            parts = [transform(x[rows]) for rows in _pieces(slice(0, len(x)), len(x), step)]
+            z = np.ascontiguousarray(_joined(parts), np.float32)
             with np.errstate(over="ignore"):
-                good = np.asarray(np.isfinite(x.astype(np.float32)).all(axis=1))
-            if weights is not None:
-                good = np.logical_and(good, np.isfinite(weights))
-            people = None if self._people is None else self._people[rows][good]
-            yield Chunk(self.columns.admitted(x[good]), y[good], _bounded(weights, good)), people
+                y = target(y).astype(np.float32)
+            weights = None if weights is None else weights.astype(np.float32)
+            yield Block(z, y, weights, row_norms(z, constant), people)
+
+    def _read(self) -> Iterator[_Owned]:
+        """The chunks, each made of parts, so that what is made on the way is small."""
+        step = max(1, _PART // max(1, self.columns.width))
+        for rows in self._parts():
+            parts = [self._admitted(part) for part in _pieces(rows, len(self), step)]
+            yield _Owned(*map(_joined, zip(*parts, strict=True)))
+
+    def _admitted(self, rows: Any) -> _Owned:
+        x: Any = self._x[rows]
+        x, y = x.toarray() if issparse(x) else np.asarray(x), np.asarray(self._y[rows], np.float64)
+        weights = None if self._weights is None else np.asarray(self._weights[rows], np.float64)
+        good = _finite(x)
+        if weights is not None:
+            good = np.logical_and(good, np.isfinite(weights))
+        people = None if self._people is None else self._people[rows][good]
+        x = x if good.all() else x[good]
+        return _Owned(self.columns.admitted(x), y[good], _bounded(weights, good), people)
 
     def _parts(self) -> Iterator[Any]:
         """Which rows are read at once: slices of the table, or of the order of its people, none of them in two."""
@@ -159,40 +181,45 @@ class Blocks(Protocol):
 class Working:
     """The records in the coordinates of the descent: iterate over it for :class:`Block` after block."""
 
-    def __init__(
-        self,
-        records: Records,
-        transform: Callable[[Matrix], Matrix],
-        target: Callable[[Array], Array],
-        constant: float,
-        kept: bool,
-    ) -> None:
-        self.constant, self._records, self._transform, self._target = constant, records, transform, target
-        self._kept = list(self._made()) if kept else None
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether the records are kept in these coordinates, and not made again for every pass."""
-        return self._kept is not None
+    def __init__(self, blocks: Iterable[Block], constant: float, shelf: Shelf) -> None:
+        self.constant, self.shelf = constant, shelf
+        self._kept = shelf.kept(blocks)
 
     def __iter__(self) -> Iterator[Block]:
-        return iter(self._kept) if self._kept is not None else self._made()
-
-    def _made(self) -> Iterator[Block]:
-        for (x, y, weights), people in self._records.owned_chunks():
-            z = np.ascontiguousarray(self._transform(x), np.float32)
-            with np.errstate(over="ignore"):
-                y = self._target(y).astype(np.float32)
-            weights = None if weights is None else weights.astype(np.float32)
-            yield Block(z, y, weights, row_norms(z, self.constant), people)
+        return iter(self._kept)
 
 
-def _one_each(name: str, values: Any, records: int) -> NDArray[Any]:
+def _pieces(rows: Any, count: int, step: int) -> Iterator[Any]:
+    """Rows, a slice or numbers of rows, in parts of ``step``; one part if there are none."""
+    if not isinstance(rows, slice):
+        yield from (rows[start : start + step] for start in range(0, max(len(rows), 1), step))
+        return
+    first, last, _ = rows.indices(count)
+    yield from (slice(start, min(start + step, last)) for start in range(first, max(last, first + 1), step))
+
+
+def _joined(parts: Any) -> Any:
+    """Arrays one after the other, or None if there are none."""
+    parts = list(parts)
+    return parts[0] if len(parts) == 1 or parts[0] is None else np.concatenate(parts)
+
+
+def _one_each(name: str, values: Any, records: int) -> Any:
+    """The values as an array, or as what gives them by slice."""
+    if not hasattr(values, "dtype") and getattr(values, "shape", None) == (records,):
+        return values
     array: NDArray[Any] = np.asanyarray(values)
     if array.dtype.kind not in "fiub" or array.shape != (records,):
         shown = f"{array.dtype}{array.shape}"
         raise InvalidParameter(name, shown, f"must hold {records} numbers, one for each row of X.")
     return array
+
+
+def _finite(x: Any) -> NDArray[np.bool_]:
+    """Which rows are finite as float32."""
+    good = np.empty(len(x), np.bool_)
+    rows_are_finite(readable(x) if x.dtype in (np.float32, np.float64) else x.astype(np.float64), good)
+    return good
 
 
 def _bounded(weights: Array | None, good: NDArray[np.bool_]) -> Array | None:

@@ -20,9 +20,10 @@ In docs/engines.md: E4.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,7 @@ from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter, Ledger, Till
+from discreet.ledger.run import Run
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
@@ -48,6 +50,26 @@ _MARGIN = 1 + 1e-11  # on every noise multiplier: more than the sums of shares c
 _LEAST_SHARE = 1e-9
 _MOST_RECORDS, _FEWEST_RECORDS = 2**30, 2**20  # that hardened sums have room for, as the budget allows
 _RELEASES, _DIMENSION = 2**7, 2**16  # of a fit that the grid is made for; a larger one is refused on its way
+
+
+class Elsewhere(Protocol):
+    """Where the rows of a fit are, if not here: it completes every sum before the noise is drawn."""
+
+    @property
+    def run(self) -> str | None:
+        """The name of the fit, if it may go on after a crash."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are elsewhere."""
+
+    def release(
+        self, total: BoundedSum, public: str, draw: Callable[[BoundedSum], Array], pay: Callable[[bool], None]
+    ) -> Array:
+        """The noisy value of the completed sum; ``public`` is the digest of what all machines have to agree in.
+
+        It is paid for by ``pay(drawn_before)`` before anything is drawn, or taken from what was drawn before.
+        """
 
 
 class Spending:
@@ -67,6 +89,7 @@ class Spending:
         stream: RandomStream | None = None,
         arithmetic: Arithmetic = "hardened",
         name: str = "fit",
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         if not isinstance(budget, Budget):
             raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
@@ -82,8 +105,16 @@ class Spending:
             MOST_ROWS if self.arithmetic == "float" else _room_for_records(budget, self.strength)
         )
         self._till = Till.open(None, GaussianFilter(budget)) if till is None else _agreeing(till, budget)
-        self._refuse_a_poor_ledger()
-        self._prefix = self._till.free_name(name)
+        self._elsewhere, self._public = elsewhere, hashlib.sha256()
+        if elsewhere is not None:
+            self.refuse_more_rows(elsewhere.rows)
+        begun = f"{name}-1"
+        self._resumed = elsewhere is not None and any(
+            run.startswith(f"{begun}/") for run in self._till.ledger.runs()
+        )
+        if not self._resumed:
+            self._refuse_a_poor_ledger()
+        self._prefix = begun if self._resumed else self._till.free_name(name)
         self.progress: Progress | None = None
         self._shares: list[float] = []
         self._distance = 0.0
@@ -121,13 +152,21 @@ class Spending:
                 f"The stage {name!r} asks for {share:.3g} of the budget; {left:.3g} is left."
             )
         event = Gaussian(math.sqrt(steps / share) / self.strength * _MARGIN)
-        self._till.pay(event, steps, name=f"{self._prefix}/{name}")
+        paid_name, run = f"{self._prefix}/{name}", None
+        if self._elsewhere is None:
+            self._till.pay(event, steps, name=paid_name)
+        else:
+            run = self._till.run(paid_name, event * steps)
         self._shares.append(share)
         self.tell(name, 0, steps)
-        return Stage(self, name, share, steps, event)
+        return Stage(self, name, share, steps, event, run)
 
-    def release(self, total: BoundedSum, event: Gaussian) -> Array:
-        """The sum with noise. For stages, which have paid."""
+    def agree(self, public: NDArray[Any]) -> None:
+        """Note public numbers in which all machines of a fit have to agree, to the bit."""
+        self._public.update(np.ascontiguousarray(public, np.float64).tobytes())
+
+    def release(self, total: BoundedSum, event: Gaussian, pay: Callable[[bool], None] | None = None) -> Array:
+        """The sum with noise. For stages, which have paid, or do so now where rows are elsewhere."""
         if total.arithmetic != self.arithmetic:
             raise PlanViolation(f"This fit promises {self.arithmetic} sums; this one is {total.arithmetic}.")
         if total.grid is not None:
@@ -135,7 +174,13 @@ class Spending:
             self._distance += distance_to_continuous(event, total.clip_norm, total.grid, size)
             if not self._distance <= _spare_distance(self.budget):
                 raise _too_large(self.budget)
-        return np.asarray(add_noise(total, event, self.stream), np.float64)
+
+        def draw(total: BoundedSum) -> Array:
+            return np.asarray(add_noise(total, event, self.stream), np.float64)
+
+        if self._elsewhere is None or pay is None:
+            return draw(total)
+        return self._elsewhere.release(total, self._public.hexdigest(), draw, pay)
 
     def refuse_more_rows(self, rows: int) -> None:
         """Raise if sums over so many rows could leave the range of whole numbers."""
@@ -163,9 +208,17 @@ class Stage:
     ``strength`` is that of all its releases together, ``noise_multiplier`` is for each of them.
     """
 
-    def __init__(self, spending: Spending, name: str, share: float, steps: int, event: Gaussian) -> None:
+    def __init__(
+        self,
+        spending: Spending,
+        name: str,
+        share: float,
+        steps: int,
+        event: Gaussian,
+        run: Run | None = None,
+    ) -> None:
         self.name, self.share, self.steps, self.event = name, share, steps, event
-        self._spending, self._unused = spending, steps
+        self._spending, self._unused, self._run = spending, steps, run
 
     @property
     def noise_multiplier(self) -> float:
@@ -196,9 +249,29 @@ class Stage:
         if self._unused < 1:
             raise PlanViolation(f"The stage {self.name!r} has made all its {self.steps} releases.")
         self._unused -= 1
-        noisy = self._spending.release(total, self.event)
+        later = () if self._run is None else (self._pay,)
+        noisy = self._spending.release(total, self.event, *later)
+        if self._run is not None:
+            self._run.mark(self.steps - self._unused)  # it is in the log
         self._spending.tell(self.name, self.steps - self._unused, self.steps)
         return noisy
+
+    def _pay(self, drawn_before: bool) -> None:
+        """Reserve this release in the ledger, unless it shows it as paid.
+
+        One that is paid and was never marked as written is drawn again: a process ended between the two, and nobody
+        saw what it drew. If it is marked, or a later one is paid, somebody did: the log is an older copy.
+        """
+        assert self._run is not None
+        made = self.steps - self._unused
+        paid = self.steps - self._run.remaining(self.event)
+        if not drawn_before and (paid > made or self._run.marked >= made):
+            raise PlanViolation(
+                f"The ledger shows a release of the stage {self.name!r} that the log does not hold: it is an older "
+                "copy. Drawing again would give away more than was paid for; begin anew with another folder."
+            )
+        if paid < made:
+            self._run.reserve(made - paid, self.event)
 
 
 def _strength(budget: Budget, arithmetic: Arithmetic) -> float:

@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-COUNTS, CLASSES, WHITENING = 0.03, 0.10, 0.20
+COUNTS, WHITENING = 0.03, 0.20
 """The shares that are always the same."""
 
 _MARGINALS, _ROW_NORMS = (0.08, 0.30), (0.02, 0.04)  # the usual share, and the largest
 _TARGET, _RECALIBRATION = (0.02, 0.15), (0.04, 0.15)
 _MEAN = 0.20
 _INFERENCE = (0.15, 0.35)  # the least and the largest share
+_CLASSES, _MOST, _NOTHING_ELSE = 0.12, 0.70, 5.0
 _FEW_PER_COLUMN, _FEW = 60.0, 300.0  # below these the shares grow
 _STEPS, _FEW_STEPS = 40, 6
 
@@ -75,6 +76,11 @@ class Wealth:
     def for_mean(self) -> float:
         """For more looks at the mean of a number or a count; 0 where the first one is good enough."""
         return min(_MEAN, 0.02 * _FEW / self.overall) if self.overall < _FEW else 0.0
+
+    @property
+    def for_classes(self) -> float:
+        """For a second look at the classes, of what is left: most of it where nothing else can be seen."""
+        return _CLASSES if self.overall > _NOTHING_ELSE else _MOST
 
     @property
     def for_recalibration(self) -> float:

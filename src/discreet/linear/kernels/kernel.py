@@ -44,8 +44,7 @@ from discreet.core.noise import checked_grid
 from discreet.errors import InvalidParameter, real
 from discreet.linear.kernels import csr_kernel, dense_kernel, people_kernel
 from discreet.linear.kernels.coefficients import BLOCK, Data, Step, clip_margin, limit_range, loss_code
-from discreet.linear.kernels.rowwise import times
-from discreet.linear.kernels.threads import in_threads
+from discreet.linear.kernels.rowwise import in_threads, times
 from discreet.linear.kernels.vectors import padded_width
 from discreet.linear.losses import Loss, checked_loss
 
@@ -179,7 +178,7 @@ def _checked_rows(Z: Any) -> Any:
         raise InvalidParameter("Z.dtype", str(Z.dtype), "must be float32 or float64.")
     if Z.shape[0] > MOST_ROWS:
         raise InvalidParameter("Z", "too many rows", "must have at most 2**32: so many are added up exactly.")
-    return Z if issparse(Z) else _readable(Z)
+    return Z if issparse(Z) else readable(Z)
 
 
 def _checked_data(Z: Any, y: Any, norms: Any, weights: Any) -> Data:
@@ -187,7 +186,7 @@ def _checked_data(Z: Any, y: Any, norms: Any, weights: Any) -> Data:
     if not isinstance(norms, np.ndarray) or norms.dtype != np.float64 or norms.shape != Z.shape[:1]:
         raise InvalidParameter("norms", type(norms), "must be what row_norms() gives for the same rows.")
     own = np.empty(0, Z.dtype) if weights is None else _column("weights", weights, Z)
-    return Data(_triple(Z) if issparse(Z) else Z, _column("y", y, Z), own, _readable(norms))
+    return Data(_triple(Z) if issparse(Z) else Z, _column("y", y, Z), own, readable(norms))
 
 
 def _column(name: str, values: Any, Z: Any) -> Array:
@@ -196,10 +195,10 @@ def _column(name: str, values: Any, Z: Any) -> Array:
     if column.dtype.kind not in "biuf" or column.shape != Z.shape[:1]:
         raise InvalidParameter(name, type(values), "must hold one number for each row.")
     with np.errstate(all="ignore"):  # a warning would tell of a number that the type cannot hold
-        return _readable(column.astype(Z.dtype, copy=False))
+        return readable(column.astype(Z.dtype, copy=False))
 
 
-def _readable(array: Array) -> Array:
+def readable(array: Array) -> Array:
     """The array in C order, of one and the same type whether or not it may be written to.
 
     Kernels write to none of them; without this a memmap would make numba compile everything a second time.
@@ -220,7 +219,7 @@ class _Borrowed:
 
 
 def _triple(Z: Any) -> tuple[Array, Array, Array]:
-    return _readable(Z.data), _readable(Z.indices), _readable(Z.indptr)
+    return readable(Z.data), readable(Z.indices), readable(Z.indptr)
 
 
 def _step(loss: Loss, Z: Any, theta: ArrayLike, constant: float, clip_norm: float, grid: float) -> Step:

@@ -1,0 +1,204 @@
+"""Tables that are not in memory, whatever brings them: :func:`source_of`.
+
+A path or a pattern of CSV, Parquet or Arrow files, a pyarrow dataset, a polars LazyFrame, a DuckDB relation, and
+anything else that can be read again and again as an Arrow stream. None of these packages is imported unless it is
+used. What can be read only once is refused: a second fit would find nothing, without a word.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from discreet.errors import InvalidParameter
+from discreet.linear.schema import Numeric
+from discreet.linear.tables import Read, Source, Table, table_in
+
+_ROWS = 2**16  # that are read at once
+_ONCE = ("RecordBatchReader", "TextFileReader", "Scanner", "CSVReader", "DuckDBPyReader")
+
+
+def source_of(X: Any) -> Source | None:
+    """The table to be read in chunks that ``X`` stands for; None if it is in memory.
+
+    Guarantee: refusals depend on the kind of ``X``, on names and types.
+    """
+    kind, home = type(X).__name__, type(X).__module__.partition(".")[0]
+    if isinstance(X, str | os.PathLike):
+        return table_in(Path(X))
+    if home in ("dask", "dask_expr") and hasattr(X, "npartitions"):
+        requirement = (
+            "lies on a cluster and is not pulled into this process: write it to Parquet, and fit Partitions."
+        )
+        raise InvalidParameter("X", kind, requirement)
+    if kind in _ONCE or (hasattr(X, "__next__") and not hasattr(X, "shape")):
+        requirement = "can be read only once; give what it reads: a path, a pattern, a dataset or a table."
+        raise InvalidParameter("X", kind, requirement)
+    if home == "pyarrow" and hasattr(X, "to_batches") and hasattr(X, "count_rows"):  # a dataset
+        return ArrowSource(kind, X.schema, lambda names: X.to_batches(columns=names, batch_size=_ROWS))
+    if home == "polars" and kind == "LazyFrame":
+        return _of_lazy_frame(X)
+    if home in ("duckdb", "_duckdb") and kind == "DuckDBPyRelation":
+        return _of_relation(X)
+    if hasattr(X, "__arrow_c_stream__") and not hasattr(X, "__getitem__"):
+        return _of_stream(X)
+    return None
+
+
+class ArrowSource(Source):
+    """Record batches: ``batches(names)`` reads these columns from the beginning, every time it is called."""
+
+    def __init__(self, name: str, schema: Any, batches: Callable[[list[str]], Any]) -> None:
+        self.path, self.schema, self._batches = Path(name), schema, batches
+        self.names = tuple(schema.names)
+
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+        from discreet.linear.parquet import cells_of, refuse_nested
+
+        wanted = list(dict.fromkeys((*readers, *keep)))
+        for name in wanted:
+            refuse_nested(str(self.path), name, self.schema.field(name).type)
+        for batch in self._batches(wanted):
+            columns = {name: read(cells_of(batch.column(name))) for name, read in readers.items()}
+            yield Table(columns, batch.num_rows, {name: batch.column(name) for name in keep})
+
+    def progress(self) -> float:
+        return 0.0
+
+
+class ManySources(Source):
+    """The files that a pattern names, one after the other, in the order of their names."""
+
+    def __init__(self, pattern: str, sources: Sequence[Source]) -> None:
+        self.path, self.sources, self._done = Path(pattern), list(sources), 0
+        self.names = self.sources[0].names
+        for source in self.sources:
+            if sorted(source.names) != sorted(self.names):
+                requirement = f"has other columns than {self.sources[0].path}; all files must have the same."
+                raise InvalidParameter("table", str(source.path), requirement)
+
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+        return chain.from_iterable(self._each(source, readers, keep) for source in self.sources)
+
+    def _each(self, source: Source, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+        yield from source._chunks(readers, keep)
+        self._done += 1
+
+    def progress(self) -> float:
+        return self._done / len(self.sources)
+
+
+def files_of(pattern: str) -> list[str]:
+    """The files that a pattern names, sorted; hidden ones, and those that begin with _, are none of the table.
+
+    >>> files_of("nowhere/*.parquet")
+    Traceback (most recent call last):
+    discreet.errors.InvalidParameter: table='nowhere/*.parquet': names no file.
+    """
+    found = glob.glob(pattern, recursive=True)
+    hidden = (".", "_")  # as those that tell that a job has finished
+    files = sorted(
+        path for path in found if os.path.isfile(path) and not os.path.basename(path).startswith(hidden)
+    )
+    if not files:
+        raise InvalidParameter("table", pattern, "names no file.")
+    known: dict[tuple[int, int], str] = {}
+    for path in files:
+        about = os.stat(path)
+        first = known.setdefault((about.st_dev, about.st_ino), path)
+        if first != path and about.st_ino:
+            requirement = (
+                f"names the same file twice, as {first} and as {path}: its records would count twice."
+            )
+            raise InvalidParameter("table", pattern, requirement)
+    return files
+
+
+def many(pattern: str) -> Source:
+    """The table in the files that a pattern names."""
+    return ManySources(pattern, [table_in(Path(file)) for file in files_of(pattern)])
+
+
+def arrow_file(path: Path) -> Source:
+    """The table in an Arrow file (IPC, also called Feather)."""
+    from discreet.linear.parquet import pyarrow
+
+    arrow = pyarrow()
+    from pyarrow import dataset
+
+    with path.open("rb"):  # whether it is there is told as for other files
+        pass
+    try:
+        found = dataset.dataset(str(path), format="ipc")
+    except arrow.ArrowInvalid:
+        raise InvalidParameter("table", str(path), "is not an Arrow file.") from None
+    return ArrowSource(
+        str(path), found.schema, lambda names: found.to_batches(columns=names, batch_size=_ROWS)
+    )
+
+
+def all_numbers(source: Source, names: Sequence[str]) -> dict[str, Numeric]:
+    """These columns as plain numbers, for tables without a schema; labels are refused by their type.
+
+    Cells of a CSV file have no type: what is not a number is missing there.
+    """
+    schemas = [part.schema for part in getattr(source, "sources", [source]) if hasattr(part, "schema")]
+    for schema in schemas:
+        for name in names:
+            if not _holds_numbers(schema.field(name).type):
+                kind = str(schema.field(name).type)
+                requirement = "must be one of numbers; or say what its cells are with schema=."
+                raise InvalidParameter(f"X[{name!r}].dtype", kind, requirement)
+    return {name: Numeric() for name in names}
+
+
+def _holds_numbers(kind: Any) -> bool:
+    from discreet.linear.parquet import pyarrow
+
+    types = pyarrow().types
+    known = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    return any(is_number(kind) for is_number in known)
+
+
+def _of_lazy_frame(frame: Any) -> Source:
+    empty = frame.head(0).collect().to_arrow()
+
+    def batches(names: list[str]) -> Iterator[Any]:
+        chosen = frame.select(names)
+        parts = (
+            chosen.collect_batches(chunk_size=_ROWS)
+            if hasattr(chosen, "collect_batches")
+            else [chosen.collect()]
+        )
+        for part in parts:
+            yield from part.to_arrow().to_batches(max_chunksize=_ROWS)
+
+    return ArrowSource("LazyFrame", empty.schema, batches)
+
+
+def _of_relation(relation: Any) -> Source:
+    from discreet.linear.parquet import pyarrow
+
+    pyarrow()
+    schema = relation.limit(0).to_arrow_table().schema
+
+    def batches(names: list[str]) -> Any:
+        quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+        return relation.project(quoted).to_arrow_reader(_ROWS)
+
+    return ArrowSource("DuckDBPyRelation", schema, batches)
+
+
+def _of_stream(stream: Any) -> Source:
+    from discreet.linear.parquet import pyarrow
+
+    arrow = pyarrow()
+
+    def batches(names: list[str]) -> Any:
+        return (batch.select(names) for batch in arrow.RecordBatchReader.from_stream(stream))
+
+    return ArrowSource(type(stream).__name__, arrow.RecordBatchReader.from_stream(stream).schema, batches)

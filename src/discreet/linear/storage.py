@@ -1,0 +1,162 @@
+"""Where the rows of a fit are kept between its passes: in memory, or in a file without a name.
+
+A fit goes through its encoded rows fifty times. What fits into :attr:`Storage.memory` stays there; the rest is
+written once to a scratch file and mapped. The file has no name from the moment it is made, nobody else may open it,
+and it is gone when the process ends, however it ends; what its blocks held stays on the disk until they are used
+again, as for any file.
+
+>>> shelf = Storage(memory=0).shelf()
+>>> pieces = shelf.kept((np.arange(3.0), None) for _ in range(2))
+>>> [(piece[0].tolist(), piece[1]) for piece in pieces], pieces.on_disk
+([([0.0, 1.0, 2.0], None), ([0.0, 1.0, 2.0], None)], True)
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import IO, Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from discreet.errors import InvalidParameter, whole
+
+Piece = TypeVar("Piece", bound=tuple[Any, ...])
+
+MEMORY = 2**28
+"""Bytes of encoded and transformed rows that a fit keeps in memory."""
+
+_PAGE = max(mmap.PAGESIZE, mmap.ALLOCATIONGRANULARITY)
+_LINE = 64  # bytes: where an array begins within its piece
+
+
+@dataclass(frozen=True)
+class Storage:
+    """At most ``memory`` bytes of rows in memory, the rest in a scratch file in ``folder``.
+
+    Without a folder it is the one for temporary files, which ``TMPDIR`` names. Where that is a part of memory
+    (tmpfs), name one on a disk.
+    """
+
+    memory: int = MEMORY
+    folder: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "memory", whole("memory", self.memory, at_least=0))
+        if self.folder is not None and not os.path.isdir(self.folder):
+            raise InvalidParameter("memory.folder", str(self.folder), "must be a folder that exists.")
+
+    @classmethod
+    def of(cls, memory: Any) -> Storage:
+        """What an estimator's ``memory`` means: None, a number of bytes, or a storage."""
+        if isinstance(memory, Storage):
+            return memory
+        return cls() if memory is None else cls(memory)
+
+    def shelf(self) -> Shelf:
+        """The storage of one fit."""
+        return Shelf(self)
+
+
+class Shelf:
+    """Room for the rows of one fit. All arrays that are kept are counted."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._left, self._folder = storage.memory, storage.folder
+
+    def kept(self, pieces: Iterable[Piece]) -> Kept[Piece]:
+        """All pieces, to be gone through again and again. A piece is a tuple of arrays and other things."""
+        in_memory: list[Piece] = []
+        written: list[_Written] = []
+        with tempfile.TemporaryFile(prefix="discreet-", dir=self._folder) as file:
+            for piece in pieces:
+                size = sum(part.nbytes for part in piece if isinstance(part, np.ndarray))
+                if not written and size <= self._left:
+                    self._left -= size
+                    in_memory.append(piece)
+                else:
+                    written.append(self._write(file, piece))
+            if not written:
+                return Kept(in_memory, None, ())
+            file.flush()
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return Kept(in_memory, mapping, written)
+
+    def _write(self, file: IO[bytes], piece: Piece) -> _Written:
+        first = file.tell()
+        places: list[Any] = []
+        try:
+            for part in piece:
+                if not isinstance(part, np.ndarray) or part.size == 0:
+                    places.append(_Plain(part))
+                    continue
+                places.append(_Place(file.seek(-(-file.tell() // _LINE) * _LINE), part.dtype, part.shape))
+                file.write(np.ascontiguousarray(part).data)
+            last = file.seek(-(-file.tell() // _PAGE) * _PAGE)
+            file.truncate()
+        except OSError as error:
+            raise no_room(self._folder, error) from None
+        return _Written(type(piece), tuple(places), first, last)
+
+
+def no_room(folder: Any, error: OSError) -> InvalidParameter:
+    """What to say if a scratch file cannot be written."""
+    requirement = f"rows could not be written there ({error.strerror}); name another folder."
+    return InvalidParameter("memory.folder", str(folder or tempfile.gettempdir()), requirement)
+
+
+class _Place(NamedTuple):
+    offset: int
+    dtype: Any
+    shape: tuple[int, ...]
+
+    def read(self, mapping: Any) -> Any:
+        count = int(np.prod(self.shape, dtype=np.int64))
+        return np.frombuffer(mapping, self.dtype, count, self.offset).reshape(self.shape)
+
+
+class _Plain(NamedTuple):
+    value: Any
+
+    def read(self, mapping: Any) -> Any:
+        return self.value
+
+
+class _Written(NamedTuple):
+    kind: type
+    places: tuple[Any, ...]
+    first: int
+    last: int
+
+    def read(self, mapping: Any) -> Any:
+        parts = (place.read(mapping) for place in self.places)
+        return tuple(parts) if self.kind is tuple else self.kind(*parts)
+
+
+class Kept(Generic[Piece]):
+    """Pieces that were kept: iterate over it as often as you like; arrays from the file are read-only."""
+
+    def __init__(self, in_memory: list[Piece], mapping: Any, written: Iterable[_Written]) -> None:
+        self._in_memory, self._mapping, self._written = in_memory, mapping, tuple(written)
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether some of them are in the scratch file."""
+        return bool(self._written)
+
+    def __len__(self) -> int:
+        return len(self._in_memory) + len(self._written)
+
+    def __iter__(self) -> Iterator[Piece]:
+        yield from self._in_memory
+        for written in self._written:
+            yield written.read(self._mapping)
+            self._forget(written)
+
+    def _forget(self, written: _Written) -> None:
+        """Its pages need not stay in this process; the system keeps the file in memory as long as there is room."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._mapping.madvise(mmap.MADV_DONTNEED, written.first, written.last - written.first)

@@ -1,0 +1,357 @@
+"""Sums over partitions: each counts once, whatever is asked twice, lost, changed or lied about. Without a cluster."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from discreet import Budget
+from discreet.core.noise import BoundedSum
+from discreet.errors import AlreadyRunning, InvalidParameter, PlanViolation
+from discreet.ledger import GaussianFilter, Ledger
+from discreet.linear import (
+    Partitions,
+    PrivateAdditiveClassifier,
+    PrivateLinearRegression,
+    PrivateLogisticRegression,
+)
+from discreet.linear import partitions as module
+from discreet.linear.partitions import Answer, Gathering, PublicLog, Tally, Task, contribution, first_file
+from discreet.linear.schema import Unit
+from discreet.linear.spool import spooled
+from discreet.linear.storage import Storage
+from discreet.linear.tables import table_in
+
+GRID = 2.0**-10
+
+
+def written(folder, rows=(700, 0, 500, 301)):
+    rng = np.random.default_rng(0)
+    for number, count in enumerate(rows):
+        x = rng.random((count, 3)) * 10
+        y = (x[:, 0] - x[:, 1] + rng.logistic(size=count) > 0).astype(np.int64)
+        frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "label": y})
+        if count:
+            frame.loc[1, "b"] = np.nan
+        frame.to_parquet(folder / f"part-{number}.parquet", index=False)
+    return Partitions(folder / "part-*.parquet")
+
+
+def model(make=PrivateLogisticRegression, **more):
+    return make(1.0, bounds=(0, 10), unsafe_seed=5, **more)
+
+
+class Here:
+    """All workers in this process. ``tamper`` may change what is asked and answered."""
+
+    def __init__(self, partitions, target="label", log=None, tamper=None, run="fit-0"):
+        self.partitions, self.target, self.tamper = partitions, target, tamper
+        self.log, self.run, self.asked = log, run, 0
+
+    def fit(self, fitted, partitions, target):
+        columns = fitted._to_read(first_file(partitions), target, target=target is None)
+        workers = type(fitted)(**(fitted.get_params(deep=False) | {"ledger": None, "unsafe_seed": None}))
+        log = PublicLog(self.log, self.run, partitions.digest())
+
+        def ask(release, values, tally):
+            for place, part in enumerate(partitions.parts):
+                self.asked += 1
+                task = Task(log.run, release, place, part, workers, target, 0, tuple(values))
+                for answer in [contribution(task)] if self.tamper is None else self.tamper(task):
+                    tally.add(answer)
+
+        empty = spooled((), columns, Storage())
+        with log.lock():
+            fitted._fit(empty, target, None, None, None, elsewhere=Gathering(partitions.parts, log, ask))
+
+
+@pytest.mark.parametrize(
+    "make", [PrivateLogisticRegression, PrivateAdditiveClassifier, PrivateLinearRegression]
+)
+def test_partitions_give_the_bits_of_one_table(tmp_path, make):
+    partitions = written(tmp_path)
+    target = "c" if make is PrivateLinearRegression else "label"
+    local = model(make).fit(partitions, y=target)
+    found = model(make).fit(partitions, y=target, engine=Here(partitions))
+    ask = "predict" if make is PrivateLinearRegression else "decision_function"
+    rows = np.random.default_rng(1).random((50, 2 + (ask != "predict"))) * 10
+    names = [name for name in ("a", "b", "c") if name != target]
+    table = pd.DataFrame(rows[:, : len(names)], columns=names)
+    if target == "c":
+        table["label"] = 1
+    np.testing.assert_array_equal(getattr(found, ask)(table), getattr(local, ask)(table))
+    assert found.certificate_.guarantee == local.certificate_.guarantee
+
+
+def test_learnt_bounds_too(tmp_path):
+    partitions = written(tmp_path)
+    make = {"epsilon": 1.0, "unsafe_seed": 5}
+    local = PrivateLogisticRegression(**make).fit(partitions, y="label")
+    found = PrivateLogisticRegression(**make).fit(partitions, y="label", engine=Here(partitions))
+    np.testing.assert_array_equal(found.coef_, local.coef_)
+
+
+# ---- one answer for each partition ----
+
+
+def sum_of(place, *counts, release=0, **more):
+    return Answer("sum", place, release, np.array(counts, np.int64), 1.0, GRID)._replace(**more)
+
+
+def tally(places=2, most=(100, 100)):
+    return Tally(0, places, BoundedSum(np.zeros(2, np.int64), 1.0, grid=GRID), most)
+
+
+class CountsTwice(Tally):
+    """The broken twin: an accumulator, as those of engines with retries."""
+
+    def __init__(self, *known):
+        super().__init__(*known)
+        self.sum = np.zeros(2, np.int64)
+
+    def add(self, answer):
+        self.sum += answer.counts
+
+    def total(self):
+        return self.sum
+
+
+def test_a_partition_that_answers_twice_counts_once():
+    answers = [sum_of(0, 1, 2), sum_of(1, 10, 20), sum_of(0, 1, 2)]
+    right, broken = tally(), CountsTwice(0, 2, BoundedSum(np.zeros(2, np.int64), 1.0, grid=GRID), (100, 100))
+    for answer in answers:
+        right.add(answer)
+        broken.add(answer)
+    assert right.total().tolist() == [11, 22]
+    assert broken.total().tolist() == [12, 24]  # what must not happen, and would be seen
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (sum_of(0, 1, 3), "two different sums"),
+        (sum_of(1, 1, 2, release=1), "other public numbers"),
+        (sum_of(1, 1, 2, clip_norm=2.0), "other public numbers"),
+        (sum_of(1, 1, 2, public="another rotation"), "other public numbers"),
+        (sum_of(7, 1, 2), "not one of a partition"),
+        (sum_of(1, 1, 2, 3), "another kind"),
+        (sum_of(1, 1, 2, counts=np.array([0.5, 1.0])), "another kind"),
+        (sum_of(1, 1, 2, counts=None), "not one of a partition"),
+        (sum_of(1, 0, 2**40), "more than its rows"),
+        (Answer("changed", 1, 0), "its file changed"),
+        (Answer("failed", 1, 0), "the worker failed"),
+    ],
+)
+def test_lies_and_changes_stop_the_fit(answer, said):
+    counted = tally()
+    counted.add(sum_of(0, 1, 2))
+    with pytest.raises(PlanViolation, match=said):
+        counted.add(answer)
+
+
+def test_without_an_answer_of_all_there_is_no_total():
+    counted = tally()
+    counted.add(sum_of(0, 1, 2))
+    counted.add(Answer("lost", 1, 0))
+    assert counted.missing == [1]
+    with pytest.raises(PlanViolation, match="nothing is released"):
+        counted.total()
+
+
+def test_answers_do_not_depend_on_what_was_asked_before(tmp_path):
+    """Asked again, from the beginning, or after another worker had it: the same sum."""
+    partitions = written(tmp_path)
+    seen = []
+
+    def thrice(task):
+        first = contribution(task)
+        again = contribution(task)
+        module._waiting.clear()  # as on another worker
+        elsewhere = contribution(task)
+        seen.append(first.release)
+        return [first, again, elsewhere] if task.release % 9 == 0 else [first]
+
+    found = model().fit(partitions, y="label", engine=Here(partitions, tamper=thrice))
+    np.testing.assert_array_equal(found.coef_, model().fit(partitions, y="label").coef_)
+    assert max(seen) > 40
+
+
+def test_a_worker_that_lost_its_state_says_so(tmp_path):
+    partitions = written(tmp_path)
+    task = Task("lost", 3, 0, partitions.parts[0], model(), "label", 3, ())
+    assert contribution(task).code == "behind"
+
+
+# ---- files ----
+
+
+def test_a_file_that_changes_stops_the_fit(tmp_path):
+    partitions = written(tmp_path)
+
+    def changing(task):
+        if task.release == 5 and task.place == 2:
+            written(tmp_path, (700, 0, 501, 301))
+        return [contribution(task)]
+
+    with pytest.raises(PlanViolation, match="Partition 2: its file changed"):
+        model().fit(partitions, y="label", engine=Here(partitions, tamper=changing))
+
+
+@pytest.mark.parametrize("trouble", ["gone", "other columns", "raises"])
+def test_workers_answer_with_codes_and_no_word_of_a_record(tmp_path, trouble, monkeypatch):
+    partitions = written(tmp_path)
+    part = partitions.parts[0]
+    if trouble == "gone":
+        (tmp_path / "part-0.parquet").unlink()
+    elif trouble == "other columns":
+        pd.DataFrame({"secret-cell": [1.0]}).to_parquet(part.path)
+        part = module.Part.of(part.path)
+    else:
+        monkeypatch.setattr(module._Waiting, "release", lambda *_: 1 / 0)
+    answer = contribution(Task(trouble, 0, 0, part, model(), "label", 0, ()))
+    assert answer.code == {"gone": "unreadable", "other columns": "refused", "raises": "failed"}[trouble]
+    assert "secret" not in repr(answer)
+    assert answer.counts is None
+
+
+def test_partitions_are_parquet_files(tmp_path):
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    (tmp_path / "b.parquet").write_text("secret-cell")
+    for pattern, said in (
+        ("*.csv", "must be a Parquet file"),
+        ("*.parquet", "is not a Parquet file"),
+        ("*.x", "no file"),
+    ):
+        with pytest.raises(InvalidParameter, match=said) as refused:
+            Partitions(tmp_path / pattern)
+        assert "secret" not in str(refused.value)
+
+
+# ---- a driver that is killed ----
+
+
+class Killed(BaseException):
+    pass
+
+
+def spent(ledger):
+    return {run.name: run.event for run in ledger.statement().runs}
+
+
+@pytest.mark.parametrize("when", ["between noise and log", "while asking"])
+def test_a_driver_that_was_killed_goes_on_without_another_charge(tmp_path, monkeypatch, when):
+    files = tmp_path / "files"
+    files.mkdir()
+    partitions = written(files)
+    rule = GaussianFilter(Budget(1.0, 1e-6))
+    ledger = Ledger.create(tmp_path / "ledger.db", rule)
+    append = PublicLog.append
+
+    def killed_in_append(self, value):
+        if len(self.values) == 7:
+            raise Killed
+        append(self, value)
+
+    def killed_in_ask(task):
+        if task.release == 7 and task.place == 1:
+            raise Killed
+        return [contribution(task)]
+
+    engine = Here(partitions, log=tmp_path / "log")
+    if when == "while asking":
+        engine.tamper = killed_in_ask
+    else:
+        monkeypatch.setattr(PublicLog, "append", killed_in_append)
+    with pytest.raises(Killed):
+        model(ledger=ledger).set_params(unsafe_seed=None).fit(partitions, y="label", engine=engine)
+    monkeypatch.setattr(PublicLog, "append", append)
+    paid = spent(ledger)
+    released = sorted((tmp_path / "log").glob("release-*.npy"))
+    before = [np.load(path) for path in released]
+    assert len(before) == 7
+    again = Here(partitions, log=tmp_path / "log", run="another name, which the log overrules")
+    found = model(ledger=ledger).set_params(unsafe_seed=None).fit(partitions, y="label", engine=again)
+    for path, value in zip(released, before, strict=True):
+        np.testing.assert_array_equal(np.load(path), value)  # nothing was released twice
+    everything = spent(ledger)
+    assert {name: everything[name] for name in paid} == paid
+    assert len(everything) == len({name.partition("/")[2] for name in everything})  # each stage was paid once
+    assert found.certificate_.verify()
+    assert again.asked < 60 * len(partitions)
+
+
+def test_an_older_copy_of_the_log_draws_nothing_again(tmp_path):
+    """What is in the ledger and not in the log was seen: only the last one may have been lost with its process."""
+    files = tmp_path / "files"
+    files.mkdir()
+    partitions, ledger = (
+        written(files),
+        Ledger.create(tmp_path / "ledger.db", GaussianFilter(Budget(1.0, 1e-6))),
+    )
+    secret = model(ledger=ledger).set_params(unsafe_seed=None)
+    secret.fit(partitions, y="label", engine=Here(partitions, log=tmp_path / "log"))
+    paid, values = spent(ledger), sorted((tmp_path / "log").glob("release-*.npy"))
+    again = model(ledger=ledger).set_params(unsafe_seed=None)
+    again.fit(
+        partitions, y="label", engine=Here(partitions, log=tmp_path / "log")
+    )  # the same model for nothing
+    np.testing.assert_array_equal(again.coef_, secret.coef_)
+    assert spent(ledger) == paid
+    for kept in (len(values) - 1, len(values) - 3, 5, 1):  # also where a stage ends
+        for path in values[kept:]:
+            path.unlink(missing_ok=True)
+        with pytest.raises(PlanViolation, match="older copy"):
+            again.fit(partitions, y="label", engine=Here(partitions, log=tmp_path / "log"))
+        assert sorted((tmp_path / "log").glob("release-*.npy")) == values[:kept]
+
+
+def test_a_log_pays_at_every_ledger(tmp_path):
+    files = tmp_path / "files"
+    files.mkdir()
+    partitions = written(files)
+    ledgers = [Ledger.create(tmp_path / f"{k}.db", GaussianFilter(Budget(1.0, 1e-6))) for k in range(2)]
+    for ledger in ledgers:
+        found = model(ledger=ledger).set_params(unsafe_seed=None)
+        found.fit(partitions, y="label", engine=Here(partitions, log=tmp_path / "log"))
+    first, second = (sorted(map(str, spent(ledger).values())) for ledger in ledgers)
+    assert first == second
+
+
+def test_one_process_at_a_time_goes_on_with_a_log(tmp_path):
+    logs = [PublicLog(tmp_path / "log", "a", "fit") for _ in range(2)]
+    with logs[0].lock(), pytest.raises(AlreadyRunning, match="Another process goes on"), logs[1].lock():
+        pass
+
+
+def test_a_log_of_another_fit_is_refused(tmp_path):
+    PublicLog(tmp_path / "log", "a", "this fit")
+    with pytest.raises(InvalidParameter, match="the log of another fit"):
+        PublicLog(tmp_path / "log", "b", "that fit")
+
+
+def test_a_value_that_was_half_written_is_none(tmp_path):
+    log = PublicLog(tmp_path / "log", "a", "fit")
+    log.append(np.arange(3.0))
+    (tmp_path / "log" / ".release-00001.npy.part").write_bytes(b"half")
+    assert len(PublicLog(tmp_path / "log", "b", "fit").values) == 1
+
+
+def test_a_file_with_two_names_is_refused(tmp_path):
+    """Its records would count twice."""
+    written(tmp_path)
+    (tmp_path / "part-latest.parquet").symlink_to(tmp_path / "part-0.parquet")
+    with pytest.raises(InvalidParameter, match="the same file twice"):
+        Partitions(tmp_path / "part-*.parquet")
+
+
+def test_large_ids_are_the_same_beside_a_missing_one(tmp_path):
+    """As floats they would be others: one missing id would make two people of everybody."""
+    ids = [2**60 + 2 * k + 1 for k in range(50)]
+    for name, column in (("a", ids), ("b", [*ids[:-1], None])):
+        pd.DataFrame({"id": pd.array(column, "Int64"), "x": 0.5}).to_parquet(tmp_path / f"{name}.parquet")
+    for name, count in (("a", 50), ("b", 49)):
+        cells = [
+            cell
+            for chunk in table_in(tmp_path / f"{name}.parquet").chunks({"id": Unit("id", 2)})
+            for cell in chunk["id"]
+        ]
+        assert [int(cell) for cell in cells if cell is not None] == ids[:count]
