@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from discreet import Budget, InvalidParameter, Plan, PlanViolation, Recipe
+from discreet.audit import OneStep, audit
 from discreet.core.banded import coefficients, error_of_iterates, length_of_column
 from discreet.core.clipping import AdaptiveClip
 from discreet.errors import UnsupportedEvent
@@ -267,3 +268,48 @@ def test_a_sum_that_is_not_finite_is_not_released():
     total = torch.tensor([1.0, float("nan")])
     with pytest.raises(PlanViolation, match="not finite"):
         BandedNoise(3).add_to(total, 1, 1.0, Gaussian(1.0), banded_noise.RandomStream())
+
+
+# ---- an attack on what is released ----
+
+AT_ONCE = 600
+
+
+def windows_of_records(bands):
+    """A release for the audit: what an attacker who knows a record's turn sees of it through C, in one window.
+
+    Each record has a coordinate of its own, so that one run is as many independent draws as there are records. Those
+    of the first turn are looked at, whose noise runs its full length within the window.
+    """
+    column, seeds = np.array(coefficients(bands)), iter(range(10**6))
+    width = 2 * bands * AT_ONCE
+    plan = Recipe(width, width // bands, epochs=1, sampling="random-allocation", bands=bands).with_noise(
+        1.0, 1e-5
+    )
+
+    def release(world, draws):
+        model = nn.Linear(width, 1, bias=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
+        run = PrivateRun(plan, model, optimizer, losses, unsafe_seed=next(seeds))
+        rows, looked_at, released = torch.eye(width) if world else torch.zeros(0, width), slice(draws), []
+        for batch in run.batches(rows):
+            if world and batch.step == 1:
+                looked_at = run._turns.examples_of(batch, 1).argmax(1).numpy()[:draws]
+            run.step(batch)
+            released.append(model.weight.grad[0].double().numpy() * plan.divisor)
+        seen = np.array(released)[:, looked_at]  # step by record
+        mixed = [sum(column[j] * seen[step - j] for j in range(step + 1)) for step in range(bands)]
+        assert seen.shape == (bands, draws)
+        return column @ np.array(mixed) / length_of_column(bands)
+
+    assert plan.event == Gaussian(1.0) * 1
+    return release
+
+
+def test_an_attack_finds_no_more_than_is_claimed_and_nearly_all_of_it(monkeypatch):
+    """Seeds decide all draws, so there are no false alarms; the broken twin forgets the length of the column."""
+    attack = OneStep(draws=2 * AT_ONCE, at_once=AT_ONCE, direction=[1.0])
+    honest = audit(windows_of_records(4), Gaussian(1.0), attack, delta=1e-5)
+    assert 0.8 < honest.tightness <= 1
+    monkeypatch.setattr(banded_noise, "fresh_noise", lambda event, bands: event)
+    assert audit(windows_of_records(4), Gaussian(1.0), attack, delta=1e-5).tightness > 1

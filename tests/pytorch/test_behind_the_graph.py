@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 
 from discreet.core.clipping import Flat
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.data_flow import DataFlow
+from discreet.pytorch.ownership import DataFlow
 from discreet.pytorch.per_example import per_example_gradients
 from discreet.pytorch.recording import Recording
 

@@ -106,6 +106,30 @@ def test_the_scheduler_goes_on_where_it_was(tmp_path, kind):
     assert len(set(rates[3:])) > 1
 
 
+@pytest.mark.parametrize("kind", SCHEDULERS)
+@pytest.mark.parametrize("by", ["step", "epoch"])
+def test_the_scheduler_follows_the_steps_of_the_plan(tmp_path, kind, by):
+    """Two steps are lost after the checkpoint: a schedule by the step skips them, one by the epoch does not."""
+    _, optimizer, run = begun(tmp_path)
+    scheduler = SCHEDULERS[kind](optimizer)
+    for batch in run.batches(X):
+        run.step(batch)
+        if by == "step" or batch.step == 2:
+            scheduler.step()
+        if batch.step == 3:
+            run.save(tmp_path / "checkpoint", scheduler=scheduler)
+        if batch.step == 5:
+            break
+    run._till.ledger.close()
+    _, restored, later = begun(tmp_path)
+    fresh = SCHEDULERS[kind](restored)
+    later.resume(tmp_path / "checkpoint", scheduler=fresh)
+    assert later.steps_taken >= 5
+    assert fresh.last_epoch == (later.steps_taken if by == "step" else 1)
+    if by == "step" and later.steps_taken == 5:
+        assert restored.param_groups[0]["lr"] == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12)
+
+
 @pytest.mark.parametrize("saved", [True, False])
 def test_a_scheduler_that_is_missing_or_new_is_refused(tmp_path, saved):
     _, optimizer, run = begun(tmp_path)

@@ -11,7 +11,7 @@ from discreet.core.clipping import AdaptiveClip
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.grid_noise import ROOM, add_noise_on_grid, grid_of
+from discreet.pytorch.banded_noise import ROOM, add_noise_on_grid, grid_of
 
 BUDGET = dp.Budget(3.0, 1e-5)
 

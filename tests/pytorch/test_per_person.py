@@ -14,7 +14,7 @@ from discreet.errors import CheckFailed, InvalidParameter, PlanViolation
 from discreet.pytorch import PerPerson, PrivateRun
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.per_example import per_example_gradients
-from discreet.pytorch.per_person import PersonLosses
+from discreet.pytorch.per_person import PersonLosses, _drawn
 from support.torch_bank import EXAMPLES, NAMES, cross_entropy, problem
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
@@ -88,6 +88,20 @@ def test_up_to_so_many_rows_are_read_and_weigh_one_together():
         assert x[2].tolist() == [23.0] * 4
         seen |= set(x[0].tolist())
     assert seen == set(values[:20].tolist())
+
+
+def test_rows_are_drawn_evenly_and_nobody_can_tell_them():
+    """20 rows, 4 of them each time, 4000 times: 800 of each, +- 25; six deviations, a false alarm in 2e-8."""
+    seen, draws = np.zeros(20), []
+    for _ in range(40):
+        places = _drawn(np.full(100, 20), 4)
+        assert all(len(set(row)) == 4 for row in places.tolist())
+        seen += np.bincount(places.reshape(-1), minlength=20)
+        draws.append(places.tobytes())
+    assert (abs(seen - 800) < 6 * math.sqrt(4000 * 0.2 * 0.8)).all()
+    assert (
+        len(set(draws)) == 40
+    )  # a generator with a known seed, or one copied to a process, would repeat itself
 
 
 def test_a_list_of_examples_is_stacked():
@@ -176,3 +190,29 @@ def test_a_person_with_a_bad_row_counts_for_nothing():
     assert length(engine(people.read([0])), engine.parameters) == 0
     one = engine(people.read([1]))["weight"].clone()
     torch.testing.assert_close(engine(people.read([0, 1]))["weight"], one)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", "random-allocation"])
+def test_people_and_correlated_noise(sampling, monkeypatch):
+    """The proof of bands is for whoever is drawn: a person, with all rows, has one turn in every window of them."""
+    (x, y), ids = data()
+    wanted = Recipe(records=60, batch_size=15, epochs=3, clip_norm=0.5, sampling=sampling, bands=4)
+    plan = wanted.calibrate(Budget(4.0, 1e-4, unit="person"))
+    model, people = nn.Linear(5, 2), PerPerson((x, y), ids, rows=3)
+    run = PrivateRun(plan, model, torch.optim.SGD(model.parameters(), 0.1), losses)
+    turns, read = {}, people.read
+    step = 0
+
+    def watched(who):
+        for person in np.asarray(who).tolist():
+            turns.setdefault(person, set()).add(step % 4)
+        return read(who)
+
+    monkeypatch.setattr(people, "read", watched)
+    for batch in run.batches(people):
+        step = batch.step
+        run.step(batch)
+    assert len(turns) > 30
+    assert all(len(own) == 1 for own in turns.values())
+    assert run.certificate().guarantee.unit == "person"
+    assert run.certificate().verify()

@@ -16,9 +16,12 @@ from torch.nn import functional
 
 from discreet import Budget, InvalidParameter, PlanViolation, Recipe
 from discreet.core.clipping import AdaptiveClip, Flat, Normalised, PerBlock
-from discreet.ledger import FixedPlan, GaussianFilter, Ledger
+from discreet.ledger import FixedPlan, GaussianFilter, Ledger, Till
 from discreet.plan import Plan
 from discreet.pytorch import Batch, CheckFailed, PrivateRun
+from discreet.pytorch.batches import Reader, refuse_odd_records
+from discreet.pytorch.distributed import Processes
+from discreet.pytorch.payments import Payments
 from discreet.pytorch.per_example import per_example_gradients
 
 RECORDS = 60
@@ -708,6 +711,18 @@ def test_steps_taken_are_known_before_resuming(tmp_path):
     later._till.ledger.close()
 
 
+def test_who_is_killed_again_and_again_loses_no_more_than_he_had_done(tmp_path):
+    """A hundredth of the plan each time would have been 30 steps for 3."""
+    plan = planned(steps=3000)
+    for _ in range(20):
+        with Till.open(tmp_path / "study.ledger", plan) as till:
+            payments = Payments(till, plan, Processes(), resumed=True)
+            for _ in range(3):
+                payments.pay()
+    with Ledger.open(tmp_path / "study.ledger") as ledger:
+        assert ledger.runs()["descent"].reserved == 20 * 4
+
+
 KILLED = """
 import sys, torch
 torch.set_num_threads(1)
@@ -773,3 +788,45 @@ def test_a_plan_without_stages_is_refused():
     for plan, given in ((adaptive, "my fit"), ("plan.json", "str")):
         with pytest.raises(InvalidParameter, match=f"plan='{given}': must be a Plan with stages"):
             PrivateRun(plan, model, torch.optim.SGD(model.parameters(), 0.1), losses)
+
+
+# ---- draws of models and collations ----
+
+
+def test_masks_of_a_known_seed_do_not_depend_on_who_else_is_there():
+    """With a public seed, one record less would give all others other masks, which no clip norm bounds."""
+    torch.manual_seed(0)
+    x, y = torch.randn(300, 6), torch.randint(2, (300,))
+    seen = []
+
+    def losses(model, batch):
+        seen.append(torch.rand(3))
+        return torch.nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+    net = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 2))
+    plan = Recipe(records=300, batch_size=100, steps=2).calibrate(Budget(2.0, 1e-5))
+    run = PrivateRun(plan, net, torch.optim.SGD(net.parameters(), lr=0.1), losses)
+    for batch in run.batches((x, y)):
+        torch.manual_seed(7)
+        known = torch.rand(3)
+        torch.manual_seed(7)
+        seen.clear()
+        run.step(batch)
+        assert not torch.equal(seen[-1], known)
+        assert torch.equal(torch.rand(3), known)  # the generator of everybody else is as it was
+
+
+@pytest.mark.parametrize(
+    "odd", [{"x": [1.0], "y": 1}, {"x": [1], "y": 0.5}, {"x": [1.0], "y": 0.5, "z": 1}, {"y": 0.5}]
+)
+def test_one_record_of_another_kind_does_not_decide_how_all_are_read(odd):
+    """A whole number among fractions would make a collation round all of them."""
+    records = [{"x": [0.5], "y": 0.5} for _ in range(63)]
+
+    def collate(rows):
+        kind = torch.long if isinstance(rows[0]["y"], int) else torch.float32
+        return torch.tensor([row["x"] for row in rows]), torch.tensor([row["y"] for row in rows]).to(kind)
+
+    refuse_odd_records(records)
+    with pytest.raises(CheckFailed, match="one of them could decide how all are read"):
+        Reader(64, lambda places: [[odd, *records][int(place)] for place in places], collate)(range(64))

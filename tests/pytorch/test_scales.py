@@ -15,7 +15,7 @@ from torch import nn
 from discreet.core.clipping import Flat, Normalised
 from discreet.errors import InvalidParameter
 from discreet.pytorch.clipped_sum import ERRORS, ClippedSum
-from discreet.pytorch.gradients import Gradients, within_range
+from discreet.pytorch.gradients import Gradients, Sums, within_range
 from discreet.pytorch.kernels.norms import squared_norms, squared_norms_by_torch
 from discreet.pytorch.layer_rules import use
 from discreet.pytorch.layer_rules.convolution import ConvolutionWeight
@@ -23,7 +23,6 @@ from discreet.pytorch.layer_rules.elementwise import Scale, Shift
 from discreet.pytorch.layer_rules.embedding import EmbeddingWeight
 from discreet.pytorch.layer_rules.linear import LinearWeight
 from discreet.pytorch.layouts import Layout
-from discreet.pytorch.sums import Sums
 from support.torch_bank import numbers
 
 SCALES = torch.logspace(-30, 30, 11, dtype=torch.float64)
@@ -117,6 +116,7 @@ RULES = {
     "linear, transposed": lambda: a_linear((), 20, 30, True),
     "linear, Gram matrices": lambda: a_linear((5,), 40, 50),
     "linear, Gram matrices, transposed": lambda: a_linear((5,), 40, 50, True),
+    "linear, large Gram matrices": lambda: a_linear((20,), 70, 80),
     "linear, gradients": lambda: a_linear((30,), 6, 7),
     "convolution": lambda: a_convolution(3, 6, 5),
     "convolution, Gram matrices": lambda: a_convolution(30, 3, 33),
@@ -173,11 +173,20 @@ def squares_in_float32(rows):
     return rows.reshape(len(rows), -1).square().sum(1).double()
 
 
+def grams_in_float32(a, g):
+    """Another one."""
+    total = (torch.bmm(a, a.mT) * torch.bmm(g, g.mT)).sum((1, 2)).double()
+    return total, squares_in_float32(a), squares_in_float32(g)
+
+
 @pytest.mark.parametrize("kept", [False], indirect=True)
-@pytest.mark.parametrize("name", ["linear", "linear, Gram matrices", "convolution, Gram matrices"])
+@pytest.mark.parametrize(
+    "name", ["linear", "linear, Gram matrices", "linear, large Gram matrices", "convolution, Gram matrices"]
+)
 def test_squares_in_float32_would_escape(name, kept, monkeypatch):
     for module in (use, *(sys.modules[kind.__module__] for kind in (LinearWeight, ConvolutionWeight))):
         monkeypatch.setattr(module, "sums_of_squares", squares_in_float32)
+    monkeypatch.setattr(sys.modules[LinearWeight.__module__], "gram_norms", grams_in_float32)
     monkeypatch.setattr(use, "PRECISION", torch.inf)
     worst, _, _ = longest(*RULES[name]())
     assert worst > 1.5

@@ -8,6 +8,7 @@ from discreet import InvalidParameter, PlanViolation, account
 from discreet.core.clipping import AdaptiveClip, Flat, Normalised
 from discreet.ledger import Ledger
 from discreet.plan.plan import Plan
+from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Stage
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.payments import Payments
@@ -204,3 +205,19 @@ def test_progress_never_shows_less_than_was_spent():
             events += EPOCHS.charge * -(-(step - 6) // 2)
         assert shown >= account(events).epsilon(1e-3)
     assert shown == pytest.approx(PLAN.guarantee.epsilon.upper, rel=0.01)
+
+
+def test_a_run_follows_schedules_of_noise_and_clip_norms():
+    """The noise of steps without records, by its size: 12 steps of 2000 numbers each."""
+    torch.manual_seed(0)
+    model = nn.Linear(1000, 2, bias=False)
+    plan = Recipe(10, 1, steps=12, noise=(4.0, 1.0), clip_norms=(1.0, 0.5, 0.25)).with_noise(1e3, 1e-3)
+    sgd = torch.optim.SGD(model.parameters(), lr=1e-12)
+    run = PrivateRun(plan, model, sgd, lambda m, batch: m(batch).sum(1))
+    sizes = []
+    for batch in run.batches(torch.zeros(10, 1000)):
+        run.step(batch)
+        sizes.append(float(model.weight.grad.std()))
+    wanted = [4000.0] * 4 + [2000.0] * 2 + [500.0] * 2 + [250.0] * 4
+    assert sizes == pytest.approx(wanted, rel=0.1)  # 6 standard deviations: one false alarm in 1e7
+    assert run.certificate().verify()

@@ -16,12 +16,14 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
@@ -35,7 +37,9 @@ from torch.utils.data import (
 
 from discreet.core.sampling import Indices
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation, whole
+from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.examples import number_of_examples, rebuilt, select
+from discreet.pytorch.per_example import Losses
 
 Collate = Callable[[list[Any]], Any]
 
@@ -135,6 +139,33 @@ def _same_records(one: Any, other: Any) -> bool:
     return False
 
 
+def refuse_odd_records(records: Sequence[Any]) -> None:
+    """Raise unless all records have the same names and types.
+
+    Where they have not, a collation often takes the first one for all: a whole number among fractions rounds them, a
+    record without a mask takes it from everybody. Then one record decides about others, which no clip norm bounds.
+    """
+    kinds = {_kind(record) for record in records}
+    if len(kinds) > 1:
+        raise CheckFailed(
+            "Records of one batch do not have the same names and types, so that one of them could decide how all are "
+            "read. Make them alike in the data set: the same keys in each, and one type for each."
+        )
+
+
+def _kind(value: Any) -> Hashable:
+    """Names and types of a record, whatever the lengths of its lists."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return type(value), value.dtype
+    if isinstance(value, Mapping):
+        return type(value), frozenset((name, _kind(cell)) for name, cell in value.items())
+    if isinstance(value, tuple):
+        return type(value), tuple(map(_kind, value))
+    if isinstance(value, list):
+        return list, frozenset(map(_kind, value))
+    return type(value).__qualname__
+
+
 class Reader:
     """Fetches records by their row numbers; nothing drawn gives None.
 
@@ -152,7 +183,9 @@ class Reader:
             return None
         if self.collate is None:
             return self._fetch(indices)
-        batch = self.collate(self._fetch(indices))
+        records = list(self._fetch(indices))
+        refuse_odd_records(records)
+        batch = self.collate(records)
         refuse_other_number(batch, len(indices))
         return batch
 
@@ -196,11 +229,11 @@ def reader(dataset: Any, collate: Collate | None = None) -> Reader:
         dataset = tuple(dataset.tensors)
     if isinstance(dataset, torch.Tensor | np.ndarray | tuple | dict):
         return _columns(dataset)
-    _refuse_unreadable(dataset)
+    refuse_unreadable(dataset)
     return Reader(len(dataset), _fetcher(dataset), default_collate if collate is None else collate)
 
 
-def _refuse_unreadable(dataset: Any) -> None:
+def refuse_unreadable(dataset: Any) -> None:
     """Refuse what cannot be asked for the rows that the plan has drawn."""
     readable = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     if isinstance(dataset, DataLoader):
@@ -226,7 +259,7 @@ def taken_apart(dataset: Any, collate: Collate | None, workers: int) -> tuple[An
     if not isinstance(dataset, DataLoader):
         return dataset, collate, workers
     loader = dataset
-    _refuse_unreadable(loader.dataset)
+    refuse_unreadable(loader.dataset)
     plain = type(loader.sampler) is SequentialSampler or (
         type(loader.sampler) is RandomSampler
         and not loader.sampler.replacement
@@ -282,3 +315,71 @@ def refuse_other_number(batch: Any, drawn: int) -> None:
             "collate makes more or fewer examples than there are records, so the clip norm would not bound what one "
             "record does. Make one example of each record."
         )
+
+
+# ---- collate must not let examples see each other ----
+#
+# Real rows are made into batches alone, in pairs and all together by the run's own reader, and the losses of
+# each must stay what they were. The order within a batch may change, because sums do not see it.
+
+
+LOOKED_AT = 32  # rows, among which are the longest and the shortest to be tried
+TRIED = 6
+TOLERANCE = 1e-3
+
+
+def refuse_mixing_collate(model: nn.Module, losses: Losses, read: Reader) -> None:
+    """Raise :class:`CheckFailed` if a row's loss depends on the rows that are collated with it."""
+    if read.collate is None or not read.rows:
+        return
+    rows = _telling(read)
+    groups = [rows, *([rows[0], other] for other in rows[1:]), *([rows[1], other] for other in rows[2:4])]
+    with steady_draws():
+        alone = {id(row): _losses(model, losses, read, [row]) for row in rows}
+        for group in groups:
+            together = _losses(model, losses, read, group).sort().values
+            apart = torch.cat([alone[id(row)] for row in group]).sort().values
+            if not torch.allclose(together, apart, rtol=TOLERANCE, atol=1e-5, equal_nan=True):
+                raise CheckFailed(
+                    "The loss of a record depends on the records with which collate puts it into a batch, for "
+                    "instance because the mean goes over positions that were added to make it as long as the "
+                    "longest. Let collate treat each record by itself, and mask in losses what was added."
+                )
+
+
+def _telling(read: Reader) -> list[Any]:
+    """The longest row, the shortest, and some others."""
+    numbers = secrets.SystemRandom().sample(range(read.rows), min(read.rows, LOOKED_AT))
+    rows = sorted(read.examples(numbers), key=size_of)
+    others = rows[1:-1][:: max(1, len(rows) // TRIED)]
+    return [rows[-1], rows[0], *others] if len(rows) > 1 else rows * 2
+
+
+def size_of(row: Any) -> int:
+    """How much there is in a row: numbers, letters, entries."""
+    if isinstance(row, Tensor):
+        return row.numel()
+    if isinstance(row, np.ndarray):
+        return int(row.size)
+    if isinstance(row, str | bytes):
+        return len(row)
+    if isinstance(row, Mapping):
+        return sum(map(size_of, row.values()))
+    if isinstance(row, list | tuple):
+        return sum(map(size_of, row))
+    return 1
+
+
+def _losses(model: nn.Module, losses: Losses, read: Reader, rows: list[Any]) -> Tensor:
+    assert read.collate is not None
+    try:
+        batch = read.collate(list(rows))
+    except Exception as error:
+        raise CheckFailed(
+            "collate fails for a batch of a few records, and sampled batches may hold one only. Let it work for any "
+            "number of records."
+        ) from error
+    refuse_other_number(batch, len(rows))
+    device = next(model.parameters()).device
+    values: Tensor = losses(model, rebuilt(batch, lambda tensor: tensor.to(device))).detach().double()
+    return values

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from discreet.core.clipping import AdaptiveClip
 from discreet.documents import digest, parsed, read_text
@@ -124,6 +125,21 @@ def read(
     for scheduler, saved in zip(schedulers, _each(text["scheduler"]), strict=True):
         scheduler.load_state_dict(_with_tensors(saved["state"], tensors))
     return found
+
+
+def catch_up(schedulers: Sequence[LRScheduler], kept: int, taken: int) -> None:
+    """Bring schedulers that go by the step from the checkpoint's step to the last one that the ledger has granted.
+
+    Steps that were granted and lost stay spent, so a schedule over the plan's steps would not reach its end.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", "Detected call of `lr_scheduler.step"
+        )  # before the optimizer's first
+        for scheduler in schedulers:
+            if scheduler.last_epoch == kept and not isinstance(scheduler, ReduceLROnPlateau):
+                for _ in range(taken - kept):
+                    scheduler.step()
 
 
 def _described(owners: Sequence[Optimizer | LRScheduler], name: str, tensors: dict[str, Tensor]) -> Any:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from discreet.core.clipping import ClipRule, PerBlock
 from discreet.errors import InvalidParameter, whole
 from discreet.pytorch.examples import number_of_examples, select, tensors_of
-from discreet.pytorch.gradients import Gradients
+from discreet.pytorch.gradients import Gradients, Sums, wide_type
 from discreet.pytorch.layer_rules.use import Scratch
 from discreet.pytorch.members import tensors_in
 from discreet.pytorch.per_example import (
@@ -31,7 +31,6 @@ from discreet.pytorch.per_example import (
     trainable,
 )
 from discreet.pytorch.recording import Key, Recording
-from discreet.pytorch.sums import Sums, wide_type
 
 # Relative errors of a norm as computed here, and of the product of a gradient with its weight, together.
 ERRORS = {torch.float32: 4e-6, torch.float64: 1e-12}

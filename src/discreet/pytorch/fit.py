@@ -31,11 +31,11 @@ from discreet.plan.stage import Sampling, Stage
 from discreet.pytorch.batches import Collate, reader, taken_apart
 from discreet.pytorch.checks.compatibility import bare
 from discreet.pytorch.examples import number_of_examples, rebuilt, select
+from discreet.pytorch.gradients import Sums
 from discreet.pytorch.optimizer_step import Descent, add_plain_sums, as_optimizers
 from discreet.pytorch.per_example import Losses, checked_losses, trainable
 from discreet.pytorch.planned_clipping import checked_clipping
 from discreet.pytorch.run import PrivateRun
-from discreet.pytorch.sums import Sums
 
 PLAIN_STEPS = 200
 """Of the twin without privacy, unless batches are given."""

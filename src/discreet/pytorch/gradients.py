@@ -19,7 +19,6 @@ from discreet.pytorch.layer_rules.use import (
     wide,
     without,
 )
-from discreet.pytorch.sums import Sums, wide_type
 
 # Weights outside of these limits could make numbers that float32 (or float64) has no digits for.
 LEAST_WEIGHT = {torch.float32: 2.0**-100, torch.float64: 2.0**-900}
@@ -182,3 +181,33 @@ def tied(looked_up: EmbeddingWeight, applied: LinearWeight) -> tuple[Tensor, Ten
     met = g.gather(2, index).double()
     lost = 2 * torch.finfo(a.dtype).tiny * a.shape[2] * met.abs().sum((1, 2))
     return 2 * torch.sum(met * torch.bmm(a, looked_up.g.mT), (1, 2)), lost
+
+
+# ---- sums of gradients, all in one vector ----
+
+
+def wide_type(parameter: Tensor) -> torch.dtype:
+    """The type of sums of gradients of a parameter: half precision is for the model."""
+    return torch.float64 if parameter.dtype == torch.float64 else torch.float32
+
+
+class Sums(dict[str, Tensor]):
+    """By parameter a view of ``vector``, which begins as zeros.
+
+    >>> sums = Sums({"weight": torch.ones(2, 3), "bias": torch.ones(2)})
+    >>> sums["bias"] += 1
+    >>> sums.vector
+    tensor([0., 0., 0., 0., 0., 0., 1., 1.])
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+        values = list(parameters.values())
+        kind = torch.float64 if any(value.dtype == torch.float64 for value in values) else torch.float32
+        size = sum([value.numel() for value in values])
+        self.vector = torch.zeros(size, dtype=kind, device=values[0].device)
+        super().__init__(zip(parameters, _views(self.vector, values), strict=True))
+
+
+def _views(vector: Tensor, values: list[Tensor]) -> list[Tensor]:
+    """The vector in parts that have the shapes of ``values``, by one call however many they are."""
+    return list(torch._C._nn.unflatten_dense_tensors(vector, values))

@@ -14,17 +14,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Layout:
-    """Dimension ``dim`` counts the examples; if ``folded``, examples times others, ``inner`` examples last."""
+    """Dimension ``dim`` counts the examples; or examples times others, ``outer`` of which are outside of them."""
 
     dim: int
-    folded: bool = False
-    inner: bool = False
+    outer: int = 1
 
     def examples_first(self, tensor: Tensor, examples: int) -> Tensor:
         """The same numbers with the examples as dimension 0 and nothing else in it."""
-        folded, dim, shape = tensor.shape[self.dim] // examples, self.dim, tensor.shape
-        if folded == 1:
+        dim, shape, outer = self.dim, tensor.shape, self.outer
+        inner = shape[dim] // (examples * outer)
+        if outer * inner == 1:
             return tensor.movedim(dim, 0) if dim else tensor
-        if self.inner:
-            return tensor.reshape(*shape[:dim], folded, examples, *shape[dim + 1 :]).movedim(dim + 1, 0)
-        return tensor.reshape(*shape[:dim], examples, folded, *shape[dim + 1 :]).movedim(dim, 0)
+        apart = tensor.reshape(*shape[:dim], outer, examples, inner, *shape[dim + 1 :]).movedim(dim + 1, 0)
+        return apart.flatten(dim + 1, dim + 2)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from discreet.errors import InvalidParameter, PlanViolation
-from discreet.pytorch.sums import Sums
+from discreet.pytorch.gradients import Sums
 
 
 class Descent:

@@ -6,12 +6,70 @@ has an event of its own, and the ledger grants no more of it than the plan holds
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from discreet.errors import PlanViolation
 from discreet.ledger import Run, Till
 from discreet.ledger.run import LEASES
 from discreet.plan.plan import Plan
-from discreet.pytorch.course import Course, Leg
+from discreet.plan.stage import Stage
 from discreet.pytorch.distributed import Processes
+
+# ---- a plan's stages, one after the other ----
+#
+# Steps are numbered from 1 through the whole plan. A ledger counts charges: as many as steps, or an epoch at
+# a time for random allocation.
+
+
+class Leg:
+    """A stage, its place among the stages, how many steps lie before it, and what follows from that for a ledger.
+
+    All of it is worked out once, because a step asks for it several times.
+    """
+
+    def __init__(self, index: int, stage: Stage, before: int) -> None:
+        self.index, self.stage, self.before = index, stage, before
+        self.charge = stage.charge
+        """The event that the ledger counts."""
+        self.steps_per_charge = stage.steps_per_charge
+        self.charges = stage.steps // self.steps_per_charge
+        """How many of them the whole stage takes."""
+
+
+class Course:
+    """The stages of a plan in their order."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.legs: list[Leg] = []
+        for stage in plan.stages:
+            before = self.legs[-1].before + self.legs[-1].stage.steps if self.legs else 0
+            self.legs.append(Leg(len(self.legs), stage, before))
+        self.name = ":".join(stage.name for stage in plan.stages)[:100]
+        """What a ledger calls the run."""
+
+    def leg(self, step: int) -> Leg:
+        """The stage that a step belongs to; past the end, the last one."""
+        step = max(step, 1)
+        return next(leg for leg in reversed(self.legs) if leg.before < step)
+
+    def epoch_ends(self) -> Iterator[int]:
+        """The number of the last step of each epoch; a stage begins a new one, and its epochs are equally long."""
+        for leg in self.legs:
+            epochs = max(1, round(leg.stage.epochs))
+            yield from (leg.before + (epoch * leg.stage.steps) // epochs for epoch in range(1, epochs + 1))
+
+    def charges(self, steps: int) -> int:
+        """How many charges lie within the first so many steps."""
+        taken = (min(max(steps - leg.before, 0), leg.stage.steps) for leg in self.legs)
+        return sum(count // leg.steps_per_charge for leg, count in zip(self.legs, taken, strict=True))
+
+    def steps(self, charges: int) -> int:
+        """How many steps so many charges pay for, those of the first stages first."""
+        paid = 0
+        for leg in self.legs:
+            used = min(charges, leg.charges)
+            charges, paid = charges - used, paid + used * leg.steps_per_charge
+        return paid
 
 
 class Payments:
@@ -63,6 +121,11 @@ class Payments:
         return self._run.reserved
 
     def _charge(self, leg: Leg, left: int) -> int:
-        """Pay for what is next, in leases that end with the stage: what is paid for follows the order of the plan."""
+        """Pay for what is next, in leases that end with the stage: what is paid for follows the order of the plan.
+
+        They double from one after each start: who is killed again and again loses no more than he had done.
+        """
         assert self._run is not None
-        return self._run.next_step(leg.charge, lease=max(1, min(leg.charges // LEASES, left)))
+        since_start = self._course.charges(self.taken) - self._before
+        lease = max(1, min(leg.charges // LEASES, left, since_start))
+        return self._run.next_step(leg.charge, lease=lease)

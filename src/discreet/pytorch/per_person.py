@@ -13,8 +13,8 @@ know nothing new: an example with several views. Whoever has fewer rows is fille
 ([[1.0, 1.0]], [[1.0, 0.0]])
 
 Guarantee: all rows of a person together change a clipped sum by at most the clip norm, whatever their number, since
-they are one example. Which rows are taken depends on the person's own rows alone. A row without an id counts for
-nothing, since it might be anybody's.
+they are one example. Which rows are taken is drawn afresh for each person and each batch, from randomness that nobody
+knows: so it says nothing of who else is there. A row without an id counts for nothing, since it might be anybody's.
 """
 
 from __future__ import annotations
@@ -54,10 +54,7 @@ class PerPerson:
         if cells.shape != (self._records.rows,):
             raise InvalidParameter("ids", "other rows", "must hold an id for each row of the data set.")
         self._order, self._starts = grouped(id_codes(cells))
-        self._ends = np.append(self._starts[1:], len(self._order))
-        self._draws = np.random.default_rng(
-            0
-        )  # of no importance to privacy: nobody else's rows are concerned
+        self._counts = np.diff(np.append(self._starts, len(self._order)))
 
     def __len__(self) -> int:
         """The number of people: private, unless it was declared."""
@@ -69,10 +66,11 @@ class PerPerson:
 
     def read(self, people: Sequence[int] | Indices) -> tuple[Any, Tensor]:
         """The rows of these people, (person, row, ...), and the weight of each row, which sum to 1 for a person."""
-        chosen = [self._chosen(int(person)) for person in people]
-        rows = np.stack([np.resize(own, self.rows) for own in chosen])
-        counts = np.array([len(own) for own in chosen])
-        weights = (np.arange(self.rows) < counts[:, None]) / counts[:, None]
+        who = np.asarray(people, np.int64)
+        places = _drawn(self._counts[who], self.rows)
+        rows = self._order[self._starts[who, None] + places]
+        counts = np.minimum(self._counts[who], self.rows)[:, None]
+        weights = (np.arange(self.rows) < counts) / counts
 
         def by_person(column: Tensor) -> Tensor:
             return column.reshape(*rows.shape, *column.shape[1:])
@@ -80,11 +78,22 @@ class PerPerson:
         batch = rebuilt(self._records(rows.reshape(-1)), by_person)
         return batch, torch.from_numpy(weights.astype(np.float32))
 
-    def _chosen(self, person: int) -> NDArray[np.intp]:
-        own = self._order[self._starts[person] : self._ends[person]]
-        if len(own) <= self.rows:
-            return own
-        return own[np.sort(self._draws.choice(len(own), self.rows, replace=False))]
+
+def _drawn(counts: NDArray[np.intp], rows: int) -> NDArray[np.int64]:
+    """For each person, ``rows`` different places among so many, by Floyd's algorithm.
+
+    Where there are no more than that: all of them, and again from the first on.
+
+    The generator is new in every call and seeded by the system: one whose numbers are known, or shared by processes,
+    would give others other rows when somebody leaves.
+    """
+    random, places = np.random.default_rng(), np.zeros((len(counts), rows), np.int64)
+    for place in range(rows):
+        last = counts - rows + place
+        found = (random.random(len(counts)) * (last + 1)).astype(np.int64)
+        twice = (places[:, :place] == found[:, None]).any(axis=1)
+        places[:, place] = np.where(counts > rows, np.where(twice, last, found), place % counts)
+    return places
 
 
 class PersonLosses:

@@ -12,7 +12,7 @@ from discreet.errors import MissingDependency
 from discreet.events import Event
 from discreet.guarantee import rounded_up
 from discreet.plan.plan import Plan
-from discreet.pytorch.course import Course
+from discreet.pytorch.payments import Course
 
 _MILESTONES = 20  # epsilon is computed so often in a run, and never shown below the truth in between
 

@@ -24,14 +24,12 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from discreet.errors import InvalidParameter
-from discreet.pytorch.behind_the_graph import is_checkpointed, is_hooked
-from discreet.pytorch.checks.bodies import body
-from discreet.pytorch.data_flow import DataFlow
+from discreet.pytorch.checks.steady import body
 from discreet.pytorch.graph_rules import SHARED
 from discreet.pytorch.layer_rules import RULES, SAVING_NOTHING, UNROLLED, keeps_length
 from discreet.pytorch.layer_rules.use import Scratch, Source, Use
 from discreet.pytorch.layouts import Layout
-from discreet.pytorch.ownership import Ownership, Place, place_of
+from discreet.pytorch.ownership import DataFlow, Ownership, Place, place_of
 
 Key = tuple[str, str, int]
 """The n-th call of a function with certain sources: the same place of the model in every forward pass."""
@@ -317,3 +315,37 @@ def _called_name(func: Any) -> str:
 def _in_place(func: Any) -> bool:
     name = _called_name(func)
     return name in _ASSIGNING or (name.endswith("_") and not name.endswith("__"))
+
+
+# ---- what changes gradients behind the back of the graph: hooks, which no node shows ----
+#
+# A hook on a tensor may do anything with the gradients of a whole batch, and hooks on saved tensors decide
+# what the backward pass reads. Where a forward pass sets one, every gradient is formed from its example
+# alone. Checkpoints are such hooks too, of a known kind: they run a part of the forward pass again.
+
+
+_CHECKPOINTS = "torch.utils.checkpoint"
+_HARMLESS = (_CHECKPOINTS, "torch.autograd.graph")  # the latter for tensors that wait in other memory
+
+_HOOKING = {
+    Tensor.register_hook,
+    vars(torch._C.TensorBase)["grad_fn"].__get__,
+    vars(torch._C.TensorBase)["_backward_hooks"].__set__,
+}
+"""How a forward pass gets at the gradients of a tensor: by itself, or by its node."""
+
+
+def is_hooked(func: Any) -> bool:
+    """Whether this call, or whatever surrounds it, may change gradients without a node of the graph."""
+    return func in _HOOKING or _keeper() not in (None, *_HARMLESS)
+
+
+def is_checkpointed() -> bool:
+    """Whether what is saved for the backward pass will be computed again."""
+    return _keeper() == _CHECKPOINTS
+
+
+def _keeper() -> str | None:
+    """Which module decides how tensors are saved for the backward pass; None if nobody does."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return None if hooks is None else str(getattr(hooks[0], "__module__", ""))

@@ -13,6 +13,7 @@ modules change, model and losses are checked: see :mod:`discreet.pytorch.check`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -31,24 +32,28 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
-from discreet.pytorch.adaptive import Watched, moved
-from discreet.pytorch.banded_noise import BandedNoise, refuse_bands
+from discreet.pytorch.banded_noise import (
+    BandedNoise,
+    add_noise_on_grid,
+    arithmetic_of,
+    checked_arithmetic,
+    refuse_bands,
+)
 from discreet.pytorch.batches import Batch, Collate, Turns, taken_apart
 from discreet.pytorch.checks.compatibility import bare
+from discreet.pytorch.checks.mixing import unknown_draws
 from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.course import Course, Leg
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.examples import number_of_examples, rebuilt
-from discreet.pytorch.grid_noise import add_noise_on_grid, arithmetic_of, checked_arithmetic
+from discreet.pytorch.gradients import Sums
 from discreet.pytorch.optimizer_step import Descent, as_optimizers
-from discreet.pytorch.payments import Payments
+from discreet.pytorch.payments import Course, Leg, Payments
 from discreet.pytorch.per_example import Losses
 from discreet.pytorch.per_person import losses_for, reader_for
-from discreet.pytorch.planned_clipping import clipping_of_stages, noise_of_sum, rule_of_step
+from discreet.pytorch.planned_clipping import Watched, clipping_of_stages, moved, noise_of_sum, rule_of_step
 from discreet.pytorch.progress import shown
 from discreet.pytorch.spot_check import DESCRIPTION, SpotCheck
-from discreet.pytorch.sums import Sums
 
 Clipping = ClipRule | AdaptiveClip
 Schedulers = LRScheduler | Sequence[LRScheduler] | None
@@ -76,7 +81,7 @@ class PrivateRun:
     cannot be resumed (:mod:`discreet.ledger.till`). ``data`` is a name that you give to the data set; a ledger
     resumes a run for data of the same name only. ``arithmetic="hardened"`` releases multiples of a public grid, so
     that the guarantee holds for the very bits; it takes about a quarter of a microsecond for each parameter and step
-    (:mod:`discreet.pytorch.grid_noise`). ``unsafe_seed`` is for tests and makes the certificate worthless.
+    (:mod:`discreet.pytorch.banded_noise`). ``unsafe_seed`` is for tests and makes the certificate worthless.
 
     Guarantee: what the optimizer sees, and so every parameter after every step, costs what
     ``plan.guarantee`` says at most, whatever the loop does: a step that the plan does not hold is refused.
@@ -98,10 +103,7 @@ class PrivateRun:
         progress: bool = False,
         unsafe_seed: int | None = None,
     ) -> None:
-        if not (isinstance(plan, Plan) and plan.stages):
-            given = plan.name if isinstance(plan, Plan) else type(plan).__name__
-            raise InvalidParameter("plan", given, "must be a Plan with stages; Recipe.calibrate makes one.")
-        self.plan = plan
+        self.plan = checked_plan(plan)
         self._course = Course(plan)
         self._model = model = bare(model)
         self._optimizers, self._data = as_optimizers(optimizer), data
@@ -186,7 +188,9 @@ class PrivateRun:
         self._turns = Turns(dataset, start)
         for noise in self._banded:  # whose records draw new turns
             noise.forget()
-        numbered = map(self._turns.batch_of, enumerate(records.each(drawn, workers), start + 1))
+        with self._draws():  # from which workers have their seeds
+            read = records.each(drawn, workers)
+        numbered = map(self._turns.batch_of, enumerate(self._each(read), start + 1))
         return shown(numbered, self.plan, start) if self._progress else numbered
 
     def epochs(
@@ -223,13 +227,27 @@ class PrivateRun:
         self._descent.divisor = leg.stage.divisor
         self._watch.before_forward()
         self._descent.forget()
-        sums = self._sum(examples) if count else Sums(self._parameters)
+        with self._draws():
+            sums = self._sum(examples) if count else Sums(self._parameters)
         self._watch.after_forward()
         self._descent.step(sums, lambda total: self._add_noise(total, leg))
         self._watch.after_step()
         adaptive = self._clipping[leg.index]
         if isinstance(adaptive, AdaptiveClip) and isinstance(rule, Watched):
             self._clipping[leg.index] = moved(adaptive, rule.norms(), self._processes, self._stream)
+
+    def _draws(self) -> AbstractContextManager[None]:
+        """What models and collations draw is unknown, unless noise is seeded, too."""
+        return unknown_draws() if self._stream.trusted else nullcontext()
+
+    def _each(self, read: Iterator[Any]) -> Iterator[Any]:
+        while True:
+            with self._draws():
+                try:
+                    batch = next(read)
+                except StopIteration:
+                    return
+            yield batch
 
     def edited(self) -> None:
         """Say that weights were changed between two steps by something that knows nothing of the records.
@@ -284,6 +302,8 @@ class PrivateRun:
     def resume(self, directory: str | Path, *, scheduler: Schedulers = None) -> None:
         """Go on from a checkpoint, one step after the last one that the ledger has ever granted.
 
+        A scheduler that was stepped once in a step goes on there too.
+
         Guarantee: another plan and a ledger older than the checkpoint are refused; batches and noise are fresh.
         """
         if self._payments is not None:
@@ -307,6 +327,7 @@ class PrivateRun:
         if self._till is not None:
             self._till.insist_on(found.anchor)
         self._payments = self._paying(resumed=True)
+        checkpoint.catch_up(schedulers(scheduler), found.step, self._taken)
 
     # ---- the parts of a step ----
 
@@ -341,6 +362,14 @@ class PrivateRun:
         else:
             add_noise(BoundedSum(total, clip_norm), noise, self._stream, out=total)
         self._processes.add_up(total)
+
+
+def checked_plan(plan: object) -> Plan:
+    """The plan, if it is one that a run can carry out."""
+    if isinstance(plan, Plan) and plan.stages:
+        return plan
+    given = plan.name if isinstance(plan, Plan) else type(plan).__name__
+    raise InvalidParameter("plan", given, "must be a Plan with stages; Recipe.calibrate makes one.")
 
 
 def schedulers(given: Schedulers) -> tuple[LRScheduler, ...]:

@@ -6,9 +6,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from discreet.pytorch.kernels import convolution, lstm
-from discreet.pytorch.kernels.norms import squared_norms, squared_norms_by_torch
+from discreet.pytorch.kernels.norms import gram_norms, squared_norms, squared_norms_by_torch
 from discreet.pytorch.layer_rules.convolution import ConvolutionWeight, padded
-from discreet.pytorch.layer_rules.use import Source
+from discreet.pytorch.layer_rules.use import Scratch, Source
 from discreet.pytorch.layouts import Layout
 from support.torch_bank import numbers
 
@@ -56,6 +56,17 @@ def test_convolution(case, threads):
     torch.testing.assert_close(use.rows(slice(0, EXAMPLES)), exact.float(), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_convolutions_of_several_images_of_an_example(case):
+    """All images belong to one example: its gradient is the sum of theirs."""
+    exact = use_of(*case, torch.float64).rows(slice(0, EXAMPLES)).sum(0)
+    use = use_of(*case, torch.float32)
+    use.examples, use.folded, use.scratch, use.place = 1, EXAMPLES, Scratch(), "place"
+    squares = use.compiled_norms(keep=True)
+    torch.testing.assert_close(squares, exact.square().sum()[None], rtol=1e-6, atol=0)
+    torch.testing.assert_close(use.weighted_sum(torch.ones(1)), exact.float(), rtol=1e-5, atol=1e-5)
+
+
 def test_the_twin_of_the_convolution_is_right():
     """The gradient by autograd, one example at a time."""
     case = CONVOLUTIONS[2]
@@ -76,6 +87,26 @@ def test_squared_norms(shape):
     torch.testing.assert_close(
         squared_norms(rows[:, ::2]), rows[:, ::2].double().square().sum(1), rtol=3e-7, atol=0
     )
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 2, 1, 1), (5, 3, 7, 2), (4, 16, 30, 40), (0, 2, 3, 3), (2, 8, 4000, 500)]
+)
+def test_gram_norms(shape):
+    examples, positions, into, out = shape
+    a, g = numbers(examples, positions, into).float(), numbers(examples, positions, out, seed=1).float()
+    a, g = a * 1e-30, g * 1e30  # whose squares are out of the reach of float32
+    products = torch.bmm(g.double().mT, a.double())
+    for found, exact in zip(gram_norms(a, g), (products, a.double(), g.double()), strict=True):
+        torch.testing.assert_close(found, exact.square().sum((1, 2)), rtol=1e-12, atol=0)
+
+
+def test_gram_norms_of_bad_rows_and_of_what_cancels():
+    a, g = torch.ones(4, 2, 3), torch.ones(4, 2, 3)
+    a[1, 0, 0], g[2, 1, 2], g[3, 1] = torch.nan, torch.inf, -1.0
+    total = gram_norms(a, g)[0]
+    assert torch.isfinite(total).tolist() == [True, False, False, True]
+    assert total[3] == 0
 
 
 def test_squared_norms_of_bad_rows():

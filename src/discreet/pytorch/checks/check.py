@@ -30,12 +30,12 @@ import torch
 from torch import Tensor, nn
 
 from discreet.errors import CheckFailed, InvalidParameter
-from discreet.pytorch.batches import Collate, Reader, reader, taken_apart
+from discreet.pytorch.batches import Collate, Reader, reader, refuse_mixing_collate, taken_apart
 from discreet.pytorch.checks.compatibility import bare, refuse_layers
 from discreet.pytorch.checks.constancy import Constancy
-from discreet.pytorch.checks.doubling import refuse_in_double_too
-from discreet.pytorch.checks.exactness import refuse_inexact
+from discreet.pytorch.checks.exactness import refuse_in_double_too, refuse_inexact
 from discreet.pytorch.checks.independence import (
+    elsewhere,
     losses_of,
     refuse_mixing,
     refuse_mixing_of_halves,
@@ -44,8 +44,6 @@ from discreet.pytorch.checks.independence import (
 from discreet.pytorch.checks.mixing import close, random_state, seeded
 from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.checks.trial_examples import EXAMPLES, all_changed, made_up
-from discreet.pytorch.checks.wandering import elsewhere
-from discreet.pytorch.collation import refuse_mixing_collate
 from discreet.pytorch.examples import number_of_examples
 from discreet.pytorch.per_example import Losses, trainable
 

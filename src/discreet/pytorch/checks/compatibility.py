@@ -45,6 +45,11 @@ def refuse_layers(model: nn.Module) -> None:
                 f"The parameter {name!r} has a hook, which would see gradients without noise. Remove it; "
                 "after a step parameter.grad is the private gradient."
             )
+        if hasattr(parameter, "placements"):  # a DTensor, whose package takes long to import
+            raise CheckFailed(
+                f"The parameter {name!r} is sharded over processes (a DTensor, as fully_shard makes it), which is "
+                "not known here. Train the model unsharded under torchrun: PrivateRun divides the batches."
+            )
         if is_lazy(parameter):
             raise CheckFailed(
                 f"The parameter {name!r} has no shape yet. Run the model on made-up inputs once, and make the "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,10 +14,9 @@ from torch import Tensor, nn
 
 from discreet.core.clipping import Flat
 from discreet.errors import CheckFailed
-from discreet.pytorch.checks.doubling import passes_in_double
 from discreet.pytorch.checks.mixing import close
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.examples import select
+from discreet.pytorch.examples import rebuilt, select
 from discreet.pytorch.kernels.norms import squared_norms_by_torch
 from discreet.pytorch.layer_rules.use import wide
 from discreet.pytorch.per_example import Losses, per_example_gradients, trainable
@@ -98,3 +98,33 @@ def rounds_coarsely(model: nn.Module, losses: Losses, examples: Any) -> bool:
     ):
         losses(model, examples)
     return any(dtype.is_floating_point and dtype.itemsize < 4 for dtype in kept)
+
+
+# ---- a difference in float32 may be a ReLU that a rounding error turned; in float64 only a real one i ----
+
+
+Refusing = Callable[[nn.Module, Losses, Any], None]
+
+
+def refuse_in_double_too(refuse: Refusing, model: nn.Module, losses: Losses, examples: Any) -> None:
+    """Refuse what ``refuse`` refuses with the model as it is and with its twin in float64."""
+    try:
+        refuse(model, losses, examples)
+    except CheckFailed:
+        if not passes_in_double(refuse, model, losses, examples):
+            raise
+
+
+def passes_in_double(refuse: Refusing, model: nn.Module, losses: Losses, examples: Any) -> bool:
+    """Whether the twin in float64 passes. One that cannot be made does not."""
+    if all(value.dtype == torch.float64 for value in model.parameters()):
+        return False
+    try:
+        refuse(copy.deepcopy(model).double(), losses, rebuilt(examples, _doubled))
+    except Exception:  # another refusal, or a model that insists on its type
+        return False
+    return True
+
+
+def _doubled(column: Tensor) -> Tensor:
+    return column.double() if column.is_floating_point() else column

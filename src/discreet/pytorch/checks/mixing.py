@@ -7,6 +7,7 @@ agree for the other examples and whose outputs do not is the one that mixes them
 from __future__ import annotations
 
 import random
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -79,6 +80,24 @@ def seeded(seed: int = 0) -> Iterator[None]:
             torch.manual_seed(seed)
             random.seed(seed)
             np.random.seed(seed)  # noqa: NPY002
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
+
+
+@contextmanager
+def unknown_draws() -> Iterator[None]:
+    """Dropout and whatever else is drawn meanwhile begins at seeds from the system; afterwards all is as it was.
+
+    With a seed that is known, one record less would give all others other masks, which no clip norm bounds.
+    """
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(_devices_in_use()):
+            torch.manual_seed(secrets.randbits(63))
+            random.seed(secrets.randbits(256))
+            np.random.seed(np.frombuffer(secrets.token_bytes(64), np.uint32))  # noqa: NPY002
             yield
     finally:
         random.setstate(python)

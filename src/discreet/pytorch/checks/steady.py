@@ -28,7 +28,6 @@ from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from discreet.pytorch.checks.bodies import body
 from discreet.pytorch.checks.mixing import seeded
 
 GOLDEN = (math.sqrt(5.0) - 1) / 2  # multiples of it are spread evenly over the unit interval
@@ -336,3 +335,35 @@ def _drawn(name: str, place: _Place) -> Callable[..., Any]:
         return found[:1] * len(found) if name == "choices" else found
 
     return draw
+
+
+# ---- functions of torch without the question whether somebody overrides them, as that somebody is the ----
+#
+# Many functions of torch are Python that first hands itself to the function modes in force. A mode that wants
+# to see the calls inside of such a function runs its body: the same code, in which that question is answered
+# with no.
+
+
+_QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+_BODIES: dict[Any, Callable[..., Any]] = {}
+
+
+def body(func: Any) -> Callable[..., Any]:
+    """``func`` as code of its own; of a choice between two functions, both."""
+    if func not in _BODIES:
+        namespace = func.__globals__ | dict.fromkeys(_QUESTIONS, _no)
+        closure = func.__closure__ and tuple(types.CellType(_inside(cell)) for cell in func.__closure__)
+        made = types.FunctionType(func.__code__, namespace, func.__name__, func.__defaults__, closure)
+        made.__kwdefaults__ = func.__kwdefaults__
+        _BODIES[func] = made
+    return _BODIES[func]
+
+
+def _inside(cell: Any) -> Any:
+    content = cell.cell_contents
+    of_torch = isinstance(content, types.FunctionType) and content.__module__ == "torch.nn.functional"
+    return body(content) if of_torch else content
+
+
+def _no(*_: Any) -> bool:
+    return False

@@ -7,6 +7,7 @@ offsets stand for every stride, dilation and number of dimensions.
 
 from __future__ import annotations
 
+import math
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import product
@@ -26,7 +27,10 @@ _wide, _middle, _narrow = panel_product(4, 3), panel_product(2, 6), panel_produc
 
 
 class Geometry:
-    """The offsets of one convolution for one input shape, and the padded sizes of its gradient."""
+    """The offsets of one convolution for one input shape, and the padded sizes of its gradient.
+
+    An example may have several ``images``, one after the other.
+    """
 
     def __init__(
         self,
@@ -36,6 +40,7 @@ class Geometry:
         stride: tuple[int, ...],
         dilation: tuple[int, ...],
         positions: tuple[int, ...],
+        images: int = 1,
     ) -> None:
         strides = np.cumprod((1, *shape[:0:-1]))[::-1]  # of the channel, then of each dimension
         within = [
@@ -47,6 +52,7 @@ class Geometry:
             sum(o * d * s for o, d, s in zip(place, stride, strides[1:], strict=True))
             for place in product(*map(range, positions))
         ]
+        steps = [image * math.prod(shape) + step for image in range(images) for step in steps]
         self.entries, self.channels = len(entries), channels
         self.columns = -(-channels // 8) * 8
         unit = np.lcm.reduce([1, *self._rows_at_once()])
@@ -71,7 +77,8 @@ def geometry(*key: Any) -> Geometry:
 def gradients(x: Tensor, g: Tensor, places: Geometry, out: Tensor | None, threads: int) -> Tensor:
     """Squared norms per example; the gradients themselves go to ``out`` if it is given.
 
-    ``x`` is the padded input, contiguous, ``g`` the output gradient as (examples, channels, positions).
+    ``x`` is the padded input, contiguous, ``g`` the output gradient as (examples, channels, positions), the positions
+    of all images of an example one after the other.
     """
     examples = len(x)
     squares = torch.zeros(examples, dtype=torch.float64)

@@ -7,6 +7,7 @@ example with tiny inputs and huge gradients would otherwise seem to have no norm
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,19 +25,33 @@ def squared_norms(rows: Tensor) -> Tensor:
     """Of float32 rows on the CPU, in float64. The twin is :func:`squared_norms_by_torch`."""
     values = rows.numpy()
     out = np.empty(len(values))
-    threads = min(torch.get_num_threads(), values.size // _WORTH_A_THREAD)
-    if threads <= 1:
-        _squares(values, out)
-    else:
-        cuts = [len(values) * i // threads for i in range(threads + 1)]
-        with ThreadPoolExecutor(threads) as pool:
-            list(
-                pool.map(
-                    lambda i: _squares(values[cuts[i] : cuts[i + 1]], out[cuts[i] : cuts[i + 1]]),
-                    range(threads),
-                )
-            )
+    _in_threads(lambda part: _squares(values[part], out[part]), len(values), values.size)
     return torch.from_numpy(out)
+
+
+def gram_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Squared norms of ``g[i].T @ a[i]``, of ``a[i]`` and of ``g[i]``, in float32 on the CPU, for a few positions.
+
+    The sum over pairs of positions of the products of their inner products; in float64 nothing is lost of them, and
+    what cancels leaves 1e-15 of its parts.
+    """
+    out = np.empty((3, len(a)))
+    left, right = a.numpy(), g.numpy()
+    work = a.shape[1] * (left.size + right.size)
+    _in_threads(lambda part: _grams(left[part], right[part], out[:, part]), len(left), work)
+    total, of_input, of_grad = torch.from_numpy(out)
+    return total, of_input, of_grad
+
+
+def _in_threads(work: Callable[[slice], None], rows: int, numbers: int) -> None:
+    """``work`` on all rows, in parts if there are many ``numbers``."""
+    threads = min(torch.get_num_threads(), numbers // _WORTH_A_THREAD)
+    if threads <= 1:
+        work(slice(0, rows))
+        return
+    cuts = [rows * i // threads for i in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, map(slice, cuts[:-1], cuts[1:])))
 
 
 def squared_norms_by_torch(rows: Tensor) -> Tensor:
@@ -73,3 +88,23 @@ def _squares(rows: NDArray[Any], out: NDArray[Any]) -> None:
                     wide += np.float64(rows[i, j]) * np.float64(rows[i, j])
             total += wide
         out[i] = total
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+def _grams(a: NDArray[Any], g: NDArray[Any], out: NDArray[Any]) -> None:
+    for i in range(a.shape[0]):
+        total, of_input, of_grad = 0.0, 0.0, 0.0
+        for t in range(a.shape[1]):
+            for s in range(t + 1):
+                left, right = 0.0, 0.0
+                for j in range(a.shape[2]):
+                    left += np.float64(a[i, t, j]) * np.float64(a[i, s, j])
+                for j in range(g.shape[2]):
+                    right += np.float64(g[i, t, j]) * np.float64(g[i, s, j])
+                total += left * right if s == t else 2 * left * right
+                if s == t:
+                    of_input += left
+                    of_grad += right
+        if total < 0.0:  # all of it cancelled; NaN stays
+            total = 0.0
+        out[0, i], out[1, i], out[2, i] = total, of_input, of_grad

@@ -14,10 +14,18 @@ import torch.nn.functional as F
 
 from discreet.errors import InvalidParameter
 from discreet.pytorch.layer_rules.convolution import convolution, transposed_convolution
-from discreet.pytorch.layer_rules.elementwise import add, expand, multiply, subtract
+from discreet.pytorch.layer_rules.elementwise import (
+    add,
+    expand,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    multiply,
+    rms_norm,
+    subtract,
+)
 from discreet.pytorch.layer_rules.embedding import embedding
 from discreet.pytorch.layer_rules.linear import addmm, linear, matmul
-from discreet.pytorch.layer_rules.normalisation import group_norm, instance_norm, layer_norm, rms_norm
 from discreet.pytorch.layer_rules.recurrent import CELLS, compiled_layer, lstm_layer, unrolled, unrolled_cell
 from discreet.pytorch.layer_rules.use import KeptRows, Use
 

@@ -58,10 +58,10 @@ class ConvolutionWeight(Use):
         self.a: Any = wide(x)
         self.g: Any = wide(grad)
         self.folded = len(x) // self.examples  # images per example
-        if layout.inner and self.folded > 1:
+        if layout.outer > 1:
             self.a = layout.examples_first(self.a, self.examples).flatten(0, 1)
             self.g = layout.examples_first(self.g, self.examples).flatten(0, 1)
-        self.simple = self.groups == 1 and self.folded == 1 and not self.spread
+        self.simple = self.groups == 1 and not self.spread
 
     def measure(self) -> None:
         super().measure()
@@ -90,7 +90,8 @@ class ConvolutionWeight(Use):
         weight, positions = self.source.tensor, math.prod(self.g.shape[2:])
         out, entries = len(weight), weight[0].numel()
         keep = self.examples * weight.numel() <= KEEP
-        if self.simple and not keep and positions * (out + entries) < GHOST * out * entries:
+        few = positions * (out + entries) < GHOST * out * entries
+        if self.simple and self.folded == 1 and few and not keep:
             return self.ghost_norms()
         if self.simple and self.a.device.type == "cpu" and self.a.dtype == torch.float32:
             return self.compiled_norms(keep)
@@ -103,10 +104,11 @@ class ConvolutionWeight(Use):
     def compiled_norms(self, keep: bool) -> Tensor:
         x, channels = padded(self.a, self.padding).contiguous(), self.g.shape[1]
         positions = tuple(self.g.shape[2:])
-        shape = tuple(x.shape[1:])
-        self.places = geometry(shape, channels, self.kernel, self.stride, self.dilation, positions)
+        shape, images = tuple(x.shape[1:]), self.folded
+        self.places = geometry(shape, channels, self.kernel, self.stride, self.dilation, positions, images)
         out = self.scratch.of(self.place, x, *self.places.workspace(self.examples)) if keep else None
-        squares = gradients(x, self.g.flatten(2), self.places, out, torch.get_num_threads())
+        g = self.g.reshape(self.examples, images, channels, -1).transpose(1, 2).flatten(2)
+        squares = gradients(x.view(self.examples, -1), g, self.places, out, torch.get_num_threads())
         self.kept = None if out is None else out.flatten(1)
         return squares
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from discreet.pytorch.kernels.norms import gram_norms
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.use import (
     Source,
@@ -31,6 +32,7 @@ from discreet.pytorch.layer_rules.use import (
 )
 from discreet.pytorch.layouts import Layout
 
+FEW = 16  # positions: for so many, Gram matrices in float64 are as fast as those by torch, and never doubtful
 KEEP = 6 << 20  # numbers: per-example gradients up to this size are kept rather than computed twice
 
 
@@ -83,6 +85,9 @@ class LinearWeight(Use):
         if not ghost and self.examples * out * into <= KEEP:
             self.kept = torch.bmm(self.g.mT, self.a)
             return sums_of_squares(self.kept)
+        if ghost and positions <= FEW and self.a.dtype == torch.float32 and self.a.device.type == "cpu":
+            total, of_input, of_grad = gram_norms(self.a, self.g)
+            return not_cancelled(total, product_of_squares(of_input, of_grad, self.a.dtype))
         of_input, of_grad = sums_of_squares(self.a), sums_of_squares(self.g)
         if ghost:
             total, doubtful = ghost_norms(self.a, self.g, of_input, of_grad)
