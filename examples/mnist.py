@@ -4,7 +4,7 @@ Without arguments this rehearses on the 1 797 small digits that ship with scikit
 download the four files of MNIST (train-images-idx3-ubyte.gz and so on) into a folder:
 
     python examples/mnist.py --data FOLDER --epsilon 1                  # linear model on public filters
-    python examples/mnist.py --data FOLDER --epsilon 2 --model cnn      # plain convolutional network
+    python examples/mnist.py --data FOLDER --epsilon 2 --model cnn      # convolutional network, no number set by hand
 
 The filters are public: wavelets, and an average and main directions computed from random scribbles. No record has
 any part in them, so they cost nothing, and all of epsilon goes into the descent.
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import discreet as dp
-from discreet.pytorch import PrivateRun
+from discreet.pytorch import PrivateRun, fit
 
 Images = tuple[Tensor, Tensor]  # pictures of shape (n, 1, 28, 28) with values in [0, 1], and their labels
 
@@ -135,35 +135,30 @@ def convolutional() -> nn.Module:
     )
 
 
-def prepared(kind: str, epsilon: float, *parts: Images) -> tuple[nn.Module, dp.Recipe, float, list[Images]]:
-    """The model, how it is trained, its first learning rate, and the data as it sees them.
+def train_network(epsilon: float, delta: float, training: Images) -> tuple[nn.Module, dp.Certificate]:
+    """No number is set by hand: steps, batches, learning rate and bands of the noise follow from public ones."""
+    model, records = convolutional(), len(training[1])  # of MNIST their number is public: 60 000
+    privacy = {"epsilon": epsilon, "delta": delta, "sampling": "random-allocation", "bands": "best"}
+    fitted = fit(model, training, losses, records=records, **privacy)
+    return model, fitted.certificate
+
+
+def train_classifier(epsilon: float, delta: float, training: Images) -> tuple[nn.Module, dp.Certificate]:
+    """A linear model of what the public filters see.
 
     Steps and learning rates were settled on 10 000 images held out of the training set, after a first coarse search
     that saw test images. Like all tuning on MNIST this is not charged; on data of your own, charge it.
     """
-    records = len(parts[0][1])  # of MNIST this is public: 60 000
-    if kind == "cnn":
-        epochs = 15 if epsilon > 4 else 10
-        recipe = dp.Recipe(records, batch_size=records // 60, epochs=epochs, clip_norm=0.1)
-        return convolutional(), recipe, 4.0, list(parts)
-    features = PublicFeatures(count=records // 8, directions=600)
+    records = len(training[1])
     recipe = dp.Recipe(records, batch_size=records // 5, steps=100)
-    seen = [(features(pictures), labels) for pictures, labels in parts]
-    classifier = nn.Linear(seen[0][0].shape[1], 10)
+    plan = recipe.calibrate(dp.Budget(epsilon, delta))
+    classifier = nn.Linear(training[0].shape[1], 10)
     nn.init.zeros_(classifier.weight)
-    return classifier, recipe, min(4 * epsilon, 12), seen
-
-
-def train(model: nn.Module, training: Images, plan: dp.Plan, learning_rate: float) -> dp.Certificate:
-    optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=0.9)
-    # A linear model is better off at the same rate to the end.
-    last = learning_rate if isinstance(model, nn.Linear) else 0.0
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.steps, eta_min=last)
-    run = PrivateRun(plan, model, optimizer, losses, physical_batch_size=4096)
+    optimizer = torch.optim.SGD(classifier.parameters(), lr=min(4 * epsilon, 12), momentum=0.9)
+    run = PrivateRun(plan, classifier, optimizer, losses, physical_batch_size=4096)
     for batch in run.batches(training):
         run.step(batch)
-        scheduler.step()
-    return run.certificate()
+    return classifier, run.certificate()
 
 
 @torch.no_grad()
@@ -187,9 +182,12 @@ def main() -> None:
         parts = mnist(chosen.data, "train"), mnist(chosen.data, "t10k")
     torch.set_num_threads(1)  # enough, and several would wait for each other on a busy machine
     start = time.perf_counter()
-    model, recipe, learning_rate, (training, testing) = prepared(chosen.model, chosen.epsilon, *parts)
-    plan = recipe.calibrate(dp.Budget(chosen.epsilon, chosen.delta))
-    certificate = train(model, training, plan, learning_rate)
+    if chosen.model == "cnn":
+        train, (training, testing) = train_network, parts
+    else:
+        features, train = PublicFeatures(count=len(parts[0][1]) // 8, directions=600), train_classifier
+        training, testing = ((features(pictures), labels) for pictures, labels in parts)
+    model, certificate = train(chosen.epsilon, chosen.delta, training)
     certificate.verify()
     spent, took = certificate.guarantee, time.perf_counter() - start
     print(f"{accuracy(model, *testing):.2%} of {len(testing[1])} test digits are told right")

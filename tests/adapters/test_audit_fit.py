@@ -1,21 +1,51 @@
 """A fitted model is audited from its certificate, by a function and by the command on its folder."""
 
 import json
+import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from scipy import stats
 
 import discreet
 from discreet import InvalidParameter
-from discreet.adapters.audit_fit import Estimator, FitAudit, _worlds, audit_fit
+from discreet.accounting.gaussian import gaussian_mu
+from discreet.adapters import audit_fit as audit_fit_module
+from discreet.adapters.audit_fit import (
+    Estimator,
+    FitAudit,
+    _likelihood,
+    _Release,
+    _released,
+    _worlds,
+    attack,
+    audit_fit,
+)
 from discreet.audit import AuditResult
 from discreet.cli import main
-from discreet.linear import PrivateLogisticRegression
+from discreet.events import Gaussian
+from discreet.linear import (
+    PrivateAdditiveClassifier,
+    PrivateAdditiveRegressor,
+    PrivateLinearRegression,
+    PrivateLogisticRegression,
+)
+from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.people import People
+from discreet.linear.glm.spending import Spending
 
 FEW = {"pairs": 5, "draws": 2000}
+
+
+@pytest.fixture(autouse=True)
+def few_records(request, monkeypatch):
+    """Fits are quicker with a small crowd, and what is tested is the same; but not how strong the attack is."""
+    if "uses_nearly_all" not in request.node.name:
+        monkeypatch.setattr(audit_fit_module, "_ORDINARY", 20)
+        monkeypatch.setattr(audit_fit_module, "_CROWD", 5)
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +70,20 @@ def test_a_fit_is_audited_from_the_certificate_of_a_loaded_model(folder):
     assert begun[-1] == "fitted models"
     assert counted
     assert audit_fit(discreet.load(folder).certificate_, fits=0, **FEW).attack is None
+
+
+@pytest.mark.parametrize("loss", [None, "squared", "poisson"])
+def test_canaries_do_not_exceed_the_claim_of_an_additive_fit(loss):
+    """False alarms: at most 1e-4, which is what the confidence leaves."""
+    x = np.linspace(0, 1, 400)[:, None]
+    known = {"epsilon": 4.0, "delta": 1e-5, "bounds": (0, 1)}
+    if loss is None:
+        model = PrivateAdditiveClassifier(**known).fit(x, x[:, 0] > 0.5)
+    else:
+        model = PrivateAdditiveRegressor(**known, target_bounds=(0, 2), loss=loss).fit(x, 2 * x[:, 0])
+    found = audit_fit(model.certificate_, fits=50, confidence=0.9999, alpha=1e-4, **FEW)
+    assert found.passed
+    assert found.attack.claimed > 0
 
 
 def test_an_attack_above_the_claim_contradicts_it(folder):
@@ -78,8 +122,76 @@ def test_people_are_attacked_with_all_of_their_rows():
     model = PrivateLogisticRegression(bounds=(0, 1), unit="person").fit(
         [[0.5]] * 50, [0, 1] * 25, people=range(50)
     )
-    (without, used), _ = _worlds(Estimator.of(model.certificate_))
-    assert len(np.unique(without[3])) == len(without[1]) == 20
+    without, used = _worlds(Estimator.of(model.certificate_))
+    crowd = 20 + 5
+    assert len(np.unique(without[3])) == len(without[1]) == crowd
     people, rows = np.unique(used[3], return_counts=True)
-    assert len(people) == 20 + Estimator.of(model.certificate_).group
-    assert set(rows[20:]) == {8}
+    assert len(people) == crowd + Estimator.of(model.certificate_).group
+    assert set(rows[crowd:]) == {8}
+
+
+def kinds(epsilon):
+    x = np.linspace(0, 1, 50)[:, None]
+    known = {"epsilon": epsilon, "delta": 1e-5, "bounds": (0, 1)}
+    yield PrivateLogisticRegression(**known).fit(x, x[:, 0] > 0.5)
+    yield PrivateLinearRegression(**known, target_bounds=(0, 1)).fit(x, x[:, 0])
+    yield PrivateAdditiveClassifier(**known).fit(x, x[:, 0] > 0.5)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+def test_what_the_group_adds_uses_nearly_all_that_is_claimed_and_never_more(epsilon):
+    """Exact, no chance but the fit's own path: the strength of what the attacker looks for, over all releases."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for model in kinds(epsilon):
+            estimator = Estimator.of(model.certificate_)
+            worlds, make = _worlds(estimator), estimator.make
+            with _released() as seen:
+                make().fit(*worlds[1])
+            with _released(seen) as other:
+                make().fit(*worlds[0])
+            assert [one.noisy.tolist() for one in seen] == [two.noisy.tolist() for two in other]
+            squares = (np.sum((a.total - b.total) ** 2) / a.std**2 for a, b in zip(seen, other, strict=True))
+            claimed = estimator.group * gaussian_mu(epsilon, 1e-5)
+            assert 0.85 < math.sqrt(sum(squares)) / claimed <= 1 + 1e-9
+
+
+def test_the_likelihood_is_that_of_the_noise():
+    """Against the normal densities, of a release that was made in either world."""
+    rng = np.random.default_rng(1)
+    without, used = rng.normal(size=(2, 5))
+    one = _Release(without, 0.7, without + 0.7 * rng.normal(size=5))
+    expected = np.sum(stats.norm.logpdf(one.noisy, used, 0.7) - stats.norm.logpdf(one.noisy, without, 0.7))
+    assert one.likelihood(without, used) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_fit_with_too_little_noise_is_caught_by_the_attack(folder, monkeypatch):
+    """The broken twin: a quarter of the noise that is paid for, which every guess finds."""
+    estimator = Estimator.of(discreet.load(folder).certificate_)
+    release = Spending.release
+    monkeypatch.setattr(
+        Spending,
+        "release",
+        lambda self, total, event: release(self, total, Gaussian(event.noise_multiplier / 4)),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = attack(estimator, 50, 0.9, lambda done, total: None)
+    assert found.lower > found.claimed
+
+
+def test_what_depends_on_the_table_otherwise_gives_it_away(folder):
+    """The broken twin: another number of releases in the other world is as good as a name."""
+    estimator = Estimator.of(discreet.load(folder).certificate_)
+    worlds = _worlds(estimator)
+
+    class Talkative:
+        def fit(self, x, y):
+            spent = Spending(estimator.budget)
+            for number in range(len(y) % 2 + 1):
+                Sums(spent.stage(f"count-{number}", 0.1), 1, 1.0).released()
+
+    scores = [_likelihood(Talkative, [worlds[0], worlds[0]], world) for world in (0, 1)]
+    assert scores == [0.0, 0.0]
+    odd = [(worlds[0][0], worlds[0][1][: len(worlds[0][1]) - 1 + world]) for world in (0, 1)]
+    assert [_likelihood(Talkative, odd, world) for world in (0, 1)] == [-1e6, 1e6]

@@ -1,1 +1,37 @@
-"""Where rooms meet: fits that are audited, linear models that several parties train."""
+"""Where rooms meet one another and other frameworks: audited fits, joint linear models, private trainers.
+
+* :class:`~discreet.adapters.hugging_face.PrivateTrainer`: the ``Trainer`` of Hugging Face;
+* :class:`~discreet.adapters.lightning_module.PrivateModule`: a ``LightningModule`` for the trainer of Lightning;
+* :func:`~discreet.adapters.accelerated.accelerated_run`: a run on what an ``Accelerator`` of ``accelerate`` chooses;
+* :class:`~discreet.adapters.dask_engine.DaskEngine`: models of tables over files on a Dask cluster;
+* :func:`~discreet.adapters.head_losses.losses_of`: one loss per example for the heads of its models.
+
+Each is loaded when it is first used, together with the package that it adapts to.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
+
+if _TYPE_CHECKING:
+    from discreet.adapters.accelerated import accelerated_run
+    from discreet.adapters.dask_engine import DaskEngine
+    from discreet.adapters.head_losses import losses_of
+    from discreet.adapters.hugging_face import PrivateTrainer
+    from discreet.adapters.lightning_module import PrivateModule
+
+__all__ = ["DaskEngine", "PrivateModule", "PrivateTrainer", "accelerated_run", "losses_of"]
+
+_LATER = {
+    "DaskEngine": "dask_engine",
+    "PrivateModule": "lightning_module",
+    "PrivateTrainer": "hugging_face",
+    "accelerated_run": "accelerated",
+    "losses_of": "head_losses",
+}
+
+
+def __getattr__(name: str) -> _Any:
+    if name in _LATER:
+        return getattr(_import_module(f"discreet.adapters.{_LATER[name]}"), name)
+    raise AttributeError(f"module 'discreet.adapters' has no attribute {name!r}")

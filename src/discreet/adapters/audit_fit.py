@@ -1,19 +1,23 @@
 """Auditing a fitted model from its certificate: the same estimator again, on made-up records.
 
 The attack fits the estimator many times, with and without a group of records that lie in a corner of the table and
-have an extreme target, and asks each model for the score of such a record. Only the model is seen, as by whoever
-receives it. The detectors look at the parts that every release of a fit is made of: the clipped gradients, and the
-noise of every stage at the noise multipliers in the certificate. Where people are the unit, the group is one of
-people with several rows each, and so are the records that the detectors take away.
+have an extreme target, unlike a crowd that lies there, too: so their gradients stay long, whatever was learnt. It
+sees every noisy sum that a fit releases, from which the model follows, and tells by the likelihood of all of them
+which table was used: nothing better can be done. The detectors look at the parts that every release of a fit is made
+of: the clipped gradients, and the noise of every stage at the noise multipliers in the certificate. Where people are
+the unit, the group is one of people with several rows each, and so are the records that the detectors take away.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +26,12 @@ from discreet.accounting.gaussian import gaussian_mu
 from discreet.audit import AuditResult, Examination, OneStep, Specification, Subject, audit, examine
 from discreet.certificate import Certificate
 from discreet.core.mechanisms import gaussian_event
-from discreet.errors import InvalidParameter, whole
+from discreet.core.noise import BoundedSum
+from discreet.errors import InvalidParameter, PlanViolation, whole
+from discreet.events import Gaussian
 from discreet.guarantee import Budget, contributions_apart
 from discreet.linear import (
+    DeclarationWarning,
     PrivateAdditiveClassifier,
     PrivateAdditiveRegressor,
     PrivateLinearRegression,
@@ -57,9 +64,11 @@ _ESTIMATORS = {
         PrivateSVC,
     )
 }
-_ORDINARY, _WIDTH, _ROWS, _CLIP = 20, 40, 40, 1.0
+_ORDINARY, _CROWD = 2000, 500  # records of every table: in its middle, and in the corner of the group
+_WIDTH, _ROWS, _CLIP = 40, 40, 1.0
 _EACH = 8  # rows of a person
-_SEPARATION = 2.6  # of the group in the claimed curve: seen well in a few hundred fits, and far from certain
+_CERTAIN = 1e6  # the score of what cannot have happened in the other world
+_SEPARATION = 3.0  # of the group in the claimed curve: seen well in a few hundred fits, and far from certain
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,13 +175,22 @@ def audit_fit(
 
 
 def attack(estimator: Estimator, fits: int, confidence: float, told: Told) -> AuditResult:
-    """Fit again and again, with and without the group, and tell the models apart by the group's own score."""
-    worlds, asked = _worlds(estimator)
+    """Fit again and again, with and without the group, and tell the two apart by the best score there is.
+
+    The attacker sees what the promise is about: every noisy sum that a fit releases. He knows both tables, so he can
+    carry on a fit on either of them as if it had released these sums, and knows what was added up before the noise if
+    that was the table. The logarithm of how much likelier all the noise is with the group is the best score of all
+    (Neyman and Pearson 1933); no model shows more. Noise on a grid has the same ratios as continuous noise.
+    """
+    worlds = _worlds(estimator)
 
     def release(world: int, draws: int) -> Floats:
-        return np.array([_score(estimator.make().fit(*worlds[world]), asked) for _ in range(draws)])
+        with warnings.catch_warnings():  # that made-up records are few is no news
+            warnings.simplefilter("ignore", DeclarationWarning)
+            return np.array([_likelihood(estimator.make, worlds, world) for _ in range(draws)])
 
-    method = OneStep(fits, score=lambda scores: scores[:, 0], at_once=5, group=estimator.group)
+    score, group = lambda scores: scores[:, 0], estimator.group
+    method = OneStep(fits, score=score, at_once=5, group=group, threshold=0.0)
     # In hardened arithmetic the noise is discrete, and nearer to the continuous one than any audit could tell.
     claim, budget = gaussian_event(estimator.budget), estimator.budget
     return audit(
@@ -180,12 +198,69 @@ def attack(estimator: Estimator, fits: int, confidence: float, told: Told) -> Au
     )
 
 
-def _worlds(estimator: Estimator) -> tuple[list[tuple[Any, ...]], Any]:
-    """Two neighbouring tables with their targets, up to the size of the group; and the record to be asked for."""
+@dataclass(frozen=True, eq=False)
+class _Release:
+    """A noisy sum of a fit, and what only whoever has the table knows: the sum."""
+
+    total: Floats
+    std: float
+    noisy: Floats
+
+    def same_kind(self, other: _Release) -> bool:
+        """Whether nothing but the numbers tells them apart."""
+        return self.total.shape == other.total.shape and self.std == other.std
+
+    def likelihood(self, without: Floats, used: Floats) -> float:
+        """By how much the logarithm of the density is larger if ``used`` was added up, and not ``without``."""
+        group, noise = used - without, self.noisy - without
+        return float(np.sum(group * (noise - group / 2))) / self.std**2
+
+
+@contextmanager
+def _released(prescribed: Sequence[_Release] | None = None) -> Iterator[list[_Release]]:
+    """All that is released meanwhile. If something is ``prescribed``, that is released, and no noise is drawn."""
+    found: list[_Release] = []
+    honest = Spending.release
+
+    def release(self: Spending, total: BoundedSum, event: Gaussian) -> Floats:
+        value = np.asarray(total.value, np.float64).reshape(-1) * (1.0 if total.grid is None else total.grid)
+        if prescribed is None:
+            noisy = np.asarray(honest(self, total, event))
+        elif len(found) < len(prescribed) and prescribed[len(found)].total.size == value.size:
+            noisy = prescribed[len(found)].noisy.reshape(np.shape(total.value))
+        else:
+            raise PlanViolation("This table leads to another release than the one that was seen.")
+        found.append(_Release(value, event.noise_multiplier * total.clip_norm, noisy.reshape(-1)))
+        return noisy
+
+    with mock.patch.object(Spending, "release", release):
+        yield found
+
+
+def _likelihood(make: Callable[[], Any], worlds: Sequence[tuple[Any, ...]], world: int) -> float:
+    """Fit in one world, and tell how much likelier all that was released is in the second than in the first."""
+    with _released() as seen:
+        make().fit(*worlds[world])
+    try:
+        with _released(seen) as other:
+            make().fit(*worlds[1 - world])
+    except PlanViolation:
+        other = []
+    pairs = list(zip(seen, other, strict=False))
+    if len(other) != len(seen) or not all(one.same_kind(two) for one, two in pairs):
+        return _CERTAIN if world else -_CERTAIN  # what is released, or how much noise it has, gives it away
+    if world:
+        return math.fsum(one.likelihood(two.total, one.total) for one, two in pairs)
+    return math.fsum(one.likelihood(one.total, two.total) for one, two in pairs)
+
+
+def _worlds(estimator: Estimator) -> list[tuple[Any, ...]]:
+    """Two neighbouring tables with their targets, up to the size of the group."""
     ordinary, extreme = (_row(estimator.settings, place) for place in (0, 1))
     first, last = _targets(estimator)
     each = _EACH if estimator.people else 1
-    group, others = each * estimator.group, _ORDINARY
+    group, others = each * estimator.group, _ORDINARY + _CROWD
+    known = [ordinary] * _ORDINARY + [extreme] * _CROWD
 
     def world(rows: list[dict[str, Any]], targets: list[Any]) -> tuple[Any, ...]:
         kind = None if type(first) is type(last) else object  # labels of several types stay what they are
@@ -196,9 +271,9 @@ def _worlds(estimator: Estimator) -> tuple[list[tuple[Any, ...]], Any]:
         return table, labels, None, np.where(place < others, place, others + (place - others) // each)
 
     replaced = group if estimator.budget.neighbours == "replace-one" else 0
-    without = world([ordinary] * (others + replaced), [first] * (others + replaced))
-    used = world([ordinary] * others + [extreme] * group, [first] * others + [last] * group)
-    return [without, used], _table(estimator.settings, [extreme])
+    without = world(known + [ordinary] * replaced, [first] * (others + replaced))
+    used = world(known + [extreme] * group, [first] * others + [last] * group)
+    return [without, used]
 
 
 def _row(settings: Mapping[str, Any], extreme: int) -> dict[str, Any]:
@@ -264,12 +339,6 @@ def _targets(estimator: Estimator) -> tuple[Any, Any]:
         return max(0.0, lower) if estimator.loss().kind == "counts" else lower, upper
     classes = estimator.settings["classes"]
     return classes[0], classes[-1]
-
-
-def _score(model: Any, asked: Any) -> float:
-    """What a model says of the extreme record: its score, or by how much its class leads the ordinary one."""
-    scores = np.atleast_1d(model._scores(asked)[0])
-    return float(scores[-1] if scores.size == 1 else scores[-1] - scores[0])
 
 
 # ---- the detectors ----

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.errors import InvalidParameter, one_of, whole
-from discreet.linear.cells import declared_numbers
+from discreet.errors import CertificateRejected, InvalidParameter, one_of, whole
+from discreet.linear.cells import declared_codes, declared_numbers
 from discreet.linear.encoder import SchemaEncoding, scaled
-from discreet.linear.fitted_model import FittedModel
+from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
 from discreet.linear.fitting import Model
 from discreet.linear.inputs import codes
 from discreet.linear.linear_holder import LinearHolder
@@ -34,6 +34,7 @@ from discreet.linear.losses import Logistic, Loss, Softmax, Squared
 from discreet.linear.schema import Category, Column, Flag, Numeric, Schema
 from discreet.linear.tables import table_in
 from discreet.linear.targets import declared_labels
+from discreet.parties.joint import model_digest
 from discreet.parties.study import Study
 
 KINDS = ("logistic", "linear")
@@ -51,6 +52,9 @@ class JointModel:
     def of(cls, study: Study) -> JointModel:
         """The model that a study file declares; everything that the command line needs is checked here."""
         model = study.model
+        if model["kind"] == "additive":
+            needed = "is not for several parties: no party releases the sums that its curves need. Use a linear kind."
+            raise InvalidParameter("model.kind", "additive", needed)
         one_of("model.kind", model["kind"], KINDS)
         if unknown := sorted(set(model) - _WORDS):
             raise InvalidParameter("model", unknown, f"unknown words; known are {', '.join(sorted(_WORDS))}.")
@@ -107,6 +111,13 @@ class JointModel:
         found = codes(declared_labels(column, cells), tuple(_classes(column))).astype(np.float64)
         return np.where(found < 0, np.nan, found)
 
+    def unlike_declared(self, path: Path) -> list[str]:
+        """The columns of a table in which no cell is as declared, for its owner's eyes only."""
+        table = table_in(path).whole(self.schema.columns)
+        return [
+            name for name, column in self.schema.columns.items() if not _any_declared(column, table[name])
+        ]
+
     # ---- the result ----
 
     def fitted(self, theta: NDArray[np.float64]) -> FittedModel:
@@ -124,6 +135,58 @@ class JointModel:
         model = Model(np.array(coefficients), np.asarray(intercept), 1.0, limits)
         task = "regression" if bounds else "classification"
         return FittedModel(task, self.schema, model, tuple(classes), bounds)
+
+    def write(self, folder: Path, theta: NDArray[np.float64]) -> tuple[Path, Path]:
+        """Write the model folder, with the numbers that the parties trained together; the files."""
+        about = {
+            "study": self.study.to_dict(),
+            "digest": self.study.digest(),
+            "model_digest": model_digest(theta),
+            "parameters": theta.tolist(),
+        }
+        return self.fitted(theta).write(folder, about)
+
+    def insist_on(self, folder: Path, expected: str) -> str:
+        """That the weights in a folder are the model of this digest, in words; else
+        :class:`~discreet.errors.CertificateRejected`.
+
+        The digest is computed from the parameters in the folder, and the weights from them, bit by bit: nothing that
+        a file says of another is believed.
+        """
+        try:
+            text, found = model_text(folder), FittedModel.read(folder)
+            theta = np.array(text["parameters"], np.float64)
+            made = self.fitted(theta) if theta.shape == (self.study.dimension,) else None
+        except (KeyError, TypeError, ValueError, OSError) as error:
+            what = "lacks its parameters" if isinstance(error, KeyError) else "cannot be read"
+            raise CertificateRejected(f"{folder} is rejected: the model {what}.") from None
+        if text.get("digest") != self.study.digest() or found.schema != self.schema:
+            raise CertificateRejected(f"{folder} is rejected: {MODEL} is of another study.")
+        if made is None or model_digest(theta) != expected:
+            raise CertificateRejected(f"{folder} is rejected: it holds another model than {expected[:16]}.")
+        if not _same_weights(made, found):
+            raise CertificateRejected(
+                f"{folder} is rejected: {WEIGHTS} does not follow from the parameters that the digest names."
+            )
+        return f"the weights in {folder} are the model {expected[:16]}, recomputed"
+
+
+def _any_declared(column: Column, cells: NDArray[Any]) -> bool:
+    if isinstance(column, Numeric):
+        return bool(np.isfinite(declared_numbers(column, cells).astype(np.float64)).any())
+    return bool((declared_codes(column, cells) >= 0).any())
+
+
+def _same_weights(one: FittedModel, other: FittedModel) -> bool:
+    assert isinstance(one.model, Model)
+    if not isinstance(other.model, Model) or one.classes != other.classes:
+        return False
+    pairs = zip(_numbers(one.model), _numbers(other.model), strict=True)
+    return one.target_bounds == other.target_bounds and all(np.array_equal(*pair) for pair in pairs)
+
+
+def _numbers(model: Model) -> tuple[NDArray[Any], ...]:
+    return np.asarray(model.coefficients), np.asarray(model.intercept), *model.limits
 
 
 def dimension(schema: Schema) -> int:

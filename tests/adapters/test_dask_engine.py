@@ -1,0 +1,128 @@
+"""A cluster of two workers on this machine: the bits of a local fit, also when a worker is killed; open doors."""
+
+import logging
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+
+distributed = pytest.importorskip("distributed")
+
+from discreet.adapters import DaskEngine  # noqa: E402
+from discreet.adapters.dask_engine import refuse_open_doors  # noqa: E402
+from discreet.errors import InvalidParameter, PlanViolation  # noqa: E402
+from discreet.linear import Partitions, PrivateLogisticRegression  # noqa: E402
+
+pytestmark = [pytest.mark.network, pytest.mark.filterwarnings("ignore")]  # the cluster's own warnings
+
+
+@pytest.fixture(scope="module")
+def client():
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+        ) as cluster,
+        distributed.Client(cluster) as found,
+    ):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def partitions(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(0)
+    for number, count in enumerate((700, 0, 500, 301)):
+        x = rng.random((count, 2)) * 10
+        y = (x[:, 0] - x[:, 1] + rng.logistic(size=count) > 0).astype(np.int64)
+        frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "label": y})
+        if count:
+            frame.loc[1, "b"] = np.nan
+        frame.to_parquet(folder / f"part-{number}.parquet", index=False)
+    return Partitions(folder / "part-*.parquet")
+
+
+def model(**more):
+    return PrivateLogisticRegression(1.0, bounds=(0, 10), unsafe_seed=5, **more)
+
+
+@pytest.fixture(scope="module")
+def local(partitions):
+    return model().fit(partitions, y="label")
+
+
+def test_a_cluster_gives_the_bits_of_a_local_fit(client, partitions, local):
+    found = model().fit(partitions, y="label", engine=DaskEngine(client))
+    np.testing.assert_array_equal(found.coef_, local.coef_)
+    np.testing.assert_array_equal(found.intercept_, local.intercept_)
+
+
+def test_a_worker_that_is_killed_in_a_task_changes_nothing(client, partitions, local, tmp_path):
+    """It is killed with signal 9 as soon as the tenth value is on disk, and its partitions go elsewhere."""
+    victim = next(iter(client.run(os.getpid).values()))
+
+    def kill():
+        while not (tmp_path / "log" / "release-00009.npy").exists():
+            time.sleep(0.01)
+        os.kill(victim, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    found = model().fit(partitions, y="label", engine=DaskEngine(client, log=tmp_path / "log", deadline=60))
+    killer.join()
+    np.testing.assert_array_equal(found.coef_, local.coef_)
+
+
+def test_a_deadline_and_no_answer_mean_no_release(client, partitions, tmp_path):
+    engine = DaskEngine(client, log=tmp_path / "log", deadline=1e-6, attempts=2)
+    with pytest.raises(PlanViolation, match="did not answer 2 times; nothing is released"):
+        model().fit(partitions, y="label", engine=engine)
+    assert list((tmp_path / "log").glob("release-*")) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "open_to_others"),
+    [
+        ("tcp://10.0.0.5:8786", True),
+        ("tcp://scheduler:8786", True),
+        ("ws://192.168.1.1:8786", True),
+        ("tcp://0.0.0.0:8786", True),
+        ("tcp://127.0.0.1:8786", False),
+        ("tcp://[::1]:8786", False),
+        ("tls://10.0.0.5:8786", False),
+        ("inproc://10.0.0.5/1/2", False),
+    ],
+)
+def test_plain_tcp_beyond_this_machine_is_refused(address, open_to_others):
+    if open_to_others:
+        with pytest.raises(InvalidParameter, match="must be tls://"):
+            refuse_open_doors(address)
+    else:
+        refuse_open_doors(address)
+
+
+def test_refusals_come_before_anything_is_spent(client, partitions):
+    engine = DaskEngine(client)
+    x = np.zeros((3, 2))
+    cases = [
+        (lambda: model().fit(x, y="label", engine=engine), "must be Partitions"),
+        (lambda: model().fit(partitions, y=[1, 2], engine=engine), "must be the name of a column"),
+        (lambda: model().fit(partitions, "label", np.ones(3), engine=engine), "columns of the files only"),
+        (lambda: model(unit="a").fit(partitions, y="label", engine=engine), "rows of one person"),
+        (lambda: model(arithmetic="float").fit(partitions, y="label", engine=engine), "hardened"),
+        (lambda: model().fit(partitions, y="lable", engine=engine), "lable"),
+        (lambda: DaskEngine("tcp://127.0.0.1:1"), r"must be a distributed\.Client"),
+        (lambda: DaskEngine(client, deadline=float("nan")), "deadline"),
+        (lambda: DaskEngine(client, attempts=0), "attempts"),
+    ]
+    for refused, said in cases:
+        with pytest.raises(InvalidParameter, match=said):
+            refused()
+
+
+def test_workers_get_no_ledger_no_key_and_no_seed(client, tmp_path):
+    sent = DaskEngine(client).for_workers(model(ledger=str(tmp_path / "ledger.db"), ledger_key="key"))
+    assert (sent.ledger, sent.ledger_key, sent.unsafe_seed, sent.verbose) == (None, None, None, False)

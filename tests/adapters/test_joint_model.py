@@ -1,0 +1,95 @@
+"""The model of a study in a folder: its digest is computed from the weights, nothing in the folder is believed."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from discreet.adapters.joint_model import JointModel
+from discreet.errors import CertificateRejected
+from discreet.parties import Study
+from discreet.parties.joint import Ending
+
+COLUMNS = {
+    "age": {"bounds": [18, 100]},
+    "ward": {"categories": ["surgery", "medicine"]},
+    "again": {"flag": "yes"},
+    "days": {"bounds": [0.3, 77.7]},
+    "kind": {"categories": ["a", "b", "c"]},
+}
+TARGETS = {"logistic": "again", "linear": "days", "softmax": "kind"}
+
+
+def joint_of(target):
+    features = {name: column for name, column in COLUMNS.items() if name in ("age", "ward", target)}
+    model = {"target": target, "columns": features, "dimension": 12 if target == "kind" else 4}
+    return JointModel.of(
+        Study.from_dict(
+            {
+                "study": {"name": "s", "algorithm": "sgd2"},
+                "parties": {"a": 20, "b": 20},
+                "privacy": {"epsilon": 1.0, "delta": 1e-4},
+                "training": {"clip_norm": 1.0, "rounds": 3},
+                "model": {"kind": "linear" if target == "days" else "logistic", **model},
+            }
+        )
+    )
+
+
+@pytest.fixture(params=TARGETS.values(), ids=TARGETS)
+def written(request, tmp_path):
+    made = joint_of(request.param)
+    theta = np.random.default_rng(3).normal(size=made.study.dimension)
+    made.write(tmp_path, theta)
+    return made, tmp_path, Ending(made.study.digest(), "0" * 64, theta).model
+
+
+def altered_weights(folder, change):
+    """The weights of somebody else, with a model.json that names and shows them."""
+    tensors = safetensors.numpy.load_file(folder / "weights.safetensors")
+    tensors["intercept"] = np.asarray(change(tensors["intercept"]))
+    content = safetensors.numpy.save(tensors)
+    (folder / "weights.safetensors").write_bytes(content)
+    rewritten(folder, weights=hashlib.sha256(content).hexdigest(), intercept=None)
+
+
+def rewritten(folder, **changes):
+    text = json.loads((folder / "model.json").read_text())
+    for name, value in changes.items():
+        if value is None:
+            del text[name]
+        else:
+            text[name] = value(text[name]) if callable(value) else value
+    (folder / "model.json").write_text(json.dumps(text))
+
+
+def test_the_digest_follows_from_the_weights(written):
+    made, folder, digest = written
+    assert "recomputed" in made.insist_on(folder, digest)
+    with pytest.raises(CertificateRejected, match="another model"):
+        made.insist_on(folder, "0" * 64)
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        lambda folder: altered_weights(folder, lambda x: np.nextafter(x, np.inf)),
+        lambda folder: rewritten(folder, parameters=lambda x: [x[0] + 1.0, *x[1:]]),
+        lambda folder: rewritten(folder, parameters=lambda x: [np.nextafter(x[0], 9.0), *x[1:]]),
+        lambda folder: rewritten(folder, parameters=lambda x: x[:-1]),
+        lambda folder: rewritten(folder, parameters=lambda x: ["a", *x[1:]]),
+        lambda folder: rewritten(folder, parameters=None),
+        lambda folder: rewritten(folder, digest="0" * 64),
+        lambda folder: (folder / "weights.safetensors").unlink(),
+        lambda folder: (folder / "model.json").write_text("{"),
+    ],
+    ids=["weights", "other", "last bit", "short", "text", "none", "study", "gone", "garbage"],
+)
+def test_twins_with_anything_altered_are_rejected(written, alter):
+    """The hole: the digest in joint.json was compared with nothing."""
+    made, folder, digest = written
+    alter(folder)
+    with pytest.raises(CertificateRejected, match="is rejected"):
+        made.insist_on(folder, digest)
