@@ -1,168 +1,54 @@
-"""Break a study over a real network in every way we know, many times, and look whether anything was under-counted.
+"""Break studies over a real network in every way we know, many times, and look whether anything was under-counted.
 
-    python benchmarks/torture_parties.py [--times 20] [--only killed-party]
+    python benchmarks/torture_parties.py [--times 50] [--only killed_party ...] [--minutes 60]
 
-Three parties and a coordinator, each a process; parties reach the coordinator through a proxy that can stall or cut
-connections in the middle of a message. Every party notes each answer it gives, durably and before it leaves. At the
-end each ledger is compared with these notes: no answer that was not paid for, no round answered in two ways, no two
-answers alike. After each fault the study must go on with all parties.
+Three parties and a coordinator, each a process, with mutual TLS; three studies run at the same time, SGD1, SGD2 and
+SGD2 with secure sums, and each fault meets all of them. Parties reach the coordinator through a proxy that can stall
+or cut connections in the middle of a message. Every answer is noted before it leaves. At the end each ledger is
+compared with these notes: no answer that was not paid for, no round answered in two ways, no two answers alike. After
+each fault all three studies must go on with all parties; how long that takes is measured. ``--twin`` runs parties
+that are broken on purpose, which must be caught.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
+import json
 import os
 import random
+import resource
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from discreet.errors import CannotConnect, DiscreetError
 from discreet.ledger import Ledger
-from discreet.parties.messages import MalformedMessage, Message
-from party_network import Answer, Network, coordinator_site, free_port, party_site, study_of
+from discreet.parties import sgd1
+from discreet.parties.network import kits
+from discreet.parties.network.reaching import reach
+from party_network import RECORDS, free_port
+from torture_sites import KINDS, NAMES, studies
 
-NAMES = ("party-0", "party-1", "party-2")
-CHANCE = 0.05  # of a fault in a message
-ROUNDS, PACE = (
-    12_000,
-    0.08,
-)  # a restarted party has lost a hundredth of the plan at most: some ten seconds of this one
-
-
-# ---- at the parties: note every answer, and now and then send something else ----
-
-
-def noting(folder: Path, name: str) -> Callable[[Answer], Answer]:
-    """Note each answer on disk before it leaves; sometimes garbage leaves instead of it."""
-    notes = os.open(folder / f"{name}.answers", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    spoiled = os.open(folder / f"{name}.spoiled", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-
-    def around(answer: Answer) -> Answer:
-        def noted(request: bytes) -> bytes:
-            reply = answer(request)
-            message = Message.decode(reply)
-            if message.kind != "noisy":
-                return reply
-            os.write(
-                notes, f"{message.round} {hashlib.sha256(message.array.tobytes()).hexdigest()}\n".encode()
-            )
-            if random.random() > CHANCE:
-                return reply
-            kind = random.randrange(len(SPOILED))
-            os.write(spoiled, f"{kind}\n".encode())
-            return SPOILED[kind](reply)
-
-        return noted
-
-    return around
-
-
-def flipped(frame: bytes) -> bytes:
-    place = random.randrange(len(frame))
-    return frame[:place] + bytes([frame[place] ^ (1 << random.randrange(8))]) + frame[place + 1 :]
-
-
-def rewritten(**changes: Any) -> Callable[[bytes], bytes]:
-    """The same message with something else in it, and no valid signature."""
-
-    def spoil(frame: bytes) -> bytes:
-        message = Message.decode(frame)
-        parts = {name: getattr(message, name) for name in ("study", "kind", "round", "party", "array")}
-        return Message(**(parts | {key: value(message) for key, value in changes.items()})).encode()
-
-    return spoil
-
-
-SPOILED: tuple[Callable[[bytes], bytes], ...] = (  # twelve kinds of garbage
-    lambda frame: b"",
-    lambda frame: b"\x00" * len(frame),
-    lambda frame: os.urandom(len(frame)),
-    lambda frame: frame[: len(frame) // 2],
-    lambda frame: frame + b"more",
-    flipped,
-    lambda frame: frame[:4] + b"\xff\xff\xff\xff" + frame[8:],
-    rewritten(study=lambda m: "0" * 64),
-    rewritten(round=lambda m: m.round + 1),
-    rewritten(party=lambda m: random.choice(NAMES)),
-    rewritten(array=lambda m: np.full_like(m.array, np.nan)),
-    rewritten(array=lambda m: np.full(m.array.size + 1, 1e300)),
-)
-
-
-# ---- at the coordinator: duplicates, replays, stale rounds, garbage ----
-
-
-class Unreliable:
-    """Sends more than it is asked to. What comes back must be what came back before, or a refusal."""
-
-    def __init__(self, transport: Any, folder: Path) -> None:
-        self._transport = transport
-        self._before: tuple[bytes, dict[str, bytes]] = (b"", {})
-        self._log = (folder / "unreliable.log").open("a")
-
-    def ask(self, party: str, message: bytes, timeout: float) -> bytes | None:
-        return self.broadcast([party], message, timeout).get(party)
-
-    def broadcast(self, parties: Sequence[str], message: bytes, timeout: float) -> dict[str, bytes]:
-        time.sleep(PACE)
-        fault = random.choice(("duplicate", "replay", "garbage", "other")) if random.random() < CHANCE else ""
-        if fault == "garbage":
-            self._refused(
-                fault, self._transport.broadcast(parties, random.choice(SPOILED[:11])(message), timeout)
-            )
-        replies = dict(self._transport.broadcast(parties, message, timeout))
-        if fault == "duplicate":
-            self._same(fault, replies, self._transport.broadcast(parties, message, timeout))
-        if fault == "replay" and self._before[0] not in (b"", message):
-            self._same(fault, self._before[1], self._transport.broadcast(parties, self._before[0], timeout))
-        if fault == "other":
-            changed = (
-                rewritten(array=lambda m: m.array + 1.0)(message) if len(message) > 300 else message[:-1]
-            )
-            self._refused(fault, self._transport.broadcast(parties, changed, timeout))
-        self._before = (message, replies)
-        return replies
-
-    def _same(self, fault: str, before: dict[str, bytes], again: dict[str, bytes]) -> None:
-        """Whoever had answered gives the same answer, or a refusal."""
-        pairs = [(before[name], again[name]) for name in again.keys() & before.keys()]
-        self._note(fault, all(first == second or unlike(first, second) for first, second in pairs))
-
-    def _refused(self, fault: str, replies: dict[str, bytes]) -> None:
-        self._note(fault, all(Message.decode(reply).kind != "noisy" for reply in replies.values()))
-
-    def _note(self, fault: str, good: bool) -> None:
-        self._log.write(f"{fault} {'held' if good else 'BROKEN'}\n")
-        self._log.flush()
-
-
-def unlike(first: bytes, second: bytes) -> bool:
-    """True if they need not be alike: the second releases nothing, or one of them was garbage on purpose."""
-    try:
-        two = (Message.decode(first), Message.decode(second))[1]
-    except MalformedMessage:
-        return True
-    return two.kind != "noisy" or bytes(64) in (first[-64:], second[-64:])
-
-
-# ---- between them: a proxy ----
+LOCKED = 30.0  # seconds
+PATIENCE = 240.0  # seconds until a study that does not go on is given up
+PARTITION = 60.0
 
 
 class Proxy:
-    """Forwards bytes; ``cut`` closes every connection where it is, ``stalled`` stops forwarding."""
+    """Forwards bytes; ``cut`` closes every connection where it is, ``flowing`` cleared stops forwarding."""
 
-    def __init__(self, port: int) -> None:
-        self._target = port
+    def __init__(self, target: int) -> None:
+        self.target = target
         self._server = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._server.getsockname()[1])
         self._open: list[socket.socket] = []
@@ -174,7 +60,7 @@ class Proxy:
         while True:
             inner, _ = self._server.accept()
             try:
-                outer = socket.create_connection(("127.0.0.1", self._target))
+                outer = socket.create_connection(("127.0.0.1", self.target))
             except OSError:
                 inner.close()
                 continue
@@ -196,121 +82,366 @@ class Proxy:
     def cut(self) -> None:
         while self._open:
             end = self._open.pop()
-            try:
+            with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                continue
 
 
-# ---- the faults ----
+class Notebook:
+    """Everything that the sites noted, as far as it is needed."""
+
+    def __init__(self, folder: Path) -> None:
+        os.mkfifo(folder / "notes")
+        self._pipe = os.open(folder / "notes", os.O_RDWR)  # both ends, so that it never ends
+        self.answers: dict[tuple[str, str], dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        self.keys: dict[tuple[str, str], bytes] = {}
+        self.faults, self.broken = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        self.answered: dict[tuple[str, str], float] = {}  # party and kind: when last
+        self.whole: dict[str, float] = {}  # kind: when the last update with everybody was
+        self.partial: dict[tuple[str, str], float] = {}  # party and kind: when an update last went without it
+        self.joined: dict[str, float] = {}
+        self.said: list[dict[str, Any]] = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        with os.fdopen(self._pipe) as lines:
+            for line in lines:
+                self._take(json.loads(line))
+
+    def _take(self, note: dict[str, Any]) -> None:
+        kind = str(note.get("study", "")).partition("-")[0]
+        match note["what"]:
+            case "answer":
+                self.answers[note["study"], note["party"]][note["round"]].add(note["body"])
+                self.answered[note["party"], kind] = note["at"]
+            case "key":
+                self.keys[note["study"], note["party"]] = bytes.fromhex(note["key"])
+            case "update":
+                for party in note["missing"]:
+                    self.partial[party, kind] = note["at"]
+                if not note["missing"]:
+                    self.whole[kind] = note["at"]
+            case "fault":
+                self.faults[note["fault"], kind] += 1
+                self.broken[note["fault"], kind] += not note["good"]
+            case "joined":
+                self.joined[note["party"]] = note["at"]
+            case _:
+                self.said.append(note)
+
+    def all_went_on(self, since: float) -> bool:
+        """Every party has answered in every study, and there were updates with everybody."""
+        heard = all(self.answered.get((name, kind), 0.0) > since for name in NAMES for kind in KINDS)
+        return heard and all(self.whole.get(kind, 0.0) > since for kind in KINDS)
 
 
 class Torture:
     def __init__(self, folder: Path) -> None:
-        inner = free_port()
-        self.proxy = Proxy(inner)
-        self.study = study_of("long", 3, self.proxy.port, 20, rounds=ROUNDS, timeout=5.0)
-        self.network = Network(folder, [self.study], __file__)
-        (folder / "listen").write_text(f"localhost:{inner}")
-        self.folder, self.counts = folder, Counter[str]()
+        self.folder, self.book = folder, Notebook(folder)
+        self.proxy = Proxy(free_port())
+        first = next(studies(self.proxy.port, "sgd2"))
+        self.kits, self.expired = make_kits(first, folder)
+        self._nursery = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("torture_sites.py")), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")},
+        )
+        self._said()
+        self._starts, self.pids = 0, dict[str, int]()
+        self.times: dict[str, list[float]] = defaultdict(list)
+
+    def _said(self) -> str:
+        assert self._nursery.stdout is not None
+        return self._nursery.stdout.readline().strip()
+
+    def start(self, site: str, role: str = "") -> float:
+        """Fork a site; when that was."""
+        self._starts += 1
+        if site == "coordinator":
+            (self.folder / "listen").write_text(f"localhost:{self.proxy.target}")
+        begun, pipe = time.monotonic(), self._nursery.stdin
+        assert pipe is not None
+        pipe.write(f"{site} {self.folder / 'run' / str(self._starts)} {self.kits / f'{site}.zip'}\n")
+        pipe.flush()
+        self.pids[role or site] = int(self._said())
+        return begun
+
+    def kill(self, role: str, number: int = signal.SIGKILL) -> None:
+        pid = self.pids[role]
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+            while number == signal.SIGKILL:  # the nursery does not wait for it, so it is gone for good
+                os.kill(pid, 0)
+                time.sleep(0.005)
+
+    def close(self) -> None:
+        self._nursery.kill()
+        self._nursery.wait()
 
     def begin(self) -> None:
-        begun = self.network.start_all()
-        self.network.run("long")
-        self.goes_on(begun)
+        since = self.start("coordinator")
+        for name in NAMES:
+            self.start(name)
+        self.goes_on(since)
 
-    def goes_on(self, since: float) -> None:
-        """The study makes updates again, with everybody."""
-        self.network.wait(lambda e: e["what"] == "update" and e["missing"] == [], since, 240.0)
+    def goes_on(self, since: float | None = None) -> float:
+        """Seconds until all three studies make progress with everybody."""
+        begun = time.monotonic() if since is None else since
+        self.until(lambda: self.book.all_went_on(begun), "the studies did not go on")
+        return time.monotonic() - begun
 
-    def killed_party(self) -> None:
+    def until(self, test: Callable[[], bool], otherwise: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while not test():
+            if time.monotonic() > end:
+                raise TimeoutError(f"{otherwise} in {PATIENCE:g} s; last: {self.book.said[-4:]}")
+            time.sleep(0.02)
+
+    # ---- the faults: each returns after the studies have gone on, with the seconds that took ----
+
+    def killed_party(self) -> float:
         name = random.choice(NAMES)
-        self.network.signal(name, signal.SIGKILL)
+        self.kill(name)
         time.sleep(random.choice((0.0, 1.0)))
-        self.goes_on(self.network.start(name))
+        return self.goes_on(self.start(name))
 
-    def frozen_party(self) -> None:
+    def killed_coordinator(self) -> float:
+        self.kill("coordinator")
+        time.sleep(random.choice((0.0, 1.0)))
+        return self.goes_on(self.start("coordinator"))
+
+    def killed_everybody(self) -> float:
+        for name in (*NAMES, "coordinator"):
+            self.kill(name)
+        since = self.start("coordinator")
+        for name in NAMES:
+            self.start(name)
+        return self.goes_on(since)
+
+    def frozen_party(self) -> float:
         name = random.choice(NAMES)
-        self.network.signal(name, signal.SIGSTOP)
+        self.kill(name, signal.SIGSTOP)
         time.sleep(random.uniform(0.1, 8.0))
-        self.network.signal(name, signal.SIGCONT)
-        self.goes_on(time.time())
+        self.kill(name, signal.SIGCONT)
+        return self.goes_on()
 
-    def stalled_network(self) -> None:
+    def stalled_network(self) -> float:
         self.proxy.flowing.clear()
         time.sleep(random.uniform(0.05, 4.0))
         self.proxy.flowing.set()
-        self.goes_on(time.time())
+        return self.goes_on()
 
-    def cut_network(self) -> None:
+    def cut_network(self) -> float:
         self.proxy.cut()
-        self.goes_on(time.time())
+        return self.goes_on()
 
-    def killed_coordinator(self) -> None:
-        self.network.signal("coordinator", signal.SIGKILL)
-        time.sleep(random.choice((0.0, 2.0)))
-        since = self.network.start("coordinator")
-        self.network.run("long")
-        self.goes_on(since)
+    def partition(self) -> float:
+        self.proxy.flowing.clear()
+        time.sleep(PARTITION)
+        self.proxy.flowing.set()
+        return self.goes_on()
 
-    def messages(self) -> None:
-        """Duplicates, replays, garbage: they happen all the time; wait for some."""
-        time.sleep(0.5)
-        self.goes_on(time.time())
+    def idle_sockets(self) -> float:
+        """A hundred callers who say nothing, while a party has to connect anew."""
+        places = [self.proxy.target] * 100
+        callers = [socket.create_connection(("127.0.0.1", port)) for port in places]
+        name = random.choice(NAMES)
+        self.kill(name)
+        seconds = self.goes_on(self.start(name))
+        for caller in callers:
+            caller.close()
+        return seconds
+
+    def full_disk(self) -> float:
+        """No byte of a party reaches a file any more, until it is started again."""
+        name = random.choice(NAMES)
+        _, hard = resource.prlimit(self.pids[name], resource.RLIMIT_FSIZE)
+        resource.prlimit(self.pids[name], resource.RLIMIT_FSIZE, (0, hard))
+        time.sleep(random.uniform(0.5, 3.0))
+        self.kill(name)
+        return self.goes_on(self.start(name))
+
+    def clock_jump(self) -> float:
+        self.kill(random.choice((*NAMES, "coordinator")), signal.SIGUSR1)
+        return self.goes_on()
+
+    def another_port(self) -> float:
+        self.kill("coordinator")
+        self.proxy.target = free_port()
+        return self.goes_on(self.start("coordinator"))
+
+    def two_coordinators(self) -> float:
+        """A second one with the same kit and state; the parties are led to it, and the first is gone later."""
+        self.pids["first"] = self.pids["coordinator"]
+        self.proxy.target = free_port()
+        self.start("coordinator")
+        time.sleep(random.uniform(0.5, 3.0))
+        self.proxy.cut()
+        time.sleep(random.uniform(0.5, 3.0))
+        self.kill("first")
+        return self.goes_on()
+
+    def duplicate_join(self) -> float:
+        """The same party twice, with one kit and one ledger, and without the lock of the command line."""
+        name = random.choice(NAMES)
+        self.start(name, "twin")
+        time.sleep(random.uniform(1.0, 5.0))
+        self.kill("twin")
+        self.kill(name)
+        return self.goes_on(self.start(name))
+
+    def revoked_kit(self) -> float:
+        """A party is shut out of the running studies; then its revocation is taken back, and all go on."""
+        name, since = random.choice(NAMES), time.monotonic()
+        kits.revoke(self.kits, name)
+        self.until(
+            lambda: self.book.partial.get((name, "sgd2"), 0.0) > since, f"{name} was revoked and stays"
+        )
+        (self.kits / "revoked.json").unlink()
+        for site in ("coordinator", name):
+            self.kill(site)
+        self.start("coordinator")
+        return self.goes_on(self.start(name))
+
+    def expired_kit(self) -> float:
+        kit = kits.open_kit(self.expired / f"{random.choice(NAMES)}.zip", self.folder / "expired-kit")
+        while True:
+            try:
+                reach(kit)
+            except CannotConnect as refused:
+                if "expired" not in str(refused):
+                    raise
+                return self.goes_on()
+            except DiscreetError:  # nobody there at the moment
+                continue
+            raise AssertionError("a coordinator took an expired kit")
 
     # ---- what must hold ----
 
     def verdict(self) -> list[str]:
         """What was wrong, in words; nothing if all is well."""
-        wrong = []
-        for name in NAMES:
-            notes = [line.split() for line in (self.folder / f"{name}.answers").read_text().splitlines()]
-            answers = {(int(round), body) for round, body in notes}
-            with Ledger.open(self.folder / f"long-{name}.ledger") as ledger:
-                paid = ledger.runs()[f"long/{name}"].reserved
-            rounds = {round for round, _ in answers}
-            if len(answers) != len(rounds):
-                wrong.append(f"{name} answered a round in two ways")
-            if len({body for _, body in answers}) != len(answers):
-                wrong.append(f"{name} repeated its noise")
-            if max(rounds) > paid:
-                wrong.append(f"{name} answered round {max(rounds)} and paid for {paid}")
-            self.counts["answers"] += len(rounds)
-            kinds = (self.folder / f"{name}.spoiled").read_text().split()
-            self.counts.update(f"garbage {int(kind) + 1:02}" for kind in kinds)
-        for line in (self.folder / "unreliable.log").read_text().splitlines():
-            fault, outcome = line.split()
-            self.counts[fault] += 1
-            if outcome != "held":
-                wrong.append(f"a party gave another answer to a {fault}")
+        wrong, bodies = [], Counter[str]()
+        for (study, name), rounds in self.book.answers.items():
+            bodies.update(body for answers in rounds.values() for body in answers)
+            if any(len(answers) > 1 for answers in rounds.values()):
+                wrong.append(f"{name} answered a round of {study} in two ways")
+            with Ledger.open(self.folder / f"{study}-{name}.ledger") as ledger:
+                run = ledger.runs()[f"{study}/{name}"]
+            needed, paid = max(rounds), run.reserved
+            if study.startswith("sgd1"):
+                wrong += [f"{name} answered call {needed} of {study} unmarked"] * (run.marked < needed)
+                needed = sgd1.Calls("balanced", RECORDS, self.book.keys[study, name]).find(needed).uses
+            if needed > paid:
+                wrong.append(f"{name} answered step {needed} of {study} and paid for {paid}")
+        wrong += [f"noise was repeated {count} times" for count in bodies.values() if count > 1]
+        wrong += [
+            f"{fault} in {kind}: another answer, {n} times"
+            for (fault, kind), n in self.book.broken.items()
+            if n
+        ]
         return wrong
 
+    def table(self) -> str:
+        """Markdown: how often, in how many seconds the studies went on, and how often they were locked up."""
+        lines = [
+            "| fault, in all three studies at once | times | median s | slowest s | over 30 s |",
+            "|---|---|---|---|---|",
+        ]
+        for fault, seconds in self.times.items():
+            ordered = sorted(seconds)
+            late = sum(one > LOCKED for one in seconds)
+            row = f"{len(ordered)} | {ordered[len(ordered) // 2]:.1f} | {ordered[-1]:.1f} | {late}"
+            lines.append(f"| {fault.replace('_', ' ')} | {row} |")
+        lines += ["", "| fault of a message | SGD1 | SGD2 | secure sums |", "|---|---|---|---|"]
+        for fault in sorted({fault for fault, _ in self.book.faults}):
+            lines.append(
+                f"| {fault} | " + " | ".join(str(self.book.faults[fault, kind]) for kind in KINDS) + " |"
+            )
+        counts = {
+            kind: sum(len(rounds) for (s, _), rounds in self.book.answers.items() if s.startswith(kind))
+            for kind in KINDS
+        }
+        return "\n".join(
+            [*lines, "", "Answers: " + ", ".join(f"{kind} {count}" for kind, count in counts.items())]
+        )
 
-FAULTS = ("killed_party", "frozen_party", "stalled_network", "cut_network", "killed_coordinator", "messages")
+
+def make_kits(study: Any, folder: Path) -> tuple[Path, Path]:
+    """The kits of all parties, and the same with certificates of the same authority that have expired."""
+
+    class Authority(kits._Authority):
+        made: Any = None
+
+        def __init__(self, *words: Any) -> None:
+            if Authority.made is None:
+                super().__init__(*words)
+                Authority.made = self
+            self.__dict__ = Authority.made.__dict__
+
+    with replaced(kits, "_Authority", Authority):
+        kits.make_kits(study, folder / "kits")
+        Authority.made._start -= timedelta(days=200)
+        Authority.made._end -= timedelta(days=100)
+        kits.make_kits(study, folder / "expired")
+    return folder / "kits", folder / "expired"
+
+
+@contextmanager
+def replaced(target: Any, name: str, value: Any) -> Any:
+    before = getattr(target, name)
+    setattr(target, name, value)
+    try:
+        yield
+    finally:
+        setattr(target, name, before)
+
+
+FAULTS = (
+    "killed_party",
+    "killed_coordinator",
+    "killed_everybody",
+    "frozen_party",
+    "stalled_network",
+    "cut_network",
+    "idle_sockets",
+    "full_disk",
+    "clock_jump",
+    "another_port",
+    "two_coordinators",
+    "duplicate_join",
+    "revoked_kit",
+    "expired_kit",
+    "partition",
+)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--times", type=int, default=20, help="How often each fault happens.")
-    parser.add_argument("--only", choices=FAULTS)
+    parser.add_argument("--times", type=int, default=50, help="How often each fault happens.")
+    parser.add_argument("--only", choices=FAULTS, nargs="+", default=FAULTS)
+    parser.add_argument(
+        "--minutes", type=float, default=1e6, help="Stop after so long, and tell what there is."
+    )
+    parser.add_argument("--twin", choices=("unpaid", "repeated"), default="")
     chosen = parser.parse_args()
+    os.environ["TORTURE_TWIN"] = chosen.twin
+    end = time.monotonic() + 60 * chosen.minutes
     with tempfile.TemporaryDirectory() as folder:
-        torture = Torture(Path(folder))
+        torture, wrong = Torture(Path(folder)), []
         try:
             torture.begin()
-            for fault in [chosen.only] if chosen.only else FAULTS:
-                begun = time.time()
-                for _ in range(chosen.times):
-                    getattr(torture, fault)()
-                    torture.counts[fault] += 1
-                print(
-                    f"{fault}: {chosen.times} times in {time.time() - begun:.0f} s; the study goes on",
-                    flush=True,
-                )
+            for fault in [fault for _ in range(chosen.times) for fault in chosen.only]:  # in turns
+                if time.monotonic() > end:
+                    break
+                torture.times[fault].append(getattr(torture, fault)())
+                print(f"{fault} {torture.times[fault][-1]:.1f} s", file=sys.stderr, flush=True)
+        except TimeoutError as error:
+            wrong.append(f"{fault}: {error}")
         finally:
-            torture.network.close()
-        wrong = torture.verdict()
-        print("  ".join(f"{name} {count}" for name, count in sorted(torture.counts.items())))
+            torture.close()
+        wrong += sorted(set(torture.verdict()))
+        print(torture.table())
         print(
             "\n".join(wrong)
             or "Nothing was under-counted, no noise was repeated, no round was answered twice."
@@ -319,11 +450,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3 and sys.argv[2] in (*NAMES, "coordinator"):
-        place, site = Path(sys.argv[1]), sys.argv[2]
-        if site == "coordinator":
-            coordinator_site(place, lambda transport: Unreliable(transport, place))
-        else:
-            party_site(place, site, noting(place, site))
-    else:
-        main()
+    main()

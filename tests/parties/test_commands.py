@@ -109,7 +109,21 @@ def test_the_coordinators_folder_holds_a_joint_certificate(folder, screens):
     assert roster in screens["coordinator"]
     assert "no certificate" not in found.output
     assert CliRunner().invoke(main, (*words, "--roster", roster)).exit_code == 0
+    assert "the weights in" in found.output
+    party = CliRunner().invoke(main, (*words, "--model", str(folder / "demo-a")))
+    assert party.exit_code == 0
+    empty = CliRunner().invoke(main, (*words, "--model", str(folder / "kits")))
+    assert empty.exit_code == 1
+    assert "is rejected: the model cannot be read" in empty.stderr
     assert "was made with the roster" in CliRunner().invoke(main, (*words, "--roster", "0" * 16)).stderr
+
+
+def test_a_partys_folder_is_verified_down_to_the_digest_on_every_screen(folder, screens):
+    joint = JointCertificate.load(folder / "joint/joint.json")
+    words = ("verify", str(folder / "demo-a"), "--signed-by", joint.roster["a"])
+    found = CliRunner().invoke(main, words)
+    assert found.exit_code == 0
+    assert f"are the model {joint.model[:16]}, recomputed" in found.output
 
 
 def test_a_party_certifies_from_its_own_ledger(folder, screens, tmp_path):

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet.certificate import Certificate
+from discreet.certificate import Arithmetic, Certificate
 from discreet.certificate.signatures import public_key_of
 from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage, StudyStopped
-from discreet.parties import Coordinator
-from discreet.parties.ending import Ending
-from discreet.parties.joint import JointCertificate
+from discreet.parties import Coordinator, Terms
+from discreet.parties.joint import Ending, JointCertificate
 from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.study import Aggregation
+from discreet.plan.plan import Plan
 from support.parties_bank import KEYS, ROSTER, SIZES, hello, holders, ledger_of, party_of, read, study
 from support.parties_wire import Wire
 
@@ -292,6 +292,33 @@ def test_a_joint_certificate_is_read_back_and_verified(joint, tmp_path):
 def test_a_joint_certificate_that_was_put_together_otherwise_is_rejected(joint, change):
     with pytest.raises(CertificateRejected):
         change(joint).verify()
+
+
+def resigned(joint, **changes):
+    """A certificate of ann's of something else, which she signed herself."""
+    theirs = replace(joint.certificates["ann"], signatures=(), **changes).signed(KEYS["ann"])
+    return replace(joint, certificates=joint.certificates | {"ann": theirs}).signed(KEY)
+
+
+def test_a_party_cannot_certify_something_else_than_the_study_asks(joint):
+    """What follows from the study is computed again: the party's word that it carried it out is not enough."""
+    plan = joint.certificates["ann"].plan
+    other = Terms(study(rounds=9), "ann").rule
+    cheaper = Terms(study(rounds=3, privacy=(0.5, 1e-3)), "ann").rule
+    invented = {"study": study(rounds=9).to_dict(), "digest": PLAN.digest(), "party": "ann"}
+    for changed in (
+        Plan.adaptive(plan.name, other, plan.settings),
+        Plan.adaptive(plan.name, cheaper, plan.settings),
+        Plan.adaptive(plan.name, plan.rule, invented),
+        Plan.adaptive(plan.name, plan.rule, plan.settings | {"party": "bob"}),
+    ):
+        twin = resigned(joint, plan=changed)
+        with pytest.raises(CertificateRejected, match="ann is not its own, or not of what the study asks"):
+            twin.verify()
+        assert "ann" not in twin.own()
+    with pytest.raises(CertificateRejected, match="not of what the study asks"):
+        resigned(joint, arithmetic=Arithmetic()).verify()
+    assert set(resigned(joint).own()) == set(SIZES)
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": "discreet joint certificate 1"}', "{" * 50])

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -110,6 +111,83 @@ def test_keys_and_revocations(folder):
     assert run("study", "revoke", "kits", "b").exit_code == 0
     assert revoked("kits") == {"b"}
     assert "PARTY=z" in refused("study", "revoke", "kits", "z", status=2)
+
+
+def test_the_owner_alone_is_told_that_a_column_is_not_as_declared(folder):
+    table = Path(JOIN[JOIN.index("--data") + 1])
+    said = "is as the study declares it"
+    assert said not in run(*JOIN, "kits/a.zip", input="n\n").stderr
+    lines = table.read_text().splitlines()
+    place = lines[0].split(",").index("ward")
+    cells = [line.split(",") for line in lines[1:]]
+    renamed = [",".join([*row[:place], row[place].upper() + "?", *row[place + 1 :]]) for row in cells]
+    table.write_text("\n".join([lines[0], *renamed]) + "\n")
+    assert f"no cell of ward in {table.name} {said}" in run(*JOIN, "kits/a.zip", input="n\n").stderr
+
+
+def test_what_several_parties_cannot_train_is_refused_by_name(folder):
+    text = Path("study.toml").read_text().replace('kind = "logistic"', 'kind = "additive"')
+    Path("other.toml").write_text(text)
+    message = refused("coordinate", "other.toml", "--kit", "kits/coordinator.zip", status=2)
+    assert "additive" in message
+    assert "Use a linear kind" in message
+
+
+def approved(name, key):
+    """A person with a key of his own approves; his public key."""
+    public = run("study", "key", key).output.split()[0]
+    assert run("study", "approve", "study.toml", "--key", key, "--name", name).exit_code == 0
+    return public
+
+
+def test_a_party_joins_only_with_the_approvals_that_it_asks_for(folder):
+    assert "Approved by:\n  nobody" in run("study", "check", "study.toml").output
+    lind, omar = approved("A. Lind, data protection", "lind.key"), approved("B. Omar", "omar.key")
+    stranger = "0" * 64
+    words = (*JOIN, "kits/a.zip", "--approver", lind, "--approver", stranger)
+    message = refused(*words, input="n\n")
+    assert message.startswith("error[not-consented]: This study was approved by 1 of 2 approvers (A. Lind")
+    assert "2 are asked for" in message
+    enough = run(*words, "--approvals", 1, input="n\n")
+    assert "approved by A. Lind, data protection." in enough.stderr
+    assert "You did not consent" in enough.stderr  # the party's own word is asked for all the same
+    both = run(*JOIN, "kits/a.zip", "--approver", lind, "--approver", omar, input="n\n")
+    assert (
+        "approved by A. Lind, data protection, B. Omar." in both.stderr or "B. Omar, A. Lind" in both.stderr
+    )
+    for bad in (("--approvals", 1), ("--approver", "lind"), ("--approver", lind, "--approvals", 2)):
+        refused(*JOIN, "kits/a.zip", *bad, status=2)
+    shown = json.loads(run("study", "check", "study.toml", "--json").output)["approvals"]
+    assert {one["name"] for one in shown} == {"A. Lind, data protection", "B. Omar"}
+
+
+def test_approvals_of_another_study_or_that_nobody_signed_count_for_nothing(folder):
+    """And one person with two files is one person."""
+    lind = approved("A. Lind", "lind.key")
+    (path,) = (folder / "approvals").iterdir()
+    text = path.read_text()
+    path.with_name("copy.json").write_text(text)
+    join = (*JOIN, "kits/a.zip", "--approver", lind)
+    assert "approved by A. Lind." in run(*join, input="n\n").stderr
+    assert len(json.loads(run("study", "check", "study.toml", "--json").output)["approvals"]) == 1
+    path.with_name("copy.json").unlink()
+    for altered in (
+        text.replace("A. Lind", "C. Everybody"),
+        text.replace(lind, "1" * 64),
+        text.replace('"day"', '"when"'),
+        "[]",
+        "{" * 100_000,
+        "\0",
+    ):
+        path.write_text(altered)
+        assert "approved by 0 of 1 approvers (nobody)" in refused(*join)
+    path.write_text(text)
+    study = Path("study.toml")
+    study.write_text(study.read_text().replace("rounds = ", "rounds = 1"))  # another study since
+    assert "Approved by:\n  nobody" in run("study", "check", "study.toml").output
+    named = ("study", "approve", "study.toml", "--key", "lind.key", "--name")
+    for name in ("", "a\nb", "x" * 300):
+        assert "--name=" in refused(*named, name, status=2)
 
 
 def test_without_consent_nothing_is_written_or_sent(folder):

@@ -140,18 +140,29 @@ def test_a_coordinator_with_a_key_must_sign():
 
 def test_restart_refuses_all_that_was_reserved(tmp_path):
     path = tmp_path / "ann.ledger"
-    plan = study(rounds=1000)  # so that ten rounds are leased at a time
+    plan = study(rounds=1000)  # so that one, one, two rounds are leased, up to ten
     party = party_of(plan, "ann", ledger=ledger_of(plan, "ann", path))
     party.answer(hello(plan, "ann"))
     sent = [ask(party, round, plan=plan) for round in (1, 2, 3)]
     reborn = party_of(plan, "ann", ledger=ledger_of(plan, "ann", path))
-    assert read(reborn.answer(hello(plan, "ann"))).array.tolist() == [11]
-    assert {outcome(ask(reborn, round, plan=plan)) for round in range(1, 11)} == {Refusal.PAST_ROUND}
-    again = ask(reborn, 11, plan=plan)
+    assert read(reborn.answer(hello(plan, "ann"))).array.tolist() == [5]
+    assert {outcome(ask(reborn, round, plan=plan)) for round in range(1, 5)} == {Refusal.PAST_ROUND}
+    again = ask(reborn, 5, plan=plan)
     assert len({read(frame).array.tobytes() for frame in (*sent, again)}) == 4
     assert outcome(ask(party, 4, plan=plan)) == "noisy"  # the old process may use up what it has paid for
-    assert outcome(ask(party, 11, plan=plan)) is Refusal.STOPPED  # but not more
+    assert outcome(ask(party, 5, plan=plan)) is Refusal.STOPPED  # but not more
     assert "taken over" in party.stopped
+
+
+def test_who_is_killed_again_and_again_loses_no_more_than_he_had_done(tmp_path):
+    """A hundredth of the plan each time would have been 10 rounds for 3."""
+    path, plan, following = tmp_path / "ann.ledger", study(rounds=1000), 1
+    for _ in range(12):
+        party = party_of(plan, "ann", ledger=ledger_of(plan, "ann", path))
+        following = int(read(party.answer(hello(plan, "ann"))).array[0])
+        for round in range(following, following + 3):
+            assert outcome(ask(party, round, plan=plan)) == "noisy"
+    assert following == 11 * 4 + 1
 
 
 def test_rounds_that_are_skipped_are_spent():

@@ -10,7 +10,7 @@ from discreet.events import Gaussian
 from discreet.guarantee import rounded_up
 from discreet.parties import Study, Terms, observers, rehearse
 from discreet.parties.consent import price_of_dropouts
-from discreet.parties.optimizers import suggested_rate
+from discreet.parties.optimizers import suggested_rate, suggested_rounds
 from discreet.parties.study import Aggregation, Privacy
 from support.parties_bank import SIZES, holders, study
 
@@ -235,6 +235,17 @@ def test_the_suggested_rate_follows_the_noise():
     assert rate(rounds=400) == pytest.approx(rate(rounds=100) / 4, rel=0.05)
     assert rate(sizes=(200_000, 150_000), rounds=100) == 8.0
     assert rate(clip_norm=2.0, rounds=100) == pytest.approx(rate(rounds=100) / 2, rel=0.05)
+
+
+def test_the_suggested_rounds_leave_the_rate_at_half_of_what_the_loss_allows():
+    def plan(rounds, sizes=(12_000, 12_000)):
+        return study(sizes=dict(zip("ab", sizes, strict=True)), privacy=(1.0, 1e-6), rounds=rounds)
+
+    found = suggested_rounds(plan(100), 8.0)
+    assert found == pytest.approx(suggested_rounds(plan(400), 8.0), rel=0.05)  # whatever was there before
+    assert suggested_rate(plan(found), 8.0) == pytest.approx(4.0, rel=0.1)
+    assert suggested_rounds(plan(100, (50, 50)), 8.0) == 30
+    assert suggested_rounds(plan(100, (900_000, 900_000)), 8.0) == 1000
 
 
 @pytest.mark.parametrize(("kind", "parties"), [("plain", 3), ("secure", 5)])

@@ -14,8 +14,9 @@ data, so it may be published. :func:`discreet.parties.who_sees.observers.observe
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -27,6 +28,9 @@ from discreet.parties.who_sees.binomial import chance_above, most_likely_count
 ALGORITHMS = ("sgd1", "sgd2")
 AGGREGATIONS = ("plain", "secure")
 SCHEDULES = ("uniform", "balanced", "private")
+
+MOST_IN_GROUP = 32
+"""Parties in one secure sum: each sends a share for every pair of its group, so more of them add up by groups."""
 
 OVERRUN = 1e-12
 """The chance that a random schedule asks for more than some owner will answer, unless ``most_uses`` is given."""
@@ -128,7 +132,7 @@ class Arrangement:
         if self.contraction is not None and self.rate < 1:
             remedy = "the theorem is for all records in every round; use rate=1."
             raise InvalidParameter("contraction", self.contraction, remedy)
-        if self.aggregation == "secure" and self.dropouts + self.colluders >= len(self.parties):
+        if self.aggregation == "secure" and self.dropouts + self.colluders >= self.smallest_group:
             remedy = f"with dropouts={self.dropouts} no honest party would be left to add noise."
             raise InvalidParameter("colluders", self.colluders, remedy)
 
@@ -151,17 +155,27 @@ class Arrangement:
     def noise_share(self) -> float:
         """The part of the noise multiplier that each party adds.
 
-        All of it, if every message is seen. With secure sums variances add up, and the parties that may be missing
-        or collude are not counted on: 1 / sqrt(parties - dropouts - colluders).
+        All of it, if every message is seen. With secure sums variances add up within a group, and the parties that
+        may be missing or collude are not counted on: 1 / sqrt(smallest group - dropouts - colluders).
         """
         if self.aggregation == "plain":
             return 1.0
-        return 1 / math.sqrt(len(self.parties) - self.dropouts - self.colluders)
+        return 1 / math.sqrt(self.smallest_group - self.dropouts - self.colluders)
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """Whose secure sums are seen: the sum of each group, and nothing of any of its parties."""
+        return groups_of(self.parties)
+
+    @property
+    def smallest_group(self) -> int:
+        """How many parties the smallest group has. Dropouts and colluders may all be in one group."""
+        return min(map(len, self.groups))
 
     @property
     def withstands_lies(self) -> bool:
         """Whether secure sums hide a party even from a coordinator that tells the parties different things."""
-        return withstands_lies(len(self.parties), self.dropouts, self.colluders)
+        return withstands_lies(self.smallest_group, self.dropouts, self.colluders)
 
     @property
     def cap(self) -> int:
@@ -208,6 +222,19 @@ class Arrangement:
     def to_dict(self) -> dict[str, Any]:
         """The arrangement as plain data for JSON."""
         return asdict(self)
+
+
+def groups_of(names: Collection[str]) -> tuple[tuple[str, ...], ...]:
+    """The groups of a secure sum: as few as can be, as equal as can be, in the order of the names.
+
+    >>> [len(group) for group in groups_of([f"p{place:02}" for place in range(70)])]
+    [24, 23, 23]
+    """
+    ordered = sorted(names)
+    count = -(-len(ordered) // MOST_IN_GROUP)
+    size, more = divmod(len(ordered), count)
+    starts = [place * size + min(place, more) for place in range(count + 1)]
+    return tuple(tuple(ordered[start:end]) for start, end in itertools.pairwise(starts))
 
 
 def withstands_lies(parties: int, dropouts: int, colluders: int) -> bool:

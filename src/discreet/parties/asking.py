@@ -7,7 +7,8 @@ that the question calls for, finite and no larger than an honest one can be. All
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -17,7 +18,39 @@ from discreet.errors import MalformedMessage
 from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.secure.noise_shares import OVERSIZED
 from discreet.parties.study import Study
-from discreet.parties.transport import Transport
+
+# ---- how messages travel. The protocol knows nothing but this ----
+#
+# `DirectTransport` calls the parties in this process; the network's is `nvflare`.
+
+
+Answer = Callable[[bytes], bytes]
+
+
+@runtime_checkable
+class Transport(Protocol):
+    """Whoever does not answer in time is None, or absent. Nothing is retried here, and no error is raised."""
+
+    def ask(self, party: str, message: bytes, timeout: float) -> bytes | None:
+        """The answer of one party."""
+
+    def broadcast(self, parties: Sequence[str], message: bytes, timeout: float) -> dict[str, bytes]:
+        """The answers of several parties to the same message."""
+
+
+class DirectTransport:
+    """Parties in this process, called one after the other: no wire, no threads, nothing random."""
+
+    def __init__(self, parties: Mapping[str, Answer]) -> None:
+        self._parties = dict(parties)
+
+    def ask(self, party: str, message: bytes, timeout: float) -> bytes | None:
+        answer = self._parties.get(party)
+        return None if answer is None else answer(message)
+
+    def broadcast(self, parties: Sequence[str], message: bytes, timeout: float) -> dict[str, bytes]:
+        return {party: self._parties[party](message) for party in parties if party in self._parties}
+
 
 Floats = NDArray[np.float64]
 Reply = Message | Refusal

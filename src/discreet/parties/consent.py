@@ -128,8 +128,9 @@ class Terms:
         return Plan.adaptive(f"{self.study.algorithm} party", self.rule, settings)
 
     def group(self, roster: Roster) -> Group:
-        """The terms of the secure sum."""
-        keys = {name: roster.key_of(name) for name in self.study.names}
+        """The terms of the secure sum, of the party's group."""
+        names = next(group for group in self.study.groups if self.party in group)
+        keys = {name: roster.key_of(name) for name in names}
         return Group(self.study.digest(), keys, self.study.dropouts, self.study.aggregation.colluders)
 
     @property

@@ -26,15 +26,13 @@ from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, StudyStopped
 from discreet.parties import sgd1
 from discreet.parties.arrangement import Arrangement
-from discreet.parties.asking import Asking
-from discreet.parties.ending import Ending
-from discreet.parties.joint import is_of
+from discreet.parties.asking import Asking, DirectTransport, Transport
+from discreet.parties.joint import Ending, is_of
 from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.optimizers import Descent, Iterate, averages, predicted_excess_risk, step_size
-from discreet.parties.round_sums import PlainSums, SecureSums
+from discreet.parties.round_sums import MOST_PAUSE, PlainSums, SecureSums
 from discreet.parties.state import State, StateFile
 from discreet.parties.study import Study
-from discreet.parties.transport import DirectTransport, Transport
 from discreet.parties.who_sees.observers import ObserverTable, observers
 
 Floats = NDArray[np.float64]
@@ -266,7 +264,7 @@ class Coordinator:
             round = round + 1 if gradient is not None else max([round + 1, *self.meet().values()])
 
     def _run_tokens(self) -> None:
-        """SGD1: one update for each token. Who is missing is left alone for a while, longer each time."""
+        """SGD1: one update for each token. Who is missing is left alone for a while, longer each time at first."""
         state, nothing = self._state, np.zeros(self.study.dimension)
         order = islice(sgd1.order(self.study, state.key), state.round, self.study.updates)
         away: dict[str, tuple[int, int]] = {}  # who is missing: when to ask again, and how long to wait then
@@ -278,7 +276,7 @@ class Coordinator:
                 raise self._too_few(f"token {token}")
             if due <= token and not self._is_lost(party, turn, away):
                 gradient = self._gradient(party, turn)
-                empty, due, pause = empty + 1, token + pause, 2 * pause
+                empty, due, pause = empty + 1, token + pause, min(2 * pause, MOST_PAUSE)
             if gradient is not None:
                 empty = 0
             elif due and not self._has_passed(party, turn + 1):  # else it lost its memory, and is there again

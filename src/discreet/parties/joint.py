@@ -6,23 +6,31 @@ own ledger; the coordinator vouches only for the model's digest and for whom it 
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from typing import Any
 
+import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from numpy.typing import NDArray
 
 from discreet.certificate import Certificate, Verification
 from discreet.documents import digest, parsed, read_text
-from discreet.errors import CertificateRejected, InvalidParameter
+from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage
 from discreet.files import write_whole
+from discreet.ledger import FixedPlan
+from discreet.parties.consent import Terms
+from discreet.parties.messages import EVERYBODY, Message
 from discreet.parties.study import COORDINATOR, Study
 
 FORMAT = "discreet joint certificate 1"
 _PURPOSE = b"discreet joint certificate\0"
+_AGREE = 1e-6  # relative: what another version may find for the same study
 
 
 @dataclass(frozen=True)
@@ -58,11 +66,18 @@ class JointCertificate:
         :class:`~discreet.errors.CertificateRejected`."""
         if not _is_signed(self.roster.get(COORDINATOR), self.signature, self.digest()):
             raise CertificateRejected("The joint certificate is not signed by the study's coordinator.")
-        for name, certificate in self.certificates.items():
-            if not is_of(certificate, self.study, name, self.roster.get(name)):
-                raise CertificateRejected(f"The certificate of {name} is not its own, or of another study.")
-        found = self.certificates.items()
+        found, own = self.certificates.items(), self.own()
+        for name, _ in found:
+            if name not in own:
+                raise CertificateRejected(
+                    f"The certificate of {name} is not its own, or not of what the study asks."
+                )
         return {name: certificate.verify(signed_by=self.roster[name]) for name, certificate in found}
+
+    def own(self) -> dict[str, Certificate]:
+        """The certificates that their parties signed, for what follows from the study."""
+        found = self.certificates.items()
+        return {name: held for name, held in found if is_of(held, self.study, name, self.roster.get(name))}
 
     # ---- as text ----
 
@@ -107,10 +122,26 @@ class JointCertificate:
 
 def is_of(certificate: Certificate, study: Study, party: str, key: str | None) -> bool:
     """Whether a certificate speaks of this party in this study, and is signed with this key."""
-    settings = certificate.plan.settings
-    fits = settings.get("digest") == study.digest() and settings.get("party") == party
-    digest = certificate.digest()
-    return fits and any(found.public_key == key and found.valid(digest) for found in certificate.signatures)
+    own = certificate.digest()
+    signed = any(found.public_key == key and found.valid(own) for found in certificate.signatures)
+    return signed and party in study.names and _speaks_of(certificate, Terms(study, party))
+
+
+def _speaks_of(certificate: Certificate, terms: Terms) -> bool:
+    """Whether what was certified is what follows from the study: nothing that it says of itself is believed."""
+    settings, rule, agreed = certificate.plan.settings, certificate.plan.rule, terms.rule
+    named = settings.get("party") == terms.party and settings.get("digest") == terms.study.digest()
+    if not named or digest(settings.get("study")) != terms.study.digest():
+        return False
+    budgets = (rule.budget, agreed.budget)
+    numbers = zip(*((found.epsilon, found.delta) for found in budgets), strict=True)
+    return (
+        isinstance(rule, FixedPlan)
+        and [count for _, count in rule.event.parts()] == [count for _, count in agreed.event.parts()]
+        and rule.budget.neighbours == agreed.budget.neighbours
+        and all(math.isclose(one, other, rel_tol=_AGREE) for one, other in numbers)
+        and certificate.arithmetic.kind == terms.arithmetic.kind
+    )
 
 
 def _is_signed(key: str | None, signature: str, digest: str) -> bool:
@@ -120,3 +151,54 @@ def _is_signed(key: str | None, signature: str, digest: str) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+# ---- the end of a study: the model, signed by the coordinator for one study and one roster ----
+#
+# A party takes no model that is not signed in this way, so nobody else can end a study or pass off another
+# model. The digest stands on every screen: parties that compare it know that all of them hold the same model.
+
+
+Floats = NDArray[np.float64]
+_HASH = 32  # bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Ending:
+    """What a coordinator says at the end: ``study`` and ``roster`` by their digests, and the model itself."""
+
+    study: str
+    roster: str
+    theta: Floats = field(repr=False)
+
+    @property
+    def model(self) -> str:
+        """The model's digest: SHA-256 of its numbers, little endian."""
+        return model_digest(self.theta)
+
+    def message(self) -> Message:
+        """The message to all parties: the roster's digest, the model's, and the model."""
+        body = bytes.fromhex(self.roster) + bytes.fromhex(self.model) + _bytes(self.theta)
+        return Message(self.study, "end", 0, EVERYBODY, np.frombuffer(body, np.uint8))
+
+    @classmethod
+    def of(cls, message: Message) -> Ending:
+        """The inverse of :meth:`message`, or :class:`MalformedMessage`. Who signed it is for others to check."""
+        body = message.array.tobytes()
+        head, numbers = body[: 2 * _HASH], body[2 * _HASH :]
+        fits = message.kind == "end" and message.round == 0 and message.party == EVERYBODY
+        if not fits or message.array.dtype != np.uint8 or len(head) < 2 * _HASH or len(numbers) % 8:
+            raise MalformedMessage("not the end of a study")
+        ending = cls(message.study, head[:_HASH].hex(), np.frombuffer(numbers, "<f8").astype(np.float64))
+        if ending.model != head[_HASH:].hex() or not np.isfinite(ending.theta).all():
+            raise MalformedMessage("the model is not the one that the digest names")
+        return ending
+
+
+def model_digest(theta: Floats) -> str:
+    """SHA-256 of a model's numbers, little endian: what every screen shows at the end."""
+    return hashlib.sha256(_bytes(theta)).hexdigest()
+
+
+def _bytes(theta: Floats) -> bytes:
+    return theta.astype("<f8").tobytes()

@@ -23,13 +23,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from numpy.typing import NDArray
 
+from discreet.core.noise import BoundedSum
 from discreet.documents import digest
 from discreet.errors import InvalidParameter, MalformedMessage
 
@@ -196,3 +197,34 @@ def _public_key(name: str, key: object) -> Ed25519PublicKey:
         raise InvalidParameter(
             f"roster[{name!r}]", key, "must be an Ed25519 public key in hexadecimal."
         ) from None
+
+
+# ---- what a party brings ----
+#
+# ``discreet.linear.linear_holder.LinearHolder`` and ``discreet.pytorch.torch_holder.TorchHolder`` are such
+# holders; anything else that clips what each record adds can be one.
+
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+class Holder(Protocol):
+    """A party's records and model. Everything private stays in it.
+
+    ``dimension`` is the length of the parameter vector; ``records`` the number of rows, which is private unless
+    the neighbours are replace-one. No function may fail, warn or log because of what a record says: one with NaN
+    or infinity in it counts as zero.
+    """
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def records(self) -> int: ...
+
+    def clipped_sum(self, theta: Floats, records: Indices | None) -> BoundedSum:
+        """The sum of the clipped gradients at ``theta`` of the chosen records, or of all."""
+
+    def hardened_sum(self, theta: Floats, records: Indices | None, grid: float) -> BoundedSum:
+        """The same in whole steps of ``grid``."""

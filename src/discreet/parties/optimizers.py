@@ -33,6 +33,7 @@ MOMENTUM = 0.9
 NOISE_IN_MODEL = 0.6
 """How much noise in a coordinate of the model :func:`suggested_rate` aims at; features lie between 0 and 1."""
 
+_ROUNDS = (30, 1000)
 _FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8
 
 
@@ -163,8 +164,25 @@ def suggested_rate(study: Study, steepest: float) -> float:
     gradient times the root of the number of rounds. The rate keeps it at :data:`NOISE_IN_MODEL`, and stays below
     ``steepest``, at which the descent begins to swing. A rule found by trial, not a theorem; two digits.
     """
+    return float(f"{min(steepest, _quiet_rate(study)):.2g}")
+
+
+def suggested_rounds(study: Study, steepest: float) -> int:
+    """How many rounds of SGD2: so many that the rate that noise allows is half of what the loss allows.
+
+    Noise grows with the root of the number of rounds, so what noise allows is a way to go in all, rate times rounds,
+    whatever the rounds of ``study``: fewer rounds would have to take steps at which the descent swings, and more
+    would only be smaller. On Adult, epsilon 1, three parties: 24 000 records had an AUC of .873, .878 and .879 with
+    60, 100 and 200 rounds, and for 6000 records 30 to 400 rounds made no difference. Two digits.
+    """
+    way = _quiet_rate(study) * study.updates
+    least, most = _ROUNDS
+    return int(float(f"{min(max(way / (steepest / 2), least), most):.2g}"))
+
+
+def _quiet_rate(study: Study) -> float:
+    """The rate at which the noise in a coordinate of the model is :data:`NOISE_IN_MODEL` after all rounds."""
     training = study.training
     messages = len(study.parties) if study.aggregation.kind == "plain" else len(study.parties) / study.shares
     noise = study.noise_multiplier * training.clip_norm * math.sqrt(messages)
-    walk = noise / (study.records * training.rate) * math.sqrt(study.updates)
-    return float(f"{min(steepest, NOISE_IN_MODEL / walk):.2g}")
+    return NOISE_IN_MODEL / (noise / (study.records * training.rate) * math.sqrt(study.updates))

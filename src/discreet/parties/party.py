@@ -39,9 +39,8 @@ from discreet.ledger import Ledger, Till
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.parties import sgd1, sgd2
 from discreet.parties.consent import Terms
-from discreet.parties.ending import Ending
-from discreet.parties.holder import Holder
-from discreet.parties.messages import EVERYBODY, Message, Refusal, Roster
+from discreet.parties.joint import Ending
+from discreet.parties.messages import EVERYBODY, Holder, Message, Refusal, Roster
 from discreet.parties.sessions import CallSession, Refused, RoundSession, SecureSession, Session
 from discreet.parties.study import COORDINATOR, Study
 from discreet.plan.plan import Plan

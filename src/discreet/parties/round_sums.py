@@ -20,6 +20,9 @@ from discreet.parties.study import Study
 Floats = NDArray[np.float64]
 Hello = Callable[[str], int | None]
 
+MOST_PAUSE = 64
+"""After so many updates at most a party that was missing is asked again: who is back is not left waiting for long."""
+
 
 class Round(NamedTuple):
     """What one round gave: an estimate of the gradient, or None if the round is lost, and who is not in it."""
@@ -52,60 +55,80 @@ class PlainSums:
         return Round(gradient, missing)
 
 
-class SecureSums:
-    """Only the total. A round with too few parties is lost; then, and when one comes back, keys are agreed anew."""
+class _Circle:
+    """One group of a secure sum, and who of it is in the present session."""
 
-    def __init__(self, study: Study, asking: Asking, hello: Hello, roster: Roster) -> None:
-        self._study, self._asking, self._hello = study, asking, hello
-        terms = Terms(study, study.names[0])
-        self._grid = study.grid
+    def __init__(self, study: Study, group: Sequence[str], roster: Roster) -> None:
+        terms = Terms(study, group[0])
         largest = largest_sum(
             terms.noise,
             study.training.clip_norm,
-            self._grid,
+            study.grid,
             study.records,
             study.dimension,
             study.shares,
             len(study.parties),
         )
-        self._secure = SecureCoordinator(terms.group(roster), study.dimension, largest)
-        self._members: list[str] = []
+        self.names, self.members = tuple(group), list[str]()
+        self.secure = SecureCoordinator(terms.group(roster), study.dimension, largest)
+
+
+class SecureSums:
+    """Only totals, of each group. A round with too few parties is lost; then, and when one is back, keys are new."""
+
+    def __init__(self, study: Study, asking: Asking, hello: Hello, roster: Roster) -> None:
+        self._study, self._asking, self._hello = study, asking, hello
+        self._circles = [_Circle(study, group, roster) for group in study.groups]
         self._wait = self._pause = 0
 
+    @property
+    def _members(self) -> list[str]:
+        return [name for circle in self._circles for name in circle.members]
+
     def round(self, round: int, theta: Floats) -> Round:
-        """Ask for masked sums, and for what unmasks their total."""
+        """Ask for masked sums, and for what unmasks their totals."""
         try:
-            if not self._members or self._somebody_is_back():
-                self._introduce(round)
+            back = self._somebody_is_back()
+            for circle in self._circles:
+                if not circle.members or (back and len(circle.members) < len(circle.names)):
+                    self._introduce(circle, round)
             gradient, missing = self._total(round, theta)
         except PlanViolation:
-            self._members = []
+            for circle in self._circles:
+                circle.members = []
             return Round(None, list(self._study.names))
-        if missing and set(missing) & set(self._members):
-            self._members = [name for name in self._members if name not in missing]
+        if set(missing) & set(self._members):
+            for circle in self._circles:
+                circle.members = [name for name in circle.members if name not in missing]
             self._wait, self._pause = 1, 1
+        if len(missing) > self._study.dropouts:  # in several groups, none of which knows of the others
+            return Round(None, missing)
         return Round(gradient, missing)
 
-    def _introduce(self, round: int) -> None:
-        keys = self._bytes(self._study.names, "advertise", round, b"")
-        introductions = self._secure.introduce(keys)
-        self._members = list(self._bytes(list(keys), "join", round, introductions))
+    def _introduce(self, circle: _Circle, round: int) -> None:
+        keys = self._bytes(circle.names, "advertise", round, b"")
+        introductions = circle.secure.introduce(keys)
+        circle.members = list(self._bytes(list(keys), "join", round, introductions))
 
     def _total(self, round: int, theta: Floats) -> tuple[Floats, list[str]]:
         request = Message(self._study.digest(), "mask", round, EVERYBODY, theta)
         masked = self._content(self._asking.ask_all(self._members, request))
-        answers = self._bytes(list(masked), "unmask", round, self._secure.request(masked))
-        share = self._grid / (self._study.records * self._study.training.rate)
-        gradient: Floats = np.multiply(self._secure.total(answers), share, dtype=np.float64)
-        return gradient, [name for name in self._study.names if name not in masked]
+        total = np.zeros(self._study.dimension)  # of whole numbers, which are below 2**53 in all
+        for circle in self._circles:
+            here = {name: masked[name] for name in circle.names if name in masked}
+            answers = self._bytes(list(here), "unmask", round, circle.secure.request(here))
+            total += circle.secure.total(answers)
+        share = self._study.grid / (self._study.records * self._study.training.rate)
+        return total * share, [name for name in self._study.names if name not in masked]
 
     def _somebody_is_back(self) -> bool:
-        """Ask the missing parties now and then, less often each time."""
-        absent = [name for name in self._study.names if name not in self._members]
+        """Ask the missing parties now and then, less often each time at first."""
+        members = self._members
+        absent = [name for name in self._study.names if name not in members]
         self._wait -= 1
-        if not absent or self._wait > 0:
+        if not members or not absent or self._wait > 0:
             return False
-        self._pause *= 2
+        self._pause = min(2 * self._pause, MOST_PAUSE)
         self._wait = self._pause
         return any(self._hello(name) is not None for name in absent)
 

@@ -111,7 +111,8 @@ class Aggregation:
     ``dropouts`` parties may be missing at a time; a round from which more are missing changes nothing. Unless given
     it is all but one party with plain sums, and none with secure ones: the fewer may be missing, the more noise of
     others hides a record from those who see only the model, and the less noise a secure sum needs.
-    ``colluders`` may collude with the coordinator in a secure study, and everybody else is still protected.
+    ``colluders`` may collude with the coordinator in a secure study, and everybody else is still protected. More than
+    32 parties make secure sums by groups, and the coordinator sees the sum of each group, which has all of the noise.
     ``robust = "geometric-median"`` (plain SGD2) keeps parties that lie from leading the model astray, as long as they
     have less than half of the weight.
     """
@@ -236,13 +237,18 @@ def _check_robust(study: Study) -> None:
 
 
 def _check_secure(study: Study) -> None:
-    parties, dropouts, colluders = len(study.parties), study.dropouts, study.aggregation.colluders
+    parties, dropouts, colluders = min(map(len, study.groups)), study.dropouts, study.aggregation.colluders
     if parties < 2 or dropouts + colluders > parties - 2:
-        needed = f"must leave at least two honest parties of {parties}."
+        needed = f"must leave at least two honest parties of {parties}{_of_group(study)}."
         raise InvalidParameter("dropouts + colluders", dropouts + colluders, needed)
     if not withstands_lies(parties, dropouts, colluders):
         needed = (
-            f"is too many for {parties} parties and {colluders} colluders: a lying coordinator could unmask one "
-            f"party. Allow fewer dropouts, or bring in more parties, at least {least_parties(dropouts, colluders)}."
+            f"is too many for {parties} parties{_of_group(study)} and {colluders} colluders: a lying coordinator "
+            "could unmask one party. Allow fewer dropouts, or bring in more parties, at least "
+            f"{least_parties(dropouts, colluders)}."
         )
         raise InvalidParameter("dropouts", dropouts, needed)
+
+
+def _of_group(study: Study) -> str:
+    return " in a group" if len(study.groups) > 1 else ""

@@ -18,14 +18,16 @@ from discreet.ledger import Run
 from discreet.ledger.run import LEASES
 from discreet.parties import sgd1, sgd2
 from discreet.parties.consent import Terms
-from discreet.parties.holder import Holder
-from discreet.parties.messages import Message, Refusal, Roster
+from discreet.parties.messages import Holder, Message, Refusal, Roster
 from discreet.parties.secure.secure_sum import SecureParty
 
 Floats = NDArray[np.float64]
 
 MOST_LEASED = 10_000
-"""So many steps are paid for at a time at most: what a crash may lose, and what it takes to skip a lease."""
+"""So many steps are paid for at a time at most: what a crash may lose, and what it takes to skip a lease.
+
+A session begins with leases of one step, which double: who is killed again and again loses no more than he had done.
+"""
 
 
 class Refused(Exception):
@@ -93,7 +95,10 @@ class Session(ABC):
                 self._run.reserve(missing)
             self._paid = step
         while self._paid < step:
-            self._paid = max(self._paid, self._run.next_step(lease=self._lease))
+            since_start = max(
+                1, self._paid - self._lost
+            )  # leases double from one: see LEASES and MOST_LEASED
+            self._paid = max(self._paid, self._run.next_step(lease=min(self._lease, since_start)))
 
 
 class NoisySession(Session):
@@ -125,8 +130,9 @@ class RoundSession(NoisySession):
 class CallSession(NoisySession):
     """SGD1: the coordinator's key says which record a call concerns, and a step is one more use of the most used.
 
-    The ledger keeps the number of the call besides, a hundredth of all calls ahead, so that a session after a crash
-    loses no more than these. Which calls it refuses follows from numbers that everybody knows, not from the schedule.
+    The ledger keeps the number of the call besides, up to a hundredth of all calls ahead, so that a session after a
+    crash loses no more than these. Which calls it refuses follows from numbers that everybody knows, not from the
+    schedule.
     """
 
     kind = "token"
@@ -145,7 +151,7 @@ class CallSession(NoisySession):
         self._calls = None
         if schedule != "private":
             assert key is not None  # the party asks for one
-            self._round = self._marked = run.marked
+            self._round = self._marked = self._first = run.marked
             self._calls = sgd1.Calls(schedule, records, key, after=run.marked)
             calls = terms.study.arrangement.calls(terms.party)
             self._ahead = max(1, min(calls // LEASES, MOST_LEASED))
@@ -171,8 +177,9 @@ class CallSession(NoisySession):
     def _mark(self, call: int) -> None:
         """Keep that this call is over, and some to come, before it is answered."""
         if call > self._marked:
-            self._run.mark(call + self._ahead - 1)
-            self._marked = call + self._ahead - 1
+            ahead = min(self._ahead, max(1, call - self._first))
+            self._run.mark(call + ahead - 1)
+            self._marked = call + ahead - 1
 
     def _found(self, round: int) -> sgd1.Call:
         assert self._calls is not None

@@ -29,8 +29,7 @@ from discreet.core.noise import add_noise
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
 from discreet.parties.consent import Terms
-from discreet.parties.holder import Holder
-from discreet.parties.messages import Message
+from discreet.parties.messages import Holder, Message
 from discreet.parties.sgd2 import bounded_sum
 from discreet.parties.study import Study
 

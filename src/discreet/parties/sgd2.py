@@ -39,8 +39,7 @@ from discreet.core.noise import BoundedSum, add_noise, add_noise_share
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import PoissonSampler
 from discreet.parties.consent import Terms
-from discreet.parties.holder import Holder
-from discreet.parties.messages import EVERYBODY, Message
+from discreet.parties.messages import EVERYBODY, Holder, Message
 from discreet.parties.study import Study
 
 Floats = NDArray[np.float64]

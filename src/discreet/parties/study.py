@@ -43,7 +43,7 @@ from discreet.documents import digest, parsed_toml, read_text
 from discreet.errors import InvalidParameter, one_of, whole
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
-from discreet.parties.arrangement import Arrangement
+from discreet.parties.arrangement import Arrangement, groups_of
 from discreet.parties.notes import notes_noise
 from discreet.parties.sections import (
     Aggregation,
@@ -174,7 +174,12 @@ class Study:
         """So many shares make the noise of a secure sum, each of an honest party; a plain message has all of it."""
         if self.aggregation.kind == "plain":
             return 1
-        return len(self.parties) - self.dropouts - self.aggregation.colluders
+        return min(map(len, self.groups)) - self.dropouts - self.aggregation.colluders
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], ...]:
+        """The groups of parties whose secure sums the coordinator sees; one, unless there are very many parties."""
+        return groups_of(self.names)
 
     @cached_property
     def grid(self) -> float:

@@ -36,7 +36,16 @@ mask that does not cancel.
 
 The paper recovers the masks of a lost party by revealing its key, so keys serve one round and every round has four
 exchanges. Here only seeds are ever revealed, each of one pair and one round; keys last as long as the parties'
-memories. The price is m * m sealed shares of 49 bytes in a masked vector: 5 kB for ten parties.
+memories. The price is m * m sealed shares of 49 bytes in a masked vector: 5 kB for ten parties, 50 kB for 32.
+
+**More than 32 parties** add up in groups (:func:`~discreet.parties.arrangement.groups_of`), each of which is such a
+sum by itself, and the coordinator adds up what it learns of each. Else a round of 1000 parties would be 49 GB of
+shares; now it is 50 MB. All that is said here holds for each group, with m its size and D and c what they are in all,
+for they may all be in one group. A party's vector is in its own group's sum and in no other, and other groups have
+secrets and noise of their own: so what everybody together learns of a record beyond its group's sum does not depend
+on it. That sum is seen, so it must hold all of the noise: each party adds 1 / (size - D - c) of the variance, where
+the size is that of the smallest group. Those who see only models see the sum over all groups, from each of which D
+may be missing.
 
 **Who sees what.** m parties, at most D of them drop out in a round, c collude with the coordinator; h = m - c are
 honest. The threshold is m - D shares, and a party refuses to unmask for fewer than m - D survivors.

@@ -207,7 +207,7 @@ def sgd2_party_event(arrangement: Arrangement, party: str) -> Event:
     """All messages of a party; with secure sums, as the coordinator and ``colluders`` parties see them."""
     if arrangement.aggregation == "plain":
         return _rounds(arrangement, arrangement.noise)
-    return _rounds(arrangement, _hidden_noise(arrangement, party, arrangement.colluders))
+    return _rounds(arrangement, _noise_in_group(arrangement, party, arrangement.colluders))
 
 
 def sgd2_views(arrangement: Arrangement, coalition: int) -> Iterator[View]:
@@ -228,16 +228,17 @@ def sgd2_views(arrangement: Arrangement, coalition: int) -> Iterator[View]:
         together = _sum_seen_by(arrangement, coalition)
         sees = f"is {other_parties(coalition)}: sees every broadcast and knows their noise"
         yield View("colluding parties", sees, (together,))
-    sees = "is the coordinator: sees " + (
-        "every party's messages" if plain else "the sum of the parties present"
-    )
+    several = len(arrangement.groups) > 1
+    summed = "the sum of each group" if several else "the sum of the parties present"
+    sees = "is the coordinator: sees " + ("every party's messages" if plain else summed)
     honest = (
         "" if plain or arrangement.withstands_lies else "only if it follows the protocol: too many dropouts"
     )
-    yield View("coordinator", sees, (everything if plain else total,), honest)
+    yield View("coordinator", sees, (everything if plain else _group_seen_by(arrangement, 0),), honest)
     if coalition:
         sees = f"is the coordinator with {other_parties(coalition)}"
-        yield View("coordinator and colluders", sees, (everything if plain else together,), honest)
+        pooled = everything if plain else _group_seen_by(arrangement, coalition)
+        yield View("coordinator and colluders", sees, (pooled,), honest)
         own = _sum_seen_by(arrangement, len(arrangement.parties) - 1)
         sees = "is everybody but the owner of the record together"
         yield View("everybody else", sees, (everything if plain else own,))
@@ -260,16 +261,35 @@ def _sum_seen_by(arrangement: Arrangement, coalition: int) -> Event:
     )
 
 
+def _group_seen_by(arrangement: Arrangement, coalition: int) -> Event:
+    """What is left to a coordinator with so many parties: it sees the secure sum of the owner's group by itself."""
+    return _rounds(
+        arrangement, min(_noise_in_group(arrangement, owner, coalition) for owner in arrangement.parties)
+    )
+
+
+def _noise_in_group(arrangement: Arrangement, owner: str, coalition: int) -> float:
+    """Noise in the secure sum of the owner's group that a coalition, all of it in this group, does not know.
+
+    The sums of other groups hold nothing of the owner's records, and noise of their own.
+    """
+    size = next(len(group) for group in arrangement.groups if owner in group)
+    left = max(0, size - 1 - coalition - arrangement.dropouts)
+    return arrangement.noise * arrangement.noise_share * math.sqrt(1 + left) * (1 - 1e-14)
+
+
 def _hidden_noise(arrangement: Arrangement, owner: str, coalition: int) -> float:
     """Noise in the weighted sum that a coalition does not know, in units of what one record of ``owner`` adds; (2).
 
-    The worst case: the heaviest other parties are in the coalition, the next heaviest are missing. Where messages are
-    looked at one by one, there is no sum to hide in.
+    The worst case: the heaviest other parties are in the coalition, the next heaviest are missing; with secure sums
+    as many as may be in every group, because a group knows of its own only. Where messages are looked at one by one,
+    there is no sum to hide in.
     """
     if arrangement.robust:
         return arrangement.noise
     weights = arrangement.weights or dict.fromkeys(arrangement.parties, 1.0)
-    lost = coalition + arrangement.dropouts
+    groups = len(arrangement.groups) if arrangement.aggregation == "secure" else 1
+    lost = coalition + arrangement.dropouts * groups
     others = sorted(weight for name, weight in weights.items() if name != owner)
     left = others[: max(0, len(others) - lost)]
     # Relative to the owner's weight; the division and the root are rounded far less than the factor allows for.
@@ -311,7 +331,7 @@ def _whole_party_of_sgd2(arrangement: Arrangement) -> View:
     for owner, size in sorted(arrangement.parties.items(), key=lambda party: -party[1]):
         noise = arrangement.noise
         if arrangement.aggregation == "secure":
-            noise = _hidden_noise(arrangement, owner, arrangement.colluders)
+            noise = _noise_in_group(arrangement, owner, arrangement.colluders)
         reach = size if arrangement.party_bound is None else min(size, arrangement.party_bound)
         if noise / reach < least:
             worst, least = owner, noise / reach

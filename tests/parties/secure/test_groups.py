@@ -1,0 +1,158 @@
+"""More parties than one secure sum has room for: each group's sum holds all of the noise, and they add up."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from discreet.core.randomness import RandomStream
+from discreet.errors import InvalidParameter
+from discreet.parties import Coordinator, Party, Study, StudyStopped, arrangement, rehearse
+from discreet.parties.arrangement import Arrangement, groups_of
+from discreet.parties.asking import DirectTransport
+from discreet.parties.consent import Terms
+from discreet.parties.messages import Message, Roster
+from discreet.parties.secure.secure_sum import SecureCoordinator
+from discreet.parties.study import Aggregation
+from discreet.parties.who_sees.views import party_event, views
+from support.parties_bank import holders, study, zero_holders
+from support.secure_world import signing_key
+
+FALSE_ALARMS = 1e-6
+SIZES = {f"p{place}": 10 for place in range(7)}
+
+
+@pytest.fixture(autouse=True)
+def small_groups(monkeypatch):
+    monkeypatch.setattr(arrangement, "MOST_IN_GROUP", 4)
+
+
+def plan(sizes=SIZES, **settings):
+    rounds = settings.pop("rounds", 3)
+    return study(sizes=sizes, rounds=rounds, aggregation=Aggregation("secure", **settings))
+
+
+@pytest.mark.parametrize("count", [2, 4, 5, 8, 9, 30, 101])
+def test_groups_are_few_equal_and_hold_everybody_once(count):
+    names = [f"p{place}" for place in range(count)]
+    groups = groups_of(names)
+    assert sorted(name for group in groups for name in group) == sorted(names)
+    sizes = [len(group) for group in groups]
+    assert max(sizes) <= 4
+    assert max(sizes) - min(sizes) <= 1
+    assert len(groups) == math.ceil(count / 4)
+    assert groups == groups_of(names[::-1])  # the same at every party
+
+
+def sums_of(made, monkeypatch, **settings):
+    """What the coordinator of a rehearsal unmasks: one vector for each group and round."""
+    seen, honest = [], SecureCoordinator.total
+
+    def total(self, answers):
+        seen.append((len(self._group.keys), honest(self, answers)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(SecureCoordinator, "total", total)
+    result = rehearse(made, zero_holders(made.parties), unsafe_seed=5, **settings)
+    return result, seen
+
+
+def too_quiet(made, seen):
+    """Whether the noise of some size of group is less than the study needs, by a test of its variance."""
+    wanted = made.noise_multiplier * made.training.clip_norm / made.grid
+    for size in {size for size, _ in seen}:
+        values = np.concatenate([value for group, value in seen if group == size]) / wanted
+        if stats.chi2.cdf(np.sum(values**2), len(values)) < FALSE_ALARMS:
+            return True
+    return False
+
+
+def test_every_sum_that_is_seen_holds_all_of_the_noise(monkeypatch):
+    made = plan(rounds=150)
+    _, seen = sums_of(made, monkeypatch)
+    assert {size for size, _ in seen} == {3, 4}
+    assert not too_quiet(made, seen)
+
+
+def test_a_twin_that_counts_on_the_noise_of_other_groups_is_caught(monkeypatch):
+    """What is wrong in it: shares for all parties, though the sum of one group is seen by itself."""
+    monkeypatch.setattr(Study, "shares", property(lambda self: len(self.parties)))
+    made = plan(rounds=150)
+    _, seen = sums_of(made, monkeypatch)
+    assert too_quiet(made, seen)
+
+
+def test_groups_add_up_to_what_one_sum_would_be(monkeypatch):
+    monkeypatch.setattr(
+        RandomStream, "discrete_gaussian", lambda self, sigma, shape=(): np.zeros(shape, np.int64)
+    )
+    made = plan()
+    several = rehearse(made, holders(SIZES)).theta
+    monkeypatch.setattr(arrangement, "MOST_IN_GROUP", 32)
+    assert len(plan().groups) == 1
+    assert np.allclose(several, rehearse(plan(), holders(SIZES)).theta, rtol=1e-9)
+    assert np.abs(several).max() > 0.01
+
+
+@pytest.mark.parametrize(("dropouts", "colluders"), [(0, 0), (0, 1), (1, 0)])
+def test_who_sees_a_group_counts_on_its_noise_alone(dropouts, colluders):
+    parties = dict.fromkeys([f"p{place:02}" for place in range(10)], 50)  # groups of 4, 3, 3
+    made = Arrangement(
+        "sgd2", parties, 8.0, rounds=10, aggregation="secure", dropouts=dropouts, colluders=colluders
+    )
+    share = 1 / (3 - dropouts - colluders)  # of the variance
+
+    left = {
+        "coordinator and colluders": 3 - dropouts - max(1, colluders),
+        "coordinator": 3 - dropouts,
+        "final model": 10 - 3 * dropouts,
+        "colluding parties": 10 - 3 * dropouts - max(1, colluders),
+    }
+    for view in views(made):
+        if view.observer in left:
+            ((event, rounds),) = view.faces[0].parts()
+            assert rounds == 10
+            expected = 8.0 * math.sqrt(share * max(left[view.observer], 1))
+            assert event.noise_multiplier == pytest.approx(expected, rel=1e-12)
+    ((event, _),) = party_event(made, "p09").parts()
+    assert event.noise_multiplier >= 8.0 * (1 - 1e-13)
+
+
+def test_too_many_dropouts_for_a_group_are_refused():
+    with pytest.raises(InvalidParameter, match="in a group"):
+        plan(dropouts=2)
+    with pytest.raises(InvalidParameter, match="in a group"):
+        plan(colluders=2)
+
+
+def wired(made, silent):
+    """A coordinator, and parties of which some say nothing when masked sums are asked for."""
+    roster = Roster({name: signing_key(name).public_key().public_bytes_raw().hex() for name in made.names})
+    own = holders(made.parties)
+    parties = {n: Party(n, made, own[n], None, signing_key(n), roster) for n in made.names}
+
+    def answers(name):
+        return lambda message: (
+            b""
+            if name in silent and Message.decode(message).kind == "mask"
+            else parties[name].answer(message)
+        )
+
+    return Coordinator(made, DirectTransport({name: answers(name) for name in made.names}), roster)
+
+
+@pytest.mark.parametrize(("silent", "goes_on"), [((), True), (("p0",), True), (("p0", "p6"), False)])
+def test_no_more_may_be_missing_in_all_groups_together_than_in_one(silent, goes_on):
+    made = plan(dropouts=1)
+    if goes_on:
+        assert wired(made, silent).run().updates == 3
+    else:
+        with pytest.raises(StudyStopped, match="Too few parties"):
+            wired(made, silent).run()
+
+
+def test_the_terms_of_a_party_are_those_of_its_group():
+    made = plan()
+    roster = Roster({name: signing_key(name).public_key().public_bytes_raw().hex() for name in made.names})
+    assert Terms(made, "p5").group(roster).names == list(made.groups[1])
