@@ -1,6 +1,7 @@
 """Trade-off lines, exact error rates of the joint test, and the search for the lower bound."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -208,7 +209,7 @@ def test_claims_of_every_kind_agree():
         (Gaussian(1.0), {"delta": math.nan}, "delta"),
         (Gaussian(1.0), {"delta": 1e-5, "neighbours": "friends"}, "neighbours"),
         (account(Gaussian(1.0)), {"delta": 1e-5, "neighbours": "replace-one"}, "neighbours"),
-        (account(Gaussian(1.0), group_size=2), {"delta": 1e-5}, "group_size"),
+        (account(Gaussian(1.0), group_size=2).guarantee(1e-5), {}, "group_size"),
     ],
 )
 def test_claims_that_are_none_are_refused(claim, options, name):
@@ -227,6 +228,25 @@ def test_the_bound_comes_back_to_the_claim():
         found.append(lower_epsilon(Trials(hits, size, alarms, size), claim, 0.95) / 4.0)
     assert found == sorted(found)
     assert 0.995 < found[-1] < 1
+
+
+def test_a_claim_for_groups_is_held_against_groups_and_single_records():
+    """Counts without chance: what is seen of a group, or of one record, leads back to the epsilon of the group."""
+    mu = gaussian_mu(4.0, 1e-5)
+    curve = account(Gaussian(3 / mu), group_size=3)
+    size = 10**7
+    for attacked in (1, 3, 6):
+        claim = replace(Claim.of(curve, delta=1e-5), group=attacked)
+        assert claim.epsilon == pytest.approx(4.0, rel=1e-3)
+        seen = mu * attacked / 3
+        hits, alarms = (round(size * tail(seen / 2)) for tail in (stats.norm.cdf, stats.norm.sf))
+        trials = Trials(hits, size, alarms, size)
+        assert 0.98 < lower_epsilon(trials, claim, 0.95) / 4.0 < 1
+        assert lower_epsilon(trials, claim.plain(), 0.95) < 4.0
+        forgetful = replace(
+            claim, protects=1
+        )  # the twin: the epsilon of one record, for what is promised to three
+        assert lower_epsilon(trials, forgetful, 0.95) < 2.0
 
 
 def test_the_lines_of_a_group_are_those_of_as_many_records():

@@ -63,6 +63,7 @@ class AuditResult:
     assumptions: str
     evidence: Evidence
     refuted: PrivacyCurve | None = field(default=None, repr=False, compare=False)
+    group_size: int = 1
 
     @property
     def void(self) -> bool:
@@ -80,7 +81,7 @@ class AuditResult:
 
     def contradicts(self, guarantee: Guarantee) -> bool:
         """True if the subject leaks more than ``guarantee`` allows, at this confidence."""
-        for name, ours in (("neighbours", self.neighbours), ("group_size", 1)):
+        for name, ours in (("neighbours", self.neighbours), ("group_size", self.group_size)):
             theirs = getattr(guarantee, name)
             if theirs != ours:
                 raise InvalidParameter(
@@ -151,6 +152,7 @@ def audit(
         assumptions=method.assumptions,
         evidence=evidence,
         refuted=None if step is None else claimed.curve(step),
+        group_size=claimed.protects,
     )
 
 

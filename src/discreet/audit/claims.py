@@ -44,14 +44,16 @@ STEPS_PER_DOUBLING = 512
 class Claim:
     """An event, the neighbours it is accounted for, and the delta at which epsilon is read off.
 
-    ``group`` is by how many records the data sets of the attack differ. The curve that is held against what was seen
-    is that of so many records; epsilon is that of one. For a small epsilon a group is seen far better than a record.
+    ``group`` is by how many records the data sets of the attack differ, and ``protects`` how many the claim protects
+    together: its ``group_size``. The curve that is held against what was seen is that of the attack's group; epsilon
+    is that of the claim's. For a small epsilon a group is seen far better than a record.
     """
 
     event: Event
     neighbours: Neighbours
     delta: float
     group: int = 1
+    protects: int = 1
 
     @classmethod
     def of(cls, claim: Any, *, delta: float | None = None, neighbours: Neighbours | None = None) -> Claim:
@@ -67,19 +69,20 @@ class Claim:
             if isinstance(plan.adapts_by, GaussianFilter):
                 return cls.of(plan.curve, delta=plan.delta)
             claim = plan if plan.stages else claim.guarantee
-        event = _event(claim)
-        if getattr(claim, "group_size", 1) != 1:
+        event, protects = _event(claim), getattr(claim, "group_size", 1)
+        if protects != 1 and isinstance(claim, Guarantee):
             remedy = (
-                "canaries are single records; audit the claim for group_size=1, from which groups follow."
+                "of a guarantee says nothing of single records; audit the plan or the curve that it is of."
             )
-            raise InvalidParameter("group_size", claim.group_size, remedy)
+            raise InvalidParameter("group_size", protects, remedy)
         remedy = "A curve or an event needs one, for instance delta=1e-5."
         own = None if isinstance(claim, Event | PrivacyCurve) else claim.delta
         delta = real("delta", delta if own is None else own, at_least=0, below=1, remedy=remedy)
         known = getattr(claim, "neighbours", None)
         if known is not None and neighbours not in (None, known):
             raise InvalidParameter("neighbours", neighbours, f"the claim was made for {known!r}.")
-        return cls(event, neighbours_named(known or neighbours or "add-remove"), delta)
+        found = neighbours_named(known or neighbours or "add-remove")
+        return cls(event, found, delta, protects=protects)
 
     @cached_property
     def epsilon(self) -> float:
@@ -92,15 +95,16 @@ class Claim:
 
     def curve(self, step: int) -> PrivacyCurve:
         """The certified curve of the claim with 2^(step/512) times the noise."""
-        return _curve(self.event, self.neighbours, step)
+        return _curve(self.event, self.neighbours, step, self.protects)
 
     def lines(self, step: int) -> Lines:
         """The lines of its curve for ``group`` records: what the attack may show if this member is true."""
         return _lines(self.event, self.neighbours, step, self.group)
 
     def plain(self) -> Claim:
-        """The same claim reduced to its (epsilon, delta)."""
-        return replace(self, event=ApproximateDP(self.epsilon, self.delta))
+        """The same claim reduced to its (epsilon, delta), which is that of as many records as it protects."""
+        black_box, units = ApproximateDP(self.epsilon, self.delta), -(-self.group // self.protects)
+        return replace(self, event=black_box, group=units, protects=1)
 
 
 def scaled(event: Event, factor: float) -> Event:

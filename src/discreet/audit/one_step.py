@@ -13,7 +13,7 @@ from discreet.audit.bounds import Evidence, Method, Told, Trials, between
 from discreet.audit.claims import Claim
 from discreet.audit.lines import Floats
 from discreet.core.randomness import RandomStream
-from discreet.errors import InvalidParameter, whole
+from discreet.errors import InvalidParameter, real, whole
 
 Score = Callable[[Floats], ArrayLike]
 
@@ -28,8 +28,9 @@ class OneStep(Method):
     it (or with the second one); it returns ``draws`` independent releases, shape (draws,) or (draws, d).
     ``direction`` is how the record moves a release before noise, up to a factor; without it, it is learned.
     ``score`` replaces the projection on it by any function of the releases, one number for each. One draw in a
-    hundred is for the pilot, which finds the direction and the threshold; the others are counted. ``group`` is by how
-    many records the two data sets differ; the bound is for one record all the same.
+    hundred is for the pilot, which finds the direction and the threshold; the others are counted. With a
+    ``threshold`` of the score, which is above it where the record was used, nothing has to be found. ``group`` is by
+    how many records the two data sets differ; the bound is for as many as the claim protects all the same.
     """
 
     draws: int = 100_000
@@ -37,16 +38,21 @@ class OneStep(Method):
     score: Score | None = None
     at_once: int = 10_000
     group: int = 1
+    threshold: float | None = None
     name: ClassVar[str] = "one step"
 
     def __post_init__(self) -> None:
         whole("draws", self.draws, at_least=2 * self._fewest)
         whole("at_once", self.at_once, at_least=1)
         whole("group", self.group, at_least=1, at_most=10_000)
+        if self.threshold is not None:
+            real("threshold", self.threshold)
+            if self.score is None:
+                raise InvalidParameter("threshold", self.threshold, "is one of a score; give that, too.")
 
     @property
     def calls(self) -> int:
-        return 2 * (len(self._sizes(self._pilot)) + len(self._sizes(self.draws - self._pilot)))
+        return 2 * sum(len(self._sizes(draws)) for draws in (self._pilot, self.draws - self._pilot))
 
     @property
     def assumptions(self) -> str:
@@ -67,6 +73,9 @@ class OneStep(Method):
                 told(done, self.calls)
             return np.concatenate(found)
 
+        if self.score is not None and self.threshold is not None:
+            without, used = (releases(world, self.draws, self.score) for world in (0, 1))
+            return Trials.count(used, without, self.threshold)
         pilot = [releases(world, self._pilot, None) for world in (0, 1)]
         score = self.score or _projection(self._direction(*pilot))
         sign, middle = between(*(_numbers(score(seen), len(seen)) for seen in pilot))
@@ -75,6 +84,8 @@ class OneStep(Method):
 
     @property
     def _pilot(self) -> int:
+        if self.threshold is not None:
+            return 0
         return max(self._fewest, self.draws // 100)
 
     @property
