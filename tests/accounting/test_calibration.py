@@ -156,12 +156,14 @@ def test_the_attacker_can_be_the_limit():
     assert 0.0998 < account(family(noise)).advantage() <= 0.1
     noise = calibrate(family, power=(0.01, 0.03))
     assert 0.0299 < account(family(noise)).power(0.01) <= 0.03
-    steps = calibrate(lambda n: Gaussian(40.0) * int(n), parameter="steps", advantage=0.1)
+    steps = calibrate(lambda n: Gaussian(40.0) * n, parameter="steps", advantage=0.1)
+    assert type(steps) is int
     assert (
-        account(Gaussian(40.0) * int(steps)).advantage()
-        <= 0.1
-        < account(Gaussian(40.0) * int(steps + 1)).advantage()
+        account(Gaussian(40.0) * steps).advantage() <= 0.1 < account(Gaussian(40.0) * (steps + 1)).advantage()
     )
+    few = calibrate(lambda n: Gaussian(5.0) * n, parameter="steps", power=(0.01, 0.2))
+    most = calibrate(lambda n: Gaussian(1e7) * n, parameter="steps", power=(0.01, 0.9))
+    assert (type(few), type(most)) == (int, int)
     both = calibrate(Gaussian, advantage=0.1, neighbours="replace-one")
     assert both == pytest.approx(2 * calibrate(Gaussian, advantage=0.1), rel=1e-3)
 

@@ -6,10 +6,10 @@ import pytest
 from discreet.accounting.account import account
 from discreet.accounting.building import Law
 from discreet.accounting.certify import Composed, OneStep, proved_epsilon, refuted_epsilon
+from discreet.accounting.fixed_batches import FixedSize
 from discreet.accounting.gaussian import gaussian_delta, gaussian_epsilon_bounds
 from discreet.accounting.pairs import (
     DiscretePair,
-    FixedSize,
     GaussianPair,
     GroupPair,
     LaplacePair,

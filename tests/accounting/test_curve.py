@@ -13,14 +13,15 @@ from discreet import (
     Budget,
     FixedSizeSampled,
     Gaussian,
+    InvalidParameter,
     Laplace,
     PoissonSampled,
     RandomlyAllocated,
     account,
 )
+from discreet.accounting import certify
 from discreet.accounting.epsilon_delta import power_bound
-from discreet.accounting.gaussian import gaussian_delta
-from discreet.accounting.laplace import laplace_delta, laplace_power
+from discreet.accounting.gaussian import gaussian_delta, laplace_delta, laplace_power
 from support import accounting_reference as ref
 
 
@@ -388,3 +389,34 @@ def test_an_attack_on_very_much_noise_is_nearly_a_guess():
         found = curve.power_bounds(alarms)
         assert alarms <= found.lower <= found.upper <= alarms + 1.1e-4
     assert curve.deltas([0.0, 1.0])[0] == curve.advantage()
+
+
+# ---- many deltas at once ----
+
+
+@every_event
+def test_many_deltas_at_once(event, relation):
+    """Both bounds hold for the same number, and are as close."""
+    curve, deltas = account(event, **relation), [1e-6, 1e-2, 1e-9, 1e-5, 1e-6, 3e-4]
+    for delta, many in zip(deltas, curve.epsilons(deltas), strict=True):
+        alone = curve.epsilon_bounds(delta)
+        assert many.lower <= alone.upper
+        assert alone.lower <= many.upper
+        assert many == alone or many.upper - many.lower <= max(
+            1.001e-3 * max(many.upper, 1e-4), alone.upper - alone.lower
+        )
+
+
+def test_one_grid_serves_many_deltas(monkeypatch):
+    made = []
+    build = certify.build
+    monkeypatch.setattr(certify, "build", lambda *args, **words: made.append(1) or build(*args, **words))
+    deltas = np.geomspace(1e-7, 1e-4, 10)
+    found = account(poisson()).epsilons(deltas)
+    assert len(made) <= 6  # two directions, three grids; one by one they are twenty
+    assert all(before.upper > after.upper for before, after in pairwise(found))
+    # A grid for another delta would be caught: its bounds do not hold one delta further.
+    assert found[0].lower > found[1].upper
+    assert account(poisson()).epsilons([0.0, 0.5])[0] == (np.inf, np.inf)
+    with pytest.raises(InvalidParameter, match="deltas"):
+        account(poisson()).epsilons([1e-5, np.nan])

@@ -7,9 +7,9 @@ import pytest
 from discreet.accounting.building import Law
 from discreet.accounting.dominating import Quality, Relation, dominating
 from discreet.accounting.epsilon_delta import group_privacy
+from discreet.accounting.fixed_batches import FixedSize
 from discreet.accounting.pairs import (
     DiscretePair,
-    FixedSize,
     GaussianPair,
     GroupPair,
     LaplacePair,

@@ -29,7 +29,7 @@ from discreet import (
     account,
 )
 from discreet.accounting.chernoff import log_moment_of
-from discreet.accounting.discrete_pairs import BoundedRangePair
+from discreet.accounting.fixed_batches import BoundedRangePair
 from discreet.accounting.gaussian import gaussian_epsilon
 from discreet.accounting.renyi import renyi_divergence, renyi_epsilon
 from discreet.accounting.truncated import truncated_costs

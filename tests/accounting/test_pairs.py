@@ -4,9 +4,9 @@ import mpmath
 import numpy as np
 import pytest
 
+from discreet.accounting.fixed_batches import FixedSize
 from discreet.accounting.pairs import (
     DiscretePair,
-    FixedSize,
     GaussianPair,
     GroupPair,
     LaplacePair,

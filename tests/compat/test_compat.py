@@ -11,6 +11,7 @@ from discreet import (
     InvalidParameter,
     Laplace,
     PoissonSampled,
+    RepeatAndSelect,
     TruncatedPoissonSampled,
     UnsupportedEvent,
     account,
@@ -206,8 +207,14 @@ def test_what_has_no_theorem_is_refused_and_changes_nothing():
         with pytest.raises(ValueError, match=r"has no event|replace-one|noise_multiplier"):
             accountant.compose(theirs)
     assert accountant.get_epsilon(1e-9) == 0
-    with pytest.raises(UnsupportedEvent, match="REPLACE_SPECIAL"):
-        DpAccountant("REPLACE_SPECIAL")
+    with pytest.raises(UnsupportedEvent, match="NOBODY"):
+        DpAccountant("NOBODY")
+
+
+def test_a_special_record_counts_for_nothing():
+    step = PoissonSampledDpEvent(0.01, GaussianDpEvent(4.0))
+    accountant = DpAccountant("REPLACE_SPECIAL").compose(step, 10_000)
+    assert accountant.epsilon_bounds(1e-5) == DpAccountant().compose(step, 10_000).epsilon_bounds(1e-5)
 
 
 SGD = (
@@ -230,6 +237,9 @@ def test_logs_of_others_are_read():
         "truncated_batch_size=20, noise_multiplier=2.0)"
     )
     assert read_event(cut).parts() == ((TruncatedPoissonSampled(0.1, 20, 100, 2.0), 1),)
+    for shape, ours in (("inf", None), ("1.0", 1.0)):
+        best = f"RepeatAndSelectDpEvent(event={SGD}, mean=10.0, shape={shape})"
+        assert read_event(best).parts() == ((RepeatAndSelect(run, 10.0, ours), 1),)
     tree = "SingleEpochTreeAggregationDpEvent(noise_multiplier=3.0, step_counts=[100, 1000])"
     assert read_event(tree).parts() == ((Gaussian(3.0), 10),)  # ten levels, and one tree for each record
 

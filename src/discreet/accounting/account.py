@@ -12,14 +12,15 @@ from __future__ import annotations
 from discreet.accounting.curve import PrivacyCurve
 from discreet.errors import InvalidParameter
 from discreet.events import Event
-from discreet.guarantee import Neighbours
+from discreet.guarantee import AnyNeighbours
 
 
-def account(event: Event, neighbours: Neighbours = "add-remove", group_size: int = 1) -> PrivacyCurve:
+def account(event: Event, neighbours: AnyNeighbours = "add-remove", group_size: int = 1) -> PrivacyCurve:
     """The certified privacy curve of ``event``.
 
     ``neighbours`` says which data sets must look alike: with and without one record (``"add-remove"``), or with
-    one record exchanged (``"replace-one"``). ``group_size`` protects that many records of one person together:
+    one record exchanged (``"replace-one"``); or, of curves only, with one record that counts for nothing in one of
+    them (``"zero-out"``). ``group_size`` protects that many records of one person together:
     all of them join or leave (or are exchanged), each sampled on its own.
 
     Combinations without a proved theorem raise :class:`~discreet.errors.UnsupportedEvent`.

@@ -49,8 +49,10 @@ def build(
     step = step / np.sqrt(2) if two_levels else step
     log_tail = aim.log_delta + float(np.log(CUT / scout.steps))
     ranges = [
-        (max(law.upper.p_range(log_tail)[0], floor), law.upper.p_range(log_tail)[1])
-        for law, floor in zip(laws, scout.floors(aim.tilt, CUT / 100), strict=True)
+        (max(low, floor), high)
+        for (low, high), floor in zip(
+            (law.upper.p_range(log_tail) for law in laws), scout.floors(aim.tilt, CUT / 100), strict=True
+        )
     ]
     longest = max([width / factor, *(high - low for low, high in ranges)])
     limit = longest / LARGEST
@@ -61,7 +63,7 @@ def build(
     widest = factor // 4 if two_levels else 256  # a coarser grid must not see the gaps
     parts = []
     for law, (low, high), (losses, log_p, _) in zip(laws, ranges, scout.parts, strict=True):
-        offset = _offset(law.upper, float(losses[np.argmax(log_p)]), step, low, high)
+        offset = _offset(law.upper, losses, log_p, step, low, high)
         first, last = int(np.floor((low - offset) / step - 1e-6)), int(np.ceil((high - offset) / step + 1e-6))
         if max(abs(first), abs(last)) > 2**60:
             raise FloatingPointError("a privacy loss beyond the range of double precision")
@@ -129,18 +131,21 @@ def _in_blocks(
     return coarse
 
 
-def _offset(pair: Pair, mode: float, step: float, low: float, high: float) -> float:
-    """Shift of the grid that puts a core narrower than a cell on a grid point.
+def _offset(pair: Pair, losses: Array, log_p: Array, step: float, low: float, high: float) -> float:
+    """Shift of the grid that puts a core narrower than a cell on a grid point, or else its start where that is cheap.
 
     Seen from the nearer end of the range, the core must not lie beyond that point: there the optimistic curve
     starts (or stops), and would leave out the whole core.
     """
+    mode = float(losses[np.argmax(log_p)])
     if pair.atoms and pair.atoms[1] - pair.atoms[0] > 0.99 * step:
         return pair.atoms[1]
     move, before = 0.0, (np.nan, np.nan)
-    for _ in range(12):
+    for attempt in range(12):
         (p,), (q,) = pair.masses(np.array([mode - step / 2, mode + step / 2]))
         if p < CORE or q <= 0:
+            if attempt == 0:
+                return _start(losses, log_p, step)
             break
         move = float(np.log(p / q)) - mode
         if abs(move) < 1e-15:
@@ -149,3 +154,19 @@ def _offset(pair: Pair, mode: float, step: float, low: float, high: float) -> fl
         before = (mode, move)
         mode += float(np.clip(-move / slope, -step, step)) if slope < 0 else move  # secant from the second on
     return mode + 2 * abs(move) if mode - low < high - mode else mode - 2 * abs(move)
+
+
+def _start(losses: Array, log_p: Array, step: float) -> float:
+    """A loss at which the optimistic curve can start with the least mass below it.
+
+    It starts where everything up to half a step beyond has a mean loss of that much (its first straight piece is a
+    tangent, docs/mathematics.md). One that misses this place by little must merge up to another whole cell.
+    """
+    p = np.exp(log_p)
+    below = np.log(np.cumsum(p)[:-1] / np.cumsum(p * np.exp(-losses))[:-1])
+    room = (losses[1:] + losses[:-1]) / 2 - below
+    place = int(np.argmax(room >= step / 2))
+    if place > 0:
+        part = (step / 2 - room[place - 1]) / (room[place] - room[place - 1])
+        return float(below[place - 1] + part * (below[place] - below[place - 1]) + 0.03 * step)
+    return float(losses[np.argmax(log_p)])

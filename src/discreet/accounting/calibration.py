@@ -109,7 +109,7 @@ def _bisected(cost: Callable[[float], float], parameter: str, search: _Search) -
     """The value nearest to the limit whose cost is proved to be at most 1; the cost is monotone."""
 
     def value(x: float) -> float:
-        return float(math.floor(math.exp(x) + 1e-9)) if parameter == "steps" else math.exp(x)
+        return math.floor(math.exp(x) + 1e-9) if parameter == "steps" else math.exp(x)
 
     safe, unsafe = math.log(search.least), math.log(search.most)
     if search.slope < 0:
@@ -136,6 +136,7 @@ class _Calibration:
         self.family, self.budget, self.parameter, self.search = family, budget, parameter, search
         self.costlier = search.slope > 0  # a larger value costs more
         self.start = search.start
+        self._estimates: dict[float, float] = {}
 
     def solve(self) -> float:
         """Search on the estimate, then on the certificate, until what is proved is just within the budget."""
@@ -183,9 +184,13 @@ class _Calibration:
 
     def _estimate(self, value: float) -> float:
         """Estimated epsilon over the budget's."""
-        curve = self._curve(value)
-        epsilon = curve.estimate_epsilon(self.budget.delta) if self.budget.delta > 0 else curve.epsilon(0.0)
-        return min(max(epsilon / self.budget.epsilon, 1e-12), 1e12)
+        if value not in self._estimates:
+            curve = self._curve(value)
+            epsilon = (
+                curve.estimate_epsilon(self.budget.delta) if self.budget.delta > 0 else curve.epsilon(0.0)
+            )
+            self._estimates[value] = min(max(epsilon / self.budget.epsilon, 1e-12), 1e12)
+        return self._estimates[value]
 
     def _where(self, goal: float) -> float:
         """The value at which the estimate reaches ``goal``: secant steps in logarithms, kept in a bracket."""

@@ -96,6 +96,19 @@ class Composed:
                 break
         return self._closer(best, delta, tolerance, _EpsilonAt(delta, aim))
 
+    def shown(self, at: float, deltas: Sequence[float], tolerance: float) -> list[Bounds] | None:
+        """Bounds on epsilon at many deltas from the one grid that suits the delta ``at``; wide where it does not."""
+        with _quiet():
+            try:
+                scout, aim = self._at_delta(float(np.log(at)))
+                step = self._first_step(scout, aim, tolerance, _EpsilonAt(at, aim))
+                if self._mixtures and self._unsuited(scout, aim, step):
+                    return None
+                lattice, _ = build(self.laws, scout, aim, step)
+            except FloatingPointError:
+                return None
+            return [_EpsilonAt(delta, aim).measure(lattice)[0] for delta in deltas]
+
     def stays_below(self, delta: float, epsilon: float, tolerance: float) -> bool:
         """Proved that delta at ``epsilon`` is no more than ``delta``, on a grid that fits ``tolerance``.
 
@@ -134,8 +147,7 @@ class Composed:
 
     def _unsuited(self, scout: Scout, aim: Aim, step: float) -> bool:
         """A lattice would be very long, or its rounding, e^{K - t epsilon} / delta times enlarged, all there is."""
-        log_tail = aim.log_delta + float(np.log(CUT / self.steps))
-        longest = max(law.upper.p_range(log_tail)[1] for law in self.laws)
+        longest = max(float(losses[-1]) for losses, _, _ in scout.parts)
         enlarged = scout.moments(aim.tilt).value - aim.tilt * aim.epsilon - aim.log_delta
         return longest > LONG * step or (aim.tilt > 0 and enlarged > LOUD)
 
@@ -284,10 +296,14 @@ class OneStep:
 
     def __init__(self, law: Law) -> None:
         self.law = law
-        self._known: dict[float, Bounds] = {}
+        self._proved: dict[float, float] = {}
 
     def estimate_epsilon(self, delta: float) -> float:
-        return self.epsilon_bounds(delta, 1e-3).upper
+        """The upper bound itself."""
+        if delta not in self._proved:
+            high = max(self.law.upper.p_range(float(np.log(delta)))[1], 0.0)  # P(L > high) <= delta already
+            self._proved[delta] = proved_epsilon(self._upper, delta, high, 1.01 * high + 1e-3, 1e-13)
+        return self._proved[delta]
 
     def estimate_delta(self, epsilon: float) -> float:
         return self._upper(epsilon)[0]
@@ -297,11 +313,8 @@ class OneStep:
 
     def epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
         """Bounds that differ by rounding only (and by the gap between the two laws, if they differ)."""
-        if delta not in self._known:
-            high = max(self.law.upper.p_range(float(np.log(delta)))[1], 0.0)  # P(L > high) <= delta already
-            upper = proved_epsilon(self._upper, delta, high, 1.01 * high + 1e-3, 1e-13)
-            self._known[delta] = Bounds(refuted_epsilon(self._lower, delta, high, upper, 1e-13), upper)
-        return self._known[delta]
+        upper = self.estimate_epsilon(delta)
+        return Bounds(refuted_epsilon(self._lower, delta, upper * (1 - 1e-9), upper, 1e-13), upper)
 
     def stays_below(self, delta: float, epsilon: float, tolerance: float) -> bool:
         """Proved that delta at ``epsilon`` is no more than ``delta``."""

@@ -8,6 +8,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 
 from discreet.accounting.building import CUT, Law
 from discreet.accounting.certify import SMALLEST_EPSILON, Composed, OneStep
@@ -25,11 +26,13 @@ from discreet.accounting.largest import ULPS, delta_near_largest, epsilon_near_l
 from discreet.accounting.lattice import Lattice
 from discreet.accounting.pairs import Pair
 from discreet.accounting.power import power_of, power_on
-from discreet.errors import AccuracyNotReached, DiscreetError, real, whole
-from discreet.events import ApproximateDP, Composition, Event, RenyiDP, ZeroConcentratedDP
-from discreet.guarantee import Bounds, Guarantee, Neighbours, neighbours_named
+from discreet.charts import Picture, attack_chart, html_table
+from discreet.errors import AccuracyNotReached, DiscreetError, InvalidParameter, probability, real, whole
+from discreet.events import ApproximateDP, Composition, Event, RenyiDP, RepeatAndSelect, ZeroConcentratedDP
+from discreet.guarantee import AnyNeighbours, Bounds, Guarantee, any_neighbours_named
 
 TINY = 1e-12
+_SHOWN = (1e-5, 1e-6, 1e-8)  # deltas of which a notebook shows the epsilon
 _USELESS = 1e-3  # a lattice with a larger error shows nothing: very much noise, seen without a tilt
 
 
@@ -41,9 +44,9 @@ class PrivacyCurve:
     is a lower bound for the release itself; for fixed-size batches it belongs to the pair only.
     """
 
-    def __init__(self, event: Event, neighbours: Neighbours, group_size: int) -> None:
+    def __init__(self, event: Event, neighbours: AnyNeighbours, group_size: int) -> None:
         self.event = event
-        self.neighbours = neighbours_named(neighbours)
+        self.neighbours = any_neighbours_named(neighbours)
         self.group_size = whole("group_size", group_size, at_least=1, at_most=10_000)
         self._parts: Dominating = dominating(event, Relation(self.neighbours, self.group_size))
         self._composed = lru_cache(maxsize=8)(self._make_composed)
@@ -51,6 +54,16 @@ class PrivacyCurve:
 
     def __repr__(self) -> str:
         return f"PrivacyCurve({self.event!r}, neighbours={self.neighbours!r}, group_size={self.group_size})"
+
+    def plot(self) -> Picture:
+        """The best attack: how many records it finds, at every rate of false alarms."""
+        return Picture(attack_chart(self.power))
+
+    def _repr_html_(self) -> str:
+        bounds = [(f"{delta:g}", *self.epsilon_bounds(delta)) for delta in _SHOWN]
+        rows = [(delta, f"{upper:.4g}", f"{lower:.4g}") for delta, lower, upper in bounds]
+        head, caption = ("delta", "epsilon at most", "and at least"), f"{self.neighbours} neighbours"
+        return html_table(head, rows, caption) + self.plot().svg
 
     # ---- epsilon ----
 
@@ -79,6 +92,40 @@ class PrivacyCurve:
             lower = self._hidden_epsilon(_hidden_share(delta, exposure.lower, 1 + ULPS), wanted).lower
             bounds = Bounds(lower, upper)
         return self._as_asked(bounds, "epsilon", tolerance, SMALLEST_EPSILON)
+
+    def epsilons(self, deltas: ArrayLike) -> list[Bounds]:
+        """As :meth:`epsilon_bounds` at each of many deltas, in the time of a few: one grid serves its neighbours."""
+        asked = [
+            real("deltas", value, at_least=0, below=1, remedy=DELTA_REMEDY) for value in np.ravel(deltas)
+        ]
+        found: dict[float, Bounds] = {}
+        waiting = sorted(set(asked))
+        while waiting:
+            middle = waiting[len(waiting) // 2]
+            found |= self._on_one_grid(middle, waiting) if len(waiting) > 1 else {}
+            if middle not in found:
+                found[middle] = self.epsilon_bounds(middle)
+            waiting = [delta for delta in waiting if delta not in found]
+        return [found[delta] for delta in asked]
+
+    def _on_one_grid(self, at: float, deltas: list[float]) -> dict[float, Bounds]:
+        """Of ``deltas``, those at which the grid for the delta ``at`` is close enough."""
+        if at == 0 or self._parts.boxes or not self._parts.laws or self._parts.exposure.upper > 0:
+            return {}
+        positive = [delta for delta in deltas if delta > 0]
+        each = []
+        for direction in self._parts.directions():
+            composed = self._composed(direction, Quality(positive[0] * 1e-5, 1e-3))
+            shown = composed.shown(at, positive, 7e-4) if isinstance(composed, Composed) else None
+            if shown is None:
+                return {}
+            each.append(shown)
+        found = {}
+        for delta, both in zip(positive, zip(*each, strict=True), strict=True):
+            lower, upper = max(bounds.lower for bounds in both), max(bounds.upper for bounds in both)
+            if upper - lower <= 1e-3 * max(upper, SMALLEST_EPSILON):
+                found[delta] = Bounds(float(lower), float(upper))
+        return found
 
     def _hidden_epsilon(self, delta: float, tolerance: float) -> Bounds:
         """Epsilon of everything but full exposure; a negative ``delta`` is more than can be hidden."""
@@ -237,6 +284,28 @@ class PrivacyCurve:
         """The best attacker's hit rate minus false-alarm rate, at most: delta at epsilon 0."""
         return self.delta(0.0)
 
+    def bayes_risk(self, prior: float) -> float:
+        """Guarantee: who believes that the record is there with probability ``prior``, and sees everything, is wrong
+        with at least this probability.
+
+        It is min(prior, 1 - prior) without the releases. The best attacker decides by the ratio of both worlds'
+        densities, and errs with probability prior - prior H_a, a = (1 - prior) / prior.
+        """
+        prior = probability("prior", prior)
+        rarer = min(prior, 1 - prior)
+        odds = (1 - rarer) / rarer * (1 - ULPS)
+        return max(0.0, rarer * (1 - self.delta(float(np.log(max(odds, 1.0))))) * (1 - ULPS))
+
+    def mu_estimate(self) -> float:
+        """About the mu of the single Gaussian release that is as easy to attack. An estimate: it proves nothing.
+
+        The largest of what the attacker's hit rates at false alarms from 1e-3 to one half amount to. For plain
+        Gaussian noise it is exact; for many small steps it is the limit of the central limit theorem.
+        """
+        alarms = np.array([1e-3, 1e-2, 0.1, 0.3, 0.5])
+        hits = np.array([min(self.power(float(at)), 1 - 1e-16) for at in alarms])
+        return max(0.0, float(np.max(ndtri(hits) - ndtri(alarms))))
+
     def power(self, false_alarms: float, *, tolerance: float | None = None) -> float:
         """The best attacker's hit rate at this false-alarm rate, at most."""
         return self.power_bounds(false_alarms, tolerance=tolerance).upper
@@ -290,6 +359,11 @@ class PrivacyCurve:
 
     def guarantee(self, delta: float, *, tolerance: float | None = None) -> Guarantee:
         """The proved point at ``delta`` with its neighbours and unit."""
+        if self.neighbours == "zero-out":
+            requirement = (
+                "has no guarantee: ledgers and certificates know the other two only; use epsilon_bounds."
+            )
+            raise InvalidParameter("neighbours", self.neighbours, requirement)
         return Guarantee(
             self.epsilon_bounds(delta, tolerance=tolerance), delta, self.neighbours, self.group_size
         )
@@ -309,7 +383,7 @@ class PrivacyCurve:
         kept = tuple(
             (part, count)
             for part, count in self.event.parts()
-            if not isinstance(part, RenyiDP | ZeroConcentratedDP)
+            if not isinstance(part, RenyiDP | RepeatAndSelect | ZeroConcentratedDP)
         )
         rest = Composition(kept) if kept else ApproximateDP(0.0)
         return PrivacyCurve(rest, self.neighbours, self.group_size)

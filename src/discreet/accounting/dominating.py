@@ -19,17 +19,19 @@ from scipy.special import bdtrc
 from discreet.accounting.allocation import DiscreteLaw, allocation_law
 from discreet.accounting.building import Law
 from discreet.accounting.chernoff import LogMoment, log_moment_of
-from discreet.accounting.discrete_pairs import (
+from discreet.accounting.epsilon_delta import group_privacy
+from discreet.accounting.fixed_batches import (
     BoundedRangePair,
+    FixedSize,
     MixturePair,
+    ZeroedFixedSize,
     discrete_gaussian,
     discrete_laplace,
     randomised_response,
+    with_replacement,
 )
-from discreet.accounting.epsilon_delta import group_privacy
 from discreet.accounting.pairs import (
     DiscretePair,
-    FixedSize,
     GaussianPair,
     GroupPair,
     Labelled,
@@ -38,6 +40,7 @@ from discreet.accounting.pairs import (
     Reversed,
     Sampled,
 )
+from discreet.accounting.renyi import selected_moment
 from discreet.errors import UnsupportedEvent
 from discreet.events import (
     ApproximateDP,
@@ -54,10 +57,12 @@ from discreet.events import (
     RandomisedResponse,
     RandomlyAllocated,
     RenyiDP,
+    RepeatAndSelect,
+    SampledWithReplacement,
     TruncatedPoissonSampled,
     ZeroConcentratedDP,
 )
-from discreet.guarantee import Bounds, Neighbours, contributions_apart
+from discreet.guarantee import AnyNeighbours, Bounds, contributions_apart
 
 Direction = Literal["remove", "add"]
 ULPS = 1e-14
@@ -78,8 +83,13 @@ LawOf = Callable[[Direction, Quality], Law]
 class Relation:
     """Which data sets are neighbours, and how many records of one group differ."""
 
-    neighbours: Neighbours
+    neighbours: AnyNeighbours
     group_size: int
+
+    @property
+    def one_more(self) -> bool:
+        """A record counts in one world and not in the other, and nobody takes its place."""
+        return self.neighbours != "replace-one"
 
     @property
     def reach(self) -> float:
@@ -164,6 +174,9 @@ def dominating(event: Event, relation: Relation) -> Dominating:
         elif isinstance(part, ZeroConcentratedDP | RenyiDP):
             boxes.append((log_moment_of(part, relation.group_size), count))
             largest = None
+        elif isinstance(part, RepeatAndSelect):
+            boxes.append((_selected(part, relation), count))
+            largest = None
         elif isinstance(part, PoissonSampled):
             laws.append(_poisson(part, count, relation))
             symmetric = symmetric and relation.neighbours == "replace-one"
@@ -173,6 +186,9 @@ def dominating(event: Event, relation: Relation) -> Dominating:
             symmetric, largest = False, None
         elif isinstance(part, FixedSizeSampled):
             laws.append(_fixed_size(part, count, relation))
+            symmetric, largest = symmetric and relation.neighbours == "replace-one", None
+        elif isinstance(part, SampledWithReplacement):
+            laws.append(_with_replacement(part, count, relation))
             largest = None
         elif isinstance(part, RandomlyAllocated):
             laws.append(_allocated(part, count, relation))
@@ -209,7 +225,8 @@ def _refuse_the_absurd(event: Event) -> None:
     """Numbers so far out that no arithmetic follows them, and no privacy is left to account for."""
     noise = getattr(event, "of", event)
     level = {Laplace: "scale", DiscreteLaplace: "scale"}.get(type(noise))
-    level = "noise_multiplier" if isinstance(noise, Gaussian | TruncatedPoissonSampled) else level
+    if isinstance(noise, Gaussian | TruncatedPoissonSampled | SampledWithReplacement):
+        level = "noise_multiplier"
     if level and getattr(noise, level) < LEAST_NOISE:
         raise UnsupportedEvent(f"{level} below {LEAST_NOISE:g} protects nobody; use more noise.")
     if isinstance(event, ApproximateDP | BoundedRange) and event.epsilon > MOST_EPSILON:
@@ -231,7 +248,8 @@ def _either(pair: Pair, count: int) -> LawOf:
 
 def _of_its_own(event: Event, count: int, relation: Relation) -> LawOf:
     """An event from elsewhere, which brings its theorem along."""
-    pair = event.dominating_pair(relation.neighbours, relation.group_size)
+    known = relation.neighbours != "zero-out"  # events from elsewhere were never asked about it
+    pair = event.dominating_pair(relation.neighbours, relation.group_size) if known else None
     if isinstance(pair, Pair):
         return _either(pair, count)
     raise UnsupportedEvent(
@@ -251,7 +269,7 @@ def _response(event: RandomisedResponse, count: int, relation: Relation) -> LawO
 
 
 def _mixture(event: MixtureOfGaussians, count: int, relation: Relation) -> LawOf:
-    if relation.neighbours != "add-remove" or relation.group_size > 1:
+    if not relation.one_more or relation.group_size > 1:
         raise UnsupportedEvent(
             "mixtures of Gaussians are proved for add-remove neighbours and group_size=1 only; put what a group may "
             "add into the shifts."
@@ -311,20 +329,44 @@ def _truncated(event: TruncatedPoissonSampled, count: int, relation: Relation) -
 
 
 def _fixed_size(event: FixedSizeSampled, count: int, relation: Relation) -> LawOf:
-    if relation.neighbours != "replace-one":
-        raise UnsupportedEvent(
-            "fixed-size batches make the number of records public, so add-remove neighbours have no theorem; "
-            "use neighbours='replace-one', or Poisson sampling."
-        )
+    _refuse_a_public_number(relation)
     if relation.group_size > 1 or not isinstance(event.of, Gaussian):
         raise UnsupportedEvent(
             "fixed-size batches are proved for Gaussian noise and group_size=1 only; use Poisson sampling."
         )
+    if relation.neighbours == "zero-out":
+        return _either(ZeroedFixedSize(event.of.noise_multiplier, event.rate), count)
     return _same(FixedSize(GaussianPair(2 / event.of.noise_multiplier), event.rate), count)
 
 
+def _with_replacement(event: SampledWithReplacement, count: int, relation: Relation) -> LawOf:
+    _refuse_a_public_number(relation)
+    if relation.group_size > 1 or relation.neighbours != "replace-one":
+        raise UnsupportedEvent(
+            "batches drawn with replacement are proved for replace-one neighbours and group_size=1 only; use Poisson "
+            "sampling."
+        )
+    return _same(with_replacement(event.noise_multiplier, event.batch_size, event.records), count)
+
+
+def _refuse_a_public_number(relation: Relation) -> None:
+    if relation.neighbours == "add-remove":
+        raise UnsupportedEvent(
+            "fixed-size batches make the number of records public, so add-remove neighbours have no theorem; "
+            "use neighbours='replace-one', or Poisson sampling."
+        )
+
+
+def _selected(event: RepeatAndSelect, relation: Relation) -> LogMoment:
+    if relation.neighbours == "zero-out" or relation.group_size > 1:
+        raise UnsupportedEvent(
+            "the best of several runs is proved for add-remove and replace-one neighbours and group_size=1 only."
+        )
+    return selected_moment(event, relation.neighbours)
+
+
 def _allocated(event: RandomlyAllocated, count: int, relation: Relation) -> LawOf:
-    if relation.neighbours != "add-remove" or relation.group_size > 1 or not isinstance(event.of, Gaussian):
+    if not relation.one_more or relation.group_size > 1 or not isinstance(event.of, Gaussian):
         raise UnsupportedEvent(
             "random allocation is certified for Gaussian noise, add-remove neighbours and group_size=1 only; "
             "use Poisson sampling for replace-one neighbours and for groups."

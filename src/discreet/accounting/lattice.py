@@ -352,7 +352,7 @@ def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], a
     # Each output of an FFT is wrong by at most about 4 ulp log2(n) times the L1 norm of its input. A power z^m turns
     # that into m |z|^(m-1) as much: at most m for few factors; for many 2 m |z^m| where |z| >= 1/2 and m 2^(1-m),
     # which is nothing, elsewhere. From the spectrum to the L1 norm of the result it goes through the L2 norm.
-    norm = float(np.sqrt(size * np.max(np.sum(masses**2, axis=1))))
+    norm = float(np.sqrt(size * np.max(np.einsum("ij,ij->i", masses, masses))))
     rounding = 4 * ULP * float(np.log2(size)) * ((2 * (total - few) + 1) * norm + few * np.sqrt(size))
     masses = np.roll(masses, -first % size, axis=1)
     masses[masses < rounding / size] = 0.0  # this is noise, and costs as much once more
@@ -371,16 +371,16 @@ def _folded(masses: Array, size: int) -> Array:
 
 
 def _power(spectrum: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
-    """Integer power by squaring; a logarithm would lose its branch."""
+    """Integer power by squaring, in place; a logarithm would lose its branch."""
     result = None
     while True:
         if count & 1:
-            result = spectrum.copy() if result is None else result * spectrum
+            result = spectrum.copy() if result is None else np.multiply(result, spectrum, out=result)
         count >>= 1
         if not count:
             assert result is not None
             return result
-        spectrum = spectrum * spectrum
+        np.multiply(spectrum, spectrum, out=spectrum)
 
 
 def mass_outside(

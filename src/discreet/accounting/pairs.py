@@ -78,7 +78,7 @@ def normal_masses(z: Array) -> Array:
     return masses
 
 
-def _normal_quantile(log_tail: float) -> float:
+def normal_quantile(log_tail: float) -> float:
     """The z with upper tail exp(log_tail); minus infinity where that tail is all the mass."""
     return -float(ndtri_exp(log_tail)) if log_tail < 0 else -np.inf
 
@@ -99,7 +99,7 @@ class GaussianPair(Pair):
         return Cells(p, q, float(ndtr(first)), float(ndtr(-last)))
 
     def p_range(self, log_tail: float) -> tuple[float, float]:
-        width = self.mu * _normal_quantile(log_tail)
+        width = self.mu * normal_quantile(log_tail)
         return self.mu**2 / 2 - width, self.mu**2 / 2 + width
 
     def q_range(self, log_tail: float) -> tuple[float, float]:
@@ -201,6 +201,9 @@ class Sampled(Pair):
         p_low, p_high = self.base.p_range(min(log_tail - np.log(2 * self.rate), 0.0))
         if isinstance(self.base, LaplacePair):
             return self._loss(self.base.nodes(log_tail))
+        if isinstance(self.base, Labelled):
+            seen = self.base.seen(log_tail)
+            return np.unique(np.concatenate([Sampled(pair, self.rate).nodes(tail) for pair, tail in seen]))
         low, high = min(q_low, p_low), max(q_high, p_high)
         count = int(np.clip((high - low) / (0.05 * (q_high - q_low) / 14), 400, 4000))
         return _increasing(self._loss(np.linspace(low, high, count)))
@@ -265,71 +268,19 @@ class Labelled(Pair):
     def _mixed(self, values: Sequence[Array | float]) -> Array:
         return np.asarray(np.tensordot(self.weights, np.asarray(values), axes=1))
 
-    def _seen(self, log_tail: float) -> list[tuple[Pair, float]]:
+    def seen(self, log_tail: float) -> list[tuple[Pair, float]]:
         """The pairs that are not rarer than the tail, each with the tail that it may lose."""
         tails = [log_tail - float(np.log(len(self.pairs) * weight)) for weight in self.weights]
         return [(pair, tail) for pair, tail in zip(self.pairs, tails, strict=True) if tail < 0]
 
     def p_range(self, log_tail: float) -> tuple[float, float]:
-        lows, highs = zip(*(pair.p_range(tail) for pair, tail in self._seen(log_tail)), strict=True)
-        return min(lows), max(highs)
+        return _widest([pair.p_range(tail) for pair, tail in self.seen(log_tail)])
 
     def q_range(self, log_tail: float) -> tuple[float, float]:
-        lows, highs = zip(*(pair.q_range(tail) for pair, tail in self._seen(log_tail)), strict=True)
-        return min(lows), max(highs)
+        return _widest([pair.q_range(tail) for pair, tail in self.seen(log_tail)])
 
     def nodes(self, log_tail: float) -> Array:
-        return np.unique(np.concatenate([pair.nodes(tail) for pair, tail in self._seen(log_tail)]))
-
-
-@dataclass(frozen=True)
-class FixedSize(Pair):
-    """A random subset of fixed size, replace-one neighbours: the curve that dominates in *both* orders.
-
-    For a >= 1 it is h(a) = rate * H_{1 + (a-1)/rate}(N(2), N(0)) and for a < 1 its mirror image
-    h(a) = 1 - a + a h(1/a). No single pair of data sets attains it, which is why composing one ordered pair
-    would claim too little (Lebeda et al. 2024). As a law: the positive losses of the sampled pair, the
-    negative losses of its reverse, and an atom at zero for the rest.
-    """
-
-    base: Pair
-    rate: float
-
-    @cached_property
-    def _positive(self) -> Sampled:
-        return Sampled(self.base, self.rate)
-
-    @cached_property
-    def _negative(self) -> Reversed:
-        return Reversed(self._positive)
-
-    @cached_property
-    def _atom(self) -> float:
-        line = np.array([-np.inf, 0.0, np.inf])
-        return float(1.0 - self._positive.cells(line).p[1] - self._negative.cells(line).p[0])
-
-    def cells(self, boundaries: Array) -> Cells:
-        line = np.array([-np.inf, boundaries[0], boundaries[-1], np.inf])
-        p, q = self._masses(boundaries)
-        outside, _ = self._masses(line)
-        return Cells(p, q, float(outside[0]), float(outside[2]))
-
-    def _masses(self, boundaries: Array) -> tuple[Array, Array]:
-        positive = self._positive.cells(np.maximum(boundaries, 0.0))
-        negative = self._negative.cells(np.minimum(boundaries, 0.0))
-        at_zero = np.where((boundaries[:-1] < 0) & (boundaries[1:] >= 0), self._atom, 0.0)
-        return positive.p + negative.p + at_zero, positive.q + negative.q + at_zero
-
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        return self._negative.p_range(log_tail)[0], self._positive.p_range(log_tail)[1]
-
-    def q_range(self, log_tail: float) -> tuple[float, float]:
-        low, high = self.p_range(log_tail)
-        return -high, -low
-
-    def nodes(self, log_tail: float) -> Array:
-        negative, positive = self._negative.nodes(log_tail), self._positive.nodes(log_tail)
-        return np.concatenate([negative[negative < 0], [0.0], positive[positive > 0]])
+        return np.unique(np.concatenate([pair.nodes(tail) for pair, tail in self.seen(log_tail)]))
 
 
 @lru_cache(maxsize=16)
@@ -443,7 +394,7 @@ class GroupPair(Pair):
 
     def _outcome_range(self, log_tail: float, size: int) -> tuple[float, float]:
         shifts, weights = self._mixture(size)
-        z = np.array([_normal_quantile(min(log_tail - np.log(w * len(shifts)), 0.0)) for w in weights])
+        z = np.array([normal_quantile(min(log_tail - np.log(w * len(shifts)), 0.0)) for w in weights])
         return float(np.min(shifts - self.noise * z)), float(np.max(shifts + self.noise * z))
 
     def _range(self, low: float, high: float) -> tuple[float, float]:
@@ -517,6 +468,11 @@ class DiscretePair(Pair):
         inside = self.losses[(self.losses >= low) & (self.losses <= high)]
         chosen = inside if len(inside) <= 2000 else inside[:: len(inside) // 1000]
         return np.concatenate([[np.nextafter(chosen[0], -np.inf)], chosen, [high]]) if len(chosen) else chosen
+
+
+def _widest(ranges: list[tuple[float, float]]) -> tuple[float, float]:
+    """From the lowest to the highest; upside down if there is none, as where the tail is all the mass."""
+    return min((low for low, _ in ranges), default=np.inf), max((high for _, high in ranges), default=-np.inf)
 
 
 def _increasing(values: Array) -> Array:

@@ -25,16 +25,25 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
-from discreet.accounting.chernoff import log_moment_of
+from discreet.accounting.chernoff import LogMoment, log_moment_of
 from discreet.accounting.epsilon_delta import ROUND_UP
 from discreet.errors import InvalidParameter, UnsupportedEvent, probability, real, whole
-from discreet.events import Event, Gaussian, Laplace, PoissonSampled, RenyiDP, ZeroConcentratedDP
+from discreet.events import (
+    Event,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    RenyiDP,
+    RepeatAndSelect,
+    ZeroConcentratedDP,
+)
 from discreet.guarantee import Neighbours, neighbours_named
 
 Divergence = Callable[[float], float]
 """Renyi divergence as a function of its order, which is above 1."""
 
 _MAX_ORDER = 1e6
+ROUND_UP_SEARCH = 1 + 1e-12  # more than the rounding of the formulas of a search
 _MOST_POINTS = 200_000
 _Array = NDArray[np.float64]
 
@@ -133,6 +142,61 @@ def _part(event: Event, width: float) -> Divergence:
         f"the Renyi accountant does not cover {type(event).__name__} here; it covers Gaussian, Laplace and "
         "PoissonSampled Gaussian events and their compositions. Use account(event) instead."
     )
+
+
+# ---- the best of a random number of runs (Papernot and Steinke 2022, theorems 2 and 6) ----
+
+
+def selected_moment(event: RepeatAndSelect, neighbours: Neighbours) -> LogMoment:
+    """What the best of several runs adds to log E e^{tL}, at most."""
+    trial = _divergence(event.trial, neighbours)
+    if event.shape is None:
+        whole_search = poisson_selected(trial, event.mean)
+    else:
+        whole_search = negative_binomial_selected(
+            trial, stopping_chance(event.mean, event.shape), event.mean, event.shape
+        )
+    return lambda tilts: np.array(
+        [tilt * whole_search(1 + tilt) if tilt < _MAX_ORDER / 2 else math.inf for tilt in tilts.tolist()]
+    )
+
+
+def negative_binomial_selected(divergence: Divergence, stop: float, mean: float, shape: float) -> Divergence:
+    """d(a) + (1 + shape) ((1 - 1/b) d(b) - ln(stop) / b) + ln(mean) / (a - 1), for any orders a, b > 1."""
+    orders: list[float] = [1 + 10**exponent for exponent in np.linspace(-2.0, 4.0, 61).tolist()]
+    other: float = min((1 - 1 / b) * divergence(b) - math.log(stop) / b for b in orders)
+
+    def total(order: float) -> float:
+        rest = (1 + shape) * other + math.log(mean) / (order - 1)
+        return (divergence(order) + rest) * ROUND_UP_SEARCH
+
+    return total
+
+
+def poisson_selected(divergence: Divergence, mean: float) -> Divergence:
+    """d(a) + mean delta(e) + ln(mean) / (a - 1) at e = ln(1 + 1 / (a - 1))."""
+
+    def total(order: float) -> float:
+        delta = delta_of_divergence(divergence, math.log1p(1 / (order - 1)) / ROUND_UP_SEARCH)
+        fixed = math.log(mean) / (order - 1)
+        return (divergence(order) + mean * delta) * ROUND_UP_SEARCH + fixed + 1e-12 * abs(fixed)
+
+    return total
+
+
+def mean_of_stopping(stop: float, shape: float) -> float:
+    """The mean of the truncated negative binomial law."""
+    growth = -math.log(stop) if shape == 0 else -math.expm1(shape * math.log(stop)) / shape
+    return (1 - stop) / (stop * growth)
+
+
+def stopping_chance(mean: float, shape: float) -> float:
+    """The law's other parameter, rounded down: a smaller one costs more."""
+    low, high = math.log(1e-30), -1e-12
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mean_of_stopping(math.exp(middle), shape) > mean else (low, middle)
+    return math.exp(low) * (1 - 1e-9)
 
 
 def _laplace(order: float, shift: float) -> float:

@@ -73,10 +73,11 @@ class Scout:
             top = float(exponent.max())
             weights = np.exp(exponent - top)
             total = float(weights.sum())
-            centre = float((weights * losses).sum()) / total
+            centre = float(weights @ losses) / total
             value += count * (top + float(np.log(total)))
             mean += count * centre
-            variance += count * float((weights * (losses - centre) ** 2).sum()) / total
+            away = losses - centre
+            variance += count * float((weights * away) @ away) / total
         return Moments(value, mean, variance)
 
     def _values(self, tilts: Array) -> Array:

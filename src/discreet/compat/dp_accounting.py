@@ -36,13 +36,18 @@ from discreet.events import (
     MixtureOfGaussians,
     PoissonSampled,
     RandomisedResponse,
+    RepeatAndSelect,
     TreeAggregation,
     TruncatedPoissonSampled,
     ZeroConcentratedDP,
 )
-from discreet.guarantee import Bounds, Neighbours
+from discreet.guarantee import AnyNeighbours, Bounds
 
-RELATIONS: dict[str, Neighbours] = {"ADD_OR_REMOVE_ONE": "add-remove", "REPLACE_ONE": "replace-one"}
+RELATIONS: dict[str, AnyNeighbours] = {
+    "ADD_OR_REMOVE_ONE": "add-remove",
+    "REPLACE_ONE": "replace-one",
+    "REPLACE_SPECIAL": "zero-out",
+}
 
 
 def event_of(theirs: Any) -> Event:
@@ -77,6 +82,8 @@ def _rebuilt(tree: Any) -> Any:
             return [_rebuilt(part) for part in parts]
         case list():
             return [_rebuilt(part) for part in tree]
+        case ast.Name(id="inf"):
+            return math.inf
         case ast.AST():
             return ast.literal_eval(tree)
         case _:
@@ -140,6 +147,10 @@ def _simple(theirs: Any) -> Event:
         case "RandomizedResponseDpEvent":
             share, buckets = theirs.noise_parameter, theirs.num_buckets
             return RandomisedResponse(math.log1p(buckets * (1 - share) / share) * (1 + 1e-14), buckets)
+        case "RepeatAndSelectDpEvent":
+            return RepeatAndSelect(
+                event_of(theirs.event), theirs.mean, None if theirs.shape == math.inf else theirs.shape
+            )
         case "ZCDpEvent" if not getattr(theirs, "xi", 0.0):
             return ZeroConcentratedDP(theirs.rho)
     raise UnsupportedEvent(f"{type(theirs).__name__} has no event here; account for it as ApproximateDP.")

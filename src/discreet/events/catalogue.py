@@ -283,3 +283,63 @@ class TreeAggregation(Event):
             "noise_multiplier": self.noise_multiplier,
             "restarts": self.restarts,
         }
+
+
+@registered
+@dataclass(frozen=True)
+class SampledWithReplacement(Event):
+    """Gaussian noise on the sum of ``batch_size`` draws, each of any of ``records`` records, so some come twice.
+
+    The number of records is public, so this event is accounted under replace-one neighbours. Poisson sampling costs
+    less: a record that is drawn k times moves the sum k times as far.
+    """
+
+    batch_size: int
+    records: int
+    noise_multiplier: float
+    kind: ClassVar[str] = "sampled-with-replacement"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "records", whole("records", self.records, at_least=1, at_most=10**15))
+        size = whole("batch_size", self.batch_size, at_least=1, at_most=10**9)
+        object.__setattr__(self, "batch_size", size)
+        object.__setattr__(self, "noise_multiplier", Gaussian(self.noise_multiplier).noise_multiplier)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "event": self.kind,
+            "batch_size": self.batch_size,
+            "records": self.records,
+            "noise_multiplier": self.noise_multiplier,
+        }
+
+
+@registered
+@dataclass(frozen=True)
+class RepeatAndSelect(Event):
+    """The best of a random number of runs of ``trial``, of which nothing else is seen: not even how many there were.
+
+    The number has a truncated negative binomial law of that ``mean`` and ``shape`` > -1 (1 is the geometric one, 0
+    the logarithmic one), or a Poisson law if ``shape`` is None. Liu and Talwar 2019; Papernot and Steinke 2022.
+    """
+
+    trial: Event
+    mean: float
+    shape: float | None = 1.0
+    kind: ClassVar[str] = "repeat-and-select"
+
+    def __post_init__(self) -> None:
+        trial = Event.from_dict(self.trial) if isinstance(self.trial, dict) else self.trial
+        if not isinstance(trial, Event):
+            raise InvalidParameter("trial", self.trial, "must be an event: what one run releases.")
+        object.__setattr__(self, "trial", trial)
+        least = 0.01 if self.shape is None else 1.001
+        remedy = "It is the expected number of runs."
+        object.__setattr__(
+            self, "mean", real("mean", self.mean, at_least=least, at_most=10_000, remedy=remedy)
+        )
+        if self.shape is not None:
+            object.__setattr__(self, "shape", real("shape", self.shape, above=-1, at_most=100))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"event": self.kind, "trial": self.trial.to_dict(), "mean": self.mean, "shape": self.shape}
