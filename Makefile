@@ -9,8 +9,8 @@ export NUMBA_NUM_THREADS ?= 2
 WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo demo-parties check docs pictures axe house reference test test-all coverage dist chromium bench-accounting bench-accounting-everywhere bench-noise bench-mean bench-linear bench-chart bench-additive \
-	bench-linear-speed bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit bench-units bench-statistics scorecard torture torture-parties clean
+.PHONY: demo demo-parties check docs pictures axe house reference test test-all coverage dist chromium bench-accounting bench-accounting-suites bench-accounting-everywhere bench-noise bench-mean bench-linear bench-chart bench-additive bench-preview \
+	bench-linear-speed bench-scale bench-utility bench-torch bench-check bench-product bench-parties bench-low-bits bench-audit bench-units bench-statistics scorecard torture torture-parties clean
 
 DATA ?= data
 
@@ -88,6 +88,9 @@ axe:
 bench-accounting: $(VENV)/bench
 	$(BIN)/python benchmarks/accounting.py
 
+bench-accounting-suites: $(VENV)/bench
+	$(BIN)/python benchmarks/accounting_suites.py
+
 bench-accounting-everywhere: $(VENV)/dev
 	$(BIN)/python benchmarks/accounting_everywhere.py
 
@@ -116,8 +119,12 @@ bench-chart: $(VENV)/bench .venv-peers/done .venv-ebm/done
 	$(BIN)/python benchmarks/chart.py --data $(DATA) --peer dp-ebm=.venv-ebm/bin/python \
 		--peer diffprivlib=.venv-peers/bin/python --peer opacus=.venv-peers/bin/python
 
-bench-additive: $(VENV)/bench
-	$(BIN)/python benchmarks/additive.py --data $(DATA)
+# Measured fits beside the ranges that model.preview tells before them.
+bench-preview: $(VENV)/bench
+	$(BIN)/python -W ignore benchmarks/preview.py --data $(DATA)
+
+bench-additive: $(VENV)/bench .venv-ebm/done
+	$(BIN)/python benchmarks/additive.py --data $(DATA) --peers .venv-ebm/bin/python
 
 bench-units: $(VENV)/dev
 	$(BIN)/python benchmarks/units.py
@@ -135,6 +142,10 @@ bench-statistics: $(VENV)/dev .venv-statistics/done
 
 bench-linear-speed: $(VENV)/bench
 	$(BIN)/python benchmarks/linear_speed.py
+
+# Rows that do not fit into memory, in files, and on a cluster; ratios in one run.
+bench-scale: $(VENV)/dev
+	$(BIN)/python benchmarks/scale.py
 
 bench-utility: $(VENV)/dev
 	$(BIN)/python benchmarks/utility.py

@@ -1,13 +1,14 @@
-"""``make reference``: writes docs/reference.md from the faces of the rooms, so that no public name is missing in it.
+"""``make reference``: writes docs/reference.md and a page for each room into docs/reference, from the rooms' faces.
 
 A face is the ``__all__`` of a room's ``__init__``. Nothing is imported; ``tests/test_public_names.py`` compares.
 """
 
 import ast
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SOURCE, PAGE = ROOT / "src" / "discreet", ROOT / "docs" / "reference.md"
+SOURCE, FOLDER = ROOT / "src" / "discreet", ROOT / "docs" / "reference"
 
 CHAPTERS = {
     "The short names": ("discreet",),
@@ -16,7 +17,7 @@ CHAPTERS = {
     "Ledger and certificate": ("ledger", "certificate"),
     "The trusted core": ("core", "core.mean"),
     "Tables": ("linear", "statistics", "evaluation"),
-    "PyTorch": ("pytorch", "pytorch.layer_rules"),
+    "PyTorch": ("pytorch", "pytorch.layer_rules", "adapters"),
     "Several parties": ("parties",),
     "Audit and report": ("audit", "report"),
     "Lectures": ("lecture", "lecture.figures"),
@@ -38,35 +39,48 @@ def faces() -> dict[str, list[str]]:
     return found
 
 
-def page() -> str:
-    """The text of the page."""
+def pages() -> dict[Path, str]:
+    """The texts of all pages, by their paths: the list of rooms, and a page for each."""
     names = faces()
     missing = names.keys() - {room for rooms in CHAPTERS.values() for room in rooms}
     if missing:
         raise SystemExit(f"The reference has no chapter for {', '.join(sorted(missing))}.")
-    lines = [
-        "# Reference",
-        "",
-        "The public names, from the faces of the rooms. Everything else may change.",
-        "",
-    ]
+    lines = ["# Reference", "", "The public names, a page for each room. Everything else may change.", ""]
+    found = {}
     for title, rooms in CHAPTERS.items():
-        lines += [f"## {title}", ""]
+        lines += [f"## {title}", "", "| room | names |", "|---|---|"]
         for room in rooms:
-            lines += [f"::: {room if room == 'discreet' else f'discreet.{room}'}"]
             shown = WHOLE[room] if room in WHOLE else [name for name in names[room] if name != "__version__"]
-            if room == "discreet":
-                lines += [
-                    "    options:",
-                    "      members: false",
-                    "",
-                    ", ".join(f"`{name}`" for name in shown) + ".",
-                ]
-            elif shown:
-                lines += ["    options:", f"      members: [{', '.join(shown)}]"]
-            lines += [""]
-    return "\n".join(lines)
+            told = ", ".join(f"`{name}`" for name in shown) or "everything in it"
+            lines += [f"| [`{_module(room)}`](reference/{room}.md) | {told} |"]
+            found[FOLDER / f"{room}.md"] = _page(room, shown, told)
+        lines += [""]
+    return {FOLDER.with_suffix(".md"): "\n".join(lines)} | found
+
+
+def _module(room: str) -> str:
+    return room if room == "discreet" else f"discreet.{room}"
+
+
+def _page(room: str, shown: Sequence[str], told: str) -> str:
+    """The page of a room; the short names of the package are explained on the pages of their rooms."""
+    lines = [
+        f"# {_module(room)}",
+        "",
+        f"::: {_module(room)}",
+        "    options:",
+        "      show_root_heading: false",
+    ]
+    if room == "discreet":
+        lines += ["      members: false", "", f"{told}."]
+    elif shown:
+        lines += [f"      members: [{', '.join(shown)}]"]
+    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    FOLDER.mkdir(exist_ok=True)
+    for path in FOLDER.glob("*.md"):
+        path.unlink()
+    for path, text in pages().items():
+        path.write_text(text)

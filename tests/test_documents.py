@@ -69,7 +69,8 @@ def write_people(folder):
 
 def test_the_documents_hold_snippets():
     parser = doctest.DocTestParser()
-    counts = {path.name: len(parser.get_examples(path.read_text())) for path in DOCUMENTS}
+    pages = [path for path in DOCUMENTS if path.parent.name != "reference"]  # which have names of pages again
+    counts = {path.name: len(parser.get_examples(path.read_text())) for path in pages}
     assert counts["accounting.md"] >= 10
     assert counts["README.md"] >= 5
     assert sum(len(list(commands(path.read_text()))) for path in DOCUMENTS) >= 10

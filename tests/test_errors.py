@@ -9,7 +9,11 @@ from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import polars
+import pyarrow
 import pytest
+import torch
 
 from discreet import errors
 from discreet.errors import InvalidParameter, one_of, probability, real, whole
@@ -178,3 +182,25 @@ def test_errors_holds_and_lists_everything_that_can_be_raised():
     assert all(re.search(rf"─ {name}\b", errors.__doc__) for name in found)
     tree = set(re.findall(r"─ (\w+)", errors.__doc__))
     assert tree == set(found)
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        np.full((3, 2), 987.5),
+        np.full(3, 987.5),
+        pd.DataFrame({"age": [987.5]}),
+        pd.Series([987.5]),
+        polars.DataFrame({"age": [987.5]}),
+        pyarrow.table({"age": [987.5]}),
+        torch.full((2,), 987.5),
+        [987.5] * 50,
+    ],
+    ids=lambda records: type(records).__name__,
+)
+def test_records_in_the_place_of_a_parameter_are_not_shown(records):
+    with pytest.raises(InvalidParameter, match=r"^x=<") as refusal:
+        real("x", records)
+    assert "987" not in str(refusal.value)
+    assert "age" not in str(refusal.value)
+    assert "987.5" in str(InvalidParameter("x", [987.5], "what was typed is shown."))

@@ -9,6 +9,12 @@ import pytest
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 SLOW = {"demo.py", "lora.py", "three_hospitals.py"}
+PACKAGES = {
+    "accelerate_digits.py": ("accelerate",),
+    "hugging_face.py": ("accelerate", "peft"),
+    "lightning_digits.py": ("lightning",),
+}
+"""What an example needs that an extra of its own brings."""
 
 
 @pytest.mark.parametrize(
@@ -18,7 +24,10 @@ SLOW = {"demo.py", "lora.py", "three_hospitals.py"}
         for path in EXAMPLES
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # inside of Lightning
 def test_example_runs(example, capsys, monkeypatch):
+    for package in PACKAGES.get(example.name, ()):
+        pytest.importorskip(package)
     monkeypatch.setattr(sys, "argv", [str(example)])
     runpy.run_path(str(example), run_name="__main__")
     assert "epsilon" in capsys.readouterr().out

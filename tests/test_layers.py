@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "discreet"
 ORDER = (
     ("errors",),
     ("documents", "files"),
+    ("charts",),
     ("guarantee", "events"),
     ("accounting",),
     ("core", "ledger", "compat"),
@@ -52,11 +53,13 @@ THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
         "safetensors",
         "pyarrow",
         "pandas",
+        "onnx",
         "cryptography",
         "matplotlib",
     },
     "pytorch": NUMERICS | {"numba", "llvmlite", "torch", "safetensors", "rich"},
     "parties": NUMERICS | {"cryptography", "nvflare", "rich"},
+    "adapters": NUMERICS | {"torch", "transformers", "accelerate", "lightning", "distributed"},
     "audit": NUMERICS | {"rich"},
     "report": NUMERICS | {"jinja2"},
     "lecture": NUMERICS | {"matplotlib"},
@@ -66,6 +69,10 @@ THIRD_PARTY = dict.fromkeys(ALLOWED, NUMERICS) | {
 ONLY_IN = {
     "nvflare": tuple(f"parties/network/{name}.py" for name in ("nvflare", "sites", "doors", "kits")),
     "matplotlib": ("lecture/figures/", "linear/additive/pictures.py"),
+    "transformers": ("adapters/hugging_face.py",),
+    "accelerate": ("adapters/hugging_face.py", "adapters/accelerated.py"),
+    "lightning": ("adapters/lightning_module.py",),
+    "distributed": ("adapters/dask_engine.py",),
 }
 """Packages that a few thin files know."""
 

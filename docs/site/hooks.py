@@ -38,7 +38,17 @@ class DoctestExtension(Extension):
 
 def on_config(config):
     config["markdown_extensions"].append(DoctestExtension())
+    rooms = sorted(path.name for path in (Path(config["docs_dir"]) / "reference").glob("*.md"))
+    last = config["nav"][-1]  # the reference: a list, and a page for each room
+    config["nav"][-1] = {
+        "Reference": [*last.values(), *({_module(name): f"reference/{name}"} for name in rooms)]
+    }
     return config
+
+
+def _module(name):
+    room = name.removesuffix(".md")
+    return room if room == "discreet" else f"discreet.{room}"
 
 
 def on_page_content(html, page, config, files):

@@ -19,6 +19,7 @@ WORDS = {
     "errors": "what can be raised",
     "documents": "JSON that means one thing",
     "files": "whole files",
+    "charts": "pictures as SVG",
     "guarantee": "a wish, a fact",
     "events": "what is released",
     "accounting": "what it costs, from both sides",

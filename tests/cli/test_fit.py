@@ -103,7 +103,7 @@ def test_a_fit_writes_weights_text_and_a_certificate_that_says_so(place):
     assert answer["chosen"].startswith(("curves of at most", "lines: there are too few records"))
     assert 'class="chart curve"' in (model / "report.html").read_text()
     assert sum(stage["share"] for stage in answer["spending"]) == pytest.approx(1, rel=1e-5)
-    assert answer["spending"][0]["stage"] == "ranges"
+    assert [stage["stage"] for stage in answer["spending"]][:2] == ["records", "ranges"]
     assert text["spending"] == answer["spending"]
 
 
@@ -179,6 +179,23 @@ def test_lines_are_fitted_when_they_are_asked_for(place, tmp_path):
     text = json.loads((tmp_path / "m" / "model.json").read_text())
     assert set(text["coefficients"]) >= {"age", "hours", "job=clerk", "smoker", "hours=missing", "spend"}
     assert 'class="chart curve"' not in (tmp_path / "m" / "report.html").read_text()
+
+
+def test_effects_and_their_errors_are_told(place, tmp_path):
+    line = fit(place, "--target", "smoker", "--model", "linear")
+    text = run(*line, "--out", tmp_path / "m").stdout
+    assert "largest effects on log odds" in text
+    assert text.count("per unit of") >= 2
+    answer = done(*line, "--inference", "--out", tmp_path / "n")
+    assert {"resolved", "lower", "against"} <= set(answer["summary"][0])
+    assert answer["coefficients"][0]["name"] == "intercept"
+    assert "inference" in [stage["stage"] for stage in answer["spending"]]
+    assert "std err" in run(*line, "--inference", "--out", tmp_path / "o").stdout
+    curves = run(*fit(place, "--target", "smoker", "--inference", "--out", tmp_path / "p"))
+    assert "--inference: is for models with coefficients: add --model linear." in curves.stderr
+    classes = run(*fit(place, "--model", "linear", "--inference", "--out", tmp_path / "q"))
+    assert "two classes" in classes.stderr
+    assert not (tmp_path / "p").exists()
 
 
 def test_neighbouring_tables_look_alike(place, tmp_path):

@@ -359,7 +359,7 @@ def test_plan_notes_a_delta_near_one_over_records(tmp_path):
 
 
 def test_a_declared_number_of_records_decides_about_delta():
-    from discreet.cli.budgets import gaussian_budget
+    from discreet.cli.events import gaussian_budget
 
     assert gaussian_budget(1.0, 2e-3, records=40).delta == 2e-3
     for delta, records in (

@@ -4,6 +4,7 @@ import json
 import tomllib
 
 import pyarrow
+import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 from click.testing import CliRunner
@@ -44,7 +45,7 @@ def test_blanks_name_every_column_and_are_refused_by_fit(table, tmp_path):
 
 def test_what_is_asked_makes_a_schema(table, tmp_path):
     out = tmp_path / "schema.toml"
-    said = "number\n17\n90\ncategory\nclerk, farmer\nlearn\nskip\n"
+    said = "number\n17\n90\ncat\nclerk, farmer\nle\n\n"  # abbreviated; an id is left out by itself
     result = run(table, "--target", "net income", "--out", out, "--ask", input=said)
     assert result.exit_code == 0, result.stderr
     schema = Schema.load(out)
@@ -79,6 +80,57 @@ def test_half_an_interview_writes_nothing(table, tmp_path):
     out = tmp_path / "schema.toml"
     result = run(table, "--out", out, "--ask", input="number\n")  # and then the terminal is closed
     assert (result.exit_code, out.exists()) == (130, False)
+
+
+def test_there_is_a_way_back(table, tmp_path):
+    """Out of the bounds to the kind, and from a column to the one before, as far as the first."""
+    out = tmp_path / "schema.toml"
+    first = ["back", "n", "1", "<", "n", "1", "5"]  # back before anything; out of the bounds; wrong ones
+    again = ["back", "n", "17", "90"]
+    said = [*first, *again, "flag", "yes", "later", "skip"]
+    result = run(table, "--out", out, "--ask", input="\n".join(said) + "\n")
+    assert result.exit_code == 0, result.stderr
+    columns = tomllib.loads(out.read_text())["columns"]
+    assert columns == {"age": {"bounds": [17, 90]}, "job": {"flag": "yes"}, "net income": {}}
+
+
+def test_who_stops_keeps_the_answers(table, tmp_path):
+    out = tmp_path / "schema.toml"
+    result = run(table, "--out", out, "--ask", input="n\n17\n90\nc\nclerk, farmer\n")  # and then Ctrl-C
+    assert result.exit_code == 0, result.stderr
+    assert "the answers so far are kept" in result.stderr
+    assert tomllib.loads(out.read_text())["columns"] == {
+        "age": {"bounds": [17, 90]},
+        "job": {"categories": ["clerk", "farmer"]},
+        "net income": {},
+        "id": {},
+    }
+
+
+def test_dates_are_asked_for(table, tmp_path):
+    out = tmp_path / "schema.toml"
+    said = ["d", "2020-13-01", "2020-12-31", "", "2020-01-01", "2020-12-31", "%d.%m.%Y", "s", "s", "s"]
+    result = run(table, "--out", out, "--ask", input="\n".join(said) + "\n")
+    assert result.exit_code == 0, result.stderr
+    expected = {"bounds": ["2020-01-01", "2020-12-31"], "format": "%d.%m.%Y"}
+    assert tomllib.loads(out.read_text())["columns"] == {"age": expected}
+    assert Schema.load(out).to_dict()["columns"] == {"age": expected}
+
+
+def test_guesses_come_from_names_and_declared_types_only(tmp_path):
+    """The cells say otherwise, and are not looked at."""
+    file, out = tmp_path / "t.arrow", tmp_path / "s.toml"
+    columns = {"a": pyarrow.array(["1", "2"]), "ill": pyarrow.array([True, False]), "n": [1, 2]}
+    table = pyarrow.table(columns)
+    with pyarrow.ipc.new_file(str(file), table.schema) as writer:
+        writer.write_table(table)
+    result = run(file, "--out", out, "--ask", input="\nx, y\n\nyes\n\n0\n5\n")
+    assert result.exit_code == 0, result.stderr
+    assert tomllib.loads(out.read_text())["columns"] == {
+        "a": {"categories": ["x", "y"]},
+        "ill": {"flag": "yes"},
+        "n": {"bounds": [0, 5]},
+    }
 
 
 def test_parquet_has_names_too(tmp_path):

@@ -23,14 +23,14 @@ from discreet.accounting.epsilon_delta import power_bound
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.certificate import new_signing_key, public_key_of
 from discreet.certificate.promises import Arithmetic
+from discreet.charts import Series, epsilon_scale, line_chart, word_for
 from discreet.cli import main
 from discreet.events import Gaussian
 from discreet.ledger import FixedPlan, GaussianFilter, TruncatedRenyiFilter
 from discreet.plan import Plan
 from discreet.report import Bullets, Code, Cover, Report, Section, Table, Text
 from discreet.report.chapters import SECTIONS
-from discreet.report.charts import Series, epsilon_scale, line_chart, word_for
-from discreet.report.pages import OTHER, SAME, read_page
+from discreet.report.report import OTHER, SAME, read_page
 from support.axe import insist_accessible
 from support.browser import needs_chromium, page
 
@@ -214,7 +214,7 @@ def test_an_altered_page_is_rejected(report, tmp_path, old, new):
 
 def test_words_of_other_versions_are_not_believed(report, tmp_path, monkeypatch):
     report.save(tmp_path / "report.html")
-    monkeypatch.setattr("discreet.report.pages.current_versions", lambda: (("discreet", "9"),))
+    monkeypatch.setattr("discreet.report.report.current_versions", lambda: (("discreet", "9"),))
     monkeypatch.setattr("discreet.report.report.current_versions", lambda: (("discreet", "9"),))
     assert read_page(tmp_path / "report.html") == (report, OTHER)
 

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from discreet.accounting.fixed_batches import FixedSize
 from discreet.accounting.pairs import (
     DiscretePair,
-    FixedSize,
     GaussianPair,
     GroupPair,
     LaplacePair,

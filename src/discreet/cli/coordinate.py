@@ -88,7 +88,9 @@ def coordinate(
         if page is not None:
             page.finish()
         ending = conductor.coordinator.ending
-        _write(folder, model, result, ending)
+        model.write(folder, ending.theta)
+        with whole_file(folder / "observers.json") as file:
+            json.dump(result.observers.to_dict(), file, indent=2)
         heard = conductor.hand_out(patience if serve else rest, folder / "joint.json")
     data = {
         "out": folder,
@@ -178,7 +180,7 @@ class _Conductor:
         """Send the model until everybody has it, or so long; who has got it. Certificates go into one file."""
         from discreet.parties.joint import JointCertificate
 
-        certificates = dict(JointCertificate.load(joint).certificates) if joint.exists() else {}
+        certificates = JointCertificate.load(joint).own() if joint.exists() else {}
         end, heard = time.monotonic() + patience, list[str]()
         while True:
             waiting = [name for name in self._present() if name not in heard]
@@ -274,11 +276,3 @@ class Spending:
             epsilon = account(event * steps, privacy.neighbours).epsilon(privacy.delta)
             self._known[steps] = f"epsilon {rounded_up(epsilon)} of {rounded_up(self._terms.budget.epsilon)}"
         return self._known[steps]
-
-
-def _write(folder: Path, model: Any, result: Any, ending: Any) -> None:
-    """The model folder, as `discreet predict` reads it, and the table of observers."""
-    about = {"study": result.study.to_dict(), "digest": result.study.digest(), "model_digest": ending.model}
-    model.fitted(result.theta).write(folder, about)
-    with whole_file(folder / "observers.json") as file:
-        json.dump(result.observers.to_dict(), file, indent=2)

@@ -46,7 +46,7 @@ def evaluate(
     overwrite: bool,
     **asked: Any,
 ) -> Answer:
-    """Score the model in the folder MODEL on TABLE, a CSV or Parquet file with its target.
+    """Score the model in the folder MODEL on TABLE, a CSV, Parquet or Arrow file with its target.
 
     \b
     discreet evaluate model/ test.csv --epsilon 0.5 --by sex

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from discreet.certificate import Certificate, read_signing_key
-from discreet.cli.budgets import delta_note, gaussian_budget
+from discreet.cli.events import delta_note, gaussian_budget
 from discreet.cli.ledger import RUN_NAME, opened
 from discreet.cli.shell import MODEL, REPORT, Answer, ignore_interrupts, note, refuse_existing, table
 from discreet.cli.watching import Spent, watched
 from discreet.documents import parsed, read_text
 from discreet.errors import InvalidParameter, one_of
 from discreet.files import insist_writable, whole_folder
-from discreet.guarantee import Budget, Unit
+from discreet.guarantee import Budget, Neighbours, Unit
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import (
     DeclarationWarning,
@@ -29,8 +29,13 @@ from discreet.linear import (
 )
 from discreet.linear.model_folder import spending, write_model
 from discreet.linear.schema import TASKS, Numeric, Schema
-from discreet.linear.tables import Table, joined, table_in
+from discreet.linear.spool import Spooled, spooled
+from discreet.linear.storage import Storage
+from discreet.linear.tables import table_in
 from discreet.report import Report
+
+_CURVES = (PrivateAdditiveClassifier, PrivateAdditiveRegressor)
+_CONFIDENCE = 0.9  # of the intervals that are printed
 
 
 def fit_table(
@@ -44,6 +49,7 @@ def fit_table(
     key: Path | None,
     sign_with: Path | None,
     name: str,
+    inference: bool = False,
     **settings: Any,
 ) -> Answer:
     """Fit a model to a table, write it into the folder ``out``, and say what was spent.
@@ -57,12 +63,16 @@ def fit_table(
     budget = gaussian_budget(settings["epsilon"], settings["delta"], settings["neighbours"], unit=unit)
     signer = None if sign_with is None else read_signing_key(sign_with)
     task = task_of(schema, task)
+    if inference and family != "linear":
+        raise InvalidParameter("inference", True, "is for models with coefficients: add --model linear.")
+    if inference:
+        settings["inference"] = True
     source = table_in(table_file)
     insist_writable(out)
     with ExitStack() as stack:
         book = stack.enter_context(_ledger(ledger, key, budget, name))
         cells = schema.to_read()
-        rows = joined(watched("reading", source, cells), cells)
+        rows = spooled(watched("reading", source, cells), cells, Storage())
         progress = stack.enter_context(Spent(book, budget).shown())
         model = estimator_for(task, schema, family, **settings, ledger=book, verbose=progress)
         notes = fitted(model, rows)
@@ -77,6 +87,31 @@ def fit_table(
     for text in notes:
         note(text)
     return _answer(out, task, model, files, notes)
+
+
+def preview_fit(
+    records: int | None,
+    best: float | None,
+    guess: float | None,
+    schema_file: Path,
+    target: str | None,
+    task: str | None,
+    family: str,
+    epsilon: float,
+    delta: float,
+    neighbours: Neighbours,
+    **unused: Any,
+) -> Answer:
+    """What accuracy to expect at several epsilons: from what is declared alone, whether there is a table or not."""
+    if records is None:
+        raise InvalidParameter("records", None, "must say how many records there will be; none is counted.")
+    schema = declared(schema_file, target)
+    unit: Unit = "record" if schema.unit is None else "person"
+    gaussian_budget(epsilon, delta, neighbours, unit=unit)  # refuses what fit would refuse
+    budget = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours}
+    model = estimator_for(task_of(schema, task), schema, family, **budget)
+    found = model.preview(records, best=best, guess=guess)
+    return Answer(found.to_dict(), str(found))
 
 
 # ---- what is fitted ----
@@ -125,7 +160,7 @@ def estimator_for(task: str, schema: Schema, family: str, **settings: Any) -> An
     return PrivateAdditiveRegressor(schema=schema, loss=loss, **settings)
 
 
-def fitted(model: Any, rows: Table) -> list[str]:
+def fitted(model: Any, rows: Spooled) -> list[str]:
     """Fit the model; what it has to say besides, which follows from released numbers."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", DeclarationWarning)
@@ -171,6 +206,7 @@ def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]
         "neighbours": certificate.guarantee.neighbours,
         "unit": certificate.guarantee.unit,
         "spending": spent,
+        **_told(model),
         "certificate": certificate.digest(),
         "signed_by": [signature.public_key for signature in certificate.signatures],
         "notes": notes,
@@ -181,9 +217,32 @@ def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]
     text = (
         f"{type(model).__name__} of {model.schema.target!r} on {_columns(model)}: {_chosen(model)}\n"
         f"{certificate.headline}\n\n{table(('spent on', 'releases', 'noise multiplier', 'share'), rows)}\n\n"
-        f"written to {out}: {', '.join(files)}\ncheck it: discreet verify {out}"
+        f"{_effects(model)}written to {out}: {', '.join(files)}\ncheck it: discreet verify {out}"
     )
     return Answer(data, text)
+
+
+def _told(model: Any) -> dict[str, Any]:
+    """Of lines: the coefficients, and their errors if they were paid for."""
+    if isinstance(model, _CURVES):
+        return {}
+    told = {"coefficients": model.coefficients().to_dict()}
+    return told | ({"summary": model.summary(_CONFIDENCE).to_dict()} if model.inference else {})
+
+
+def _effects(model: Any) -> str:
+    """Of lines: the largest effects, and the summary if it was paid for."""
+    if isinstance(model, _CURVES):
+        return ""
+    effects = model.coefficients()
+    rows = [
+        (row.name, f"{row.effect:.3g}", f"{max(row.values, key=abs):.3g}", row.unit)
+        for row in effects.largest()
+    ]
+    scores = effects.outputs[0] if len(effects.outputs) == 1 else f"one of {len(effects.outputs)} scores"
+    heads = (f"largest effects on {scores}", "end to end", "coefficient", "")
+    summary = f"{model.summary(_CONFIDENCE)}\n\n" if model.inference else ""
+    return f"{table(heads, rows)}\n\n{summary}"
 
 
 def _columns(model: Any) -> str:

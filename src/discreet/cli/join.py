@@ -22,11 +22,13 @@ from discreet.errors import (
     AlreadyRunning,
     CannotConnect,
     DiscreetError,
+    InvalidParameter,
     LedgerUnavailable,
     NotConsented,
     NotYet,
     PartyStopped,
     real,
+    whole,
 )
 from discreet.files import held, whole_file, write_whole
 from discreet.guarantee import rounded_up
@@ -47,6 +49,14 @@ ROSTER = "roster.json"
     help="What pays for it; by default the one ledger of this table in your data folder.",
 )
 @click.option("--out", type=FILE, help="Folder for certificate and model; by default STUDY-PARTY.")
+@click.option(
+    "--approver",
+    "approvers",
+    multiple=True,
+    metavar="KEY",
+    help="Join only if the owner of this public key approved of the study. Repeat for each.",
+)
+@click.option("--approvals", type=NUMBER, help="So many of the approvers suffice; by default all of them.")
 @click.option("--yes", is_flag=True, help="Consent to what is shown, without being asked.")
 @click.option(
     "--keep-certificate",
@@ -63,6 +73,8 @@ def join(
     key: Path | None,
     ledger: Path | None,
     out: Path | None,
+    approvers: tuple[str, ...],
+    approvals: int | None,
     yes: bool,
     keep_certificate: bool,
     wait: float,
@@ -90,6 +102,7 @@ def join(
     kit.check(study)
     if kit.is_coordinator:
         raise CannotConnect(f"{kit_file.name} is the kit of the coordinator; use that of your party.")
+    approved_by(study_file, study, approvers, approvals)
     terms, signing_key = Terms(study, kit.party), kit.signing_key(key)
     if ledger is None:
         locks.with_resource(table_lock(data))
@@ -98,6 +111,11 @@ def join(
     folder = (out or Path(f"{study.name}-{kit.party}")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     holder = model.holder(data)
+    if unlike := model.unlike_declared(data):
+        note(
+            f"no cell of {', '.join(unlike)} in {data.name} is as the study declares it, so all of them count as "
+            "missing, or as no; compare the study file with your table. This is said to you alone."
+        )
     _consented(terms, kit, place, data, yes)
     remember(data, place)
     with Till.open(place, terms.plan()) as till:
@@ -114,8 +132,7 @@ def join(
         ignore_interrupts()  # the model is here: it is written, and told, whatever is pressed now
         certificate = party.certificate()
     path = folder / "certificate.json"
-    about = {"study": study.to_dict(), "digest": study.digest(), "model_digest": ending.model}
-    written = model.fitted(ending.theta).write(folder, about)
+    written = model.write(folder, ending.theta)
     write_whole(folder / ROSTER, kit.path(ROSTER).read_bytes())
     certificate.for_files(*written, folder / ROSTER).signed(signing_key).save(path)
     epsilon = certificate.guarantee.epsilon.upper
@@ -157,6 +174,25 @@ def _consented(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> No
     ledger.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(memory) as file:
         json.dump([*agreed, kit.digest], file)
+
+
+def approved_by(
+    study_file: Path, study: Any, approvers: tuple[str, ...], least: int | None
+) -> tuple[str, ...]:
+    """The names of the approvers who signed this study; too few of them, and the party does not join."""
+    from discreet.parties.approvals import approvals, insist_on_approvals
+
+    for key in approvers:
+        if not re.fullmatch("[0-9a-f]{64}", key):
+            raise InvalidParameter("approver", key, "must be a public key, as `discreet study key` prints.")
+    if least is not None:
+        if not approvers:
+            raise InvalidParameter("approvals", least, "whose? Name their public keys with --approver.")
+        least = whole("approvals", least, at_least=1, at_most=len(set(approvers)))
+    counted = insist_on_approvals(approvals(study_file, study.digest()), approvers, least)
+    if counted:
+        note(f"approved by {', '.join(one.name for one in counted)}.")
+    return tuple(one.name for one in counted)
 
 
 # ---- the line ----

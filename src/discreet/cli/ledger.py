@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from discreet.accounting.gaussian import gaussian_epsilon_bounds
-from discreet.cli.budgets import gaussian_budget
-from discreet.cli.events import neighbour_options, unit_option
+from discreet.cli.events import gaussian_budget, neighbour_options, unit_option
 from discreet.cli.shell import FILE, NUMBER, Answer, group, table
 from discreet.documents import parsed, read_text
 from discreet.errors import InvalidParameter, LedgerUnavailable, PlanViolation

@@ -7,8 +7,7 @@ from typing import Any, get_args
 
 import click
 
-from discreet.cli.budgets import delta_note
-from discreet.cli.events import neighbour_options, unit_option
+from discreet.cli.events import delta_note, neighbour_options, unit_option
 from discreet.cli.shell import FILE, NUMBER, Answer, command, note, refuse_existing
 from discreet.errors import InvalidParameter
 from discreet.files import whole_file

@@ -38,7 +38,7 @@ PARQUET = (".parquet", ".pq")
 def predict(
     model: Path, table: Path, out: Path | None, overwrite: bool, probabilities: bool, keep: str | None
 ) -> Answer | None:
-    """Apply the model in the folder MODEL to TABLE, a CSV or Parquet file, or - for CSV from standard input.
+    """Apply the model in the folder MODEL to TABLE, a CSV, Parquet or Arrow file, or - for CSV from standard input.
 
     \b
     discreet predict model/ new.csv --out predictions.csv

@@ -10,20 +10,21 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 from discreet.cli.refusals import Refusal
-from discreet.cli.shell import FILE, NUMBER, Answer, command, refuse_existing
+from discreet.cli.shell import FILE, NUMBER, Answer, command, note, refuse_existing
 from discreet.errors import InvalidParameter, real
 from discreet.files import whole_file
-from discreet.linear.schema import Category, Numeric, Schema
+from discreet.linear.schema import ISO, Category, Date, Numeric, Schema
 from discreet.linear.tables import table_in
 
-KINDS = ("number", "category", "flag", "learn", "skip", "later")
+KINDS = ("number", "date", "category", "flag", "learn", "skip", "later", "back")
+_TEXTS = ("string", "large_string", "dictionary", "null")  # how types of texts begin, in Arrow
 BLANK = "# FILL IN: bounds = [lower, upper], categories = [...], flag = value, or learn = true"
 HEAD = """\
 # What is publicly known of each column, written from knowledge, never from the records.
@@ -45,20 +46,24 @@ HEAD = """\
     "--ask/--blank", default=None, help="Ask for every column, or leave blanks; asks in a terminal."
 )
 def schema(table: Path, target: str | None, out: Path, overwrite: bool, ask: bool | None) -> Answer:
-    """Begin a schema from the header line of TABLE, a CSV or Parquet file.
+    """Begin a schema from the header line of TABLE, a CSV, Parquet or Arrow file.
 
     \b
     discreet schema table.csv --target income
 
     No record is read. Bounds and categories are asked, or left as blanks which fit refuses until they are filled
     in. Take them from what is known in general, such as the questionnaire, not from a look at the records.
+
+    An answer may be abbreviated (n for number), "back" goes to the column before, "<" out of a question. Ctrl-C keeps
+    the answers so far: the rest is left blank.
     """
     refuse_existing("out", out, overwrite)
-    names = public_names(table)
+    guesses = public_columns(table)
+    names = tuple(guesses)
     if target is not None and target not in names:
         raise InvalidParameter("target", target, "is not a name in the first line of the table.")
     asked = sys.stdin.isatty() if ask is None else ask
-    told = {name: _asked(name) if asked else {} for name in names}
+    told = _interview(guesses) if asked else {name: {} for name in names}
     columns = {name: column for name, column in told.items() if column is not None}
     if asked and columns and all(columns.values()):
         Schema.from_dict({"columns": columns} | ({"target": target} if target else {}))
@@ -69,14 +74,45 @@ def schema(table: Path, target: str | None, out: Path, overwrite: bool, ask: boo
     return Answer({"out": out, "columns": list(columns), "blank": blank, "target": target}, text)
 
 
-def public_names(table: Path) -> tuple[str, ...]:
-    """The names in the header line, unless it looks like a record: then nothing of it is shown."""
-    names = table_in(table).names
+def public_columns(table: Path) -> dict[str, str]:
+    """The names in the header line, each with a guess what kind of column it is, by its name and declared type.
+
+    If the line looks like a record, it is refused, and nothing of it is shown.
+    """
+    source = table_in(table)
+    names = source.names
     texts = all(name and name.isprintable() and "\ufffd" not in name for name in names)
     if not texts or len(set(names)) < len(names) or any(map(_is_number, names)):
         requirement = "its first line must name the columns: texts, all different, none of them a number."
         raise InvalidParameter("table", str(table), requirement)
-    return names
+    types = getattr(source, "schema", None)  # CSV files have none
+    return {name: _by_type(types.field(name).type) if types else _by_name(name) for name in names}
+
+
+def _by_type(kind: Any) -> str:
+    """What a column of this type of Arrow usually is."""
+    word = str(kind)
+    for guess, beginnings in (("flag", "bool"), ("date", ("date", "timestamp")), ("category", _TEXTS)):
+        if word.startswith(beginnings):
+            return guess
+    return "number"
+
+
+def _by_name(name: str) -> str:
+    """What a column of this name usually is.
+
+    >>> [_by_name(name) for name in ("age", "person_id", "is_smoker", "birth_date", "idle")]
+    ['number', 'skip', 'flag', 'date', 'number']
+    """
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    for kind, known in (
+        ("skip", {"id", "name", "email"}),
+        ("date", {"date", "day"}),
+        ("flag", {"is", "has"}),
+    ):
+        if known & set(words):
+            return kind
+    return "number"
 
 
 def as_toml(columns: dict[str, dict[str, Any]], target: str | None) -> str:
@@ -103,16 +139,74 @@ def _quoted(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _asked(name: str) -> dict[str, Any] | None:
+class _Back(Exception):
+    """The owner wants to go back."""
+
+
+def _interview(guesses: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
+    """What the owner says of each column. One can go back; who stops keeps what was said, the rest is blank."""
+    click.echo(
+        f"One of {', '.join(KINDS)}; n, d, c ... will do. < goes back, Ctrl-C keeps the answers.", err=True
+    )
+    names, told = list(guesses), dict[str, dict[str, Any] | None]()
+    try:
+        while len(told) < len(names):
+            name = names[len(told)]
+            try:
+                told[name] = _asked(name, guesses[name])
+            except _Back:
+                if told:
+                    told.popitem()
+    except (click.Abort, KeyboardInterrupt):
+        if not any(told.values()):
+            raise  # nothing that would be worth a file
+        note("stopped: the answers so far are kept, the other columns are left blank.")
+    return told | {name: {} for name in names if name not in told}
+
+
+def _asked(name: str, guess: str) -> dict[str, Any] | None:
     """What the owner says of a column: a declaration, {} for later, None to leave it out."""
-    kind = click.prompt(f"{name}: what is it?", type=click.Choice(KINDS), default="number", err=True)
-    if kind == "number":
-        return _until_right(name, _bounds)
-    if kind == "category":
-        return _until_right(name, _categories)
-    if kind == "flag":
-        return {"flag": click.prompt("  the value that counts as yes", err=True)}
+    kind = _prompted(f"{name}: what is it?", _kind, default=guess)
+    if kind == "back":
+        raise _Back
+    questions = {"number": _bounds, "date": _dates, "category": _categories, "flag": _flag}
+    try:
+        if kind in questions:
+            return _until_right(name, questions[kind])
+    except _Back:
+        return _asked(name, guess)  # out of the bounds, to the kind of the same column
     return {"learn": True} if kind == "learn" else None if kind == "skip" else {}
+
+
+def _kind(text: str) -> str:
+    """The kind that a text is the beginning of."""
+    found = [kind for kind in KINDS if kind.startswith(text.strip().lower())]
+    if len(found) != 1:
+        raise click.UsageError(f"must be one of {', '.join(KINDS)}, or the beginning of one.")
+    return found[0]
+
+
+def _prompted(text: str, read: Callable[[str], Any] = str, **settings: Any) -> Any:
+    """What was typed; < goes back."""
+
+    def proc(typed: str) -> Any:
+        if typed.strip() == "<":
+            raise _Back
+        return read(typed)
+
+    return click.prompt(text, err=True, value_proc=proc, **settings)
+
+
+def _flag() -> dict[str, Any]:
+    return {"flag": _prompted("  the value that counts as yes")}
+
+
+def _dates() -> dict[str, Any]:
+    """Bounds as dates, in the ISO format; how the file writes them is declared beside."""
+    first, last = (_prompted(f"  {side} day, such as 2020-12-31") for side in ("first", "last"))
+    form = _prompted("  how the file writes days, as in strftime", default=ISO, show_default=True)
+    Date(first, last, format=form)
+    return {"bounds": [first, last]} | ({} if form == ISO else {"format": form})
 
 
 def _until_right(name: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -126,16 +220,16 @@ def _until_right(name: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]
 
 
 def _bounds() -> dict[str, Any]:
-    lower = NUMBER.convert(click.prompt("  lowest value", err=True), None, None)
+    lower = NUMBER.convert(_prompted("  lowest value"), None, None)
     real("lowest value", lower)
-    upper = NUMBER.convert(click.prompt("  highest value", err=True), None, None)
+    upper = NUMBER.convert(_prompted("  highest value"), None, None)
     Numeric(lower, upper)
     return {"bounds": [lower, upper]}
 
 
 def _categories() -> dict[str, Any]:
     """A line of CSV: a value with commas or quotes in it is quoted as there."""
-    line = click.prompt('  its values, with commas between them ("a, b" in quotes is one value)', err=True)
+    line = _prompted('  its values, with commas between them ("a, b" in quotes is one value)')
     try:
         values = [value.strip() for value in next(csv.reader([line], skipinitialspace=True, strict=True))]
     except csv.Error:

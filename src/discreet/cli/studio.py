@@ -28,7 +28,7 @@ def studio(port: int, ledger: str | None, key: Path | None, browser: bool) -> An
     discreet studio --ledger ledger.sqlite
     """
     try:
-        from discreet.studio.serving import listener_on, serve
+        from discreet.studio.application import listener_on, serve
     except ImportError:
         raise MissingDependency(
             "The studio needs starlette and uvicorn: pip install 'discreet[studio]'."

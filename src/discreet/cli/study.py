@@ -21,7 +21,7 @@ def study() -> None:
 
     \b
     1. discreet study new ...       write study.toml together; it holds public numbers only
-    2. discreet study check ...     every party reads what every observer could learn
+    2. discreet study check ...     every party reads what every observer could learn; `approve` signs it
     3. discreet study kits ...      the coordinator makes one kit for each party
     4. discreet coordinate ...      the coordinator starts
     5. discreet join ...            every party joins with its own table
@@ -37,11 +37,9 @@ def study() -> None:
 @click.option("--target", help="The column to be predicted, if the schema does not say.")
 @click.option("--epsilon", type=NUMBER, required=True)
 @click.option("--delta", type=NUMBER, required=True, help="Well below 1 / number of records.")
-@click.option("--rounds", type=NUMBER, default=100, show_default=True)
+@click.option("--rounds", type=NUMBER, help="By default worked out from records and noise.")
 @click.option("--clip-norm", type=NUMBER, default=1.0, show_default=True)
-@click.option(
-    "--learning-rate", type=NUMBER, help="By default it is worked out from records, rounds and noise."
-)
+@click.option("--learning-rate", type=NUMBER, help="By default worked out from records, rounds and noise.")
 @click.option("--secure", is_flag=True, help="The coordinator sees only the sum over all parties.")
 @click.option(
     "--robust", is_flag=True, help="A geometric median, which a party that lies cannot lead astray."
@@ -86,7 +84,7 @@ def study_text(
     target: str | None,
     epsilon: float,
     delta: float,
-    rounds: int,
+    rounds: int | None,
     clip_norm: float,
     learning_rate: float | None,
     secure: bool,
@@ -98,7 +96,7 @@ def study_text(
     """The text of a new study file."""
     from discreet.adapters.joint_model import dimension
     from discreet.linear.schema import Numeric, Schema
-    from discreet.parties.optimizers import suggested_rate
+    from discreet.parties.optimizers import suggested_rate, suggested_rounds
     from discreet.parties.study import FORMAT, Study
 
     found = Schema.load(schema_file)
@@ -114,7 +112,7 @@ def study_text(
         "study": {"name": name, "algorithm": "sgd2"},
         "parties": dict(_named(parties, "party", "NAME=RECORDS", int)),
         "privacy": {"epsilon": epsilon, "delta": delta, "against": "coordinator"},
-        "training": {"rounds": rounds, "clip_norm": clip_norm},
+        "training": {"rounds": 100 if rounds is None else rounds, "clip_norm": clip_norm},
         "aggregation": {"kind": "secure", "dropouts": 0} if secure else {"kind": "plain"},
         "network": {"coordinator": coordinator, "timeout": 10.0},
         "model": {"kind": kind, "dimension": dimension(schema), "target": schema.target},
@@ -125,6 +123,8 @@ def study_text(
         sections["aggregation"]["robust"] = "geometric-median"
     if party_bound is not None:
         sections["training"]["party_bound"] = party_bound
+    if rounds is None:
+        sections["training"]["rounds"] = suggested_rounds(Study.from_dict(sections), _steepest(schema))
     if learning_rate is None:
         learning_rate = suggested_rate(Study.from_dict(sections), _steepest(schema))
     sections["training"]["learning_rate"] = learning_rate
@@ -176,11 +176,13 @@ def _toml(value: Any) -> str:
 @click.argument("study_file", metavar="STUDY", type=FILE)
 def check(study_file: Path) -> Answer:
     """What a study releases, and what every observer could learn from it: read this before you consent."""
+    from discreet.parties.approvals import approvals
     from discreet.parties.consent import Terms, price_of_dropouts
     from discreet.parties.study import Study
     from discreet.parties.who_sees.observers import observers
 
     loaded = Study.load(study_file)
+    approved = approvals(study_file, loaded.digest())
     seen = observers(loaded)
     spends = {name: Terms(loaded, name).budget.epsilon for name in loaded.names}
     prices = price_of_dropouts(loaded)
@@ -190,9 +192,41 @@ def check(study_file: Path) -> Answer:
         "noise_multiplier": loaded.noise_multiplier,
         "spends": spends,
         "dropouts": prices,
+        "approvals": [one.to_dict() for one in approved],
         **seen.to_dict(),
     }
-    return Answer(data, described(loaded, str(seen), spends) + _prices_in_words(loaded, prices))
+    text = described(loaded, str(seen), spends) + _prices_in_words(loaded, prices)
+    return Answer(data, text + _approvals_in_words(approved))
+
+
+def _approvals_in_words(approved: Any) -> str:
+    """Who signed; whose keys these are, only the people themselves can say."""
+    lines = [f"  {one.name}, {one.day}, key {one.public_key}" for one in approved]
+    return "\n\nApproved by:\n" + ("\n".join(lines) or "  nobody")
+
+
+@study.command("approve", renamed={"path": "--key"})
+@click.argument("study_file", metavar="STUDY", type=FILE)
+@click.option("--key", "key_file", type=FILE, required=True, help="Your own key, from `discreet study key`.")
+@click.option("--name", required=True, help="Who you are, as others shall read it.")
+def approve(study_file: Path, key_file: Path, name: str) -> Answer:
+    """Sign that you approve of the study STUDY, as it stands: read `discreet study check` before.
+
+    \b
+    discreet study approve study.toml --key mine.key --name "A. Lind, data protection, hospital-a"
+
+    The approval is a file in the folder approvals beside STUDY. Send it, and by another way your public key, to the
+    parties: `discreet join --approver KEY` counts the approvals of those whose keys it was given. Whoever changes the
+    study needs new ones.
+    """
+    from discreet.certificate.signatures import read_signing_key
+    from discreet.parties.approvals import Approval
+    from discreet.parties.study import Study
+
+    made = Approval.made(Study.load(study_file).digest(), name, read_signing_key(key_file))
+    place = made.save(study_file)
+    text = f"{made.name} approves of study {made.study}.\n{place}, key {made.public_key}"
+    return Answer({"approval": place, **made.to_dict()}, text)
 
 
 def described(loaded: Any, seen: str, spends: dict[str, float]) -> str:
@@ -318,12 +352,15 @@ def key(path: Path) -> Answer:
 @study.command("verify")
 @click.argument("path", metavar="JOINT", type=FILE)
 @click.option("--roster", help="The sixteen digits that every site showed on joining.")
-def verify(path: Path, roster: str | None) -> Answer:
+@click.option("--model", "folder", type=FILE, help="A model's folder; by default the one that JOINT lies in.")
+def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
     """Verify the joint certificate JOINT of a study, joint.json in the coordinator's folder.
 
-    Every party's certificate is recomputed, its signature and the coordinator's are checked with the keys in the
-    file. That these are the right keys shows the roster's digits; the model's digest is the one on every screen.
+    Every party's certificate is recomputed and compared with what follows from the study; its signature and the
+    coordinator's are checked with the keys in the file. That these are the right keys shows the roster's digits. The
+    model's digest is the one on every screen, and is computed anew from the weights in the folder.
     """
+    from discreet.adapters.joint_model import JointModel
     from discreet.parties.joint import JointCertificate
 
     joint = JointCertificate.load(path)
@@ -332,10 +369,21 @@ def verify(path: Path, roster: str | None) -> Answer:
     found = {name: verification.guarantee for name, verification in joint.verify().items()}
     lines = [f"  {name}: {guarantee}" for name, guarantee in found.items()]
     lines += [f"  {name}: no certificate" for name in joint.missing]
-    text = f"{path}: the signatures are right.\nRoster {joint.fingerprint}. Model {joint.model}"
+    place = folder or path.parent
+    if folder is not None or (place / "weights.safetensors").exists():
+        weights = JointModel.of(joint.study).insist_on(place, joint.model)
+    else:
+        weights = "no weights at hand: name the folder of the model with --model"
+    text = f"{path}: the signatures are right; {weights}.\nRoster {joint.fingerprint}. Model {joint.model}"
     data = {name: guarantee.epsilon._asdict() for name, guarantee in found.items()}
     return Answer(
-        {"parties": data, "missing": joint.missing, "roster": joint.fingerprint, "model": joint.model},
+        {
+            "parties": data,
+            "missing": joint.missing,
+            "roster": joint.fingerprint,
+            "model": joint.model,
+            "weights": weights,
+        },
         "\n".join([text, *lines]),
     )
 

@@ -15,7 +15,7 @@ from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import CERTIFICATE, FILE, Answer, command
 from discreet.documents import read_text
 from discreet.ledger import Ledger
-from discreet.report.pages import is_page, read_page
+from discreet.report.report import is_page, read_page
 
 
 @command("verify")
@@ -90,4 +90,18 @@ def _whole(folder: Path, certificate: Certificate) -> str:
     except ImportError:  # of a light installation; the digests were compared all the same
         return "weights and coefficients were not compared with model.json: pip install 'discreet[tables]' for that"
     verified_model(folder, certificate)
-    return WHOLE
+    return _joint(folder, certificate) or WHOLE
+
+
+def _joint(folder: Path, certificate: Certificate) -> str | None:
+    """That the weights are the model on every screen of the study, if it is one."""
+    study = certificate.plan.settings.get("study")
+    if study is None:
+        return None
+    from discreet.adapters.joint_model import JointModel
+    from discreet.linear.fitted_model import model_text
+    from discreet.parties.study import Study
+
+    return JointModel.of(Study.from_dict(study)).insist_on(
+        folder, str(model_text(folder).get("model_digest"))
+    )

@@ -40,7 +40,7 @@ from discreet.accounting.account import account
 from discreet.core.mechanisms import Release, certified, gaussian_event, units
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, real
-from discreet.guarantee import Budget
+from discreet.guarantee import Budget, of_records
 from discreet.lecture.release import LinearRelease, black_box, charge
 from discreet.lecture.risk import Risk, posed
 from discreet.lecture.table import Floats, Table
@@ -170,9 +170,7 @@ def exponential_choice(
 
     Guarantee: (epsilon, 0)-DP, for real numbers and if the stream is trusted.
     """
-    if not isinstance(budget, Budget):
-        raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 0.0).")
-    table = Table.of(X, y, budget.neighbours, records)
+    table = Table.of(X, y, of_records(budget).neighbours, records)
     points = _candidates(candidates, table.dimension, loss)
     bound = real("loss_bound", loss_bound, at_least=1e-50, at_most=1e50)
     event = black_box(budget, 0.0)

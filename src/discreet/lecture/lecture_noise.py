@@ -25,9 +25,9 @@ from discreet.accounting.account import account
 from discreet.accounting.gaussian import classic_gaussian_noise
 from discreet.core.clipping import clip_norm_of
 from discreet.core.mechanisms import gaussian_event, units
-from discreet.errors import InvalidParameter, probability, real, whole
+from discreet.errors import probability, real, whole
 from discreet.events import Gaussian
-from discreet.guarantee import Budget
+from discreet.guarantee import Budget, of_records
 
 
 def exact_noise(budget: Budget, clip_norm: float, records: int, steps: int) -> float:
@@ -132,8 +132,7 @@ def noise_by_steps(
 
 
 def _checked(budget: Budget, clip_norm: float, records: int, steps: int) -> tuple[float, int, int]:
-    if not isinstance(budget, Budget):
-        raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
+    of_records(budget)
     real("delta", budget.delta, above=0, below=1, remedy="Gaussian noise needs a delta above 0.")
     steps = whole("steps", steps, at_least=1, at_most=10**15)
     return clip_norm_of("clip_norm", clip_norm), whole("records", records, at_least=1), steps

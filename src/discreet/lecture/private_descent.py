@@ -33,7 +33,7 @@ from discreet.core.randomness import RandomStream, system_stream
 from discreet.core.update_rules import Update
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one_of, whole
 from discreet.events import Event, Gaussian, Laplace
-from discreet.guarantee import Budget, Guarantee
+from discreet.guarantee import Budget, Guarantee, of_records
 from discreet.lecture.gradient_sum import Clip, GradientSum, Route
 from discreet.lecture.release import charge, deviation
 from discreet.lecture.table import Floats, Table
@@ -192,8 +192,11 @@ def _refuse_departures(plan: Plan, gradients: GradientSum, steps: int | None, ba
 
 
 def _wish(plan: object) -> Plan | Budget:
-    if isinstance(plan, Plan | Budget):
+    if isinstance(plan, Plan):
+        of_records(plan.rule.budget)
         return plan
+    if isinstance(plan, Budget):
+        return of_records(plan)
     raise InvalidParameter("plan", plan, "must be a Plan, or a Budget such as Budget(1.0, 1e-6).")
 
 

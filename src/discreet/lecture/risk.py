@@ -20,7 +20,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from discreet.core.clipping import clip_norm_of, clip_rows
 from discreet.errors import InvalidParameter, real
-from discreet.guarantee import Budget
+from discreet.guarantee import Budget, of_records
 from discreet.lecture.table import Floats, Table
 from discreet.linear.losses import Loss, checked_loss
 
@@ -107,9 +107,7 @@ def posed(
     records: int | None,
 ) -> tuple[Setting, Table]:
     """What is public and what is private of a problem, after their checks."""
-    if not isinstance(budget, Budget):
-        raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
-    table = Table.of(X, y, budget.neighbours, records)
+    table = Table.of(X, y, of_records(budget).neighbours, records)
     remedy = "A delta of 1 / number of records would allow to publish a whole record."
     real("delta", budget.delta, at_least=0, below=1 / table.records, remedy=remedy)
     return Setting(loss, row_bound, table.records, table.dimension, norm_guess), table

@@ -15,7 +15,7 @@ One line for each column.
 True
 
 Texts are texts, whatever they hold; only a :class:`Picture` is taken as it is, for it is drawn by
-:mod:`~discreet.report.charts`.
+:mod:`discreet.charts`.
 """
 
 from __future__ import annotations

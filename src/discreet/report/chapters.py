@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from discreet.charts import Series, line_chart
 from discreet.guarantee import rounded_up
 from discreet.report.blocks import Block, Bullets, Code, Picture, Section, Table, Text
-from discreet.report.charts import Series, line_chart
 from discreet.report.curve_pictures import curves
 from discreet.report.effects import effects
 from discreet.report.how_good import how_good

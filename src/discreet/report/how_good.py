@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from discreet.charts import Series, line_chart
 from discreet.report.blocks import Block, Picture, Section, Table, Text
-from discreet.report.charts import Series, line_chart
 
 if TYPE_CHECKING:
     from discreet.report.report import Report

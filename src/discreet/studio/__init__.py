@@ -4,7 +4,7 @@
 nothing is estimated in the browser. With ``--ledger`` the page also shows what was spent and what is left.
 
 * :mod:`discreet.studio.planning`: a wish in, certified numbers out; no network.
-* :mod:`discreet.studio.forecast`: what to expect of a model of a table, a rule of thumb.
-* :mod:`discreet.studio.together`: several parties and their observers.
+* :mod:`discreet.studio.planning`: what to expect of a model of a table, a rule of thumb.
+* :mod:`discreet.studio.planning`: several parties and their observers.
 * :mod:`discreet.studio.application`: the page and its answers over HTTP, for loopback only.
 """

@@ -10,10 +10,12 @@ cookie would go to every other port of this machine as well.
 from __future__ import annotations
 
 import hmac
+import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -23,14 +25,12 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from discreet.errors import DiscreetError
+from discreet.errors import DiscreetError, InvalidParameter, whole
 from discreet.guarantee import rounded_up
 from discreet.ledger import Ledger
 from discreet.ledger.filters import Filter
 from discreet.plan.plan import Plan
-from discreet.studio.forecast import forecast_answer
-from discreet.studio.planning import Wish, curves, exported, priced
-from discreet.studio.together import together_answer
+from discreet.studio.planning import Wish, curves, exported, forecast_answer, priced, together_answer
 
 STATIC = Path(__file__).parent / "static"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -175,3 +175,29 @@ def _by_data(ledger: Ledger) -> list[dict[str, Any]]:
         name = (run.data or "unnamed")[:12]
         counts[name] = counts.get(name, 0) + sum(run.taken)
     return [{"data": name, "releases": count} for name, count in counts.items()]
+
+
+# ---- the studio on a port of this machine ----
+
+
+def listener_on(port: int) -> socket.socket:
+    """A socket that listens on loopback; 0 takes a free port. A browser that comes early waits for the server."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind(("127.0.0.1", whole("port", port, at_least=0, at_most=65535)))
+        listener.listen()
+    except OSError:
+        listener.close()
+        remedy = "is in use or not allowed; leave it out to take a free one."
+        raise InvalidParameter("port", port, remedy) from None
+    return listener
+
+
+def serve(listener: socket.socket, token: str, ledger: Ledger | None = None) -> None:
+    """Answer those who know the token until Ctrl-C or SIGTERM."""
+    config = uvicorn.Config(application(ledger, token=token), log_level="error", access_log=False)
+    config.timeout_graceful_shutdown = (
+        1  # a browser that keeps its connection open does not keep the studio open
+    )
+    uvicorn.Server(config).run(sockets=[listener])

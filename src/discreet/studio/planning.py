@@ -9,20 +9,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from discreet.accounting.account import account
-from discreet.errors import DiscreetError, InvalidParameter, one_of, whole
+from discreet.errors import DiscreetError, InvalidParameter, one_of, real, whole
 from discreet.events import Event
-from discreet.guarantee import Budget, Neighbours
+from discreet.guarantee import Budget, Neighbours, rounded_up
+from discreet.linear.preview import Preview
+from discreet.parties.arrangement import Arrangement
+from discreet.parties.who_sees.observers import noise_for, observers
 from discreet.plan.explanation import ALARMS
-from discreet.plan.plan import Plan
+from discreet.plan.plan import Plan, epsilon_after
 from discreet.plan.prices import best_clip_norm, price_of_clip
 from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Sampling
-
-_POINTS = 12
 
 
 @dataclass(frozen=True)
@@ -139,11 +140,7 @@ def _attack(plan: Plan) -> dict[str, list[float]]:
 
 def _price_of_steps(plan: Plan) -> dict[str, list[float]]:
     """Epsilon after more and more steps at this noise, up to twice as many as planned."""
-    stage = plan.stage()
-    charges = stage.steps // stage.steps_per_charge
-    counts = sorted({max(1, round(2 * charges * (part / _POINTS) ** 2)) for part in range(1, _POINTS + 1)})
-    points = [(count * stage.steps_per_charge, _epsilon(stage.charge * count, plan)) for count in counts]
-    return _columns("steps", "epsilon", points)
+    return _columns("steps", "epsilon", epsilon_after(plan, 2.0))
 
 
 def _frontier(plan: Plan) -> dict[str, list[float]]:
@@ -189,3 +186,85 @@ def _epsilon(event: Event, plan: Plan) -> float | None:
 def _columns(x: str, y: str, points: list[tuple[Any, Any]]) -> dict[str, list[float]]:
     kept = [point for point in points if None not in point]
     return {x: [float(first) for first, _ in kept], y: [float(second) for _, second in kept]}
+
+
+# ---- several parties, before they meet: what every observer could learn, while the sliders move ----
+
+
+_MOST = 50
+
+
+@dataclass(frozen=True)
+class Together:
+    """So many parties with as many records each, and what the coordinator may learn at most."""
+
+    parties: int
+    records: int
+    rounds: int
+    epsilon: float
+    delta: float
+    aggregation: str = "plain"
+    colluders: int = 0
+
+    def __post_init__(self) -> None:
+        whole("parties", self.parties, at_least=2, at_most=_MOST, remedy="The page shows up to 50.")
+        real("epsilon", self.epsilon, above=0, at_most=100)
+
+    def arrangement(self) -> Arrangement:
+        """What the parties would agree on, its noise still open."""
+        sizes = {f"party {number}": self.records for number in range(1, self.parties + 1)}
+        more = {"aggregation": self.aggregation, "colluders": self.colluders}
+        return Arrangement("sgd2", sizes, rounds=self.rounds, **more)  # type: ignore[arg-type]
+
+
+def together_answer(data: Any) -> dict[str, Any]:
+    """Noise for the budget, and the observer table that follows."""
+    try:
+        wish = Together(**data)
+    except TypeError as error:
+        raise InvalidParameter("parties", data, f"is incomplete ({error}).") from None
+    arrangement = wish.arrangement()
+    budget = Budget(wish.epsilon, wish.delta, "replace-one")
+    noise = noise_for(arrangement, budget, against="coordinator")
+    table = observers(arrangement.with_noise(noise), delta=wish.delta)
+    rows = [
+        {"observer": row["observer"], "sees": row["sees"], "note": row["note"], "epsilon": _shown(row)}
+        for row in table.to_dict()["observers"]
+    ]
+    return {"noise_multiplier": noise, "observers": rows}
+
+
+def _shown(row: dict[str, Any]) -> str:
+    if row.get("epsilon") is not None:
+        return f"ε ≤ {rounded_up(row['epsilon'])}"
+    return "no protection" if not row["note"] else "–"
+
+
+# ---- what to expect of a private model of a table, before there is one ----
+
+
+EPSILONS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 8.0, 10.0)
+
+
+def forecast_answer(data: Any) -> dict[str, Any]:
+    """The range over epsilon, and at epsilon 1 a grid of what is at least to expect with other numbers."""
+    if not isinstance(data, dict) or set(data) != {"records", "columns", "best", "delta"}:
+        raise InvalidParameter("table", data, "must have records, columns, best and delta.")
+    whole("records", data["records"], at_least=10, at_most=10**12)
+    table = Preview(**data, epsilons=EPSILONS)
+    if table.best is None:
+        raise InvalidParameter("best", None, "must be the accuracy hoped for without privacy.")
+    sizes = [
+        round(table.records * factor) for factor in (0.01, 0.1, 1, 10, 100) if table.records * factor >= 10
+    ]
+    columns = sorted({max(1, round(table.columns * factor)) for factor in (0.1, 0.3, 1, 3, 10)})
+    grid = [[replace(table, records=size, columns=width).at(1.0)[0] for size in sizes] for width in columns]
+    return {
+        "epsilon": list(EPSILONS),
+        "low": [low for _, low, _ in table.rows],
+        "high": [high for _, _, high in table.rows],
+        "without": table.best,
+        "records": sizes,
+        "columns": columns,
+        "grid": grid,
+    }

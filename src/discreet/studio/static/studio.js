@@ -289,10 +289,10 @@ function rowOf(kind, texts) {
 const percent = (value) => `${(100 * value).toFixed(1)} %`;
 const askTables = asker("/api/tables", table, "tables-problem", "table-charts", (answer) => {
   const flat = answer.epsilon.map(() => answer.without);
-  const lines = [{ label: "independent columns", x: answer.epsilon, y: answer.accuracy, style: "--main" }, { label: "overlapping columns", x: answer.epsilon, y: answer.overlapping, style: "--second" }, { label: "without privacy", x: answer.epsilon, y: flat, style: "--soft", dashed: true }];
+  const lines = [{ label: "at least", x: answer.epsilon, y: answer.low, style: "--main" }, { label: "at most", x: answer.epsilon, y: answer.high, style: "--second" }, { label: "without privacy", x: answer.epsilon, y: flat, style: "--soft", dashed: true }];
   const at = answer.epsilon.indexOf(1);
-  draw("chart-tables", lines, { x: "epsilon", y: "accuracy", logX: true, low: 0.5, high: 1 }, [{ x: 1, y: answer.accuracy[at], word: "epsilon 1", style: "--main" }]);
-  byId("tables-words").textContent = `At epsilon 1 expect ${percent(answer.accuracy[at])} to ${percent(answer.overlapping[at])}, without privacy ${percent(answer.without)}.`;
+  draw("chart-tables", lines, { x: "epsilon", y: "accuracy", logX: true, low: 0.5, high: 1 }, [{ x: 1, y: answer.low[at], word: "epsilon 1", style: "--main" }]);
+  byId("tables-words").textContent = `At epsilon 1 expect ${percent(answer.low[at])} to ${percent(answer.high[at])}, without privacy ${percent(answer.without)}.`;
   byId("grid").tHead.replaceChildren(rowOf("head", ["columns", ...answer.records.map(short)]));
   byId("grid").tBodies[0].replaceChildren(...answer.columns.map((columns, index) => rowOf("body", [short(columns), ...answer.grid[index].map(percent)])));
 });

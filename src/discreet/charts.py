@@ -1,5 +1,7 @@
 """Charts as SVG text: small, sharp at any size, readable aloud, and coloured by the page that shows them.
 
+A :class:`Picture` brings its own colours, for notebooks and files; nothing has to be installed for it.
+
 >>> chart = line_chart("Hits", [Series("proved", ((0.0, 0.0), (1.0, 1.0)))], "false alarms", "hits")
 >>> chart.startswith("<svg") and "<title>Hits</title>" in chart
 True
@@ -8,10 +10,15 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
+from os import PathLike
+from pathlib import Path
+
+from discreet.errors import InvalidParameter
+from discreet.files import write_whole
 
 _WIDTH, _HEIGHT = 640, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 16, 16, 52
@@ -27,7 +34,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class Axis:
     """A range of values laid out on a range of the picture."""
 
     low: float
@@ -46,6 +53,47 @@ class _Axis:
         step = next(unit * factor for factor in (1, 2, 2.5, 5, 10) if unit * factor >= 0.999 * pitch)
         first = math.ceil(self.low / step - 1e-9)
         return [index * step for index in range(first, math.floor(self.high / step + 1e-9) + 1)]
+
+
+_STYLE = """\
+svg.discreet{max-width:640px;height:auto;color:#6b7280}
+.discreet text{fill:currentColor;font:12px system-ui,sans-serif}.discreet .label{font-size:13px}
+.discreet path{fill:none;stroke:currentColor}.discreet .grid{stroke-opacity:.25}
+.discreet .line-1{stroke:#3b7ddd;stroke-width:2.5}.discreet .line-2{stroke-dasharray:6 4;stroke-width:1.5}
+.discreet .line-3{stroke:#c2571a;stroke-width:2}.discreet .line-4{stroke:#14804a;stroke-width:2}
+.discreet .line-5{stroke:#8a4fc0;stroke-width:2}.discreet .line-6{stroke:#b8890f;stroke-width:2}
+.discreet .bar{fill:#3b7ddd}"""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chart that a notebook shows, and that can be saved; legible on light and dark pages."""
+
+    svg: str
+
+    def __post_init__(self) -> None:
+        styled = self.svg.replace('class="chart', 'class="discreet chart', 1)
+        styled = styled.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+        object.__setattr__(self, "svg", styled.replace("<title>", f"<style>{_STYLE}</style><title>", 1))
+
+    def _repr_html_(self) -> str:
+        return self.svg
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the picture; the name must end in .svg."""
+        if Path(path).suffix.lower() != ".svg":
+            raise InvalidParameter("path", str(path), "must end in .svg.")
+        write_whole(path, self.svg + "\n")
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> str:
+    """A plain table for notebooks; all texts are escaped."""
+    top = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
+    )
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return f"<table>{title}<tr>{top}</tr>{body}</table>"
 
 
 def line_chart(
@@ -71,13 +119,23 @@ def line_chart(
     return "".join(parts)
 
 
+def attack_chart(power: Callable[[float], float]) -> str:
+    """Hits against false alarms of the best attack, beside guessing."""
+    alarms = [0.0, 0.001, 0.01, 0.03, *(step / 16 for step in range(1, 17))]
+    lines = [
+        Series("best attack", [(rate, power(rate)) for rate in alarms]),
+        Series("guessing", ((0.0, 0.0), (1.0, 1.0)), "line-2"),
+    ]
+    return line_chart("What the best attack finds", lines, "false alarms", "records found")
+
+
 _BANDS = ((0.01, "very strong"), (0.3, "strong"), (2.0, "fair"), (8.0, "weak"), (100.0, ""))
 """Where words for epsilon change: usage, not a theorem. The best attack is what counts."""
 
 
 def epsilon_scale(epsilon: float) -> str:
     """Epsilon on a logarithmic scale, with words for its parts."""
-    across = _Axis(math.log(_BANDS[0][0]), math.log(_BANDS[-1][0]), 12, _WIDTH - 12)
+    across = Axis(math.log(_BANDS[0][0]), math.log(_BANDS[-1][0]), 12, _WIDTH - 12)
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} 96" role="img" class="chart scale">',
         f"<title>Epsilon on a scale</title><desc>{escape(f'{epsilon:.3g} is {word_for(epsilon)}.')}</desc>",
@@ -112,7 +170,7 @@ def bar_chart(title: str, values: Sequence[tuple[str, float]]) -> str:
     row, left = 24, 190
     height = row * len(values) + 8
     most = max((abs(value) for _, value in values), default=1.0) or 1.0
-    across = _Axis(-most, most, left, _WIDTH - 60)
+    across = Axis(-most, most, left, _WIDTH - 60)
     zero = across(0.0)
     words = ", ".join(f"{name} {value:+.3g}" for name, value in values)
     parts = [
@@ -132,18 +190,18 @@ def bar_chart(title: str, values: Sequence[tuple[str, float]]) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def _axes(lines: Sequence[Series]) -> tuple[_Axis, _Axis]:
+def _axes(lines: Sequence[Series]) -> tuple[Axis, Axis]:
     xs = [x for series in lines for x, _ in series.points]
     ys = [y for series in lines for _, y in series.points]
     widest, highest = max(xs, default=1.0) or 1.0, max(ys, default=1.0) or 1.0
-    return _Axis(0.0, widest, _LEFT, _WIDTH - _RIGHT), _Axis(0.0, highest * 1.02, _HEIGHT - _BOTTOM, _TOP)
+    return Axis(0.0, widest, _LEFT, _WIDTH - _RIGHT), Axis(0.0, highest * 1.02, _HEIGHT - _BOTTOM, _TOP)
 
 
-def _path(series: Series, across: _Axis, up: _Axis) -> str:
+def _path(series: Series, across: Axis, up: Axis) -> str:
     return "M" + "L".join(f"{across(x):.1f} {up(y):.1f}" for x, y in series.points)
 
 
-def _vertical_tick(value: float, across: _Axis) -> str:
+def _vertical_tick(value: float, across: Axis) -> str:
     x = f"{across(value):.1f}"
     line = f'<path class="grid" d="M{x} {_TOP}V{_HEIGHT - _BOTTOM}"/>'
     return (
@@ -152,7 +210,7 @@ def _vertical_tick(value: float, across: _Axis) -> str:
     )
 
 
-def _horizontal_tick(value: float, up: _Axis) -> str:
+def _horizontal_tick(value: float, up: Axis) -> str:
     y = f"{up(value):.1f}"
     line = f'<path class="grid" d="M{_LEFT} {y}H{_WIDTH - _RIGHT}"/>'
     return (
