@@ -91,15 +91,19 @@ def test_noise_that_is_forgotten_within_a_window_is_noticed(monkeypatch):
     assert not is_white(noise_of(*begun()), 4)
 
 
-def test_shares_of_several_processes_add_up_to_white_noise():
-    shares = [(BandedNoise(4), Processes(rank, 3).share(Gaussian(3.0))) for rank in range(3)]
+@pytest.mark.parametrize("forgetful", [False, True])
+def test_several_processes_each_filter_their_own_part(forgetful):
+    """Three of them, for 60 steps; the broken twin loses the memory of one of them at every sixth step."""
+    noises = [BandedNoise(4) for _ in range(3)]
     total = torch.zeros(60, WIDTH)
     for step, row in enumerate(total, 1):
-        for noise, share in shares:
-            part = torch.zeros(WIDTH)
-            noise.add_to(part, step, 1.0, share, banded_noise.RandomStream())
-            row += part
-    assert is_white(total.double().numpy(), 4)
+        for rank, noise in enumerate(noises):
+            if forgetful and rank == 1 and step % 6 == 0:
+                noise.forget()
+            part = row[Processes(rank, 3).part(WIDTH)]
+            noise.add_to(part, step, 1.0, Gaussian(3.0), banded_noise.RandomStream())
+    assert is_white(total.double().numpy(), 4) is not forgetful
+    assert sum(noise._past[0].numel() for noise in noises) == WIDTH  # nobody remembers for the others
 
 
 # ---- what a run charges and keeps ----

@@ -1,4 +1,4 @@
-"""Two processes started by torchrun, one guarantee: shares of noise that add up, parts of data that cover it once."""
+"""Two processes started by torchrun, one guarantee: every number gets noise once, every record takes part once."""
 
 import json
 import os
@@ -16,11 +16,15 @@ pytestmark = pytest.mark.network
 
 TOGETHER = """
 import json, os, sys
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
 from discreet import PlanViolation, Recipe
+from discreet.core.randomness import RandomStream
 from discreet.pytorch import PrivateRun
+from discreet.pytorch import run as running
+from discreet.pytorch.distributed import Processes
 from discreet.core.clipping import AdaptiveClip, Normalised
 
 torch.set_num_threads(1)
@@ -39,6 +43,11 @@ def run_of(plan, width, losses, **options):
 plan = Recipe(records=50, sampling="full-batch", steps=2).with_noise(2.0, delta=1e-3)
 data = torch.zeros(50, 40_000)
 data[:, 0] = 3.0
+drawn, add_noise = [], running.add_noise
+def counted(total, *rest, **more):
+    drawn.append(total.value.numel())
+    return add_noise(total, *rest, **more)
+running.add_noise = counted
 model, run = run_of(plan, 40_000, lambda model, batch: model(batch)[:, 0], ledger=f"{place}/study.ledger")
 found["start"] = model.weight[0, :3].tolist()
 sizes = []
@@ -47,10 +56,38 @@ for batch in run.batches(data):
     sizes.append(0 if examples is None else len(examples))
     run.step(batch)
 total = model.weight.grad[0] * plan.divisor
-found |= {"sizes": sizes, "signal": float(total[0]), "noise": float(total[1:].double().std())}
+np.save(f"{place}/honest-{rank}.npy", total.numpy())
+found |= {"drawn": drawn, "sizes": sizes, "signal": float(total[0]), "noise": float(total[1:].double().std())}
 found["weights"] = model.weight[0, :3].tolist()
 found["certificate"] = run.certificate().to_json()
 run.save(f"{place}/checkpoint")
+
+# Broken twins: everybody draws for all numbers; everybody draws the same.
+def for_everybody(self, vector, finish):
+    finish(vector)
+    self.add_up(vector)
+
+for name, change in (
+    ("for_everybody", lambda run: setattr(Processes, "add_up_in_parts", for_everybody)),
+    ("the_same", lambda run: setattr(run, "_stream", RandomStream(unsafe_seed=1))),
+):
+    honest = Processes.add_up_in_parts
+    model, run = run_of(plan, 40_000, lambda model, batch: model(batch)[:, 0])
+    change(run)
+    for batch in run.batches(data):
+        run.step(batch)
+    Processes.add_up_in_parts = honest
+    np.save(f"{place}/{name}-{rank}.npy", (model.weight.grad[0] * plan.divisor).numpy())
+
+# A number of weights that does not divide, and more processes than weights.
+uneven = []
+for width in (7, 1):
+    even = Recipe(records=10, sampling="full-batch", steps=1).with_noise(1e-6, delta=1e-3)
+    model, run = run_of(even, width, lambda model, batch: model(batch)[:, 0])
+    for batch in run.batches(torch.eye(width)[torch.arange(10) % width]):
+        run.step(batch)
+    uneven.append((model.weight.grad[0] * even.divisor).tolist())
+found["uneven"] = uneven
 
 # Poisson batches and an adaptive clip norm, and a step too many.
 plan = Recipe(records=50, batch_size=10, steps=3).with_noise(2.0, delta=1e-3)
@@ -113,7 +150,11 @@ def both(tmp_path_factory):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [json.loads(Path(place, f"{rank}.json").read_text()) for rank in range(2)]
+    each = [json.loads(Path(place, f"{rank}.json").read_text()) for rank in range(2)]
+    for rank, found in enumerate(each):
+        for name in ("honest", "for_everybody", "the_same"):
+            found[name] = np.load(place / f"{name}-{rank}.npy")
+    return each
 
 
 def test_all_processes_hold_the_same_model(both):
@@ -130,9 +171,40 @@ def test_every_record_takes_part_once(both):
     assert abs(both[0]["signal"] - 50) < 6 * 2.0  # 50 records of length 1, and noise of 2
 
 
-def test_the_shares_add_up_to_the_noise_of_the_plan(both):
-    """40 000 draws, four standard errors of 0.36 %. Full noise from each would be 41 % too much."""
-    assert abs(both[0]["noise"] / 2.0 - 1) < 0.0142
+def is_noise_of_the_plan(total, std=2.0):
+    """Whether all but the first number are independent noise of this standard deviation, by six standard errors."""
+    noise = total.astype(float)[1:-1] / std
+    one, other = np.split(noise[: len(noise) // 2 * 2], 2)
+    shifted = total.astype(float)[[20_000 + np.arange(1, 20_000), np.arange(1, 20_000)]] / std
+    return bool(
+        abs(np.square(noise).mean() - 1) < 6 * np.sqrt(2 / len(noise))
+        and abs((one * other).mean()) < 6 / np.sqrt(len(one))
+        and abs(shifted.prod(0).mean()) < 6 / np.sqrt(shifted.shape[1])
+    )
+
+
+def test_every_number_gets_the_noise_of_the_plan_once(both):
+    """A false alarm in a hundred million runs. Each process draws for a half; a step and its twin are two draws."""
+    assert is_noise_of_the_plan(both[0]["honest"])
+    assert both[0]["drawn"][:2] == both[1]["drawn"][:2] == [20_000, 20_000]
+    assert np.array_equal(both[0]["honest"], both[1]["honest"])
+
+
+@pytest.mark.parametrize("name", ["for_everybody", "the_same"])
+def test_noise_that_is_not_the_plans_is_noticed(both, name):
+    assert not is_noise_of_the_plan(both[0][name])
+
+
+def test_numbers_that_do_not_divide_are_added_up_too(both):
+    for found in both:
+        assert found["uneven"][0] == pytest.approx([2, 2, 2, 1, 1, 1, 1], abs=1e-4)
+        assert found["uneven"][1] == pytest.approx([10], abs=1e-4)
+
+
+@pytest.mark.parametrize(("count", "size"), [(10, 4), (1, 3), (0, 2), (9, 3), (40_000, 7)])
+def test_parts_cover_all_numbers_once(count, size):
+    covered = [number for rank in range(size) for number in range(count)[Processes(rank, size).part(count)]]
+    assert covered == list(range(count))
 
 
 def test_one_ledger_is_charged_once(both):

@@ -1,14 +1,14 @@
-"""Several processes, one guarantee: each samples its own records and adds its own share of the noise.
+"""Several processes, one guarantee: each samples its own records and draws the noise of its own share of the weights.
 
 Start the script with ``torchrun`` and call ``torch.distributed.init_process_group`` as usual; a
 :class:`~discreet.pytorch.run.PrivateRun` notices and needs nothing else. Every process passes the same data set
-and takes part of it. Its clipped sum gets noise whose variance is one K-th of the plan's before it leaves the
-process, so the sum over all K processes carries the noise of the plan, neither less nor K times as much. Without
-one of them there is no sum.
+and takes part of it. The clipped sums are added up so that each of the K processes gets the total of one K-th of the
+weights; it adds the noise of the plan there, and then all share what they have. So every number gets the noise of the
+plan once, neither less nor K times as much, and nobody draws for the others. The processes are one curator: the sums
+that pass between them have no noise yet.
 
->>> alone = Processes()
->>> alone.share(Gaussian(2.0)), Processes(rank=1, size=4).share(Gaussian(2.0))
-(Gaussian(noise_multiplier=2.0), Gaussian(noise_multiplier=1.0...))
+>>> [Processes(rank, size=4).part(10) for rank in range(4)]
+[slice(0, 3, None), slice(3, 6, None), slice(6, 9, None), slice(9, 10, None)]
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Processes:
         return self.rank == 0
 
     def share(self, event: Gaussian) -> Gaussian:
-        """What each process adds.
+        """What each process adds to a single number, of which there is no part to draw for.
 
         Guarantee: independent noise of this event from every process adds up to that of ``event`` or more, on
         a sum to which each record contributes in one process only.
@@ -61,10 +61,35 @@ class Processes:
         """The rows of the data set that belong to this process."""
         return range(self.rank, rows, self.size)
 
+    def part(self, count: int) -> slice:
+        """Which of ``count`` numbers are this process's to finish: equally many for all, but for the last ones."""
+        each = -(-count // self.size)
+        return slice(min(self.rank * each, count), min((self.rank + 1) * each, count))
+
     def add_up(self, tensor: Tensor) -> None:
         """Replace ``tensor`` by its sum over all processes."""
         if self.size > 1:
             dist.all_reduce(tensor)
+
+    def add_up_in_parts(self, vector: Tensor, finish: Callable[[Tensor], None]) -> None:
+        """Replace ``vector`` by its sum over all processes, after each has finished its own part of it in place.
+
+        Guarantee: ``finish`` sees the sum of every number in one process, once.
+        """
+        if self.size == 1:
+            finish(vector)
+            return
+        count, each = vector.numel(), -(-vector.numel() // self.size)
+        padded = vector if count == each * self.size else vector.new_zeros(each * self.size)
+        if padded is not vector:
+            padded[:count] = vector
+        total = vector.new_empty(each)
+        dist.reduce_scatter_tensor(total, padded)
+        mine = self.part(count)
+        finish(total[: mine.stop - mine.start])
+        dist.all_gather_into_tensor(padded, total)
+        if padded is not vector:
+            vector.copy_(padded[:count])
 
     def decided_by_first(self, decide: Callable[[], int]) -> int:
         """A whole number of at least 0 that the first process decides. If it refuses, all do."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -120,8 +121,7 @@ class PrivateRun:
         self._spot_check = SpotCheck(self._sum)
         self._watch = Watch(model, losses, self._parameters, self._sum.physical_batch_size)
         self._descent = Descent(self._parameters, self._optimizers, plan.stages[0].divisor)
-        noises = map(noise_of_sum, self._clipping, (stage.noise for stage in plan.stages))
-        self._noises = [self._processes.share(noise) for noise in noises]
+        self._noises = [*map(noise_of_sum, self._clipping, (stage.noise for stage in plan.stages))]
         self._trusted = self._stream.trusted
         self._progress = progress and self._processes.first
         self._processes.refuse_difference(self._settings())
@@ -230,7 +230,8 @@ class PrivateRun:
         with self._draws():
             sums = self._sum(examples) if count else Sums(self._parameters)
         self._watch.after_forward()
-        self._descent.step(sums, lambda total: self._add_noise(total, leg))
+        add_noise_here = partial(self._add_noise, leg=leg)
+        self._descent.step(sums, lambda total: self._processes.add_up_in_parts(total, add_noise_here))
         self._watch.after_step()
         adaptive = self._clipping[leg.index]
         if isinstance(adaptive, AdaptiveClip) and isinstance(rule, Watched):
@@ -353,7 +354,7 @@ class PrivateRun:
         return rebuilt(examples, lambda tensor: tensor.to(device, non_blocking=True))
 
     def _add_noise(self, total: Tensor, leg: Leg) -> None:
-        """Noise for the sums of this process, which then meet those of the others."""
+        """Noise for the part of the sum that is this process's to finish."""
         clip_norm, noise = self._sum.rule.clip_norm, self._noises[leg.index]
         if leg.stage.bands > 1:
             self._banded[leg.index].add_to(total, self._taken, clip_norm, noise, self._stream)
@@ -361,7 +362,6 @@ class PrivateRun:
             add_noise_on_grid(total, clip_norm, noise, self._stream)
         else:
             add_noise(BoundedSum(total, clip_norm), noise, self._stream, out=total)
-        self._processes.add_up(total)
 
 
 def checked_plan(plan: object) -> Plan:
