@@ -23,19 +23,23 @@ import numpy as np
 
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
+INK = "var(--figure-5, #5c6475)"
 TABLES = {  # score, how many divisions, and the title
     "Adult": ("accuracy", 1, "Adult, 32 561 records: accuracy"),
     "Credit": ("AUC", 3, "Credit, 24 000 records: AUC"),
-    "breast_cancer": ("accuracy", 3, "Breast cancer, 455 records: accuracy"),
+    "breast_cancer": ("accuracy", 3, "Breast cancer, 455 records: acc."),
 }
-STYLES = {  # colour, width
-    "Discreet, curves": ("#1f5fbf", 3.0),
+STYLES = {  # colour (those of the site's figures), width
+    "Discreet, curves": ("var(--figure-1, #1f5fbf)", 3.0),
     "Discreet, lines": ("#5b8fe0", 3.0),
-    "dp-ebm": ("#b4541a", 1.8),
-    "opacus": ("#7b3fa0", 1.8),
-    "diffprivlib": ("#14683f", 1.8),
-    "without privacy": ("#7c8494", 1.2),
+    "dp-ebm": ("var(--figure-2, #b4541a)", 1.8),
+    "opacus": ("var(--figure-4, #7b3fa0)", 1.8),
+    "diffprivlib": ("var(--figure-3, #14683f)", 1.8),
+    "without privacy": (INK, 1.2),
 }
+DARK = (
+    "--figure-1: #7fb2ff; --figure-2: #f0a26b; --figure-3: #63cf97; --figure-4: #cf9cf0; --figure-5: #a2aabb"
+)
 NAMES = {"dp-ebm": "DP-EBM", "opacus": "Opacus, defaults", "without privacy": "no privacy, linear"}
 
 
@@ -78,7 +82,6 @@ def peer(table, name, python, divisions, fits):
 # ---- the picture ----
 
 WIDTH, HEIGHT, TOP, BOTTOM, LEFT, GAP = 330, 330, 84, 46, 40, 12
-INK = "#6b7280"  # legible on white and on black
 
 
 def draw(measured):
@@ -87,8 +90,9 @@ def draw(measured):
     width = max(3, len(panels)) * WIDTH  # room for the legend
     title = "How good private models are, by epsilon (%)"
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {HEIGHT}" role="img" '
-        'font-family="system-ui, sans-serif" font-size="14">',
+        '<svg class="discreet-figure wide" xmlns="http://www.w3.org/2000/svg" '
+        f'viewBox="0 0 {width} {HEIGHT}" font-family="system-ui, sans-serif" font-size="14">',
+        f"<style>@media (prefers-color-scheme: dark) {{:root.discreet-figure{{{DARK}}}}}</style>",
         f"<title>{title}</title>",
         *legend(panels),
     ]
@@ -104,9 +108,9 @@ def legend(panels):
         colour, thick = STYLES[name]
         word = NAMES.get(name, name)
         dash = ' stroke-dasharray="5 4"' if name == "without privacy" else ""
-        yield f'<path d="M{x} 18h22" stroke="{colour}" stroke-width="{thick}"{dash}/>'
+        yield f'<path d="M{x:.0f} 18h22" style="stroke: {colour}" stroke-width="{thick:g}"{dash}/>'
         weight = "600" if name.startswith("Discreet") else "400"
-        yield f'<text x="{x + 28}" y="23" fill="{colour}" font-weight="{weight}">{word}</text>'
+        yield f'<text x="{x + 28:.0f}" y="23" style="fill: {colour}" font-weight="{weight}">{word}</text>'
         x += 62 + 7.4 * len(word)
 
 
@@ -123,22 +127,26 @@ def panel(title, lines):
     def y(score):
         return HEIGHT - BOTTOM - (score - low) / (high - low) * (HEIGHT - TOP - BOTTOM)
 
-    parts = [f'<text x="{LEFT}" y="{TOP - 26}" font-weight="600" font-size="15" fill="{INK}">{title}</text>']
+    parts = [
+        f'<text x="{LEFT}" y="{TOP - 26}" font-weight="600" font-size="15" style="fill: {INK}">{title}</text>'
+    ]
     for value in np.arange(low, high + step / 2, step):
         parts.append(
-            f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - GAP}" stroke="{INK}" stroke-opacity="0.25"/>'
-            f'<text x="{LEFT - 8}" y="{y(value) + 5:.1f}" text-anchor="end" fill="{INK}">{value:.0f}</text>'
+            f'<path d="M{LEFT} {y(value):.1f}H{WIDTH - GAP}" style="stroke: {INK}" stroke-opacity="0.25"/>'
+            f'<text x="{LEFT - 8}" y="{y(value) + 5:.1f}" text-anchor="end" style="fill: {INK}">{value:.0f}</text>'
         )
     for epsilon in EPSILONS:
         place = f'x="{x(epsilon):.1f}" y="{HEIGHT - BOTTOM + 20}" text-anchor="middle"'
-        parts.append(f'<text {place} fill="{INK}">{epsilon:g}</text>')
+        parts.append(f'<text {place} style="fill: {INK}">{epsilon:g}</text>')
     middle = (LEFT + WIDTH - GAP) / 2
-    parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle" fill="{INK}">epsilon</text>')
+    parts.append(
+        f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle" style="fill: {INK}">epsilon</text>'
+    )
     for name, (colour, thick) in STYLES.items():
         if name in lines:
             points = [f"{x(e):.1f} {y(lines[name][f'{e:g}']):.1f}" for e in EPSILONS]
             dash = ' stroke-dasharray="5 4"' if name == "without privacy" else ""
-            stroke = f'stroke="{colour}" stroke-width="{thick}"{dash}'
+            stroke = f'style="stroke: {colour}" stroke-width="{thick:g}"{dash}'
             parts.append(f'<path d="M{"L".join(points)}" fill="none" {stroke}/>')
     return "".join(parts)
 

@@ -9,7 +9,9 @@ from markdown.preprocessors import Preprocessor
 
 _FENCE = re.compile(r"\s*(```|~~~)")
 _ROLE = re.compile(r":(?:py:)?(?:class|func|meth|mod|attr|data|exc):`(~?)([\w.]+)`")
-_IMAGE = re.compile(r'<img alt="([^"]*)" src="(?:[./]|figures/)*([\w-]+\.svg)" ?/?>')
+_IMAGE = re.compile(r'<img alt="([^"]*)" src="(?:[./]|figures/|images/)*([\w-]+\.svg)" ?/?>')
+_CELL, _CODE = re.compile(r"<td.*?</td>", re.DOTALL), re.compile(r"<code>[^<]+")
+_BREAKS = re.compile(r"(?<=\w)[._(](?=\w)")
 _ID = re.compile(r'(\bid="|url\(#|href="#)')
 
 
@@ -52,9 +54,10 @@ def _module(name):
 
 
 def on_page_content(html, page, config, files):
-    """Figures become part of the page, so that they have its colours."""
-    folder = Path(config["docs_dir"]) / "figures"
-    return _IMAGE.sub(lambda found: _inline(folder / found[2], found[1]), html)
+    """Figures become part of the page, so that they have its colours; names in tables break where words end."""
+    folder = Path(config["docs_dir"])
+    html = _CELL.sub(lambda cell: _CODE.sub(lambda code: _BREAKS.sub(r"\g<0><wbr>", code[0]), cell[0]), html)
+    return _IMAGE.sub(lambda found: _inline(next(folder.glob(f"*/{found[2]}")), found[1]), html)
 
 
 def on_post_page(output, page, config):
