@@ -26,8 +26,8 @@ import linear_data
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
-from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.glm import fit_glm
+from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 

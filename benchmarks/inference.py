@@ -19,11 +19,10 @@ import linear_data
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear.glm import glm
-from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.people import People, declared_rows
+from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending
-from discreet.linear.kernels.newton import LOGISTIC, SQUARED
-from discreet.linear.kernels.rowwise import times
+from discreet.linear.kernels.rowwise import LOGISTIC, SQUARED, times
 
 TABLES = {
     "adult": linear_data.adult,

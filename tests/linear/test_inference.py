@@ -17,16 +17,14 @@ from discreet.linear import (
     PrivateSVC,
 )
 from discreet.linear.glm import inference as inference_module
-from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.coordinates import Whitened
-from discreet.linear.glm.effect_lines import lines_of
-from discreet.linear.glm.inference import Scale, coordinates_of, infer, newton_step, start_of
+from discreet.linear.glm.inference import Scale, coordinates_of, infer, lines_of, newton_step, start_of
 from discreet.linear.glm.marginals import Marginals
 from discreet.linear.glm.people import People
 from discreet.linear.glm.problems import Problem
-from discreet.linear.glm.records import Records
+from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending
-from discreet.linear.kernels.newton import weigh_rows
+from discreet.linear.kernels.rowwise import weigh_rows
 from discreet.linear.losses import Logistic, Poisson, Squared
 
 SCHEMA = {

@@ -16,9 +16,8 @@ from discreet.linear import (
     PrivatePoissonRegressor,
     PrivateSVC,
 )
-from discreet.linear.glm.columns import Columns
-from discreet.linear.glm.noisy_counts import count_classes
-from discreet.linear.glm.records import Records
+from discreet.linear.glm.marginals import count_classes
+from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic
 

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from discreet.errors import InvalidParameter, MissingDependency, PlanViolation, real, whole
-from discreet.linear.charging import run_name
+from discreet.linear.fitting import run_name
 from discreet.linear.partitions import (
     Answer,
     Gathering,

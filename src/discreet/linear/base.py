@@ -23,7 +23,6 @@ from discreet.events import ApproximateDP, Event
 from discreet.guarantee import Budget, neighbours_named
 from discreet.guarantee import Unit as Protected
 from discreet.linear.cells import declared_numbers
-from discreet.linear.charging import Charge, charged
 from discreet.linear.diagnosis import diagnosis, without_empty
 from discreet.linear.encoder import (
     BoundedNumbers,
@@ -35,13 +34,12 @@ from discreet.linear.encoder import (
     schema_columns,
 )
 from discreet.linear.fitted_model import FittedModel
-from discreet.linear.fitting import METHODS, Encoded, Model, by_recipe, by_theorem
+from discreet.linear.fitting import METHODS, Charge, Encoded, Model, by_recipe, by_theorem, charged, shown
 from discreet.linear.glm.inference import kind_of
-from discreet.linear.glm.noisy_counts import counted
+from discreet.linear.glm.marginals import counted
 from discreet.linear.glm.people import People, declared_rows, learned_rows
 from discreet.linear.glm.ranges import Learned, learned_ranges
-from discreet.linear.glm.spending import Elsewhere, Spending
-from discreet.linear.glm.wealth import Wealth
+from discreet.linear.glm.spending import Elsewhere, Spending, Wealth
 from discreet.linear.inputs import (
     OnDemand,
     column_names,
@@ -54,7 +52,6 @@ from discreet.linear.losses import Loss
 from discreet.linear.named_coefficients import Coefficients
 from discreet.linear.partitions import Partitions
 from discreet.linear.preview import EPSILONS, Preview
-from discreet.linear.progress import shown
 from discreet.linear.schema import Category, Column, Numeric, Schema, Unit, schema_of, unit_of
 from discreet.linear.sources import all_numbers, source_of
 from discreet.linear.spool import Spooled, spooled
@@ -327,11 +324,11 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _refuse_inference(self, reset: bool) -> None:
         """Raise if standard errors are asked for where there are none."""
-        loss = self._loss()
         if not isinstance(self.inference, bool):
             raise InvalidParameter("inference", self.inference, "must be True or False.")
-        known = self.method == "recipe" and kind_of(loss) is not None and self.row_norm is None and reset
-        if self.inference and not known:
+        if self.inference and not (
+            self.method == "recipe" and kind_of(self._loss()) is not None and self.row_norm is None and reset
+        ):
             requirement = "is for least squares, two classes and counts: one fit by the recipe, with columns."
             raise InvalidParameter("inference", True, requirement)
 

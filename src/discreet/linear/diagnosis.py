@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.encoder import Encoding, SchemaEncoding
-from discreet.linear.glm.marginals import BINS, Released
-from discreet.linear.glm.noisy_counts import Counts
+from discreet.linear.glm.marginals import BINS, Counts, Released
 from discreet.linear.schema import Category, Column, Date, Flag, Numeric
 
 Array = NDArray[np.float64]

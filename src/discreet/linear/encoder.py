@@ -26,10 +26,10 @@ from scipy.sparse import csr_array, issparse
 
 from discreet.errors import InvalidParameter, real
 from discreet.linear.cells import declared_codes, declared_numbers
-from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.records import Columns
 from discreet.linear.inputs import OnDemand, column_names, is_frame, lazy_column, number_table
-from discreet.linear.kernels.columnwise import scale_rows
 from discreet.linear.kernels.kernel import readable
+from discreet.linear.kernels.rowwise import scale_rows
 from discreet.linear.schema import Category, Flag, Numeric, Schema, ordered_bounds
 
 Floats = NDArray[np.floating[Any]]

@@ -29,13 +29,12 @@ from discreet.certificate import Certificate
 from discreet.documents import parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter, one_of, probability
 from discreet.files import write_whole
-from discreet.linear.additive.additive_files import additive_model, additive_tensors
-from discreet.linear.additive.additive_model import AdditiveModel
+from discreet.linear.additive.additive_model import AdditiveModel, additive_model, additive_tensors
 from discreet.linear.additive.looking import Effects, effects_of, places_of
 from discreet.linear.additive.pictures import page, plotted
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import Model
-from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.records import Columns
 from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.named_coefficients import Coefficients, named_coefficients
 from discreet.linear.schema import TASKS, Numeric, Schema
@@ -193,7 +192,7 @@ class FittedModel:
 
     def to_sklearn(self) -> Any:
         """A plain scikit-learn pipeline with the same predictions, for machines without this package."""
-        from discreet.linear.plain_pipeline import plain_pipeline
+        from discreet.linear.export import plain_pipeline
 
         return plain_pipeline(self)
 
@@ -202,7 +201,7 @@ class FittedModel:
 
         It has an input for each column; ``onnx.save(model.to_onnx(), "model.onnx")`` writes it.
         """
-        from discreet.linear.onnx_graph import onnx_model
+        from discreet.linear.export import onnx_model
 
         return onnx_model(self)
 

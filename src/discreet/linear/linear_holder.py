@@ -19,8 +19,15 @@ from scipy.sparse import issparse
 from discreet.core.clipping import clip_norm_of
 from discreet.core.noise import BoundedSum
 from discreet.errors import InvalidParameter, real
-from discreet.linear.kernels.coefficients import OneScore, clip_margin, limit_range, loss_code
-from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
+from discreet.linear.kernels.coefficients import OneScore
+from discreet.linear.kernels.kernel import (
+    clip_margin,
+    clipped_gradient,
+    hardened_clipped_gradient,
+    limit_range,
+    loss_code,
+    row_norms,
+)
 from discreet.linear.kernels.rowwise import gradient_of_row
 from discreet.linear.losses import Loss
 

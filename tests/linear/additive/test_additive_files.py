@@ -12,7 +12,7 @@ import discreet
 from discreet import CertificateRejected, InvalidParameter
 from discreet.ledger import GaussianFilter
 from discreet.linear import PrivateAdditiveClassifier, PrivateAdditiveRegressor, Schema
-from discreet.linear.additive.additive_files import additive_model, additive_tensors
+from discreet.linear.additive.additive_model import additive_model, additive_tensors
 from discreet.linear.encoder import SchemaEncoding
 
 COLUMNS = {

@@ -9,7 +9,7 @@ import pytest
 from discreet.errors import InvalidParameter
 from discreet.linear import PrivateAdditiveClassifier, PrivateAdditiveRegressor, PrivateLinearRegression
 from discreet.linear.additive.basis import hats
-from discreet.linear.additive.curve_fitting import rising
+from discreet.linear.additive.estimators import rising
 from discreet.linear.additive.landmarks import chosen_knots
 
 SCHEMA = {

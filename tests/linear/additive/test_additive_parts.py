@@ -10,19 +10,22 @@ from discreet.linear.additive.basis import Basis, Curve, Pair
 from discreet.linear.additive.curves import bends, hat_moments, pieces_for, roughness_of, straight_lines
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.additive.landmarks import bin_edges, finer, most_by_noise, settled
-from discreet.linear.additive.shrinking import (
+from discreet.linear.additive.smoothing import (
     are_near,
     are_straight,
     bend_parts,
+    block_moments,
     level_parts,
     shrunk_parts,
+    smooth_directions,
     straightened,
+    visible,
+    white,
 )
-from discreet.linear.additive.smoothing import block_moments, smooth_directions, visible, white
-from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.coordinates import Moments
 from discreet.linear.glm.marginals import Marginals
+from discreet.linear.glm.records import Columns
 from discreet.linear.glm.steps import PathError, StepRule
-from discreet.linear.glm.whitening import Moments
 
 KNOTS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 KEPT = np.array([0, 1, 3, 4])

@@ -13,7 +13,7 @@ from discreet.core.randomness import RandomStream
 from discreet.linear.additive import basis as basis_file
 from discreet.linear.additive.basis import Basis, Curve, Pair, hats
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
-from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Softmax, Squared
 

@@ -10,17 +10,20 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
-from discreet.linear.glm.belief import believed, clipping_bias, moderated, pulled_back
-from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.coordinates import Standardised, Whitened
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.marginals import measured, shrunk
-from discreet.linear.glm.noisy_counts import Counts, compare_classes
+from discreet.linear.glm.marginals import Counts, compare_classes, measured, moments, shrunk, typical_size
 from discreet.linear.glm.problems import Location, looked_closer
-from discreet.linear.glm.records import Records
-from discreet.linear.glm.scales import moments, typical_size
+from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending
-from discreet.linear.glm.steps import StepRule, averaging_gain
+from discreet.linear.glm.steps import (
+    StepRule,
+    averaging_gain,
+    believed,
+    clipping_bias,
+    moderated,
+    pulled_back,
+)
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.linear.storage import Storage

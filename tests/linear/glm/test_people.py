@@ -20,11 +20,11 @@ from discreet.linear import (
 )
 from discreet.linear.glm import records as records_module
 from discreet.linear.glm import steps
-from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.coordinates import Lattice
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.people import MOST_ROWS, People, learned_rows
+from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending
-from discreet.linear.glm.whitening import Lattice
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 from discreet.linear.storage import Storage

@@ -12,8 +12,8 @@ import pytest
 from discreet import Budget
 from discreet.core.hardened import FLOAT_ROOM
 from discreet.core.randomness import RandomStream
-from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.glm import fit_glm
+from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 

@@ -321,7 +321,7 @@ def test_what_is_public_is_checked():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_passes_over_columns_are_numpys_to_the_bit(dtype):
     from discreet.linear.encoder import scaled
-    from discreet.linear.kernels.columnwise import count_bins, rows_are_finite, scale_rows, standardise_rows
+    from discreet.linear.kernels.rowwise import count_bins, rows_are_finite, scale_rows, standardise_rows
 
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((501, 7)) * 10).astype(dtype)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.glm.columns import Columns
+from discreet.linear.glm.records import Columns
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]

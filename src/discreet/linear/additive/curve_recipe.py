@@ -21,28 +21,26 @@ from discreet.linear.additive.curves import (
 )
 from discreet.linear.additive.histograms import Histograms, counted
 from discreet.linear.additive.interactions import candidates, chosen_pairs, counted_cells, noise_of_cells
-from discreet.linear.additive.shrinking import (
+from discreet.linear.additive.smoothing import (
     are_near,
     are_straight,
     bend_parts,
+    block_moments,
     level_parts,
     shrunk_parts,
+    smooth_directions,
     straightened,
+    visible,
+    white,
 )
-from discreet.linear.additive.smoothing import block_moments, smooth_directions, visible, white
-from discreet.linear.glm.columns import Columns
-from discreet.linear.glm.coordinates import Standardised, Whitened, standardised
+from discreet.linear.glm.coordinates import Standardised, Whitened, second_moments, standardised
 from discreet.linear.glm.glm import Fit, Recipe
-from discreet.linear.glm.marginals import Marginals, pooled
-from discreet.linear.glm.noisy_counts import Counts
+from discreet.linear.glm.marginals import Counts, Marginals, pooled, typical_size
 from discreet.linear.glm.people import People
 from discreet.linear.glm.problems import Problem
-from discreet.linear.glm.records import Records
-from discreet.linear.glm.scales import typical_size
-from discreet.linear.glm.spending import Spending
+from discreet.linear.glm.records import Columns, Records
+from discreet.linear.glm.spending import WHITENING, Spending, Wealth
 from discreet.linear.glm.steps import PathError
-from discreet.linear.glm.wealth import WHITENING, Wealth
-from discreet.linear.glm.whitening import second_moments
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Loss

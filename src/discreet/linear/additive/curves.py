@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from discreet.linear.additive.basis import Basis, Curve, hats
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.additive.landmarks import chosen_knots
-from discreet.linear.glm.columns import Columns
 from discreet.linear.glm.marginals import RARE, Marginals
+from discreet.linear.glm.records import Columns
 
 Array = NDArray[np.float64]
 

@@ -35,28 +35,42 @@ from scipy.sparse import issparse
 
 from discreet.errors import InvalidParameter, real
 from discreet.linear.glm import problems
-from discreet.linear.glm.belief import clipping_bias, moderated, pulled_back
-from discreet.linear.glm.columns import Columns
-from discreet.linear.glm.coordinates import Standardised, Whitened, standardised
-from discreet.linear.glm.effect_lines import lines_of
-from discreet.linear.glm.inference import Inference, Scale, coordinates_of, infer, start_of, twins_in
-from discreet.linear.glm.marginals import Marginals, Released, measured, pooled
-from discreet.linear.glm.noisy_counts import Counts, compare_classes, count_classes
+from discreet.linear.glm.coordinates import Standardised, Whitened, standardised, whitened
+from discreet.linear.glm.inference import (
+    Inference,
+    Scale,
+    coordinates_of,
+    infer,
+    lines_of,
+    start_of,
+    twins_in,
+)
+from discreet.linear.glm.marginals import (
+    Counts,
+    Marginals,
+    Released,
+    Typical,
+    compare_classes,
+    count_classes,
+    measured,
+    pooled,
+    typical_size,
+)
 from discreet.linear.glm.people import People
 from discreet.linear.glm.problems import Problem
-from discreet.linear.glm.records import Records
-from discreet.linear.glm.scales import Typical, typical_size
-from discreet.linear.glm.spending import Progress, Spending, Stage
+from discreet.linear.glm.records import Columns, Records
+from discreet.linear.glm.spending import COUNTS, WHITENING, Progress, Spending, Stage, Wealth
 from discreet.linear.glm.steps import (
     PathError,
     StepRule,
+    clipping_bias,
     mean_matched,
+    moderated,
     noisy_descent,
+    pulled_back,
     recalibrated,
     step_rule,
 )
-from discreet.linear.glm.wealth import COUNTS, WHITENING, Wealth
-from discreet.linear.glm.whitening import whitened
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.losses import Loss, checked_loss
 from discreet.linear.storage import Storage

@@ -26,9 +26,8 @@ from discreet.core.hardened import FLOAT_ROOM
 from discreet.core.noise import BoundedSum
 from discreet.errors import PlanViolation
 from discreet.linear.glm.spending import Stage
-from discreet.linear.kernels.columnwise import count_bins
 from discreet.linear.kernels.kernel import readable
-from discreet.linear.kernels.rowwise import add_cut_ones, add_cut_rows
+from discreet.linear.kernels.rowwise import add_cut_ones, add_cut_rows, count_bins
 
 Array = NDArray[np.float64]
 

@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.glm.noisy_counts import Counts
+from discreet.linear.glm.marginals import Counts, moments
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
-from discreet.linear.glm.scales import moments
 from discreet.linear.glm.spending import Stage
 from discreet.linear.losses import Loss
 

@@ -1,31 +1,134 @@
-"""The records of a fit, in chunks: admitted once, transformed when needed.
+"""The records of a fit: what an encoder promises of their columns (:class:`Columns`), enforced by :class:`Records`.
 
-:class:`Records` reads an encoded table (array, memory map or CSR) chunk by chunk and keeps what its columns
-promise. :class:`Working` is the same records in the coordinates of the descent. Both are made once and kept on a
-:class:`~discreet.linear.storage.Shelf`, in memory or in a scratch file, so the size of the table is not limited.
-
-A record counts as nothing if a feature or its weight is not finite, or if its target is not one the loss accepts.
-Where rows belong to people, they are read person by person, wherever they are in the table.
+>>> columns = Columns(numerics=2, groups=(3,))
+>>> columns.width, round(columns.reach**2, 9)
+(5, 3.0)
+>>> columns.admitted(np.array([[0.5, 7.0, 0, 1, 0], [np.nan, 0, 1, 0, 0]], np.float32)).tolist()
+[[0.5, 1.0, 0.0, 1.0, 0.0]]
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from discreet.errors import InvalidParameter
-from discreet.linear.glm.columns import Columns
+from discreet.core.clipping import clip_rows
+from discreet.errors import InvalidParameter, real, whole
 from discreet.linear.glm.people import People
-from discreet.linear.kernels.columnwise import rows_are_finite
 from discreet.linear.kernels.kernel import readable, row_norms
+from discreet.linear.kernels.rowwise import rows_are_finite
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Shelf, Storage
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The kinds of an encoded table's columns, from left to right.
+
+    ``numerics`` columns in [0, 1]; then one-hot groups of these sizes (a group of one column is a flag); then a
+    block of ``text`` columns whose rows have norm at most ``text_norm``.
+    """
+
+    numerics: int
+    groups: tuple[int, ...] = ()
+    text: int = 0
+    text_norm: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "numerics", whole("numerics", self.numerics, at_least=0))
+        sizes = tuple(whole("groups", size, at_least=1) for size in self.groups)
+        object.__setattr__(self, "groups", sizes)
+        object.__setattr__(self, "text", whole("text", self.text, at_least=0))
+        object.__setattr__(self, "text_norm", real("text_norm", self.text_norm, at_least=1e-6, at_most=1e6))
+
+    @property
+    def width(self) -> int:
+        """The number of columns."""
+        return self.numerics + sum(self.groups) + self.text
+
+    @property
+    def categories(self) -> slice:
+        """Where the one-hot columns are."""
+        return slice(self.numerics, self.numerics + sum(self.groups))
+
+    @property
+    def words(self) -> slice:
+        """Where the text columns are."""
+        return slice(self.width - self.text, self.width)
+
+    @property
+    def text_square(self) -> float:
+        """The bound on the squared norm of the text block; 0 if there is none."""
+        return self.text_norm**2 if self.text else 0.0
+
+    @property
+    def reach(self) -> float:
+        """The bound on the norm of a row."""
+        return math.sqrt(self.numerics + len(self.groups) + self.text_square)
+
+    def public_centre(self) -> Array:
+        """The middle of every column before anything is known."""
+        centre = np.zeros(self.width)
+        centre[: self.numerics] = 0.5
+        centre[self.categories] = 1.0 / self._choices()
+        return centre
+
+    def public_variance(self) -> Array:
+        """The variance of every column if values were spread evenly."""
+        variance = np.full(self.width, 1.0 / 12)
+        choices = self._choices()
+        variance[self.categories] = (1 - 1 / choices) / choices
+        variance[self.words] = self.text_square / max(self.text, 1)
+        return variance
+
+    def public_limits(self) -> tuple[Array, Array]:
+        """The least and the largest value of every column."""
+        lower, upper = np.zeros(self.width), np.ones(self.width)
+        lower[self.words], upper[self.words] = -self.text_norm, self.text_norm
+        return lower, upper
+
+    def admitted(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """The rows moved into what is promised, as float32; rows with NaN or infinity are left out.
+
+        Guarantee: numerics are in [0, 1]; the one-hot block has norm at most sqrt(number of groups) and entries
+        in [0, 1]; the text block has norm at most ``text_norm``. Every row depends on its own input only.
+        """
+        with np.errstate(over="ignore"):
+            kept = np.array(rows, np.float32, order="C")  # a copy: the caller's rows stay as they are
+        finite = np.empty(len(kept), np.bool_)
+        if not rows_are_finite(kept, finite):
+            kept = kept[finite]
+        bounded = kept[:, : self.width - self.text]
+        np.clip(bounded, 0, 1, out=bounded)
+        excess = kept[:, self.categories].sum(axis=1, dtype=np.float64) > len(self.groups)
+        if excess.any():  # only those: a clip could change the last bit of a row that is just within
+            block = kept[excess, self.categories]
+            kept[excess, self.categories] = clip_rows(block, math.sqrt(max(len(self.groups), 1)))
+        if self.text:
+            kept[:, self.words] = clip_rows(np.ascontiguousarray(kept[:, self.words]), self.text_norm)
+        return kept
+
+    def _choices(self) -> Array:
+        """For each one-hot column, how many values its group can take."""
+        return np.repeat([float(max(size, 2)) for size in self.groups], self.groups)
+
+
+# ---- the records of a fit, in chunks: admitted once, transformed when needed ----
+#
+# :class:`Records` reads an encoded table (array, memory map or CSR) chunk by chunk and keeps what its columns
+# promise. :class:`Working` is the same records in the coordinates of the descent. Both are made once and kept on a
+# :class:`~discreet.linear.storage.Shelf`, in memory or in a scratch file, so the size of the table is not limited.
+#
+# A record counts as nothing if a feature or its weight is not finite, or if its target is not one the loss accepts.
+# Where rows belong to people, they are read person by person, wherever they are in the table.
 Matrix = NDArray[np.float32]
 Codes = NDArray[np.int64]
 

@@ -18,15 +18,13 @@ import numpy as np
 from numba.extending import overload
 from numpy.typing import NDArray
 
-from discreet.linear.losses import Loss
-
 Array = NDArray[Any]
 Function = TypeVar("Function")
 
 BLOCK = 64
 
 LOGISTIC, SQUARED, HUBER, POISSON, HINGE, GIVEN = range(6)
-_CODES = {"logistic": LOGISTIC, "squared": SQUARED, "huber": HUBER, "poisson": POISSON, "hinge": HINGE}
+CODES = {"logistic": LOGISTIC, "squared": SQUARED, "huber": HUBER, "poisson": POISSON, "hinge": HINGE}
 
 _UNIT = 2.0**-52
 f32, i32, i64 = np.float32, np.int32, np.int64
@@ -63,24 +61,6 @@ class ManyScores(NamedTuple):
     """Softmax. A type of its own, because it takes long to compile and few need it."""
 
     classes: int
-
-
-def loss_code(loss: Loss) -> OneScore | ManyScores:
-    """The loss as numbers, for machine code; without code of its own, residuals are given in place of targets."""
-    if loss.machine_code is None:
-        return OneScore(GIVEN, 0.0)
-    name, parameter = loss.machine_code
-    return ManyScores(loss.outputs) if name == "softmax" else OneScore(_CODES[name], parameter)
-
-
-def clip_margin(dtype: np.dtype[Any]) -> float:
-    """By how much limits are rounded down: more than the roundings of limit, factor and product together."""
-    return 2.0**-22 if dtype == np.float32 else 2.0**-49
-
-
-def limit_range(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """A limit below the first number counts as 0, so that no product loses digits; none is above the second."""
-    return (2.0**-96, 2.0**100) if dtype == np.float32 else (2.0**-960, 2.0**900)
 
 
 class Step(NamedTuple):

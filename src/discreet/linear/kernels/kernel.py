@@ -42,10 +42,10 @@ from discreet.core.clipping import clip_norm_of
 from discreet.core.hardened import FLOAT_ROOM, MOST_ROWS, sum_grid
 from discreet.core.noise import checked_grid
 from discreet.errors import InvalidParameter, real
-from discreet.linear.kernels import csr_kernel, dense_kernel, people_kernel
-from discreet.linear.kernels.coefficients import BLOCK, Data, Step, clip_margin, limit_range, loss_code
+from discreet.linear.kernels import csr_kernel, dense_kernel
+from discreet.linear.kernels.coefficients import BLOCK, CODES, GIVEN, Data, ManyScores, OneScore, Step
+from discreet.linear.kernels.dense_kernel import padded_width
 from discreet.linear.kernels.rowwise import in_threads, times
-from discreet.linear.kernels.vectors import padded_width
 from discreet.linear.losses import Loss, checked_loss
 
 Array = NDArray[Any]
@@ -140,7 +140,7 @@ def hardened_clipped_gradient(
         first, last = cuts[task], cuts[task + 1]
         if people is not None:
             known = (step, data, people, dense_kernel.room_for(Z, loss.outputs), first, last, clip_norm, grid)
-            people_kernel.add_people(*known, np.zeros(parts[task].shape), parts[task])
+            dense_kernel.add_people(*known, np.zeros(parts[task].shape), parts[task])
         elif issparse(Z):
             room: Any = csr_kernel.room_for(Z.dtype, loss.outputs)
             csr_kernel.add_counts(step, data, room, first, last, grid, parts[task])
@@ -289,3 +289,21 @@ def _parts(Z: Any, loss: Loss, cuts: list[int], dtype: Any) -> Array:
 def _shaped(parts: Array, Z: Any, loss: Loss) -> Any:
     total = parts.sum(0) if issparse(Z) else parts.sum(0).T
     return np.ascontiguousarray(total if loss.outputs > 1 else total[:, 0])
+
+
+def loss_code(loss: Loss) -> OneScore | ManyScores:
+    """The loss as numbers, for machine code; without code of its own, residuals are given in place of targets."""
+    if loss.machine_code is None:
+        return OneScore(GIVEN, 0.0)
+    name, parameter = loss.machine_code
+    return ManyScores(loss.outputs) if name == "softmax" else OneScore(CODES[name], parameter)
+
+
+def clip_margin(dtype: np.dtype[Any]) -> float:
+    """By how much limits are rounded down: more than the roundings of limit, factor and product together."""
+    return 2.0**-22 if dtype == np.float32 else 2.0**-49
+
+
+def limit_range(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """A limit below the first number counts as 0, so that no product loses digits; none is above the second."""
+    return (2.0**-96, 2.0**100) if dtype == np.float32 else (2.0**-960, 2.0**900)

@@ -13,13 +13,12 @@ import scipy.sparse as sp
 
 from discreet import Budget
 from discreet.core.hardened import FLOAT_ROOM, MOST_ROWS, sum_grid
-from discreet.linear.glm import whitening
-from discreet.linear.glm.columns import Columns
+from discreet.linear.glm import coordinates
+from discreet.linear.glm.coordinates import Lattice, whitened
 from discreet.linear.glm.marginals import Marginals
 from discreet.linear.glm.noisy_sums import Sums
-from discreet.linear.glm.records import Records
+from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending
-from discreet.linear.glm.whitening import Lattice, whitened
 from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Logistic, Squared
 
@@ -151,5 +150,5 @@ def test_second_moments_of_the_finest_grid_are_whole_numbers_that_float64_holds(
     clip = 16.0
     lattice = Lattice.of(stage.grid(clip))
     largest = math.sqrt(clip) / lattice.step
-    rows = max(1, whitening._BLOCK // 2)  # of two numbers, which are the narrowest
+    rows = max(1, coordinates._BLOCK // 2)  # of two numbers, which are the narrowest
     assert rows * (largest + 1) ** 2 < 2**53
