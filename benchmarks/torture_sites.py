@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ NAMES = ("party-0", "party-1", "party-2")
 KINDS = ("sgd1", "sgd2", "secure")
 CHANCE = 0.04  # of a fault in a message
 PACE = {"sgd1": 0.02, "sgd2": 0.06, "secure": 0.08}  # seconds between updates
+MOST_STUDIES = 40  # of each kind
 RELEASES = {"noisy", "sealed"}  # kinds of answers that must be one for each request
 
 
@@ -42,7 +44,7 @@ def kind_of(study: Study) -> str:
 
 def studies(port: int, kind: str) -> Any:
     """The studies of one kind, one after the other: restarts use up a plan, a hundredth each."""
-    for number in range(1000):
+    for number in range(MOST_STUDIES):
         training: dict[str, int] = {"tokens": 9000} if kind == "sgd1" else {"rounds": 3000}
         made = study_of(f"{kind}-{number}", 3, port, 20, timeout=5.0, **training)
         if kind == "secure":
@@ -111,15 +113,12 @@ def party_site(folder: Path, kit: Kit, note: Notes) -> None:
         sessions.Session._charge = lambda self, step: None  # type: ignore[method-assign]
     if twin == "repeated":
         stream = RandomStream(unsafe_seed=1)
-    begun = {kind: studies(kit.port, kind) for kind in KINDS}
-    known: dict[str, Study] = {}
+    known = {
+        study.digest(): study for kind in KINDS for study in islice(studies(kit.port, kind), MOST_STUDIES)
+    }
 
     def party_of(digest: str) -> Party:
         if digest not in made:
-            while digest not in known:
-                for each in begun.values():
-                    study = next(each)
-                    known[study.digest()] = study
             study = known[digest]
             place, terms = folder / f"{study.name}-{kit.party}.ledger", Terms(study, kit.party)
             book = Ledger.open(place) if place.exists() else Ledger.create(place, terms.rule)
@@ -135,7 +134,7 @@ def party_site(folder: Path, kit: Kit, note: Notes) -> None:
         try:
             asked = Message.decode(request)
             with lock:
-                party = party_of(asked.study if asked.study in known or asked.kind == "hello" else first)
+                party = party_of(asked.study if asked.study in known else first)
         except MalformedMessage:
             return made[first].answer(request)
         reply = party.answer(request)

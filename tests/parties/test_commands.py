@@ -6,11 +6,14 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.certificate import Certificate
+from discreet.certificate.signatures import public_key_of
 from discreet.cli import main
 from discreet.ledger import Ledger
 from discreet.parties.joint import JointCertificate
@@ -104,11 +107,14 @@ def test_every_screen_shows_the_digest_of_the_same_model(folder, screens):
 def test_the_coordinators_folder_holds_a_joint_certificate(folder, screens):
     words = ("study", "verify", str(folder / "joint/joint.json"))
     found = CliRunner().invoke(main, words)
-    assert found.exit_code == 0
+    assert found.exit_code == 3  # whoever made it up could have made up its keys, too
+    assert "nobody vouches for it" in found.output
     roster = json.loads(CliRunner().invoke(main, (*words, "--json")).output)["roster"]
     assert roster in screens["coordinator"]
     assert "no certificate" not in found.output
-    assert CliRunner().invoke(main, (*words, "--roster", roster)).exit_code == 0
+    assert "a, b signed for this model" in found.output
+    words = (*words, "--roster", roster)
+    assert CliRunner().invoke(main, words).exit_code == 0
     assert "the weights in" in found.output
     party = CliRunner().invoke(main, (*words, "--model", str(folder / "demo-a")))
     assert party.exit_code == 0
@@ -116,6 +122,21 @@ def test_the_coordinators_folder_holds_a_joint_certificate(folder, screens):
     assert empty.exit_code == 1
     assert "is rejected: the model cannot be read" in empty.stderr
     assert "was made with the roster" in CliRunner().invoke(main, (*words, "--roster", "0" * 16)).stderr
+
+
+def test_a_joint_certificate_with_invented_keys_is_consistent_and_not_accepted(folder, screens, tmp_path):
+    """The attack: everything of a real study, certificates and all, signed by keys of the attacker's own."""
+    true = JointCertificate.load(folder / "joint/joint.json")
+    keys = {name: Ed25519PrivateKey.generate() for name in true.roster}
+    certificates = {
+        name: replace(found, signatures=()).signed(keys[name]) for name, found in true.certificates.items()
+    }
+    roster = {name: public_key_of(key) for name, key in keys.items()}
+    forged = replace(true, roster=roster, certificates=certificates).signed(keys["coordinator"])
+    forged.save(tmp_path / "joint.json")
+    words = ("study", "verify", str(tmp_path / "joint.json"))
+    assert CliRunner().invoke(main, words).exit_code == 3
+    assert CliRunner().invoke(main, (*words, "--roster", true.fingerprint)).exit_code == 1
 
 
 def test_a_partys_folder_is_verified_down_to_the_digest_on_every_screen(folder, screens):

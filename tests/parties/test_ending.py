@@ -107,7 +107,8 @@ def test_the_signed_end_brings_the_model_and_the_certificate_goes_back():
     assert made.ending.model == HONEST.model
     found = Certificate.from_json(read(reply).array.tobytes().decode())
     assert found.verify(signed_by=EVERYBODY["ann"])
-    assert found.to_json() == made.certificate().to_json()
+    assert found.to_json() == made.certificate(made.ending.model).to_json()
+    assert made.ending.model in found.to_json()
     assert made.answer(frame) == reply
 
 
@@ -292,6 +293,23 @@ def test_a_joint_certificate_is_read_back_and_verified(joint, tmp_path):
 def test_a_joint_certificate_that_was_put_together_otherwise_is_rejected(joint, change):
     with pytest.raises(CertificateRejected):
         change(joint).verify()
+
+
+def test_a_coordinator_that_says_another_model_than_it_handed_out_is_found_out(joint):
+    """It holds its own key, so before the parties signed for the model nobody could tell."""
+    assert set(joint.given) == set(SIZES)
+    with pytest.raises(CertificateRejected, match="ann was given another model"):
+        replace(joint, model="0" * 64).signed(KEY).verify()
+
+
+def test_certificates_of_before_name_no_model_and_vouch_for_none(joint):
+    older = {
+        name: replace(found, files=(), signatures=()).signed(KEYS[name])
+        for name, found in joint.certificates.items()
+    }
+    found = replace(joint, certificates=older).signed(KEY)
+    assert set(found.verify()) == set(SIZES)
+    assert found.given == ()
 
 
 def resigned(joint, **changes):

@@ -104,6 +104,9 @@ def test_study_files_are_not_overwritten_and_parties_need_numbers(folder):
 
 def test_keys_and_revocations(folder):
     printed = run("study", "key", "own.key").output.split()[0]
+    assert run("study", "key", "own.key").output.split()[0] == printed  # and nothing is overwritten
+    Path("text.key").write_text("no key")
+    assert "holds no signing key" in refused("study", "key", "text.key", status=2)
     assert run("study", "kits", "study.toml", "--out", "more", "--public-key", f"a={printed}").exit_code == 0
     assert "--key" in refused(*JOIN, "more/a.zip", "--yes")
     assert run("study", "key", "other.key").exit_code == 0
@@ -196,6 +199,22 @@ def test_without_consent_nothing_is_written_or_sent(folder):
     assert "nothing was sent and nothing was spent" in message
     assert not list(folder.parent.rglob("*.ledger"))
     assert not list(folder.parent.rglob("*consent*"))
+
+
+def test_where_nobody_can_be_asked_the_remedy_is_said(folder):
+    message = refused(*JOIN, "kits/a.zip", input="", status=2)
+    assert "--yes: must be given where nobody can be asked" in message
+    assert not list(folder.parent.rglob("*consent*"))
+
+
+def test_a_new_study_says_how_many_may_be_missing_and_what_that_costs(folder):
+    made = run(*NEW, "--out", "more.toml")
+    assert "dropouts = 1" in Path("more.toml").read_text()
+    assert "1 missing (this study)" in made.output
+    assert "0 missing" in made.output
+    assert Study.load("more.toml").digest() == agreed().digest()
+    prices = json.loads(run(*NEW, "--out", "json.toml", "--json").output)["dropouts"]
+    assert prices["0"]["epsilon"] < prices["1"]["epsilon"]
 
 
 def test_consent_is_asked_once_for_one_study(folder):

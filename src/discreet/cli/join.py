@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -169,11 +170,24 @@ def _consented(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> No
         "--keep-certificate keeps it here.",
         err=True,
     )
-    if not (yes or click.confirm("Do you consent?", err=True)):
+    if not (yes or _agrees()):
         raise NotConsented("You did not consent: nothing was sent and nothing was spent.")
     ledger.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(memory) as file:
         json.dump([*agreed, kit.digest], file)
+
+
+def _agrees() -> bool:
+    try:
+        return click.confirm("Do you consent?", err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)
+        needed = (
+            "must be given where nobody can be asked; or join once by hand, in a terminal. Nothing was sent."
+        )
+        raise InvalidParameter("yes", None, needed) from None
 
 
 def approved_by(
@@ -339,7 +353,7 @@ def _hash(text: str) -> str:
 
 def spending(place: Path, table: Path, terms: Any) -> str:
     """What the ledger has spent so far and will have spent after the study; and the table's other ledgers."""
-    delta = f"at delta {terms.budget.delta:g} ({terms.budget.neighbours})"
+    delta = f"at delta {terms.study.privacy.delta:g} ({terms.budget.neighbours})"
     lines = [
         f"Your ledger {place}: epsilon {_so_far(place, terms)} spent so far -> {_after(place, terms)} {delta}."
     ]

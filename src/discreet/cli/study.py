@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import click
 
+from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import FILE, NUMBER, Answer, group, refuse_existing, table
 from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.files import whole_file
@@ -64,16 +66,19 @@ def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
 
     The file can be edited; everybody must hold the same one in the end.
     """
+    from discreet.parties.consent import price_of_dropouts
     from discreet.parties.study import Study
 
     refuse_existing("out", out, overwrite)
     text = study_text(**settings)
     made = Study.from_toml(text)
+    prices = price_of_dropouts(made)
     with whole_file(out) as file:
         file.write(text)
     return Answer(
-        {"out": out, "digest": made.digest()},
-        f"{out} is written, study {made.digest()[:12]}. Read it, then: discreet study check {out}",
+        {"out": out, "digest": made.digest(), "dropouts": prices},
+        f"{out} is written, study {made.digest()[:12]}. Read it, then: discreet study check {out}"
+        f"{_prices_in_words(made, prices)}",
     )
 
 
@@ -113,7 +118,10 @@ def study_text(
         "parties": dict(_named(parties, "party", "NAME=RECORDS", int)),
         "privacy": {"epsilon": epsilon, "delta": delta, "against": "coordinator"},
         "training": {"rounds": 100 if rounds is None else rounds, "clip_norm": clip_norm},
-        "aggregation": {"kind": "secure", "dropouts": 0} if secure else {"kind": "plain"},
+        "aggregation": {
+            "kind": "secure" if secure else "plain",
+            "dropouts": 0 if secure else len(parties) - 1,
+        },
         "network": {"coordinator": coordinator, "timeout": 10.0},
         "model": {"kind": kind, "dimension": dimension(schema), "target": schema.target},
     }
@@ -263,7 +271,7 @@ def _prices_in_words(loaded: Any, prices: dict[int, dict[str, float]]) -> str:
         for number, price in prices.items()
     ]
     head = ("at a time, at most", "noise / clip norm", "epsilon for those who see only the model")
-    return f"\n\nWhat dropouts cost ([aggregation] dropouts):\n{table(head, rows)}"
+    return f"\n\nWhat it costs that parties may be missing ([aggregation] dropouts):\n{table(head, rows)}"
 
 
 @study.command("kits", renamed={"folder": "--out", "keys": "--public-key", "valid_days": "--days"})
@@ -301,7 +309,7 @@ def kits(
     kit = open_kit(paths["coordinator"])
     data = {"kits": {name: str(path) for name, path in paths.items()}, "roster": kit.fingerprint}
     data |= {"digest": loaded.digest(), "expires": kit.expires.isoformat()}
-    deployed = _deployed(loaded, out / "deploy", platform) if platform else []
+    deployed = _deployed(loaded, out / "deploy", platform, own_keys=keys) if platform else []
     data["deploy"] = [str(path) for path in deployed]
     paths |= {path.name: path for path in deployed}
     listed = "\n".join(f"  {path}" for path in paths.values())
@@ -312,13 +320,13 @@ def kits(
     )
 
 
-def _deployed(loaded: Any, folder: Path, platform: Any) -> list[Path]:
+def _deployed(loaded: Any, folder: Path, platform: Any, own_keys: Collection[str]) -> list[Path]:
     """Write the files of every site, one folder each."""
     from discreet.parties.network.deployment import deployment, sites
 
     written = []
     for site in sites(loaded):
-        for name, text in deployment(loaded, site, platform).items():
+        for name, text in deployment(loaded, site, platform, own_key=site in own_keys).items():
             path = folder / site / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with whole_file(path) as file:
@@ -340,13 +348,19 @@ def _whose_keys(made_here: list[str]) -> str:
 @study.command("key")
 @click.argument("path", metavar="FILE", type=FILE)
 def key(path: Path) -> Answer:
-    """Make a signing key in a new FILE that only you can read, and print its public key."""
-    from discreet.certificate.signatures import new_signing_key, public_key_of
+    """Make a signing key in a new FILE that only you can read, and print its public key.
 
-    public = public_key_of(new_signing_key(path))
+    Of a key that is there already the public key is printed again; nothing is overwritten.
+    """
+    from discreet.certificate.signatures import new_signing_key, public_key_of, read_signing_key
+
+    public = public_key_of(read_signing_key(path) if path.exists() else new_signing_key(path))
     return Answer(
         {"key": path, "public_key": public}, f"{public}\nSend this to the coordinator. {path} stays with you."
     )
+
+
+_COMPARE = "Give the digits of the roster that were on your own screen: --roster"
 
 
 @study.command("verify")
@@ -356,9 +370,15 @@ def key(path: Path) -> Answer:
 def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
     """Verify the joint certificate JOINT of a study, joint.json in the coordinator's folder.
 
+    \b
+    exit status 0  accepted: signed with the keys of this --roster, which every site showed on joining
+    exit status 1  rejected: something was altered, or does not follow
+    exit status 3  consistent; nobody vouches for it: anybody can sign with keys of his own
+
     Every party's certificate is recomputed and compared with what follows from the study; its signature and the
     coordinator's are checked with the keys in the file. That these are the right keys shows the roster's digits. The
-    model's digest is the one on every screen, and is computed anew from the weights in the folder.
+    model's digest is the one on every screen, which each party signed, and is computed anew from the weights in the
+    folder.
     """
     from discreet.adapters.joint_model import JointModel
     from discreet.parties.joint import JointCertificate
@@ -374,7 +394,10 @@ def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
         weights = JointModel.of(joint.study).insist_on(place, joint.model)
     else:
         weights = "no weights at hand: name the folder of the model with --model"
-    text = f"{path}: the signatures are right; {weights}.\nRoster {joint.fingerprint}. Model {joint.model}"
+    vouched = "accepted" if roster is not None else f"consistent; nobody vouches for it. {_COMPARE}"
+    given = ", ".join(joint.given) or "none of the parties"
+    text = f"{path}: {vouched}\n  the signatures are right; {weights}\n  {given} signed for this model\n"
+    text += f"Roster {joint.fingerprint}. Model {joint.model}"
     data = {name: guarantee.epsilon._asdict() for name, guarantee in found.items()}
     return Answer(
         {
@@ -383,8 +406,11 @@ def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
             "roster": joint.fingerprint,
             "model": joint.model,
             "weights": weights,
+            "given": joint.given,
+            "accepted": roster is not None,
         },
         "\n".join([text, *lines]),
+        status=0 if roster is not None else UNVOUCHED,
     )
 
 

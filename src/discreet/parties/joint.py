@@ -1,7 +1,7 @@
 """The joint certificate of a study: the certificates of all parties, each signed by its party, and the model.
 
 The coordinator writes it and signs it with its own key. What a party's certificate says is the party's word, from its
-own ledger; the coordinator vouches only for the model's digest and for whom it heard.
+own ledger, and names the model that the party was given; so a coordinator that hands out two models is found out.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from numpy.typing import NDArray
 
 from discreet.certificate import Certificate, Verification
+from discreet.certificate.verification import checked_files
 from discreet.documents import digest, parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage
 from discreet.files import write_whole
@@ -30,6 +31,8 @@ from discreet.parties.study import COORDINATOR, Study
 
 FORMAT = "discreet joint certificate 1"
 _PURPOSE = b"discreet joint certificate\0"
+GIVEN = "model-of-the-study"
+"""Under this name a party's certificate holds the digest of the model that it was given at the end."""
 _AGREE = 1e-6  # relative: what another version may find for the same study
 
 
@@ -72,7 +75,20 @@ class JointCertificate:
                 raise CertificateRejected(
                     f"The certificate of {name} is not its own, or not of what the study asks."
                 )
+        for name, certificate in found:
+            if self._model_of(certificate) not in (None, self.model):
+                raise CertificateRejected(f"{name} was given another model than {self.model[:16]}.")
         return {name: certificate.verify(signed_by=self.roster[name]) for name, certificate in found}
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The parties who signed that this model is the one they were given; older versions did not."""
+        found = self.own().items()
+        return tuple(name for name, certificate in found if self._model_of(certificate) == self.model)
+
+    @staticmethod
+    def _model_of(certificate: Certificate) -> str | None:
+        return dict(certificate.files).get(GIVEN)
 
     def own(self) -> dict[str, Certificate]:
         """The certificates that their parties signed, for what follows from the study."""
@@ -118,6 +134,11 @@ class JointCertificate:
                 name: json.loads(certificate.to_json()) for name, certificate in self.certificates.items()
             },
         }
+
+
+def for_model(certificate: Certificate, model: str) -> Certificate:
+    """A party's certificate for the model with this digest; earlier signatures did not cover that and go."""
+    return replace(certificate, files=checked_files([(GIVEN, model)]), signatures=())
 
 
 def is_of(certificate: Certificate, study: Study, party: str, key: str | None) -> bool:

@@ -39,7 +39,7 @@ from discreet.ledger import Ledger, Till
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.parties import sgd1, sgd2
 from discreet.parties.consent import Terms
-from discreet.parties.joint import Ending
+from discreet.parties.joint import Ending, for_model
 from discreet.parties.messages import EVERYBODY, Holder, Message, Refusal, Roster
 from discreet.parties.sessions import CallSession, Refused, RoundSession, SecureSession, Session
 from discreet.parties.study import COORDINATOR, Study
@@ -190,7 +190,7 @@ class Party:
             raise Refused(Refusal.MALFORMED)
         if self.ending is not None and self.ending.model != ending.model:
             raise Refused(Refusal.OTHER_REQUEST)
-        text = self.certificate().to_json() if self._shows else ""
+        text = self.certificate(ending.model).to_json() if self._shows else ""
         self.ending = ending
         self._over.set()
         return Message(self.study.digest(), "certified", 0, self.name, np.frombuffer(text.encode(), np.uint8))
@@ -204,12 +204,17 @@ class Party:
 
     # ---- certifying ----
 
-    def certificate(self) -> Certificate:
-        """What this party has released in the study, and what it cost at most, from its own ledger; signed."""
+    def certificate(self, model: str | None = None) -> Certificate:
+        """What this party has released in the study, and what it cost at most, from its own ledger; signed.
+
+        With the digest of a ``model`` the signature says, too, that this is the one which the party was given.
+        """
         plan = self.plan
         if plan is None:
             raise PlanViolation("The study has not begun, so there is nothing to certify.")
         found = certified(self.terms, self.ledger, plan, trusted=self._stream.trusted)
+        if model is not None:
+            found = for_model(found, model)
         return found if self._key is None else found.signed(self._key)
 
     @property

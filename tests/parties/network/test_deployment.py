@@ -40,6 +40,15 @@ def test_commands_are_ours(site):
         words_are_known([*command_of(STUDY, site), "--no-such-option"])
 
 
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_a_party_with_a_key_of_its_own_signs_with_it(platform):
+    assert words_are_known(command_of(STUDY, "hospital-a", own_key=True))["key"].name == "own.key"
+    own, other = (str(deployment(STUDY, "hospital-a", platform, own_key=it)) for it in (True, False))
+    assert "own.key" in own
+    assert "own.key" not in other
+    assert "own.key" not in str(deployment(STUDY, "coordinator", platform, own_key=True))
+
+
 @pytest.mark.parametrize("site", sites(STUDY))
 def test_systemd_units(site, tmp_path):
     ((name, text),) = deployment(STUDY, site, "systemd").items()

@@ -30,17 +30,18 @@ def sites(study: Study) -> tuple[str, ...]:
     return (COORDINATOR, *study.names)
 
 
-def deployment(study: Study, site: str, platform: Platform) -> dict[str, str]:
-    """The files of one site, by name."""
+def deployment(study: Study, site: str, platform: Platform, *, own_key: bool = False) -> dict[str, str]:
+    """The files of one site, by name. With ``own_key`` it signs with ``own.key``, which it made itself."""
     one_of("site", site, sites(study))
     made = {"systemd": _systemd, "container": _container, "kubernetes": _kubernetes}
-    return made[one_of("for", platform, PLATFORMS)](study, site)
+    return made[one_of("for", platform, PLATFORMS)](study, site, command_of(study, site, own_key=own_key))
 
 
-def command_of(study: Study, site: str) -> list[str]:
+def command_of(study: Study, site: str, *, own_key: bool = False) -> list[str]:
     """The words after ``discreet`` with which the site runs, in its folder."""
     if site != COORDINATOR:
-        return ["join", "study.toml", "--data", "table.csv", "--kit", f"{site}.zip", "--out", "model"]
+        words = ["join", "study.toml", "--data", "table.csv", "--kit", f"{site}.zip", "--out", "model"]
+        return [*words, "--key", "own.key"] if own_key else words
     port = split_address(study.network.coordinator)[1]
     listen = ["--listen", f"0.0.0.0:{port}"]
     return ["coordinate", "study.toml", "--kit", f"{COORDINATOR}.zip", "--out", "model", *listen]
@@ -50,7 +51,7 @@ def _unit_name(study: Study, site: str) -> str:
     return f"discreet-{study.name}-{site}".lower().replace("_", "-").replace(" ", "-")
 
 
-def _systemd(study: Study, site: str) -> dict[str, str]:
+def _systemd(study: Study, site: str, words: list[str]) -> dict[str, str]:
     consent = "" if site == COORDINATOR else f"# {_CONSENT}\n"
     text = f"""\
 # {site} in the study {study.name}, {study.digest()}
@@ -67,10 +68,10 @@ Type=exec
 User=discreet
 WorkingDirectory={HOME}/{study.name}
 Environment=XDG_DATA_HOME={HOME} PYTHONUNBUFFERED=1
-ExecStart=/opt/discreet/bin/discreet {" ".join(command_of(study, site))}
+ExecStart=/opt/discreet/bin/discreet {" ".join(words)}
 Restart=on-failure
 RestartSec=30
-# 2: the command makes no sense; 130: nobody has consented yet. A restart would not help.
+# 2: the command makes no sense, or nobody has consented yet. A restart would not help.
 RestartPreventExitStatus=2 130
 TimeoutStopSec=15
 UMask=0077
@@ -92,7 +93,7 @@ WantedBy=multi-user.target
     return {f"{_unit_name(study, site)}.service": text}
 
 
-def _container(study: Study, site: str) -> dict[str, str]:
+def _container(study: Study, site: str, words: list[str]) -> dict[str, str]:
     port = split_address(study.network.coordinator)[1]
     opened = f'\n    ports: ["{port}:{port}"]' if site == COORDINATOR else ""
     consent = "" if site == COORDINATOR else f"# {_CONSENT}\n#   docker compose run --rm {site}\n"
@@ -112,7 +113,7 @@ ENTRYPOINT ["discreet"]
 {consent}services:
   {site}:
     build: {{context: ., dockerfile: Containerfile}}
-    command: [{", ".join(f'"{word}"' for word in command_of(study, site))}]
+    command: [{", ".join(f'"{word}"' for word in words)}]
     volumes: ["./study:/study"]
     read_only: true
     tmpfs: ["/tmp"]
@@ -123,9 +124,8 @@ ENTRYPOINT ["discreet"]
     return {"Containerfile": containerfile, "compose.yaml": compose}
 
 
-def _kubernetes(study: Study, site: str) -> dict[str, str]:
+def _kubernetes(study: Study, site: str, words: list[str]) -> dict[str, str]:
     name = _unit_name(study, site)
-    words = command_of(study, site)
     if site == COORDINATOR:
         consent = "# The image is built from the Containerfile of `--for container`.\n"
     else:
