@@ -55,6 +55,15 @@ def test_sgd2_plain():
     assert [row.name for row in table] == [*reference, "whole party", "owner"]
 
 
+@pytest.mark.parametrize("weights", [None, {name: 1.0 + place for place, name in enumerate(TEN)}])
+def test_who_sees_less_never_learns_more(weights):
+    """With all others missing a model holds the owner's noise, exactly as its message does."""
+    lonely = Arrangement("sgd2", TEN, TIGHT, rounds=100, dropouts=9, weights=weights)
+    table = observers(lonely, 1e-5)
+    for name in ("final model", "broadcasts", "another party", "colluding parties"):
+        assert epsilon(table, name) <= epsilon(table, "coordinator"), name
+
+
 @pytest.mark.parametrize(("contraction", "expected"), [(0.9, 0.114992), (0.99, 0.272480)])
 def test_sgd2_contracting(contraction, expected):
     arrangement = Arrangement("sgd2", TEN, TIGHT, rounds=100, contraction=contraction)

@@ -292,6 +292,8 @@ def _hidden_noise(arrangement: Arrangement, owner: str, coalition: int) -> float
     lost = coalition + arrangement.dropouts * groups
     others = sorted(weight for name, weight in weights.items() if name != owner)
     left = others[: max(0, len(others) - lost)]
+    if not left and arrangement.aggregation == "plain":
+        return arrangement.noise
     # Relative to the owner's weight; the division and the root are rounded far less than the factor allows for.
     ratio = math.hypot(1.0, *(weight / weights[owner] for weight in left))
     return arrangement.noise * arrangement.noise_share * ratio * (1 - 1e-14)
