@@ -30,7 +30,7 @@ COMMANDS = {  # name: (module:command, what it does), in the order of --help
     "explore": ("discreet.cli.explore:explore", "Compare plans: batch sizes, epochs, budgets."),
     "plan": ("discreet.cli.plan:plan", "Fix a training procedure before data is touched: plan.json."),
     "schema": ("discreet.cli.schema:schema", "Begin a schema.toml from the header line of a table."),
-    "fit": ("discreet.cli.fit:fit", "Fit a private linear model to a table."),
+    "fit": ("discreet.cli.fit:fit", "Fit a private model to a table: curves or lines."),
     "split": ("discreet.cli.split:split", "Deal a table to training and test records, by keyed coins."),
     "evaluate": ("discreet.cli.evaluate:evaluate", "Score a model on records that are private too."),
     "predict": ("discreet.cli.predict:predict", "Apply a fitted model to a table."),

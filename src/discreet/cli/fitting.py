@@ -27,6 +27,7 @@ from discreet.linear import (
     PrivateLogisticRegression,
     PrivatePoissonRegressor,
 )
+from discreet.linear.fitted_model import FittedModel
 from discreet.linear.model_folder import spending, write_model
 from discreet.linear.schema import TASKS, Numeric, Schema
 from discreet.linear.spool import Spooled, spooled
@@ -35,7 +36,7 @@ from discreet.linear.tables import table_in
 from discreet.report import Report
 
 _CURVES = (PrivateAdditiveClassifier, PrivateAdditiveRegressor)
-_CONFIDENCE = 0.9  # of the intervals that are printed
+_CONFIDENCE, _LARGEST = 0.9, 10  # of the intervals that are printed; effects that are
 
 
 def fit_table(
@@ -223,17 +224,23 @@ def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]
 
 
 def _told(model: Any) -> dict[str, Any]:
-    """Of lines: the coefficients, and their errors if they were paid for."""
+    """The largest effects of curves; of lines the coefficients, and their errors if they were paid for."""
     if isinstance(model, _CURVES):
-        return {}
+        keys = ("column", "least", "at", "most", "at_most")
+        return {"effects": [dict(zip(keys, row, strict=True)) for row in _curve_ends(model)]}
     told = {"coefficients": model.coefficients().to_dict()}
     return told | ({"summary": model.summary(_CONFIDENCE).to_dict()} if model.inference else {})
 
 
 def _effects(model: Any) -> str:
-    """Of lines: the largest effects, and the summary if it was paid for."""
+    """The largest effects, and the summary if it was paid for."""
     if isinstance(model, _CURVES):
-        return ""
+        rows = [
+            (name, f"{low:+.3g}", f"at {low_at}", f"{high:+.3g}", f"at {high_at}")
+            for name, low, low_at, high, high_at in _curve_ends(model)
+        ]
+        heads = ("largest effects on the score", "from", "", "to", "")
+        return f"{table(heads, rows)}\n\n" if rows else ""
     effects = model.coefficients()
     rows = [
         (row.name, f"{row.effect:.3g}", f"{max(row.values, key=abs):.3g}", row.unit)
@@ -243,6 +250,16 @@ def _effects(model: Any) -> str:
     heads = (f"largest effects on {scores}", "end to end", "coefficient", "")
     summary = f"{model.summary(_CONFIDENCE)}\n\n" if model.inference else ""
     return f"{table(heads, rows)}\n\n{summary}"
+
+
+def _curve_ends(model: Any) -> list[tuple[str, float, str, float, str]]:
+    """The ten largest effects of curves: column, what it adds at least, where, at most, and where."""
+    shares, found = FittedModel.of(model).shares, []
+    for name, effect in model.curves_.items():
+        rare = {value for value in effect.at if shares.get(f"{name}={value}") == 0.0}
+        (low_at, low), (high_at, high) = effect.ends(rare)
+        found.append((name, low, low_at, high, high_at))
+    return sorted(found, key=lambda row: row[1] - row[3])[:_LARGEST]
 
 
 def _columns(model: Any) -> str:

@@ -458,7 +458,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     # ---- answering ----
 
     def coefficients(self) -> Coefficients:
-        """The coefficients by name, in the table's units; effects of a category's values sum to 0."""
+        """The coefficients by name, in the table's units; the effects of a category's values have the mean 0."""
         check_is_fitted(self)
         return FittedModel.of(self).coefficients()
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from discreet.certificate import Certificate
 from discreet.documents import parsed, read_text
-from discreet.errors import CertificateRejected, InvalidParameter, one_of, probability
+from discreet.errors import CertificateRejected, InvalidParameter, one_of, probability, real
 from discreet.files import write_whole
 from discreet.linear.additive.additive_model import AdditiveModel, additive_model, additive_tensors
 from discreet.linear.additive.looking import Effects, effects_of, places_of
@@ -49,6 +49,7 @@ _MODELS = {
     "counts": "Poisson regression",
 }
 _SCORES = {"classification": "log odds", "regression": "prediction", "counts": "log count"}
+_RARE = 3.0  # standard deviations of noise, up to which a number of records could be noise alone
 _TENSORS = {"coefficients", "intercept", "lower", "upper"}
 
 
@@ -59,7 +60,8 @@ class FittedModel:
     ``classes`` are those of a classification, ``target_bounds`` those of a regression. ``estimator`` is the name of
     the class that was fitted, where it is known; ``certificate_`` is the one that was found to be of this model;
     ``notes`` are what its diagnosis said of the table. ``inference`` are its effects with their errors, and what they
-    estimate, if they were paid for.
+    estimate, if they were paid for. ``shares`` are the noisy shares of records with each category or flag, 0 where
+    noise alone could explain it; there are none where columns were not looked at.
     """
 
     task: str
@@ -71,6 +73,7 @@ class FittedModel:
     certificate_: Certificate | None = None
     notes: tuple[str, ...] = ()
     inference: tuple[tuple[Line, ...], str] | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, fitted: Any) -> FittedModel:
@@ -89,6 +92,7 @@ class FittedModel:
             fitted.certificate_,
             fitted.diagnosis_.notes,
             _inference_of(fitted) if fitted.inference else None,
+            _shares_of(fitted),
         )
 
     # ---- answering ----
@@ -154,11 +158,12 @@ class FittedModel:
         return chances if chances.ndim == 2 else np.column_stack([1 - chances, chances])
 
     def coefficients(self) -> Coefficients:
-        """The coefficients by name, in the table's units; the values of a category sum to 0."""
+        """The coefficients by name, in the table's units; the values of a category have the mean 0."""
         told = self.in_units_of_table()
         names = [str(label) for label in self.classes] if len(self.classes) > 2 else [_SCORES[self.task]]
         values = np.array(list(told["coefficients"].values())), np.array(told["intercept"])
-        return named_coefficients(self.schema, *values, np.array(list(told["clamped_to"].values())), names)
+        ends = np.array(list(told["clamped_to"].values()))
+        return named_coefficients(self.schema, *values, ends, names, self.shares)
 
     def plot(self, count: int = 10) -> Any:
         """The effects: bars of the largest ones, or the curves of an additive model."""
@@ -221,6 +226,8 @@ class FittedModel:
             "weights": hashlib.sha256(content).hexdigest(),
             **self.in_units_of_table(),
         }
+        if self.shares:
+            text["shares"] = dict(self.shares)
         if self.inference is not None:
             lines, estimand = self.inference
             keys = ("name", "coefficient", "standard_error", "against")
@@ -262,7 +269,11 @@ class FittedModel:
         told = text.get("inference")
         inference = None if told is None else (lines_from(told["lines"]), str(told["estimand"]))
         estimator = str(text.get("estimator", ""))
-        return cls(task, schema, model, classes, bounds, estimator, notes=notes, inference=inference)
+        told = text.get("shares", {})
+        shares = {str(name): real("shares", told[name], at_least=0, at_most=1) for name in told}
+        return cls(
+            task, schema, model, classes, bounds, estimator, notes=notes, inference=inference, shares=shares
+        )
 
 
 def _inference_of(fitted: Any) -> tuple[tuple[Line, ...], str]:
@@ -273,6 +284,16 @@ def _inference_of(fitted: Any) -> tuple[tuple[Line, ...], str]:
         names = [f"x{place}" for place in range(encoding.columns.width)]
     clamp = None if model.inference is None else model.inference.clamp
     return summary_lines(model.inference, encoding, names), estimand_of(clamp, fitted._unit() is not None)
+
+
+def _shares_of(fitted: Any) -> dict[str, float]:
+    """The released shares of categories and flags, by the names of their encoded columns."""
+    model, encoding = fitted._model, fitted._encoding
+    if model.released is None or model.counts is None or not isinstance(encoding, SchemaEncoding):
+        return {}
+    held, names = model.released.categories, encoding.names or ()
+    shares = np.where(held < _RARE * model.released.noise, 0.0, held / model.counts.records)
+    return dict(zip(names[len(encoding.numerics) :], np.clip(shares, 0.0, 1.0).tolist(), strict=True))
 
 
 def _tensors(model: Model | AdditiveModel) -> dict[str, NDArray[np.float64]]:

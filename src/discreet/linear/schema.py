@@ -233,7 +233,7 @@ def unit_of(value: object) -> Unit | None:
     return Unit(value)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Schema:
     """The columns of a table by name, in their order. ``target`` names the one that is to be predicted.
 
@@ -309,6 +309,9 @@ class Schema:
         _only("columns", data.get("columns"), None)
         columns = {name: _column(name, declared) for name, declared in data["columns"].items()}
         return cls(columns, data.get("target"), unit_of(data.get("unit")), data.get("pairs", ()))
+
+    def __repr__(self) -> str:
+        return f"Schema.from_dict({self.to_dict()!r})"
 
     def to_dict(self) -> dict[str, Any]:
         """The schema as plain data, as in ``schema.toml``."""

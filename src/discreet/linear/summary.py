@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 INTERCEPT = "intercept"
 _UNRESOLVED = "not resolved at this budget"
-_NAME, _SHOWN = 26, 3  # letters of a name; pooled values that are named
+_NAME, _LONGEST, _SHOWN = 26, 60, 3  # letters of a name, at least and at most; pooled values that are named
 
 
 class Line(NamedTuple):
@@ -102,9 +102,10 @@ class Summary:
     def __str__(self) -> str:
         widths = (10, 8, 8, 6, 10, 9)
         heads = " ".join(f"{head:>{width}}" for head, width in zip(self._heads, widths, strict=True))
-        rule = "-" * (_NAME + 1 + len(heads))
-        rows = [f"{_short(line.name):<{_NAME}} {self._text(line, widths)}" for line in self.lines]
-        return "\n".join([self.title, " " * (_NAME + 1) + heads, rule, *rows, rule, *self._notes()])
+        size = min(max(_NAME, *(len(line.name) for line in self.lines)), _LONGEST)
+        rule = "-" * (size + 1 + len(heads))
+        rows = [f"{_short(line.name, size):<{size}} {self._text(line, widths)}" for line in self.lines]
+        return "\n".join([self.title, " " * (size + 1) + heads, rule, *rows, rule, *self._notes()])
 
     def _text(self, line: Line, widths: tuple[int, ...]) -> str:
         cells = self._cells(line)
@@ -184,5 +185,5 @@ def _pooled(names: list[str]) -> str:
     return f"{column}={' | '.join(values)}" + (f" | {more} more" if more > 0 else "")
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= _NAME else f"{name[: _NAME - 3]}..."
+def _short(name: str, size: int) -> str:
+    return name if len(name) <= size else f"{name[: size - 3]}..."

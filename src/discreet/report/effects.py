@@ -67,9 +67,11 @@ def _summary(model: Mapping[str, Any]) -> list[Block]:
 def _effects(model: Mapping[str, Any]) -> dict[str, float]:
     """Coefficient times the width of the column's range, for a model with one score.
 
-    Effects of a category's values sum to 0: what all of them share is the intercept's.
+    Effects of a category's values have the mean 0 over the records, by released shares where there are any; values
+    that noise hides are left out.
     """
     coefficients, ranges = model.get("coefficients"), model.get("clamped_to") or {}
+    shares = model.get("shares") or {}
     if not isinstance(coefficients, Mapping) or any(len(values) != 1 for values in coefficients.values()):
         return {}
     found = {
@@ -82,6 +84,9 @@ def _effects(model: Mapping[str, Any]) -> dict[str, float]:
             for name in (f"{column}={value}" for value in declared.get("categories", ()))
             if name in found
         ]
-        shift = sum(found[name] for name in own) / max(len(own), 1)
+        weights = {name: float(shares.get(name, 0.0)) for name in own}
+        if not sum(weights.values()):
+            weights = dict.fromkeys(own, 1.0)
+        shift = sum(found[name] * weights[name] for name in own) / max(sum(weights.values()), 1e-300)
         found |= {name: found[name] - shift for name in own}
-    return found
+    return {name: effect for name, effect in found.items() if shares.get(name) != 0.0}

@@ -5,6 +5,7 @@ Everything here was released: the curves with the model, the densities under the
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,19 @@ class Effect:
         share = None if self.share is None else self.share.tolist()
         adds, otherwise = self.adds.tolist(), np.asarray(self.otherwise).tolist()
         return {"kind": self.kind, "at": at, "adds": adds, "otherwise": otherwise, "share": share}
+
+    def ends(self, rare: Collection[Any] = ()) -> tuple[tuple[str, float], tuple[str, float]]:
+        """Where the effect is least and greatest, and what it adds there; ``rare`` levels are left out.
+
+        With several classes, of the one for which they are farthest apart.
+        """
+        places, adds = list(self.at), self.adds.reshape(len(self.at), -1)
+        if len(places) == 1:  # a flag, and whoever does not have it
+            places, adds = [*places, "otherwise"], np.vstack([adds, np.reshape(self.otherwise, (1, -1))])
+        known = [place for place, at in enumerate(places) if at not in rare] or list(range(len(places)))
+        held = adds[known][:, np.ptp(adds[known], axis=0).argmax()]
+        least, most = int(held.argmin()), int(held.argmax())
+        return tuple((_place(places[known[k]]), float(held[k])) for k in (least, most))  # type: ignore[return-value]
 
     def rows(self) -> list[tuple[str, str]]:
         """The same as texts: where, and how much."""
