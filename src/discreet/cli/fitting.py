@@ -235,12 +235,7 @@ def _told(model: Any) -> dict[str, Any]:
 def _effects(model: Any) -> str:
     """The largest effects, and the summary if it was paid for."""
     if isinstance(model, _CURVES):
-        rows = [
-            (name, f"{low:+.3g}", f"at {low_at}", f"{high:+.3g}", f"at {high_at}")
-            for name, low, low_at, high, high_at in _curve_ends(model)
-        ]
-        heads = ("largest effects on the score", "from", "", "to", "")
-        return f"{table(heads, rows)}\n\n" if rows else ""
+        return _of_curves(model)
     effects = model.coefficients()
     rows = [
         (row.name, f"{row.effect:.3g}", f"{max(row.values, key=abs):.3g}", row.unit)
@@ -250,6 +245,14 @@ def _effects(model: Any) -> str:
     heads = (f"largest effects on {scores}", "end to end", "coefficient", "")
     summary = f"{model.summary(_CONFIDENCE)}\n\n" if model.inference else ""
     return f"{table(heads, rows)}\n\n{summary}"
+
+
+def _of_curves(model: Any) -> str:
+    rows = [
+        (name, f"{low:+.3g}", f"at {low_at}", f"{high:+.3g}", f"at {high_at}")
+        for name, low, low_at, high, high_at in _curve_ends(model)
+    ]
+    return f"{table(('largest effects on the score', 'from', '', 'to', ''), rows)}\n\n"
 
 
 def _curve_ends(model: Any) -> list[tuple[str, float, str, float, str]]:
