@@ -15,7 +15,7 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-// A dot at each of `points`, with its word.
+// A dot at each of `points`, with its word on a halo, so that lines behind it do not cross it out.
 function marks(points) {
   return (plot) => {
     const { ctx } = plot;
@@ -32,7 +32,12 @@ function marks(points) {
       const { left: edge, width } = plot.bbox;
       const right = left > edge + width * 0.7;
       ctx.textAlign = right ? "right" : "left";
-      ctx.fillText(word, left + (right ? -9 : 9) * devicePixelRatio, top - 8 * devicePixelRatio);
+      const place = [left + (right ? -9 : 9) * devicePixelRatio, top - 8 * devicePixelRatio];
+      ctx.strokeStyle = colour("--card");
+      ctx.lineWidth = 4 * devicePixelRatio;
+      ctx.lineJoin = "round";
+      ctx.strokeText(word, ...place);
+      ctx.fillText(word, ...place);
     }
     ctx.restore();
   };
