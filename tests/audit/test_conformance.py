@@ -5,8 +5,7 @@ import pytest
 from scipy import stats
 
 from discreet.audit.conformance import conformance
-from discreet.core.hardened import grid_for
-from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.noise import BoundedSum, add_noise, grid_for
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian, Laplace

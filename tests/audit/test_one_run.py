@@ -8,8 +8,8 @@ from scipy import stats
 from scipy.optimize import linprog
 
 from discreet.audit.bounds import lower_epsilon
+from discreet.audit.canaries import guess_rates, planned_guesses
 from discreet.audit.claims import Claim
-from discreet.audit.games import guess_rates, planned_guesses
 from discreet.audit.lines import Lines
 from discreet.audit.one_run import Guesses, _refuted, _tails, steinke_epsilon
 from discreet.errors import InvalidParameter

@@ -23,9 +23,9 @@ from discreet.certificate import (
     public_key_of,
     read_signing_key,
 )
-from discreet.core.hardened import distance_to_continuous, grid_for
-from discreet.documents import digest
+from discreet.core.noise import distance_to_continuous, grid_for
 from discreet.errors import BudgetExceeded, DiscreetError, InvalidParameter, PlanViolation
+from discreet.files import digest
 from discreet.ledger import FixedPlan, GaussianFilter
 from discreet.plan.plan import Plan
 from discreet.plan.recipe import Recipe

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import logsumexp
 
-from discreet.core.hardened import distance_to_continuous, grid_for, hardened_sum
-from discreet.core.noise import add_noise, noise_steps
+from discreet.core.noise import add_noise, distance_to_continuous, grid_for, hardened_sum, noise_steps
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.events import Gaussian, Laplace
@@ -149,7 +148,7 @@ def discrete_gaussian(sigma):
 @pytest.mark.parametrize("sigma", [1, 2, 5, 20])
 @pytest.mark.parametrize("dimension", [1, 2])
 def test_distance_bounds_the_true_total_variation(monkeypatch, sigma, dimension):
-    monkeypatch.setattr("discreet.core.hardened.noise_steps", lambda event, clip_norm, grid: sigma)
+    monkeypatch.setattr("discreet.core.noise.noise_steps", lambda event, clip_norm, grid: sigma)
     x, discrete = discrete_gaussian(sigma)
     rounded = stats.norm.cdf((x + 0.5) / sigma) - stats.norm.cdf((x - 0.5) / sigma)
     if dimension == 2:
@@ -161,7 +160,7 @@ def test_distance_bounds_the_true_total_variation(monkeypatch, sigma, dimension)
 
 @pytest.mark.parametrize("scale", [1, 3, 30])
 def test_distance_bounds_the_true_total_variation_for_laplace(monkeypatch, scale):
-    monkeypatch.setattr("discreet.core.hardened.noise_steps", lambda event, clip_norm, grid: scale)
+    monkeypatch.setattr("discreet.core.noise.noise_steps", lambda event, clip_norm, grid: scale)
     x = np.arange(-100 * scale, 100 * scale + 1)
     discrete = np.exp(-np.abs(x) / scale)
     rounded = stats.laplace.cdf((x + 0.5) / scale) - stats.laplace.cdf((x - 0.5) / scale)

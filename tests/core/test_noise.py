@@ -11,8 +11,7 @@ import torch
 from scipy import stats
 
 from discreet.core import noise
-from discreet.core.hardened import grid_for
-from discreet.core.noise import BoundedSum, add_noise, add_noise_share, noise_steps
+from discreet.core.noise import BoundedSum, add_noise, add_noise_share, grid_for, noise_steps
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.events import Gaussian, Laplace, PoissonSampled
@@ -184,7 +183,7 @@ def test_the_threads_of_torch_are_left_alone():
 
 def test_numpy_users_need_no_torch():
     script = (
-        "import sys, numpy as np, discreet.core.hardened as h, discreet.events as e, discreet.core.noise as n;"
+        "import sys, numpy as np, discreet.core.noise as h, discreet.events as e, discreet.core.noise as n;"
         "n.add_noise(h.hardened_sum(np.ones((2, 3)), 2.0, 2.0**-30), e.Gaussian(1.0));"
         "sys.exit('torch' in sys.modules)"
     )

@@ -5,9 +5,8 @@ import pytest
 import torch
 
 from discreet import Budget, InvalidParameter
-from discreet.core.descent import descend
+from discreet.core.descent import AdaGrad, Adam, AdamW, Momentum, Plain, descend
 from discreet.core.randomness import RandomStream
-from discreet.core.update_rules import AdaGrad, Adam, AdamW, Momentum, Plain
 from discreet.lecture.private_descent import private_descent
 from discreet.linear.losses import Logistic
 

@@ -19,8 +19,7 @@ from discreet import (
     PoissonSampled,
 )
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger, LedgerCorrupted, LedgerUnavailable
-from discreet.ledger.book import Book
-from discreet.ledger.statement import Statement
+from discreet.ledger.book import Book, Statement
 
 HASH = "a" * 64
 STEP = PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=4.0))

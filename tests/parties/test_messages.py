@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discreet.documents import canonical
 from discreet.errors import InvalidParameter, MalformedMessage
+from discreet.files import canonical
 from discreet.parties.messages import (
     EVERYBODY,
     KINDS,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discreet.core.hardened import hardened_sum
+from discreet.core.noise import hardened_sum
 from discreet.errors import InvalidParameter
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Squared

@@ -9,10 +9,10 @@ Nothing here imports an engine: the subject is a function of yours.
 """
 
 from discreet.audit.audit import AuditResult, audit
+from discreet.audit.canaries import GradientCanaries, ModelCanaries
 from discreet.audit.conformance import conformance
 from discreet.audit.examine import Examination, Specification, Subject, examine
 from discreet.audit.finding import Finding
-from discreet.audit.games import GradientCanaries, ModelCanaries
 from discreet.audit.membership import Membership, membership
 from discreet.audit.one_step import OneStep
 from discreet.audit.replay import noise_depends_on_data, replay, replay_noisy

@@ -30,8 +30,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from discreet.accounting.curve import PrivacyCurve
 from discreet.audit.bounds import Evidence, Method, Told, lower_epsilon, refuted_step
+from discreet.audit.canaries import GradientCanaries
 from discreet.audit.claims import Claim
-from discreet.audit.games import GradientCanaries
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, probability
 from discreet.guarantee import Guarantee, Neighbours, rounded_down, rounded_up

@@ -19,9 +19,8 @@ from discreet.certificate.promises import Arithmetic, promises
 from discreet.certificate.signatures import Signature, sign
 from discreet.certificate.verification import Verification, checked_files, file_digest, verified
 from discreet.charts import Picture, attack_chart, html_table
-from discreet.documents import digest, parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter, PlanViolation, one_of, real
-from discreet.files import write_whole
+from discreet.files import digest, parsed, read_text, write_whole
 from discreet.guarantee import Bounds, Budget, Guarantee, without_usual_unit
 from discreet.ledger import Ledger, Statement
 from discreet.plan.explanation import NOT_COVERED

@@ -21,7 +21,7 @@ class Arithmetic:
 
     ``"float"``: the guarantee is proved for real numbers. ``"hardened"``: for the bits that were released; then
     ``distance`` bounds the total variation between the noise of all releases of the plan and the noise as
-    accounted (:func:`discreet.core.hardened.distance_to_continuous`, added up over the whole plan).
+    accounted (:func:`discreet.core.noise.distance_to_continuous`, added up over the whole plan).
     """
 
     kind: Literal["float", "hardened"] = "float"
@@ -47,7 +47,7 @@ class Arithmetic:
         """The guarantee with what the distance adds to delta: (1 + exp(epsilon)) times as much.
 
         A pure guarantee, with delta 0, is one of Laplace noise alone, and discrete Laplace noise of the same scale
-        keeps it exactly (point 4 in :mod:`discreet.core.hardened`).
+        keeps it exactly (point 4 in :mod:`discreet.core.noise`).
         """
         if not self.distance or guarantee.delta == 0:
             return guarantee

@@ -15,9 +15,9 @@ from discreet.accounting.renyi import renyi_epsilon
 from discreet.cli.events import RENAMED, described, neighbour_options, release, release_options
 from discreet.cli.shell import FILE, NUMBER, Answer, command, table
 from discreet.compat import dp_accounting, opacus
-from discreet.documents import parsed, read_text
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.events import Event
+from discreet.files import parsed, read_text
 from discreet.guarantee import Bounds, Neighbours, rounded_down, rounded_up
 from discreet.plan.explanation import ALARMS
 from discreet.plan.plan import Plan

@@ -14,8 +14,8 @@ import click
 
 from discreet.cli.refusals import REFUSED
 from discreet.cli.shell import CERTIFICATE, FILE, NUMBER, Answer, Command, progress
-from discreet.documents import parsed, read_text
 from discreet.errors import InvalidParameter, UnsupportedEvent
+from discreet.files import parsed, read_text
 
 if TYPE_CHECKING:
     from discreet.adapters.audit_subjects import Attacked

@@ -14,9 +14,8 @@ from discreet.cli.events import delta_note, gaussian_budget
 from discreet.cli.ledger import RUN_NAME, opened
 from discreet.cli.shell import MODEL, REPORT, Answer, ignore_interrupts, note, refuse_existing, table
 from discreet.cli.watching import Spent, watched
-from discreet.documents import parsed, read_text
 from discreet.errors import InvalidParameter, one_of
-from discreet.files import insist_writable, whole_folder
+from discreet.files import insist_writable, parsed, read_text, whole_folder
 from discreet.guarantee import Budget, Neighbours, Unit
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import (

@@ -22,10 +22,9 @@ import click
 from discreet.accounting.gaussian import gaussian_epsilon_bounds
 from discreet.cli.events import gaussian_budget, neighbour_options, unit_option
 from discreet.cli.shell import FILE, NUMBER, Answer, group, table
-from discreet.documents import parsed, read_text
 from discreet.errors import InvalidParameter, LedgerUnavailable, PlanViolation
 from discreet.events import Composition, Event
-from discreet.files import whole_file
+from discreet.files import parsed, read_text, whole_file
 from discreet.guarantee import Budget, Neighbours, Unit, protected_unit, rounded_down, rounded_up
 from discreet.ledger import (
     Anchor,

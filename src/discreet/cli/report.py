@@ -12,9 +12,8 @@ import click
 from discreet.certificate import Certificate
 from discreet.certificate.verification import insist_on_files
 from discreet.cli.shell import CERTIFICATE, FILE, MODEL, Answer, command, refuse_existing
-from discreet.documents import parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter
-from discreet.files import whole_file
+from discreet.files import parsed, read_text, whole_file
 from discreet.report import Cover, Report
 
 

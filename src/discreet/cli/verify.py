@@ -13,7 +13,7 @@ from discreet.certificate.certificate import read_certificate
 from discreet.cli.ledger import opened
 from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import CERTIFICATE, FILE, Answer, command
-from discreet.documents import read_text
+from discreet.files import read_text
 from discreet.ledger import Ledger
 from discreet.report.report import is_page, read_page
 

@@ -1,12 +1,10 @@
 """The trusted core: noise, clipping, sampling, and what is built of them alone."""
 
 from discreet.core.clipping import AdaptiveClip, ClipRule, Flat, Normalised, PerBlock, clip_rows
-from discreet.core.descent import OntoBall
-from discreet.core.hardened import grid_for, hardened_sum
-from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.descent import AdaGrad, Adam, Momentum, OntoBall
+from discreet.core.noise import BoundedSum, add_noise, grid_for, hardened_sum
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import FixedSizeSampler, FullBatch, PoissonSampler, Sampler
-from discreet.core.update_rules import AdaGrad, Adam, Momentum
 
 __all__ = [
     "AdaGrad",

@@ -26,11 +26,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.accounting.account import account
 from discreet.accounting.calibration import calibrate
-from discreet.core.descent import Average, Path, Projection, Schedule, descend
+from discreet.core.descent import Average, Path, Projection, Schedule, Update, descend
 from discreet.core.mechanisms import Release, laplace_event
 from discreet.core.noise import add_noise
 from discreet.core.randomness import RandomStream, system_stream
-from discreet.core.update_rules import Update
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one_of, whole
 from discreet.events import Event, Gaussian, Laplace
 from discreet.guarantee import Budget, Guarantee, of_records

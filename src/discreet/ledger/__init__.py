@@ -25,12 +25,11 @@ copy of the whole ledger put in its place.
 """
 
 from discreet.errors import LedgerCorrupted, LedgerUnavailable
-from discreet.ledger.book import RunRecord
+from discreet.ledger.book import RunRecord, RunStatement, Statement
 from discreet.ledger.filters import FixedPlan, GaussianFilter, SpendingRule, TruncatedRenyiFilter
+from discreet.ledger.journal import Lease, Run
 from discreet.ledger.ledger import Ledger
-from discreet.ledger.run import Lease, Run
 from discreet.ledger.seal import Anchor
-from discreet.ledger.statement import RunStatement, Statement
 from discreet.ledger.till import Till
 
 __all__ = [

@@ -1,7 +1,7 @@
 """The one way to read and write a ledger: a turn, in which nobody else writes and all that was written is proved.
 
 A turn first reads what others have added since the last one, checks it against the sealed head, and adds it to
-the book. Only then may it add an entry of its own.
+the book. Only then may it add an entry of its own. A :class:`Run` takes such turns: reserve, release, commit.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
-from discreet.errors import LedgerCorrupted, LedgerUnavailable
-from discreet.ledger.book import Book, Entry
+from discreet.errors import BudgetExceeded, LedgerCorrupted, LedgerUnavailable, PlanViolation, whole
+from discreet.events import MAX_COUNT, Event
+from discreet.ledger.book import Book, Entry, RunRecord
 from discreet.ledger.seal import Anchor, same_seal, sealed
 from discreet.ledger.store import Head, Row, Store, Transaction
 
@@ -135,3 +137,197 @@ def _rolled_back(found: int, known: int) -> str:
         f"The ledger was rolled back: its last entry is {found}, but entry {known} is known to have existed. "
         "Bring back the newest copy; what was spent after an older one would be forgotten."
     )
+
+
+# ---- one training run, as one process carries it out: reserve, release, commit ----
+
+LEASES = 100
+"""In how many leases :meth:`Run.steps` pays for a plan: so many writes, and a crash loses one of them at most."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Steps that are paid for. Iterate over it for their numbers; what is not used is not refunded."""
+
+    run: str
+    attempt: int
+    event: Event
+    first: int
+    steps: int
+
+    @property
+    def last(self) -> int:
+        """The number of the last step."""
+        return self.first + self.steps - 1
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.first, self.last + 1))
+
+    def __len__(self) -> int:
+        return self.steps
+
+
+class Run:
+    """A run of a ledger. Made by :meth:`~discreet.ledger.ledger.Ledger.run`.
+
+    ``attempt`` is 1 for who opened the run, and one more for each who took it over. Only the last one may spend.
+    """
+
+    def __init__(self, journal: Journal, name: str, attempt: int, event: Event) -> None:
+        self._journal = journal
+        self.name = name
+        self.attempt = attempt
+        self.event = event
+        self._lock = threading.Lock()
+        self._paid: dict[Event, range] = {}  # steps of the last leases that next_step has not given out yet
+        self._given = 0
+
+    # ---- step by step, in leases of which the caller need not know ----
+
+    def steps(self, event: Event | None = None, *, lease: int | None = None) -> Iterator[int]:
+        """The numbers of all steps of ``event`` that the plan still holds, each paid for when it is given out.
+
+        Ask for the next one when the last has been released. Steps are paid for ``lease`` at a time, by default
+        a hundredth of the plan: a run of any length is charged in some hundred writes, and a crash loses at most
+        a hundredth of it. Steps left over by a loop that ended early are given out first next time.
+        """
+        event = self._planned(event)
+        while self._paid.get(event) or self.remaining(event):
+            yield self.next_step(event, lease=lease)
+        self._commit_given()
+
+    def next_step(self, event: Event | None = None, *, lease: int | None = None) -> int:
+        """The number of the next step, which is paid for. For engines that are called step by step.
+
+        To ask again says that the step before has happened; the next write to the ledger records it.
+
+        Guarantee: when this returns, the cost of the step is on disk; no step is given out twice.
+        """
+        event = self._planned(event)
+        with self._lock:
+            self._journal.check_usable()  # a forked process has a copy of what is paid for, and must not use it
+            paid = self._paid.get(event) or self._pay(event, lease)
+            self._paid[event], self._given = paid[1:], max(self._given, paid[0])
+            return paid[0]
+
+    def _pay(self, event: Event, lease: int | None) -> range:
+        planned = dict(self.event.parts())[event]
+        usual = max(1, planned // LEASES)
+        wanted = usual if lease is None else whole("lease", lease, at_least=1, at_most=MAX_COUNT)
+        with self._journal.turn() as turn:
+            record, book = self._record(turn.book), turn.book
+            # Less than a whole lease may be left. If nothing is, the refusal is about one step.
+            fits = min(record.left(event), book.rule.room(book.spent(), event))
+            paid = self._reserve(turn, max(1, min(wanted, fits)), event, max(self._done(), record.committed))
+        return range(paid.first, paid.last + 1)
+
+    def _done(self) -> int:
+        """All steps up to this one that :meth:`next_step` gave out have happened."""
+        return min([self._given, *(paid[0] - 1 for paid in self._paid.values() if paid)])
+
+    def _commit_given(self) -> None:
+        with self._journal.turn() as turn:
+            if max(turn.book.runs[self.name].reserved_before, 0) < self._done():
+                self._commit(turn, self._done())
+
+    # ---- in leases ----
+
+    def reserve(self, steps: int = 1, event: Event | None = None) -> Lease:
+        """Pay for the next ``steps`` steps; exactly so many, or none.
+
+        ``event`` says what each step releases. It can be left out when the plan repeats a single event.
+
+        Guarantee: when this returns, the cost is on disk, and all that was ever reserved is within the budget.
+        """
+        steps = whole("steps", steps, at_least=1, at_most=MAX_COUNT)
+        event = self._planned(event)
+        with self._journal.turn() as turn:
+            return self._reserve(turn, steps, event, self._record(turn.book).committed)
+
+    def _reserve(self, turn: Turn, steps: int, event: Event, done: int) -> Lease:
+        record = self._record(turn.book)
+        if steps > record.left(event):
+            raise PlanViolation(
+                f"The plan of run {self.name!r} has {record.left(event)} more steps of {event}, not {steps}. "
+                "What goes beyond the plan needs a run of its own."
+            )
+        refuse_beyond_budget(turn.book, event, steps)
+        lease = Lease(self.name, self.attempt, event, record.reserved + 1, steps)
+        part = [planned for planned, _ in self.event.parts()].index(event)
+        turn.add(["reserve", self.name, self.attempt, lease.first, steps, part, done])
+        return lease
+
+    def commit(self, step: int) -> None:
+        """Record that this attempt's steps up to ``step`` have happened. To say so again changes nothing."""
+        step = whole("step", step, at_least=1)
+        with self._journal.turn() as turn:
+            self._commit(turn, step)
+
+    def _commit(self, turn: Turn, step: int) -> None:
+        record = self._record(turn.book)
+        if not record.reserved_before < step <= record.reserved:
+            raise PlanViolation(f"Step {step} of run {self.name!r} was not reserved by this attempt.")
+        if step > record.committed:
+            turn.add(["commit", self.name, self.attempt, step])
+
+    def mark(self, place: int) -> None:
+        """Note that this run may have come as far as ``place``, in whatever it counts beside steps. Costs nothing.
+
+        Guarantee: when this returns the mark is on disk, for whoever takes the run over; it never moves back.
+        """
+        place = whole("place", place, at_least=1, at_most=MAX_COUNT)
+        with self._journal.turn() as turn:
+            if place > self._record(turn.book).marked:
+                turn.add(["mark", self.name, self.attempt, place])
+
+    # ---- asking ----
+
+    def remaining(self, event: Event | None = None) -> int:
+        """How many steps of ``event`` this run's plan still holds."""
+        with self._journal.turn() as turn:
+            return self._record(turn.book).left(self._planned(event))
+
+    @property
+    def reserved(self) -> int:
+        """The highest step reserved so far, by all attempts. The next one is one more."""
+        with self._journal.turn() as turn:
+            return self._record(turn.book).reserved
+
+    @property
+    def marked(self) -> int:
+        """The last :meth:`mark`, of any attempt; 0 if there is none."""
+        with self._journal.turn() as turn:
+            return self._record(turn.book).marked
+
+    def _record(self, book: Book) -> RunRecord:
+        record = book.runs[self.name]
+        if record.attempt != self.attempt:
+            raise PlanViolation(
+                f"The run {self.name!r} was taken over by attempt {record.attempt}, so attempt {self.attempt} "
+                "may not go on."
+            )
+        return record
+
+    def _planned(self, event: Event | None) -> Event:
+        planned = [part for part, _ in self.event.parts()]
+        if event is None and len(planned) == 1:
+            return planned[0]
+        parts = event.parts() if isinstance(event, Event) else ()
+        if len(parts) == 1 and parts[0][1] == 1 and parts[0][0] in planned:
+            return parts[0][0]
+        known = ", ".join(map(str, planned))
+        raise PlanViolation(
+            f"The plan of run {self.name!r} has no step {event}; its steps are {known}. Release one of those, or "
+            "make a plan for the other rate, sampler or noise and give it a run of its own."
+        )
+
+
+def refuse_beyond_budget(book: Book, event: Event, count: int) -> None:
+    """Raise unless ``event`` fits ``count`` more times."""
+    room = book.rule.room(book.spent(), event)
+    if room < count:
+        budget = book.rule.budget
+        raise BudgetExceeded(
+            f"{count} more of {event} would exceed the budget (epsilon={budget.epsilon:g}, delta={budget.delta:g}): "
+            f"there is room for {room}. Nothing was reserved."
+        )

@@ -11,12 +11,10 @@ from types import TracebackType
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee
-from discreet.ledger.book import Book, RunRecord, first_entry
+from discreet.ledger.book import Book, RunRecord, Statement, first_entry
 from discreet.ledger.filters import SpendingRule
-from discreet.ledger.journal import Journal, sealed_head
-from discreet.ledger.run import Run, refuse_beyond_budget
+from discreet.ledger.journal import Journal, Run, refuse_beyond_budget, sealed_head
 from discreet.ledger.seal import Anchor, checked_key, hex_digest, new_key_file, read_key_file
-from discreet.ledger.statement import Statement
 from discreet.ledger.store import Head, Row, SQLiteStore, Store, in_memory
 
 Place = str | Path

@@ -32,8 +32,8 @@ from discreet.errors import InvalidParameter, LedgerCorrupted
 from discreet.events import Event
 from discreet.guarantee import Budget
 from discreet.ledger.filters import FixedPlan, SpendingRule
+from discreet.ledger.journal import Run
 from discreet.ledger.ledger import Ledger
-from discreet.ledger.run import Run
 from discreet.ledger.seal import Anchor
 
 AnyLedger = Ledger | str | os.PathLike[str] | None

@@ -26,9 +26,8 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from discreet.certificate import Certificate
-from discreet.documents import parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter, one_of, probability, real
-from discreet.files import write_whole
+from discreet.files import parsed, read_text, write_whole
 from discreet.linear.additive.additive_model import AdditiveModel, additive_model, additive_tensors
 from discreet.linear.additive.looking import Effects, effects_of, places_of
 from discreet.linear.additive.pictures import page, plotted

@@ -31,8 +31,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from discreet.documents import parsed_toml
 from discreet.errors import InvalidParameter, one_of, real, whole
+from discreet.files import parsed_toml
 
 Missing = Literal["centre", "flag"]
 Value = str | int | float | bool

@@ -23,9 +23,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from discreet.certificate.signatures import public_key_of
-from discreet.documents import canonical, parsed, read_text
 from discreet.errors import InvalidParameter, NotConsented
-from discreet.files import write_whole
+from discreet.files import canonical, parsed, read_text, write_whole
 
 FOLDER = "approvals"
 _PURPOSE = b"discreet approval\0"  # a signature made for something else is none of ours

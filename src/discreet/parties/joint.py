@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from discreet.certificate import Certificate, Verification
 from discreet.certificate.verification import checked_files
-from discreet.documents import digest, parsed, read_text
 from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage
-from discreet.files import write_whole
+from discreet.files import digest, parsed, read_text, write_whole
 from discreet.ledger import FixedPlan
 from discreet.parties.consent import Terms
 from discreet.parties.messages import EVERYBODY, Message

@@ -31,8 +31,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from numpy.typing import NDArray
 
 from discreet.core.noise import BoundedSum
-from discreet.documents import digest
 from discreet.errors import InvalidParameter, MalformedMessage
+from discreet.files import digest
 
 MAGIC = b"DSC1"
 MOST_HEADER = 2**12

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
 from discreet.ledger import Run
-from discreet.ledger.run import LEASES
+from discreet.ledger.journal import LEASES
 from discreet.parties import sgd1, sgd2
 from discreet.parties.consent import Terms
 from discreet.parties.messages import Holder, Message, Refusal, Roster

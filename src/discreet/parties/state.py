@@ -16,9 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from discreet.documents import canonical, parsed
 from discreet.errors import InvalidParameter
-from discreet.files import write_whole
+from discreet.files import canonical, parsed, write_whole
 from discreet.parties.optimizers import Iterate
 
 FORMAT = "discreet study state 2"

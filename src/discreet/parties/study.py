@@ -37,11 +37,11 @@ from os import PathLike
 from typing import Any, Literal
 
 from discreet.certificate.promises import Arithmetic
-from discreet.core.hardened import SPARED_DELTA
+from discreet.core.noise import SPARED_DELTA
 from discreet.core.sampling import MAX_RECORDS
-from discreet.documents import digest, parsed_toml, read_text
 from discreet.errors import InvalidParameter, one_of, whole
 from discreet.events import Gaussian
+from discreet.files import digest, parsed_toml, read_text
 from discreet.guarantee import Budget
 from discreet.parties.arrangement import Arrangement, groups_of
 from discreet.parties.notes import notes_noise

@@ -38,10 +38,9 @@ from discreet.accounting.curve import PrivacyCurve
 from discreet.accounting.epsilon_delta import power_bound
 from discreet.charts import Picture, Series, attack_chart, line_chart
 from discreet.core.sampling import Sampler
-from discreet.documents import digest, parsed, read_text
 from discreet.errors import DiscreetError, InvalidParameter, PlanViolation, UnsupportedEvent, one_of
 from discreet.events import Event
-from discreet.files import write_whole
+from discreet.files import digest, parsed, read_text, write_whole
 from discreet.guarantee import Budget, Guarantee, Neighbours, Unit, without_usual_unit
 from discreet.ledger.filters import FixedPlan, SpendingRule
 from discreet.plan.explanation import ALARMS, adaptive_explanation, explanation

@@ -18,8 +18,7 @@ from torch import Tensor
 from discreet.certificate import Arithmetic
 from discreet.core.banded import coefficients, length_of_column
 from discreet.core.clipping import AdaptiveClip
-from discreet.core.hardened import distance_to_continuous
-from discreet.core.noise import BoundedSum, add_noise, refuse_not_finite
+from discreet.core.noise import BoundedSum, add_noise, distance_to_continuous, refuse_not_finite
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, one_of
 from discreet.events import Gaussian

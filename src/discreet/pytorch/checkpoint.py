@@ -25,9 +25,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from discreet.core.clipping import AdaptiveClip
-from discreet.documents import digest, parsed, read_text
 from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
-from discreet.files import write_whole
+from discreet.files import digest, parsed, read_text, write_whole
 from discreet.ledger import Anchor
 
 FORMAT = "discreet checkpoint 2"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from discreet.errors import PlanViolation
 from discreet.ledger import Run, Till
-from discreet.ledger.run import LEASES
+from discreet.ledger.journal import LEASES
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch.distributed import Processes

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from discreet.core.clipping import Flat, clip_rows
-from discreet.core.hardened import hardened_sum
-from discreet.core.noise import BoundedSum
+from discreet.core.noise import BoundedSum, hardened_sum
 from discreet.errors import InvalidParameter
 from discreet.pytorch.batches import Collate, reader
 from discreet.pytorch.checks.check import check_read

@@ -14,8 +14,7 @@ from discreet.charts import Series, line_chart
 from discreet.guarantee import rounded_up
 from discreet.report.blocks import Block, Bullets, Code, Picture, Section, Table, Text
 from discreet.report.curve_pictures import curves
-from discreet.report.effects import effects
-from discreet.report.how_good import how_good
+from discreet.report.model_sections import effects, how_good
 
 if TYPE_CHECKING:
     from discreet.report.report import Report

@@ -16,9 +16,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select
 from discreet.certificate import Certificate
 from discreet.certificate.certificate import current_versions
 from discreet.charts import Picture, epsilon_scale, word_for
-from discreet.documents import parsed, read_text
 from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter
-from discreet.files import write_whole
+from discreet.files import parsed, read_text, write_whole
 from discreet.guarantee import protected_unit, rounded_up
 from discreet.report.blocks import Section, Table, cell
 from discreet.report.chapters import SECTIONS

@@ -27,9 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.certificate import Arithmetic, Certificate
-from discreet.core.hardened import distance_to_continuous, grid_for
 from discreet.core.mechanisms import gaussian_event, laplace_event
-from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.noise import BoundedSum, add_noise, distance_to_continuous, grid_for
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.events import Gaussian, Laplace

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 from discreet import Budget
-from discreet.core.hardened import FLOAT_ROOM, MOST_ROWS, sum_grid
+from discreet.core.noise import FLOAT_ROOM, MOST_ROWS, sum_grid
 from discreet.linear.glm import coordinates
 from discreet.linear.glm.coordinates import Lattice, whitened
 from discreet.linear.glm.marginals import Marginals

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from discreet import Budget
-from discreet.core.hardened import FLOAT_ROOM
+from discreet.core.noise import FLOAT_ROOM
 from discreet.core.randomness import RandomStream
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.records import Columns

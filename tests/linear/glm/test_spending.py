@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from discreet import Budget, account
-from discreet.core.hardened import hardened_sum
-from discreet.core.noise import BoundedSum
+from discreet.core.noise import BoundedSum, hardened_sum
 from discreet.core.randomness import RandomStream
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.ledger import GaussianFilter, Ledger, Till, TruncatedRenyiFilter

@@ -8,9 +8,8 @@ import pytest
 from scipy import stats
 
 from discreet.certificate.promises import Arithmetic
-from discreet.core import hardened
-from discreet.core.hardened import grid_for, hardened_sum
-from discreet.core.noise import BoundedSum, add_noise, add_noise_share, noise_steps
+from discreet.core import noise as one_release
+from discreet.core.noise import BoundedSum, add_noise, add_noise_share, grid_for, hardened_sum, noise_steps
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
@@ -74,7 +73,7 @@ def test_the_gap_has_no_theorem_for_small_scales(scale):
 
 
 def test_the_distance_covers_that_of_one_noise_and_suits_a_certificate():
-    one = hardened.distance_to_continuous(EVENT, CLIP, GRID, 1000)
+    one = one_release.distance_to_continuous(EVENT, CLIP, GRID, 1000)
     shared = distance_to_continuous(EVENT, CLIP, GRID, 1000, shares=10)
     assert one < shared < 1.001 * one
     assert Arithmetic("hardened", 200 * shared).distance == 200 * shared

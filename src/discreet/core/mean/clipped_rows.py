@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core.clipping import clip_rows
-from discreet.core.hardened import grid_for, hardened_sum
 from discreet.core.mean.error_bounds import Noise, Norm, deviation, norm_of
-from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.noise import BoundedSum, add_noise, grid_for, hardened_sum
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, one_of, whole
 from discreet.guarantee import Neighbours

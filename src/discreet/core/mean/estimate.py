@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discreet.core.hardened import distance_to_continuous, grid_for
 from discreet.core.mean.clipped_rows import Array, Records
 from discreet.core.mean.error_bounds import Noise, Sum, deviation, share
 from discreet.core.mean.known import FixedClip, Found, Interval, SecondMoment
 from discreet.core.mean.recentring import Ball
 from discreet.core.mechanisms import Arithmetic, Release, certified, gaussian_event, laplace_event
+from discreet.core.noise import distance_to_continuous, grid_for
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, one_of, real
 from discreet.events import Composition, Event, Gaussian
@@ -133,7 +133,7 @@ def _noise(budget: Budget, known: Known, data: Records, main: float) -> Noise:
 
 
 def _hardening_cost(event: Event, budget: Budget, data: Records) -> float:
-    """What the discrete noise of hardened sums may add to delta: see :mod:`discreet.core.hardened`.
+    """What the discrete noise of hardened sums may add to delta: see :mod:`discreet.core.noise`.
 
     The clip norms are not known yet, but with any other one than 1 the scale of the noise has at least half
     as many steps, and the distance falls with their square.

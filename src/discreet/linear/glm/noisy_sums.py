@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.hardened import FLOAT_ROOM
-from discreet.core.noise import BoundedSum
+from discreet.core.noise import FLOAT_ROOM, BoundedSum
 from discreet.errors import PlanViolation
 from discreet.linear.glm.spending import Stage
 from discreet.linear.kernels.kernel import readable

@@ -34,15 +34,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.gaussian import gaussian_mu
-from discreet.core.hardened import MOST_ROWS, distance_to_continuous, grid_for, sum_grid
 from discreet.core.mechanisms import Arithmetic, units
-from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.noise import MOST_ROWS, BoundedSum, add_noise, distance_to_continuous, grid_for, sum_grid
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one_of, real, whole
 from discreet.events import Gaussian
 from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter, Ledger, Till
-from discreet.ledger.run import Run
+from discreet.ledger.journal import Run
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]

@@ -39,8 +39,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import issparse
 
 from discreet.core.clipping import clip_norm_of
-from discreet.core.hardened import FLOAT_ROOM, MOST_ROWS, sum_grid
-from discreet.core.noise import checked_grid
+from discreet.core.noise import FLOAT_ROOM, MOST_ROWS, checked_grid, sum_grid
 from discreet.errors import InvalidParameter, real
 from discreet.linear.kernels import csr_kernel, dense_kernel
 from discreet.linear.kernels.coefficients import BLOCK, CODES, GIVEN, Data, ManyScores, OneScore, Step
@@ -118,7 +117,7 @@ def hardened_clipped_gradient(
     ``people`` holds a number for each row, that of its person; rows of a person follow one another. Their gradients
     are weighed, added up, and clipped together.
 
-    ``BoundedSum(result, clip_norm, grid=grid)`` takes it on; see :mod:`discreet.core.hardened` and its
+    ``BoundedSum(result, clip_norm, grid=grid)`` takes it on; see :mod:`discreet.core.noise` and its
     ``grid_for``.
 
     Guarantee: exact and independent of the order of the rows. Adding or removing a row changes the result by

@@ -30,9 +30,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from discreet.certificate.signatures import public_key_of, read_signing_key
-from discreet.documents import canonical, digest, parsed
 from discreet.errors import CannotConnect, InvalidParameter, MissingDependency, one_of, whole
-from discreet.files import write_whole
+from discreet.files import canonical, digest, parsed, write_whole
 from discreet.parties.study import COORDINATOR, Study
 
 _FORMAT = "discreet kit 1"

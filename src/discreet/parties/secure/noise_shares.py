@@ -6,7 +6,7 @@ holds at least sigma**2 of honest noise. More honest parties only add more. Plai
 would need sqrt(m) times as much in all.
 
 >>> from discreet.events import Gaussian
->>> from discreet.core.hardened import grid_for
+>>> from discreet.core.noise import grid_for
 >>> event = Gaussian(noise_multiplier=4.0)
 >>> grid = grid_for(event, clip_norm=1.0, most_records=4000)
 >>> distance_to_continuous(event, 1.0, grid, dimension=10_000, shares=3) < 1e-22
@@ -43,7 +43,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from discreet.core import hardened
+from discreet.core import noise as one_release
 from discreet.core.noise import noise_steps
 from discreet.errors import InvalidParameter, real, whole
 from discreet.events import Gaussian
@@ -73,7 +73,7 @@ def distance_to_continuous(
     Guarantee: covers the rounding, the discrete law, and that sums of it are not quite of that law.
     """
     gap = convolution_gap(float(noise_steps(event, clip_norm, grid, shares)), shares)
-    one = hardened.distance_to_continuous(event, clip_norm, grid, dimension)
+    one = one_release.distance_to_continuous(event, clip_norm, grid, dimension)
     return min(1.0, (one + dimension * gap) * (1 + 1e-5))  # their scale may be a fraction of a step smaller
 
 
@@ -91,7 +91,7 @@ def largest_sum(
     largest = signal + math.ceil(scale * math.sqrt(2 * parties * tail) * (1 + 1e-12))
     if largest >= 2**63:
         raise InvalidParameter(
-            "grid", grid, "is too fine: sums could leave 64 bits. hardened.grid_for() fits."
+            "grid", grid, "is too fine: sums could leave 64 bits. core.noise.grid_for() fits."
         )
     return largest
 
@@ -107,7 +107,7 @@ _SPARE_BITS = 9  # below the 60 that grid_for() leaves: 2**51 steps of records, 
 
 def grid_of_messages(noise: Gaussian, clip_norm: float, records: int) -> float:
     """A power of two, from public numbers only; ``records`` are all that a sum of messages can hold."""
-    return hardened.grid_for(noise, clip_norm, records << _SPARE_BITS)
+    return one_release.grid_for(noise, clip_norm, records << _SPARE_BITS)
 
 
 def distance_of_message(
@@ -122,5 +122,5 @@ def distance_of_message(
     if shares > 1:
         return distance_to_continuous(noise, clip_norm, grid, dimension, shares)
     gap = convolution_gap(float(noise_steps(noise, clip_norm, grid)), parties)
-    one = hardened.distance_to_continuous(noise, clip_norm, grid, dimension)
+    one = one_release.distance_to_continuous(noise, clip_norm, grid, dimension)
     return min(1.0, (one + dimension * gap + OVERSIZED) * (1 + 1e-5))

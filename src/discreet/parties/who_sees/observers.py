@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from discreet.accounting.account import account
 from discreet.accounting.calibration import calibrate
 from discreet.certificate.promises import Arithmetic
-from discreet.core.hardened import SPARED_DELTA
+from discreet.core.noise import SPARED_DELTA
 from discreet.errors import BudgetExceeded, InvalidParameter, UnsupportedEvent, one_of, probability
 from discreet.events import Event
 from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, rounded_up

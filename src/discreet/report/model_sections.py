@@ -1,4 +1,4 @@
-"""What the model says: the coefficients that were released, as effects that can be compared.
+"""Two sections on the model: what it says (:func:`effects`), and how good it is (:func:`how_good`).
 
 A coefficient is per unit of its column, and units differ. An effect is what the score changes by when the column
 goes from one end of its range to the other, or when a category or flag applies.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from discreet.charts import bar_chart
+from discreet.charts import Series, bar_chart, line_chart
 from discreet.report.blocks import Block, Picture, Section, Table, Text
 
 if TYPE_CHECKING:
@@ -90,3 +90,39 @@ def _effects(model: Mapping[str, Any]) -> dict[str, float]:
         shift = sum(found[name] * weights[name] for name in own) / max(sum(weights.values()), 1e-300)
         found |= {name: found[name] - shift for name in own}
     return {name: effect for name, effect in found.items() if shares.get(name) != 0.0}
+
+
+# ---- how good the model is, from a private evaluation (``Evaluation.to_dict()``) ----
+
+
+def how_good(report: Report) -> Section | None:
+    """Scores with their intervals, and the calibration curve."""
+    found = report.evaluation
+    if not found:
+        return None
+    rows = [(str(row["name"]), *map(str, row["cells"])) for row in found["table"]]
+    cost = (
+        f"{float(found['confidence']):.0%} intervals, for the noise and the sampling of {found['unit']}s together. "
+        f"Measuring this was charged, too: {found['guarantee']}."
+    )
+    blocks: list[Block] = [
+        Table(("Score", "Value", "From", "To"), rows, "scores"),
+        *(Text(str(note), "caution") for note in found["notes"]),
+        *_calibration(found["overall"]["calibration"]),
+        Text(cost, "soft"),
+    ]
+    return Section("How good the model is", tuple(blocks))
+
+
+def _calibration(points: list[Mapping[str, Any]]) -> tuple[Picture, ...]:
+    seen = tuple(
+        (float(point["predicted"]), float(point["value"])) for point in points if point["value"] is not None
+    )
+    if not seen:
+        return ()
+    words = "; ".join(f"predicted {x:.2f}, observed {y:.2f}" for x, y in seen)
+    lines = [Series("as predicted", ((0.0, 0.0), (1.0, 1.0)), "line-2"), Series("observed", seen, "line-1")]
+    chart = line_chart("Calibration", lines, "predicted probability", "observed share", description=words)
+    return (
+        Picture(chart, "Calibration: the closer to the dashed line, the better probabilities are meant."),
+    )
