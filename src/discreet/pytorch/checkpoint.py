@@ -4,6 +4,9 @@ A checkpoint is two files in a directory. ``run.json`` names the plan, the head 
 the other file, which holds the tensors of model, optimizer and scheduler. The tensors are written first, under a
 new name, and ``run.json`` is replaced all at once, so a crash leaves the old checkpoint or the new one.
 
+Of a sharded model each process writes a file with its own shards, and ``run.json`` names all of them. They may be
+read by another number of processes, or by one that holds the whole model.
+
 Randomness is not part of it: a resumed run draws fresh batches and fresh noise.
 """
 
@@ -28,8 +31,12 @@ from discreet.core.clipping import AdaptiveClip
 from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
 from discreet.files import digest, parsed, read_text, write_whole
 from discreet.ledger import Anchor
+from discreet.pytorch.distributed import Processes
+from discreet.pytorch.members import own
 
 FORMAT = "discreet checkpoint 2"
+SHARDED = "discreet checkpoint 3"
+"""With the tensors in several files, one for each process."""
 _TEXT = "run.json"
 
 
@@ -47,12 +54,16 @@ class Checkpoint:
 
 def write(
     directory: str | Path,
-    checkpoint: Checkpoint,
+    checkpoint: Checkpoint | None,
     model: nn.Module,
     optimizers: Sequence[Optimizer],
     schedulers: Sequence[LRScheduler],
+    processes: Processes,
 ) -> None:
-    """Write a checkpoint; an older one in the same directory is replaced."""
+    """Write a checkpoint; an older one in the same directory is replaced.
+
+    Of a sharded model all processes write together; the first of them gives the ``checkpoint``.
+    """
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
     tensors = {f"model.{name}": value for name, value in _state(model).items()}
@@ -60,27 +71,64 @@ def write(
         "optimizer": _described(optimizers, "optimizer", tensors),
         "scheduler": _described(schedulers, "scheduler", tensors),
     }
+    sharded = _shapes_of_shards(tensors)
     content = _safetensors().save(
-        {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        {name: own(value).detach().cpu().contiguous().clone() for name, value in tensors.items()}
     )
     tensors_digest = hashlib.sha256(content).hexdigest()
-    file = place / f"tensors-{tensors_digest[:16]}.safetensors"
-    write_whole(file, content)
+    write_whole(_file(place, tensors_digest), content)
+    digests = [tensors_digest]
+    if sharded:
+        digests = [each.hex() for each in processes.everybodys(bytes.fromhex(tensors_digest))]
+    if checkpoint is not None:
+        _write_text(place, checkpoint, digests, sharded, stepping)
+    if sharded:
+        processes.most([0])  # nobody goes on before the checkpoint stands
+
+
+def _write_text(
+    place: Path,
+    checkpoint: Checkpoint,
+    digests: list[str],
+    sharded: dict[str, list[int]],
+    stepping: dict[str, Any],
+) -> None:
+    """Write what is not in tensors, and let go of the files of an older checkpoint."""
     text = {
-        "format": FORMAT,
+        "format": SHARDED if sharded else FORMAT,
         "plan": checkpoint.plan,
         "step": checkpoint.step,
         "anchor": asdict(checkpoint.anchor),
         "trusted": checkpoint.trusted,
         "adaptive": None if checkpoint.adaptive is None else asdict(checkpoint.adaptive),
-        "tensors": tensors_digest,
+        "tensors": digests if sharded else digests[0],
+        **({"sharded": sharded} if sharded else {}),
         **({"arithmetic": checkpoint.arithmetic} if checkpoint.arithmetic != "float" else {}),
         **stepping,
     }
     write_whole(place / _TEXT, json.dumps(text | {"digest": digest(text)}, allow_nan=False).encode())
     for old in place.glob("tensors-*.safetensors"):
-        if old != file:
+        if old not in [_file(place, each) for each in digests]:
             old.unlink(missing_ok=True)
+
+
+def _file(place: Path, digest: str) -> Path:
+    return place / f"tensors-{digest[:16]}.safetensors"
+
+
+def _shapes_of_shards(tensors: dict[str, Tensor]) -> dict[str, list[int]]:
+    """Of all sharded tensors the shape as a whole."""
+    found = {name: value for name, value in tensors.items() if hasattr(value, "placements")}
+    if found:
+        from discreet.pytorch.sharded import is_shard  # which takes long to import
+
+        for name, value in found.items():
+            if not is_shard(value):
+                remedy = (
+                    f"keeps {name!r} sharded in another way than its parameters, which is not known here."
+                )
+                raise InvalidParameter("optimizer", name.partition(".")[0], remedy)
+    return {name: list(value.shape) for name, value in found.items()}
 
 
 def read(
@@ -89,6 +137,7 @@ def read(
     model: nn.Module,
     optimizers: Sequence[Optimizer],
     schedulers: Sequence[LRScheduler],
+    processes: Processes,
 ) -> Checkpoint:
     """Bring model, optimizer and scheduler back to a checkpoint of this plan; any other is refused."""
     place = Path(directory)
@@ -98,7 +147,7 @@ def read(
         )
     text = parsed(read_text(place / _TEXT), "checkpoint")
     claimed = text.pop("digest", None)
-    if text.get("format") != FORMAT or claimed != digest(text):
+    if text.get("format") not in (FORMAT, SHARDED) or claimed != digest(text):
         raise InvalidParameter("directory", str(place), f"holds no {FORMAT!r}, or one that was altered.")
     adaptive = None if text["adaptive"] is None else AdaptiveClip(**text["adaptive"])
     found = Checkpoint(
@@ -115,7 +164,7 @@ def read(
         )
     _refuse_other_kinds("optimizer", _each(text["optimizer"]), optimizers)
     _refuse_other_kinds("scheduler", _each(text["scheduler"]), schedulers)
-    tensors = _read_tensors(place, text["tensors"])
+    tensors = _read_all(place, text, model, processes)
     _restore(
         model, {name.removeprefix("model."): v for name, v in tensors.items() if name.startswith("model.")}
     )
@@ -175,9 +224,32 @@ def _safetensors() -> Any:
     return safetensors.torch
 
 
+def _read_all(place: Path, text: dict[str, Any], model: nn.Module, processes: Processes) -> dict[str, Tensor]:
+    """The tensors as this model wants them: whole, or its shards."""
+    mesh: Any = next((getattr(value, "device_mesh", None) for value in model.parameters()), None)
+    if text["format"] == FORMAT:
+        if mesh is not None:
+            remedy = "holds a model that was not sharded; resume with one that is not."
+            raise InvalidParameter("directory", str(place), remedy)
+        return _read_tensors(place, text["tensors"])
+    digests, shapes = text["tensors"], text["sharded"]
+    if mesh is not None and len(digests) == processes.size:
+        tensors = _read_tensors(place, digests[processes.rank])
+    else:
+        files = [_read_tensors(place, each) for each in digests]
+        tensors = files[0] | {name: torch.cat([file[name] for file in files]) for name in shapes}
+        if mesh is not None:
+            tensors |= {name: tensors[name][processes.part(shape[0])] for name, shape in shapes.items()}
+    if mesh is None:
+        return tensors
+    from discreet.pytorch.sharded import as_shard
+
+    return tensors | {name: as_shard(tensors[name], mesh, shape) for name, shape in shapes.items()}
+
+
 def _read_tensors(place: Path, expected: str) -> dict[str, Tensor]:
     try:
-        content = (place / f"tensors-{expected[:16]}.safetensors").read_bytes()
+        content = _file(place, expected).read_bytes()
     except OSError:
         content = b""
     if hashlib.sha256(content).hexdigest() != expected:
@@ -204,7 +276,7 @@ def _restore(model: nn.Module, tensors: dict[str, Tensor]) -> None:
         raise InvalidParameter("model", type(model).__name__, remedy)
     with torch.no_grad():
         for name, value in state.items():
-            value.copy_(tensors[name])
+            own(value).copy_(own(tensors[name]))
 
 
 def _without_tensors(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:

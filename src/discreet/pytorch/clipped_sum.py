@@ -85,11 +85,12 @@ class ClippedSum:
     def __call__(self, batch: Any) -> Sums:
         """The sum over the batch of each example's clipped gradient, by parameter, in float32 or wider."""
         self._check_clip_norm()
-        blocks, sums = self._blocks(), None
+        blocks, sums = self.blocks(), None
         for part in self._parts(batch):
-            gradients, norms = self._finite_gradients(part, blocks)
+            gradients = self._gradients(part)
+            weights = self.weights_of(gradients, blocks)
             sums = sums or Sums(self.parameters)  # not before: here the memory for the activations is free
-            gradients.add_to(sums, blocks, torch.from_numpy(self.rule.factors(norms, self._error)))
+            gradients.add_to(sums, blocks, weights)
         return sums or Sums(self.parameters)
 
     @torch.no_grad()
@@ -103,7 +104,8 @@ class ClippedSum:
     def gradients_of(self, batch: Any, chosen: list[int]) -> dict[str, Tensor]:
         """The gradients of some examples as they are in the batch, stacked: private, not for release."""
         self._check_parameters()
-        gradients, _ = self._finite_gradients(batch, dict.fromkeys(self.parameters, 0))
+        gradients = self._gradients(batch)
+        _finite_norms(gradients, dict.fromkeys(self.parameters, 0))
         found = [gradients.of_example(index) for index in chosen]
         return {name: torch.stack([one[name] for one in found]) for name in self.parameters}
 
@@ -113,7 +115,32 @@ class ClippedSum:
             needed = f"must be at least {self._least:g} for parameters of this type; scale the losses up."
             raise InvalidParameter("clip_norm", min(limits), needed)
 
-    def _blocks(self) -> dict[str, int]:
+    def weights_of(self, gradients: Gradients, blocks: dict[str, int]) -> Tensor:
+        """What the rule multiplies each example's gradient with; gradients that are not finite become zeros."""
+        self._check_clip_norm()
+        return torch.from_numpy(self.rule.factors(_finite_norms(gradients, blocks), self._error))
+
+    def gradients_by_rules(self, batch: Any) -> Gradients | None:
+        """Gradients by one forward and one backward pass, never more and never less; None if that is not enough.
+
+        What is known of the model comes from :meth:`follows_rules`.
+        """
+        count = number_of_examples(batch)
+        recording, values, new = self._forward(batch, count)
+        if values.requires_grad:
+            with torch.enable_grad():
+                recording.differentiate(values)
+        if new or not _by_rules(recording):
+            return None
+        return Gradients(self.parameters, count, recording.uses, {})
+
+    @torch.no_grad()
+    def follows_rules(self, batch: Any) -> bool:
+        """Whether all gradients of a batch follow from rules, and none from what parameters are at the time."""
+        recording = self._recorded(batch, number_of_examples(batch))
+        return recording is not None and _by_rules(recording)
+
+    def blocks(self) -> dict[str, int]:
         """The number of the block to which each parameter belongs."""
         if not isinstance(self.rule, PerBlock):
             return dict.fromkeys(self.parameters, 0)
@@ -144,15 +171,6 @@ class ClippedSum:
         for start in range(0, count, max(1, step)):
             yield select(batch, slice(start, start + step)) if step < count else batch
 
-    def _finite_gradients(self, batch: Any, blocks: dict[str, int]) -> tuple[Gradients, Any]:
-        """The gradients of a part, those that are not finite as zeros, and their norms as an array."""
-        gradients = self._gradients(batch)
-        norms = gradients.squared_norms(blocks).sqrt().cpu().numpy()
-        bad = ~np.isfinite(norms).all(1)
-        if bad.any():
-            gradients.forget(torch.from_numpy(bad))
-        return gradients, norms
-
     def _gradients(self, batch: Any) -> Gradients:
         """One forward and one backward pass, and another way for what escapes them."""
         count = number_of_examples(batch)
@@ -166,18 +184,10 @@ class ClippedSum:
     def _recorded(self, batch: Any, count: int) -> Recording | None:
         """The uses of all parameters in this batch, or None if gradients by rules are out of the question."""
         for _ in range(DEEPEST):
-            recording = Recording(
-                dict(self.parameters), self._constant, count, self._scratch, tensors_of(batch)
-            )
-            try:
-                with torch.enable_grad(), recording:
-                    values = checked_losses(self.losses, self.model, batch, count)
-                if recording.differentiated:
-                    self._ruled_out = True
-                    return None
-                new = recording.settle(values)
-            finally:
-                recording.forget_graph()
+            recording, values, new = self._forward(batch, count)
+            if recording.differentiated:
+                self._ruled_out = True
+                return None
             if not new:
                 break
             self._constant |= new
@@ -185,6 +195,17 @@ class ClippedSum:
             with torch.enable_grad():
                 recording.differentiate(values)
         return recording
+
+    def _forward(self, batch: Any, count: int) -> tuple[Recording, Tensor, set[Key]]:
+        """One forward pass, settled, its losses, and constant calls that were not known as such."""
+        recording = Recording(dict(self.parameters), self._constant, count, self._scratch, tensors_of(batch))
+        try:
+            with torch.enable_grad(), recording:
+                values = checked_losses(self.losses, self.model, batch, count)
+            new = set() if recording.differentiated else recording.settle(values)
+        finally:
+            recording.forget_graph()
+        return recording, values, new
 
     def _rows(self, batch: Any, names: list[str]) -> dict[str, Tensor]:
         """Per-example gradients where there is no rule."""
@@ -197,6 +218,22 @@ class ClippedSum:
             except Exception:  # whatever a model does that cannot be mapped, a loop can do
                 self._unmapped = True
         return per_example_gradients(self.model, self.losses, batch, names)
+
+
+def _finite_norms(gradients: Gradients, blocks: dict[str, int]) -> Any:
+    """Norms as an array; gradients that are not finite become zeros."""
+    norms = gradients.squared_norms(blocks).sqrt().cpu().numpy()
+    bad = ~np.isfinite(norms).all(1)
+    if bad.any():
+        gradients.forget(torch.from_numpy(bad))
+    return norms
+
+
+def _by_rules(recording: Recording) -> bool:
+    """Whether nothing escaped the rules, and no gradient leads back through numbers that may be gone by then."""
+    return not (recording.differentiated or recording.distrusted) and all(
+        use.source.isometric for use in recording.uses
+    )
 
 
 def _identities(model: nn.Module) -> list[int]:

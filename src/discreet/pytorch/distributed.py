@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -91,6 +91,21 @@ class Processes:
         if padded is not vector:
             vector.copy_(padded[:count])
 
+    def most(self, numbers: Iterable[int]) -> list[int]:
+        """The largest of each of these whole numbers over all processes."""
+        found = self._on_its_device(torch.tensor([int(number) for number in numbers]))
+        if self.size > 1:
+            dist.all_reduce(found, op=dist.ReduceOp.MAX)
+        return [int(number) for number in found.tolist()]
+
+    def everybodys(self, content: bytes) -> list[bytes]:
+        """What each process has, in their order; it must be equally long everywhere."""
+        rows = torch.zeros(self.size, len(content), dtype=torch.int64)
+        rows[self.rank] = torch.tensor(list(content))
+        rows = self._on_its_device(rows)
+        self.add_up(rows)
+        return [bytes(row) for row in rows.tolist()]
+
     def decided_by_first(self, decide: Callable[[], int]) -> int:
         """A whole number of at least 0 that the first process decides. If it refuses, all do."""
         if self.size == 1:
@@ -119,7 +134,8 @@ class Processes:
         if self.size > 1:
             with torch.no_grad():
                 for tensor in (*model.parameters(), *model.buffers()):
-                    dist.broadcast(tensor, src=0)
+                    if not hasattr(tensor, "placements"):  # of which there is only one, in shards
+                        dist.broadcast(tensor, src=0)
 
     def refuse_difference(self, settings: dict[str, str]) -> None:
         """Raise in every process if one of them was given other settings than the first."""
@@ -127,10 +143,7 @@ class Processes:
             return
         text = self.text_of_first(lambda: json.dumps(settings))
         different = [name for name, value in json.loads(text).items() if settings.get(name) != value]
-        found = torch.tensor([len(different)])
-        found = found.cuda() if dist.get_backend() == "nccl" else found
-        dist.all_reduce(found)
-        if int(found):
+        if self.most([len(different)])[0]:
             raise PlanViolation(
                 f"The processes differ in {different[0] if different else 'what they were given'}, so their shares "
                 "do not add up to the plan. Start all of them with the same plan, clipping, model and data set."
@@ -138,7 +151,9 @@ class Processes:
 
     def _sent(self, tensor: Tensor) -> Tensor:
         """``tensor`` of the first process, by way of the device that the group communicates on."""
-        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
-        there = tensor.to(device)
+        there = self._on_its_device(tensor)
         dist.broadcast(there, src=0)
         return there.cpu()
+
+    def _on_its_device(self, tensor: Tensor) -> Tensor:
+        return tensor.cuda() if self.size > 1 and dist.get_backend() == "nccl" else tensor

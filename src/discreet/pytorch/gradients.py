@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -109,7 +109,7 @@ class Gradients:
 
     def add_to(self, sums: Sums, blocks: dict[str, int], weights: Tensor) -> None:
         """Add the weighted sums; ``weights`` has a column per block."""
-        for (name, total), column in zip(sums.items(), self._columns(blocks, weights), strict=True):
+        for (name, total), column in zip(sums.items(), self._columns(sums, blocks, weights), strict=True):
             if name in self.rows:
                 rows = self.rows[name]
                 total += (column @ rows.reshape(self.examples, -1)).view(rows.shape[1:]).to(total.device)
@@ -134,10 +134,11 @@ class Gradients:
             whole = sum(rows[1:], rows[0]).reshape(len(rows[0]), -1)
             total.view(-1).add_((weights[part].to(whole.dtype) @ whole).to(total))
 
-    def _columns(self, blocks: dict[str, int], weights: Tensor) -> Iterator[Tensor]:
+    def _columns(self, names: Iterable[str], blocks: dict[str, int], weights: Tensor) -> Iterator[Tensor]:
         """For each parameter the weights of its block, in the type of its sum."""
         columns: dict[tuple[int, torch.dtype], Tensor] = {}
-        for name, parameter in self.parameters.items():
+        for name in names:
+            parameter = self.parameters[name]
             key = (blocks[name], wide_type(parameter))
             if key not in columns:
                 columns[key] = within_range(weights[:, key[0]], key[1]).to(parameter.device)

@@ -33,6 +33,12 @@ def tensors_in(model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
     ]
 
 
+def own(value: Tensor) -> Tensor:
+    """The numbers that this process holds: all of them, or its shard."""
+    found: Tensor = getattr(value, "_local_tensor", value)
+    return found
+
+
 def full_name(model: nn.Module, owner: nn.Module, name: str) -> str:
     """The name of a tensor as the model's user knows it."""
     prefix = next((path for path, module in model.named_modules() if module is owner), "")

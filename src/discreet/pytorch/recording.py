@@ -12,6 +12,7 @@ right for every result of this kind; which calls are worth it shows in the graph
 
 from __future__ import annotations
 
+import sys
 import types
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -97,7 +98,7 @@ class Recording(TorchFunctionMode):
         kwargs = kwargs or {}
         if self._again:
             return self.seen(func, args, kwargs)
-        self._hooked = self._hooked or is_hooked(func)
+        self._hooked = self._hooked or is_hooked(func, args)
         return self._data.after(func, args, kwargs, self.seen(func, args, kwargs))
 
     def seen(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -335,9 +336,17 @@ _HOOKING = {
 """How a forward pass gets at the gradients of a tensor: by itself, or by its node."""
 
 
-def is_hooked(func: Any) -> bool:
+def is_hooked(func: Any, args: tuple[Any, ...]) -> bool:
     """Whether this call, or whatever surrounds it, may change gradients without a node of the graph."""
-    return func in _HOOKING or _keeper() not in (None, *_HARMLESS)
+    return (func in _HOOKING and not _gathers(func, args)) or _keeper() not in (None, *_HARMLESS)
+
+
+def _gathers(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether the hook is that of a sharded layer, which gathers its weights and leaves the gradient as it is."""
+    states = sys.modules.get("torch.distributed.fsdp._fully_shard._fsdp_state")
+    if states is None or func is not Tensor.register_hook or len(args) != 2:
+        return False
+    return getattr(args[1], "__func__", None) is states.FSDPState._pre_backward
 
 
 def is_checkpointed() -> bool:

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -41,7 +41,7 @@ from discreet.pytorch.banded_noise import (
     refuse_bands,
 )
 from discreet.pytorch.batches import Batch, Collate, Turns, taken_apart
-from discreet.pytorch.checks.compatibility import bare
+from discreet.pytorch.checks.compatibility import bare, is_fully_sharded
 from discreet.pytorch.checks.mixing import unknown_draws
 from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.clipped_sum import ClippedSum
@@ -50,11 +50,14 @@ from discreet.pytorch.examples import number_of_examples, rebuilt
 from discreet.pytorch.gradients import Sums
 from discreet.pytorch.optimizer_step import Descent, as_optimizers
 from discreet.pytorch.payments import Course, Leg, Payments
-from discreet.pytorch.per_example import Losses
+from discreet.pytorch.per_example import Losses, trainable
 from discreet.pytorch.per_person import losses_for, reader_for
 from discreet.pytorch.planned_clipping import Watched, clipping_of_stages, moved, noise_of_sum, rule_of_step
 from discreet.pytorch.progress import shown
 from discreet.pytorch.spot_check import DESCRIPTION, SpotCheck
+
+if TYPE_CHECKING:
+    from discreet.pytorch.sharded import Shards
 
 Clipping = ClipRule | AdaptiveClip
 Schedulers = LRScheduler | Sequence[LRScheduler] | None
@@ -116,8 +119,11 @@ class PrivateRun:
         self._stream = _stream(unsafe_seed, self._processes)
         rule = rule_of_step(self._clipping[0])
         losses = losses_for(plan, losses)
-        self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
-        self._parameters = dict(self._sum.parameters)
+        shards = self._shards_of(model)
+        with nullcontext() if shards is None else shards.whole():
+            self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
+        self._sharded = None if shards is None else shards.sum_of(self._sum)
+        self._parameters = trainable(model)
         self._spot_check = SpotCheck(self._sum)
         self._watch = Watch(model, losses, self._parameters, self._sum.physical_batch_size)
         self._descent = Descent(self._parameters, self._optimizers, plan.stages[0].divisor)
@@ -177,6 +183,8 @@ class PrivateRun:
             if any(leg.stage.sampling == "fixed-size" for leg in legs):
                 raise PlanViolation("Fixed-size batches need a single process; plan with Poisson sampling.")
             self._processes.refuse_difference({"the number of rows of the data set": str(records.rows)})
+            if self._sharded is not None:
+                self._sharded.spare = lambda whole=records: self._on_device(whole([0]))  # type: ignore[misc]
             records = records.part(self._processes.rows(records.rows))
         drawn = chain(
             *(
@@ -219,8 +227,11 @@ class PrivateRun:
         count = 0 if examples is None else number_of_examples(examples)
         if count:
             examples = self._on_device(examples)
-        self._watch.before_step(examples, count)
-        self._spot_check.before_step(examples, count)
+        if self._sharded is None:
+            self._watch.before_step(examples, count)
+            self._spot_check.before_step(examples, count)
+        else:
+            self._sharded.before_step(examples, count, self._watch, self._spot_check)
         self._paying().pay()
         leg = self._course.leg(self._taken)
         rule = self._sum.rule = rule_of_step(self._clipping[leg.index])
@@ -228,10 +239,9 @@ class PrivateRun:
         self._watch.before_forward()
         self._descent.forget()
         with self._draws():
-            sums = self._sum(examples) if count else Sums(self._parameters)
+            sums = self._summed(examples, count)
         self._watch.after_forward()
-        add_noise_here = partial(self._add_noise, leg=leg)
-        self._descent.step(sums, lambda total: self._processes.add_up_in_parts(total, add_noise_here))
+        self._descent.step(sums, partial(self._finish, leg=leg))
         self._watch.after_step()
         adaptive = self._clipping[leg.index]
         if isinstance(adaptive, AdaptiveClip) and isinstance(rule, Watched):
@@ -287,18 +297,20 @@ class PrivateRun:
         It holds no pickle and no randomness.
         """
         self._paying().commit()
+        state = None
         if self._till is not None:
             clipping = self._clipping[self._leg.index]
-            adaptive = clipping if isinstance(clipping, AdaptiveClip) else None
             state = checkpoint.Checkpoint(
                 self.plan.digest(),
                 self.steps_taken,
                 self._till.ledger.anchor(),
                 self._trusted,
-                adaptive,
+                clipping if isinstance(clipping, AdaptiveClip) else None,
                 self._arithmetic,
             )
-            checkpoint.write(directory, state, self._model, self._optimizers, schedulers(scheduler))
+        if state is not None or self._sharded is not None:
+            kept = self._model, self._optimizers, schedulers(scheduler)
+            checkpoint.write(directory, state, *kept, self._processes)
 
     def resume(self, directory: str | Path, *, scheduler: Schedulers = None) -> None:
         """Go on from a checkpoint, one step after the last one that the ledger has ever granted.
@@ -309,9 +321,8 @@ class PrivateRun:
         """
         if self._payments is not None:
             raise PlanViolation("Resume before the first step, with a new PrivateRun.")
-        found = checkpoint.read(
-            directory, self.plan.digest(), self._model, self._optimizers, schedulers(scheduler)
-        )
+        kept = self._model, self._optimizers, schedulers(scheduler)
+        found = checkpoint.read(directory, self.plan.digest(), *kept, self._processes)
         index = self._course.leg(found.step + 1).index
         if (found.adaptive is None) == isinstance(self._clipping[index], AdaptiveClip):
             raise PlanViolation(
@@ -352,6 +363,26 @@ class PrivateRun:
     def _on_device(self, examples: Any) -> Any:
         device = next(iter(self._parameters.values())).device
         return rebuilt(examples, lambda tensor: tensor.to(device, non_blocking=True))
+
+    def _summed(self, examples: Any, count: int) -> Sums:
+        """The clipped sums of this process's records, or the own shard of everybody's."""
+        if self._sharded is not None:
+            return self._sharded(examples, count)
+        return self._sum(examples) if count else Sums(self._parameters)
+
+    def _finish(self, total: Tensor, leg: Leg) -> None:
+        """From sums of this process, or shards of everybody's, to what is released."""
+        if self._sharded is not None:
+            self._add_noise(total, leg)
+        else:
+            self._processes.add_up_in_parts(total, partial(self._add_noise, leg=leg))
+
+    def _shards_of(self, model: nn.Module) -> Shards | None:
+        if not is_fully_sharded(model):
+            return None
+        from discreet.pytorch.sharded import Shards  # which takes long to import
+
+        return Shards(model, self._processes)
 
     def _add_noise(self, total: Tensor, leg: Leg) -> None:
         """Noise for the part of the sum that is this process's to finish."""

@@ -40,8 +40,16 @@ class SpotCheck:
 
     def before_step(self, examples: Any, count: int) -> None:
         """Refuse the model if, on this batch, an example's gradient is not its own. Most steps are not looked at."""
-        if count and secrets.randbelow(self._every) == 0:
-            refuse_foreign_gradients(self._sum, examples)
+        if count and self.is_due():
+            self.check(examples)
+
+    def is_due(self) -> bool:
+        """Whether this step is looked at, which nobody can foresee."""
+        return secrets.randbelow(self._every) == 0
+
+    def check(self, examples: Any) -> None:
+        """:func:`refuse_foreign_gradients` of these examples."""
+        refuse_foreign_gradients(self._sum, examples)
 
 
 def refuse_foreign_gradients(clipped_sum: ClippedSum, batch: Any) -> None:

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from discreet.errors import CheckFailed, InvalidParameter
 from discreet.pytorch.batches import Collate, Reader, reader, refuse_mixing_collate, taken_apart
-from discreet.pytorch.checks.compatibility import bare, refuse_layers
+from discreet.pytorch.checks.compatibility import bare, is_fully_sharded, refuse_layers
 from discreet.pytorch.checks.constancy import Constancy
 from discreet.pytorch.checks.exactness import refuse_in_double_too, refuse_inexact
 from discreet.pytorch.checks.independence import (
@@ -72,6 +72,10 @@ def check(
     """
     if (batch is None) == (dataset is None):
         raise InvalidParameter("batch", "both" if dataset is not None else None, "or dataset= must be given.")
+    if is_fully_sharded(model):
+        raise CheckFailed(
+            "The model is sharded; check it before fully_shard. A PrivateRun checks it in any case."
+        )
     dataset, collate, _ = taken_apart(dataset, collate, 0)
     check_read(bare(model), losses, batch, None if dataset is None else reader(dataset, collate))
 

@@ -10,6 +10,7 @@ GroupNorm(4, 16, ...)
 from __future__ import annotations
 
 import copy
+import sys
 
 import torch
 from torch import nn
@@ -33,6 +34,12 @@ def bare(model: nn.Module) -> nn.Module:
     return compiled if isinstance(compiled, nn.Module) else model
 
 
+def is_fully_sharded(model: nn.Module) -> bool:
+    """Whether ``fully_shard`` was called on the model itself; its package takes long to import."""
+    known = sys.modules.get("torch.distributed.fsdp")
+    return known is not None and isinstance(model, known.FSDPModule)
+
+
 def refuse_layers(model: nn.Module) -> None:
     """Refuse what no data is needed to refuse: layers and parameters that cannot be private as they are."""
     for name, module in model.named_modules():
@@ -45,10 +52,10 @@ def refuse_layers(model: nn.Module) -> None:
                 f"The parameter {name!r} has a hook, which would see gradients without noise. Remove it; "
                 "after a step parameter.grad is the private gradient."
             )
-        if hasattr(parameter, "placements"):  # a DTensor, whose package takes long to import
+        if hasattr(parameter, "placements") and not is_fully_sharded(model):  # a DTensor of another kind
             raise CheckFailed(
-                f"The parameter {name!r} is sharded over processes (a DTensor, as fully_shard makes it), which is "
-                "not known here. Train the model unsharded under torchrun: PrivateRun divides the batches."
+                f"The parameter {name!r} is sharded over processes (a DTensor), and not by fully_shard on the whole "
+                "model, which is all that is known here."
             )
         if is_lazy(parameter):
             raise CheckFailed(

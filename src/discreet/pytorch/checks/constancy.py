@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from discreet.errors import CheckFailed
-from discreet.pytorch.members import full_name, tensors_in
+from discreet.pytorch.members import full_name, own, tensors_in
 
 ROW = 8 * 4096  # bytes
 
@@ -99,12 +99,12 @@ class Constancy:
                 known.add(id(value))
                 watched, parts = found.setdefault(value.device, ([], []))
                 watched.append(place)
-                parts.append(_bits(value.detach()))
+                parts.append(_bits(own(value).detach()))
         return found
 
 
 def _counted(places: list[Place]) -> list[tuple[int, int, bool]]:
-    return [(id(value), value._version, value.requires_grad) for _, _, value in places]
+    return [(id(value), own(value)._version, value.requires_grad) for _, _, value in places]
 
 
 def _spot(place: Place) -> tuple[int, str]:

@@ -19,7 +19,7 @@ from discreet.pytorch.checks.check import check_read
 from discreet.pytorch.checks.compatibility import refuse_layers
 from discreet.pytorch.checks.constancy import Constancy
 from discreet.pytorch.examples import select
-from discreet.pytorch.members import held, signature
+from discreet.pytorch.members import held, own, signature
 from discreet.pytorch.per_example import Losses, trainable
 
 ONE_IN = 4000
@@ -53,6 +53,11 @@ class Watch:
 
     def before_step(self, examples: Any, count: int) -> None:
         """Refuse a model that is not what it was, and check it with ``examples`` if anything is new."""
+        if self.is_due(count):
+            self.check(examples, count)
+
+    def is_due(self, count: int) -> bool:
+        """Refuse a model that is not what it was; whether to check it before a step on ``count`` examples."""
         now = signature(self._model)
         if now != self._signature:
             self._refuse_other_parameters()
@@ -60,12 +65,18 @@ class Watch:
             self._signature = now
             self._held += held(self._model)  # the verdicts of before stay valid as long as these live
         self._refuse_edits()
-        size = min(count, self._most or count).bit_length()
-        if count and ((now, size) not in self._checked or self._due()):
-            check_read(self._model, self._losses, select(examples, slice(0, self._most)), self._read)
-            self._checked.add((now, size))
+        return bool(count) and (self._kind(count) not in self._checked or self._by_chance())
 
-    def _due(self) -> bool:
+    def check(self, examples: Any, count: int) -> None:
+        """Check model and losses with these examples."""
+        check_read(self._model, self._losses, select(examples, slice(0, self._most)), self._read)
+        self._checked.add(self._kind(count))
+
+    def _kind(self, count: int) -> tuple[object, int]:
+        """What a check is good for: the model as it is, and batches of about this size."""
+        return self._signature, min(count, self._most or count).bit_length()
+
+    def _by_chance(self) -> bool:
         """Whether this is one of the steps before which everything is checked again."""
         self._steps += 1
         return self._steps == 1 or secrets.randbelow(ONE_IN) == 0
@@ -89,7 +100,7 @@ class Watch:
         self._versions = self._contents = None
 
     def _counted(self) -> list[int]:
-        return [value._version for value in self._parameters.values()]
+        return [own(value)._version for value in self._parameters.values()]
 
     def _refuse_edits(self) -> None:
         moved = self._versions is not None and self._counted() != self._versions
@@ -103,7 +114,7 @@ class Watch:
     def _bits(self) -> Tensor:
         """What the weights are, bit by bit, so that NaN is NaN."""
         device = next(iter(self._parameters.values())).device
-        flat = [value.detach().to(device).reshape(-1) for value in self._parameters.values()]
+        flat = [own(value).detach().to(device).reshape(-1) for value in self._parameters.values()]
         if len({value.dtype for value in flat}) == 1:  # one call for all of them
             return torch.cat(flat).view(torch.uint8)
         return torch.cat([value.view(torch.uint8) for value in flat])
