@@ -124,3 +124,7 @@ def test_mathematics_is_typeset(address):
         shown.goto(address + "accountants/")
         assert shown.locator("td .katex").count() >= 15
         assert shown.locator(".katex-error").count() == 0
+        shown.goto(address + "mathematics/")
+        assert shown.locator("p .katex").count() >= 300  # in the sentences, too
+        assert shown.locator(".katex-error").count() == 0
+        assert "$" not in shown.locator("article").inner_text()
