@@ -1,9 +1,10 @@
-"""The linear model of a study file: from ``[model]`` to a party's sums, and from the result to a model folder.
+"""The model of a study file: from ``[model]`` to a party's sums, and from the result to a model folder.
 
     [model]
     kind = "logistic"                # or "linear"
     dimension = 4                    # the intercept and the encoded columns; `discreet study new` counts them
     target = "readmitted"
+    curves = 4                       # pieces of the curve of each number; without this word, lines
     [model.columns]                  # as in a schema.toml: written from knowledge, never from the records
     age = { bounds = [18, 100] }
     ward = { categories = ["surgery", "medicine"] }
@@ -11,6 +12,11 @@
 
 Numbers are mapped to [0, 1] by their bounds, categories to columns of 0 and 1: the same at every party. A linear
 regression is fitted to the target on its own scale from 0 to 1.
+
+**Curves** have straight pieces of equal width between the declared bounds. A number x in [0, 1] becomes as many ramps
+as there are pieces, r_k(x) = min(max(K x - k, 0), 1) / sqrt(K); a coefficient is what the curve climbs on its piece,
+times sqrt(K). The norm of all ramps is at most 1, and along the diagonal they are x itself: so a curve learns its
+straight part as a line does, its bends more slowly, and is nowhere noisier than a line at its upper bound.
 """
 
 from __future__ import annotations
@@ -24,6 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import CertificateRejected, InvalidParameter, one_of, whole
+from discreet.linear.additive.additive_model import AdditiveModel
+from discreet.linear.additive.basis import Basis, Curve
+from discreet.linear.additive.looking import places_of
 from discreet.linear.cells import declared_codes, declared_numbers
 from discreet.linear.encoder import SchemaEncoding, scaled
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
@@ -38,7 +47,8 @@ from discreet.parties.joint import model_digest
 from discreet.parties.study import Study
 
 KINDS = ("logistic", "linear")
-_WORDS = {"kind", "dimension", "target", "columns"}
+_WORDS = {"kind", "dimension", "target", "columns", "curves"}
+MOST_PIECES = 64
 
 
 @dataclass(frozen=True)
@@ -53,7 +63,9 @@ class JointModel:
         """The model that a study file declares; everything that the command line needs is checked here."""
         model = study.model
         if model["kind"] == "additive":
-            needed = "is not for several parties: no party releases the sums that its curves need. Use a linear kind."
+            needed = (
+                "is for one table. Curves of several parties are agreed on: kind = 'logistic', curves = 4."
+            )
             raise InvalidParameter("model.kind", "additive", needed)
         one_of("model.kind", model["kind"], KINDS)
         if unknown := sorted(set(model) - _WORDS):
@@ -69,7 +81,7 @@ class JointModel:
             raise InvalidParameter("model.kind", model["kind"], f"goes with a target that has {wanted}.")
         if isinstance(made.target, Numeric) and not made.target.declared:
             raise InvalidParameter("model.target", schema.target, "must have declared bounds.")
-        expected = dimension(schema)
+        expected = dimension(schema, pieces_of(model.get("curves")))
         whole(
             "model.dimension",
             study.dimension,
@@ -92,12 +104,20 @@ class JointModel:
             return Squared()
         return Logistic() if len(classes) == 2 else Softmax(len(classes))
 
+    @property
+    def curves(self) -> Curves | None:
+        """The curves of the numbers; None if they are lines."""
+        pieces = pieces_of(self.study.model.get("curves"))
+        return None if pieces is None else Curves(SchemaEncoding(self.schema), pieces)
+
     # ---- a party's side ----
 
     def holder(self, path: Path) -> LinearHolder:
         """The records in a table, ready to be summed. Cells that are not as declared count as missing, silently."""
         table = table_in(path).whole(self.schema.columns)
         features = SchemaEncoding(self.schema).encode(table).astype(np.float64)
+        if self.curves is not None:
+            features = self.curves.ramps(features)
         targets = self._targets(table[str(self.schema.target)])
         return LinearHolder(self.loss, features, targets, clip_norm=self.study.training.clip_norm)
 
@@ -131,8 +151,13 @@ class JointModel:
             bounds = (float(self.target.lower or 0.0), float(self.target.upper or 0.0))
             intercept = bounds[0] + (bounds[1] - bounds[0]) * intercept
             coefficients = (bounds[1] - bounds[0]) * coefficients
-        limits = (np.zeros(len(coefficients)), np.ones(len(coefficients)))
-        model = Model(np.array(coefficients), np.asarray(intercept), 1.0, limits)
+        model: Model | AdditiveModel
+        if self.curves is not None:
+            hats = self.curves.hats_of(np.array(coefficients))
+            model = AdditiveModel(self.curves.basis, hats, np.asarray(intercept), 1.0)
+        else:
+            limits = (np.zeros(len(coefficients)), np.ones(len(coefficients)))
+            model = Model(np.array(coefficients), np.asarray(intercept), 1.0, limits)
         task = "regression" if bounds else "classification"
         return FittedModel(task, self.schema, model, tuple(classes), bounds)
 
@@ -177,23 +202,52 @@ def _any_declared(column: Column, cells: NDArray[Any]) -> bool:
     return bool((declared_codes(column, cells) >= 0).any())
 
 
+class Curves:
+    """The curves of all numbers of a schema, each of so many pieces, as ramps while they are learnt."""
+
+    def __init__(self, encoding: SchemaEncoding, pieces: int) -> None:
+        knots, kept = np.linspace(0.0, 1.0, pieces + 1), np.arange(1, pieces + 1)
+        places = places_of(encoding, list(encoding.schema.features))
+        curves = []
+        for column, name in enumerate(encoding.numerics):
+            flag = places[name].levels
+            curves.append(Curve(column, knots, kept, None if flag is None else flag[0]))
+        self.basis = Basis(encoding.columns, tuple(curves))
+        self._climb = np.eye(self.basis.columns.width)
+        for start in self.basis.starts[: len(curves)]:  # a hat is reached by climbing all ramps up to it
+            part = slice(start, start + pieces)
+            self._climb[part, part] = np.tri(pieces) / math.sqrt(pieces)
+
+    def ramps(self, encoded: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Encoded rows as ramps and categories."""
+        return np.asarray(self.basis.expanded(encoded) @ self._climb, np.float64)
+
+    def hats_of(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same curves by their heights at the knots."""
+        return np.asarray(self._climb @ coefficients, np.float64)
+
+
+def pieces_of(curves: object) -> int | None:
+    """The pieces of each curve, as a study file or a command says them; None for lines."""
+    if curves is None:
+        return None
+    remedy = "So many straight pieces has the curve of each number; leave it out for lines."
+    return whole("model.curves", curves, at_least=2, at_most=MOST_PIECES, remedy=remedy)
+
+
 def _same_weights(one: FittedModel, other: FittedModel) -> bool:
-    assert isinstance(one.model, Model)
-    if not isinstance(other.model, Model) or one.classes != other.classes:
-        return False
-    pairs = zip(_numbers(one.model), _numbers(other.model), strict=True)
-    return one.target_bounds == other.target_bounds and all(np.array_equal(*pair) for pair in pairs)
+    pairs = (one.tensors(), other.tensors())
+    same = pairs[0].keys() == pairs[1].keys() and one.classes == other.classes
+    same = same and one.target_bounds == other.target_bounds
+    return same and all(np.array_equal(pairs[0][name], pairs[1][name]) for name in pairs[0])
 
 
-def _numbers(model: Model) -> tuple[NDArray[Any], ...]:
-    return np.asarray(model.coefficients), np.asarray(model.intercept), *model.limits
-
-
-def dimension(schema: Schema) -> int:
-    """The number of parameters: for each output an intercept and the encoded columns."""
+def dimension(schema: Schema, curves: int | None = None) -> int:
+    """The number of parameters: for each output an intercept and the encoded columns, numbers by their pieces."""
     classes = _classes(schema.columns[str(schema.target)])
     outputs = len(classes) if len(classes) > 2 else 1
-    return outputs * (1 + SchemaEncoding(schema).columns.width)
+    columns = SchemaEncoding(schema).columns
+    return outputs * (1 + columns.width + columns.numerics * ((curves or 1) - 1))
 
 
 def _classes(column: Column) -> list[Any]:

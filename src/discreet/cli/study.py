@@ -51,6 +51,7 @@ def study() -> None:
     type=NUMBER,
     help="So many parties may be missing at a time. `study check` shows what each of them costs.",
 )
+@click.option("--curves", type=NUMBER, help="A curve of so many pieces for each number, in place of a line.")
 @click.option("--party-bound", type=NUMBER, help="Cut each party's whole sum to so many clip norms.")
 @click.option(
     "--coordinator", default="localhost:8443", show_default=True, help="host:port of the coordinator."
@@ -58,7 +59,7 @@ def study() -> None:
 @click.option("--out", type=FILE, default="study.toml", show_default=True)
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
-    """Write a study file for a linear model over the columns of a schema.
+    """Write a study file for a model over the columns of a schema: linear, or additive with --curves.
 
     \b
     discreet study new readmission --party hospital-a=1200 --party hospital-b=800 \\
@@ -95,11 +96,12 @@ def study_text(
     secure: bool,
     robust: bool,
     dropouts: int | None,
+    curves: int | None,
     party_bound: float | None,
     coordinator: str,
 ) -> str:
     """The text of a new study file."""
-    from discreet.adapters.joint_model import dimension
+    from discreet.adapters.joint_model import dimension, pieces_of
     from discreet.linear.schema import Numeric, Schema
     from discreet.parties.optimizers import suggested_rate, suggested_rounds
     from discreet.parties.study import FORMAT, Study
@@ -123,8 +125,10 @@ def study_text(
             "dropouts": 0 if secure else len(parties) - 1,
         },
         "network": {"coordinator": coordinator, "timeout": 10.0},
-        "model": {"kind": kind, "dimension": dimension(schema), "target": schema.target},
+        "model": {"kind": kind, "dimension": dimension(schema, pieces_of(curves)), "target": schema.target},
     }
+    if curves is not None:
+        sections["model"]["curves"] = pieces_of(curves)
     if dropouts is not None:
         sections["aggregation"]["dropouts"] = dropouts
     if robust:

@@ -211,9 +211,13 @@ class FittedModel:
 
     # ---- reading and writing ----
 
+    def tensors(self) -> dict[str, NDArray[np.float64]]:
+        """All numbers of the model by name, as they are in the file of its weights."""
+        return _tensors(self.model)
+
     def write(self, folder: Path, more: dict[str, Any]) -> tuple[Path, Path]:
         """Write weights and ``model.json``, which are returned, into a folder; ``more`` is added to the text."""
-        content = safetensors.numpy.save(_tensors(self.model))
+        content = safetensors.numpy.save(self.tensors())
         write_whole(folder / WEIGHTS, content)
         text = {
             "format": FORMAT,
