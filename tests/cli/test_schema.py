@@ -107,6 +107,18 @@ def test_who_stops_keeps_the_answers(table, tmp_path):
     }
 
 
+def test_whose_a_row_is_becomes_the_unit(tmp_path):
+    """One column may say so; the guess is by its name."""
+    table, out = tmp_path / "t.csv", tmp_path / "schema.toml"
+    table.write_text("patient_id,age,ill,nurse\n")
+    said = ["", "n", "0", "100", "flag", "yes", "person", "skip"]
+    result = run(table, "--target", "ill", "--out", out, "--ask", input="\n".join(said) + "\n")
+    assert result.exit_code == 0, result.stderr
+    assert "nurse: one column says whose a row is" in result.stderr
+    schema = Schema.load(out)
+    assert (schema.unit.column, list(schema.columns)) == ("patient_id", ["age", "ill"])
+
+
 def test_dates_are_asked_for(table, tmp_path):
     out = tmp_path / "schema.toml"
     said = ["d", "2020-13-01", "2020-12-31", "", "2020-01-01", "2020-12-31", "%d.%m.%Y", "s", "s", "s"]

@@ -71,6 +71,39 @@ def test_what_does_not_fit_is_noted_and_its_declaration_mends_it(name):
     assert np.array_equal(mended.coef_, fitted(FRAME).coef_)  # the very same model as of a clean table
 
 
+def ill(declared, answers=("yes", "no"), rows=4000):
+    """A fit of a table whose target says ``answers``, declared as ``declared``."""
+    rng = np.random.default_rng(0)
+    age = rng.uniform(0, 1, rows)
+    frame = pandas.DataFrame({"age": age, "ill": np.where(rng.random(rows) < age, *answers)})
+    columns = {"age": {"bounds": [0, 1]}, "ill": declared}
+    schema = {"columns": columns, "target": "ill"}
+    return PrivateLogisticRegression(epsilon=1.0, delta=1e-6, schema=schema, unsafe_seed=0).fit(frame)
+
+
+def test_a_target_that_nobody_has_is_noted():
+    """A flag that is spelt otherwise makes a model of a constant, without a word until this one."""
+    notes = ill({"flag": "yes"}, ("YES", "no")).diagnosis_.notes
+    assert [note[: note.index(",")] for note in notes] == ["ill: about 0% are 'yes'"]
+    assert ill({"flag": "yes", "casefold": True}, ("YES", "no")).diagnosis_.notes == ()
+    notes = ill({"flag": "yes"}, ("yes", "yes")).diagnosis_.notes
+    assert [note[: note.index(",")] for note in notes] == ["ill: about 0% are anything but 'yes'"]
+    notes = ill({"categories": ["no", "perhaps", "yes"]}).diagnosis_.notes
+    assert [note[: note.index(",")] for note in notes] == ["ill: about 0% are 'perhaps'"]
+    assert ill({"categories": ["no", "yes"]}).diagnosis_.notes == ()
+
+
+def test_some_categories_that_are_spelt_otherwise_are_noted():
+    """A third of the records have unknown values, which alone is no mistake; but then nobody has a declared one."""
+    frame = people(0, 8000)
+    wrong = frame.assign(job=frame["job"].replace("pilot", "PILOT"))
+    (note,) = fitted(wrong).diagnosis_.notes
+    assert note.startswith("job: about 3")
+    assert "none of the declared categories, and nobody seems to be 'pilot': are they spelt" in note
+    known = {"categories": ["clerk", "farmer"]}
+    assert fitted(wrong, job=known).diagnosis_.notes == ()
+
+
 def test_an_empty_column_moves_into_the_intercept():
     column, cells, _ = WRONG["thousands"]
     wrong = FRAME.assign(**{column: cells})

@@ -23,7 +23,9 @@ from discreet.files import whole_file
 from discreet.linear.schema import ISO, Category, Date, Numeric, Schema
 from discreet.linear.tables import table_in
 
-KINDS = ("number", "date", "category", "flag", "learn", "skip", "later", "back")
+KINDS = ("number", "date", "category", "flag", "person", "learn", "skip", "later", "back")
+_WHOSE = {"person", "patient", "customer", "client", "user", "member", "student", "employee", "participant"}
+_PERSON = {"unit": True}  # what is told of the column that says whose a row is
 _TEXTS = ("string", "large_string", "dictionary", "null")  # how types of texts begin, in Arrow
 BLANK = "# FILL IN: bounds = [lower, upper], categories = [...], flag = value, or learn = true"
 HEAD = """\
@@ -34,6 +36,9 @@ HEAD = """\
 #   job    = { categories = ["clerk", "farmer"] }       any other value counts as none of them
 #   smoker = { flag = "yes" }                           the value that counts as yes
 # Delete the columns that the model must not use, such as names and numbers of persons.
+# May somebody have several rows? Then protect people, not rows, by the column that says whose a row is, at the end:
+#   [unit]
+#   column = "person_id"
 """
 
 
@@ -64,14 +69,17 @@ def schema(table: Path, target: str | None, out: Path, overwrite: bool, ask: boo
         raise InvalidParameter("target", target, "is not a name in the first line of the table.")
     asked = sys.stdin.isatty() if ask is None else ask
     told = _interview(guesses) if asked else {name: {} for name in names}
-    columns = {name: column for name, column in told.items() if column is not None}
+    unit = next((name for name, column in told.items() if column == _PERSON), None)
+    columns = {name: column for name, column in told.items() if column is not None and name != unit}
     if asked and columns and all(columns.values()):
-        Schema.from_dict({"columns": columns} | ({"target": target} if target else {}))
+        said = {"target": target, "unit": None if unit is None else {"column": unit}}
+        Schema.from_dict({"columns": columns} | {key: value for key, value in said.items() if value})
     with whole_file(out) as file:
-        file.write(as_toml(columns, target))
+        file.write(as_toml(columns, target, unit))
     blank = [name for name, column in columns.items() if not column]
     text = f"written to {out}: {len(columns)} columns, {len(blank)} of them to be filled in"
-    return Answer({"out": out, "columns": list(columns), "blank": blank, "target": target}, text)
+    data = {"out": out, "columns": list(columns), "blank": blank, "target": target}
+    return Answer(data | ({} if unit is None else {"unit": unit}), text)
 
 
 def public_columns(table: Path) -> dict[str, str]:
@@ -102,9 +110,11 @@ def _by_name(name: str) -> str:
     """What a column of this name usually is.
 
     >>> [_by_name(name) for name in ("age", "person_id", "is_smoker", "birth_date", "idle")]
-    ['number', 'skip', 'flag', 'date', 'number']
+    ['number', 'person', 'flag', 'date', 'number']
     """
     words = re.split(r"[^a-z0-9]+", name.lower())
+    if _WHOSE & set(words) and {"id", "number", "no", "key"} & set(words):
+        return "person"
     for kind, known in (
         ("skip", {"id", "name", "email"}),
         ("date", {"date", "day"}),
@@ -115,7 +125,7 @@ def _by_name(name: str) -> str:
     return "number"
 
 
-def as_toml(columns: dict[str, dict[str, Any]], target: str | None) -> str:
+def as_toml(columns: dict[str, dict[str, Any]], target: str | None, unit: str | None = None) -> str:
     """The text of a ``schema.toml``; a column without a declaration is a blank.
 
     >>> print(as_toml({"age": {"bounds": [17, 90]}, "net income": {}}, "net income").removeprefix(HEAD))
@@ -131,6 +141,12 @@ def as_toml(columns: dict[str, dict[str, Any]], target: str | None) -> str:
         key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
         inside = ", ".join(f"{word} = {_quoted(value)}" for word, value in column.items())
         lines.append(f"{key} = {{ {inside} }}" if column else f"{key} = {{ }}  {BLANK}")
+    if unit is not None:
+        lines += [
+            "",
+            "[unit]",
+            f"column = {_quoted(unit)}  # whose a row is: people are protected with all rows",
+        ]
     return HEAD + "\n".join(lines) + "\n"
 
 
@@ -146,14 +162,22 @@ class _Back(Exception):
 def _interview(guesses: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
     """What the owner says of each column. One can go back; who stops keeps what was said, the rest is blank."""
     click.echo(
-        f"One of {', '.join(KINDS)}; n, d, c ... will do. < goes back, Ctrl-C keeps the answers.", err=True
+        f"One of {', '.join(KINDS)}; n, d, c ... will do. < goes back, Ctrl-C keeps the answers.\n"
+        "person: the column that says whose a row is, if somebody may have several rows; skip: not used.",
+        err=True,
     )
     names, told = list(guesses), dict[str, dict[str, Any] | None]()
     try:
         while len(told) < len(names):
             name = names[len(told)]
             try:
-                told[name] = _asked(name, guesses[name])
+                found = _asked(name, guesses[name])
+                if found == _PERSON and _PERSON in told.values():
+                    click.echo(
+                        f"  {name}: one column says whose a row is, and there is one. Once more:", err=True
+                    )
+                else:
+                    told[name] = found
             except _Back:
                 if told:
                     told.popitem()
@@ -175,7 +199,8 @@ def _asked(name: str, guess: str) -> dict[str, Any] | None:
             return _until_right(name, questions[kind])
     except _Back:
         return _asked(name, guess)  # out of the bounds, to the kind of the same column
-    return {"learn": True} if kind == "learn" else None if kind == "skip" else {}
+    plain: dict[str, dict[str, Any] | None] = {"learn": {"learn": True}, "person": _PERSON, "skip": None}
+    return plain.get(kind, {})
 
 
 def _kind(text: str) -> str:

@@ -237,7 +237,9 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             distance = 0.0 if spending is None else spending.distance
             self.certificate_ = charge.certificate(distance, self._not_covered())
         names = getattr(self, "feature_names_in_", None)
-        self.diagnosis_ = diagnosis(self._encoding, names, model.counts, model.released)
+        target = None if self.schema is None else schema_of(self.schema).target
+        told = (target or "", self._class_names())
+        self.diagnosis_ = diagnosis(self._encoding, names, model.counts, model.released, told)
         model = without_empty(model, self._encoding, self.diagnosis_.empty)
         own = charge.plan.digest()
         self._procedures = (own,) if reset else (*self._procedures, own)
@@ -280,6 +282,10 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     def _plain_target(self) -> Column:
         """What the column of a target is where no schema says it."""
         return Numeric()
+
+    def _class_names(self) -> tuple[str, ...]:
+        """What the classes of the target are called in words; none of a regression."""
+        return ()
 
     def _unit(self) -> Unit | None:
         """Whom the guarantee is for, if not single rows: as given here, or by the schema."""

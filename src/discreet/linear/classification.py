@@ -12,7 +12,7 @@ from discreet.errors import InvalidParameter
 from discreet.linear.base import PrivateLinearModel, plain
 from discreet.linear.inputs import OnDemand
 from discreet.linear.losses import Logistic, Loss, SmoothedHinge, Softmax
-from discreet.linear.schema import Category, Column, Numeric
+from discreet.linear.schema import Category, Column, Flag, Numeric
 from discreet.linear.targets import (
     class_numbers,
     class_weights,
@@ -71,6 +71,12 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
             requirement = "must be declared for a table that is read from elsewhere, for instance (0, 1)."
             raise InvalidParameter("classes", classes, requirement)
         return Category(tuple(classes)) if any(isinstance(label, str) for label in classes) else Numeric()
+
+    def _class_names(self) -> tuple[str, ...]:
+        column = None if self.classes is not None else self._target_column()
+        if isinstance(column, Flag):
+            return f"anything but {column.yes!r}", repr(column.yes)
+        return tuple(map(repr, self.classes_.tolist()))
 
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"classes": plain(self._classes())}

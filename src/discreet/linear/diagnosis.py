@@ -30,6 +30,7 @@ _MOST, _ALL = (
     0.5,
     0.96,
 )  # shares of records that are noted: elsewhere, and at the lower bound, where zeros may be
+_SOME, _NAMED = 0.25, 3  # the share of unknown categories that is noted beside declared ones that nobody has
 _SHARP = 0.025  # the largest doubt about a share with which anything is said of a flag
 _CENTRE = BINS // 2
 
@@ -55,25 +56,41 @@ class Diagnosis:
 
 
 def diagnosis(
-    encoding: Encoding, names: Any, counts: Counts | None, released: Released | None, target: str = ""
+    encoding: Encoding,
+    names: Any,
+    counts: Counts | None,
+    released: Released | None,
+    target: tuple[str, tuple[str, ...]] = ("", ()),
 ) -> Diagnosis:
-    """What can be said of the columns of an encoding; ``target`` is what was declared of the target."""
+    """What can be said of the columns of an encoding; ``target`` is its name, and what its classes are called."""
     if counts is None:
         return Diagnosis()
     records, doubt = float(counts.classes.sum()), counts.noise * math.sqrt(len(counts.classes))
     if records < _FEW * doubt:
         note = (
             f"about {max(records, 0):.0f} records were found, which noise alone could explain: does the table hold "
-            f"records with a target as declared{target}, and is the budget enough for them?"
+            "records with a target as declared, and is the budget enough for them?"
         )
         return Diagnosis(records, notes=(note,))
-    unseen = tuple(_unseen(encoding, names))
+    unseen = (*_of_target(counts, *target), *_unseen(encoding, names))
     if released is None:
         return Diagnosis(records, notes=unseen)
     found = list(_columns(encoding, names, released, records, doubt))
     shares = {column.name: column.shares for column in found}
     notes = (*unseen, *(note for column in found for note in column.notes()))
     return Diagnosis(records, shares, notes, tuple(column.name for column in found if column.is_empty))
+
+
+def _of_target(counts: Counts, name: str, classes: tuple[str, ...]) -> Iterator[str]:
+    """Which classes nobody seems to be of, where the counts are sharp enough to tell."""
+    error = counts.noise / counts.records
+    for label, count in zip(classes, counts.classes, strict=True) if classes and error <= _SHARP else ():
+        if count < _RARE * counts.noise:
+            share = f"{max(count, 0) / counts.records:.0%}"
+            yield (
+                f"{name or 'target'}: about {share} are {label}, which noise alone could explain: is it spelt as in "
+                "the table? strip and casefold forgive blanks and capitals."
+            )
 
 
 def _unseen(encoding: Encoding, names: Any) -> Iterator[str]:
@@ -124,8 +141,9 @@ def _columns(
         else:
             total = float(categories[name].sum())
             shares = {"yes": total} if isinstance(column, Flag) else {"unknown": 1 - total}
-        size = len(categories.get(name, ())) or 1
-        yield _Seen(name, column, shares, error * math.sqrt(size))
+        held = categories.get(name, np.zeros(0))
+        unheld = tuple(np.flatnonzero(held < _RARE * error).tolist()) if error <= _SHARP else ()
+        yield _Seen(name, column, shares, error * math.sqrt(len(held) or 1), unheld)
 
 
 def _number_shares(histogram: Array) -> dict[str, float]:
@@ -138,12 +156,13 @@ def _number_shares(histogram: Array) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class _Seen:
-    """One column of the table, its noisy shares and the doubt about each."""
+    """One column of the table, its noisy shares and the doubt about each, and which values nobody seems to have."""
 
     name: str
     column: Column
     shares: dict[str, float]
     error: float
+    unheld: tuple[int, ...] = ()
 
     @property
     def is_empty(self) -> bool:
@@ -157,10 +176,12 @@ class _Seen:
         if isinstance(self.column, Flag):
             yield from self._of_flag(self.column)
         elif isinstance(self.column, Category):
-            if self._surely("unknown", _MOST):
+            if self._surely("unknown", _SOME if self.unheld else _MOST):
+                nobody = ", ".join(repr(self.column.values[place]) for place in self.unheld[:_NAMED])
+                also = f", and nobody seems to be {nobody}" if nobody else ""
                 yield (
-                    f"{self.name}: about {self._percent('unknown')} are none of the declared categories: are they "
-                    "spelt as in the table? strip and casefold forgive blanks and capitals."
+                    f"{self.name}: about {self._percent('unknown')} are none of the declared categories{also}: are "
+                    "they spelt as in the table? strip and casefold forgive blanks and capitals."
                 )
         else:
             yield from self._of_numbers()

@@ -68,7 +68,7 @@ class Coefficients:
 
     def largest(self, count: int = 10) -> list[Coefficient]:
         """The columns that move the score most, from one end of their range to the other; no rare values."""
-        known = [row for row in self.rows if not row.rare]
+        known = [row for row in self.rows if not row.rare and abs(row.effect) > 1e-12]
         return sorted(known, key=lambda row: -abs(row.effect))[:count]
 
     def plot(self, count: int = 10) -> Picture:
