@@ -237,8 +237,8 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             distance = 0.0 if spending is None else spending.distance
             self.certificate_ = charge.certificate(distance, self._not_covered())
         names = getattr(self, "feature_names_in_", None)
-        target = None if self.schema is None else schema_of(self.schema).target
-        told = (target or "", self._class_names())
+        label = None if self.schema is None else schema_of(self.schema).target
+        told = (label or "", self._class_names())
         self.diagnosis_ = diagnosis(self._encoding, names, model.counts, model.released, told)
         model = without_empty(model, self._encoding, self.diagnosis_.empty)
         own = charge.plan.digest()
