@@ -156,6 +156,32 @@ def test_what_the_group_adds_uses_nearly_all_that_is_claimed_and_never_more(epsi
             assert 0.85 < math.sqrt(sum(squares)) / claimed <= 1 + 1e-9
 
 
+def strength_of(estimator):
+    """What the attacked group adds over all releases of a fit, in units of the noise: what an attack can see."""
+    worlds, make = _worlds(estimator), estimator.make
+    with _released() as seen:
+        make().set_params(unsafe_seed=0).fit(*worlds[1])
+    with _released(seen) as other:
+        make().set_params(unsafe_seed=0).fit(*worlds[0])
+    return math.sqrt(
+        sum(np.sum((a.total - b.total) ** 2) / a.std**2 for a, b in zip(seen, other, strict=True))
+    )
+
+
+@pytest.mark.filterwarnings("ignore::discreet.linear.base.DeclarationWarning")
+def test_the_attack_on_people_reaches_beyond_the_claim_if_weights_are_not_capped(monkeypatch):
+    """Exact and seeded; ``discreet audit`` turns this strength into a bound on epsilon."""
+    model = PrivateLogisticRegression(bounds=(0, 1), unit="person").fit(
+        [[0.5]] * 50, [0, 1] * 25, people=range(50)
+    )
+    estimator = Estimator.of(model.certificate_)
+    claimed = estimator.group * gaussian_mu(1.0, 1e-6)
+    assert 0.7 < strength_of(estimator) / claimed <= 1 + 1e-9
+    monkeypatch.setattr(People, "weights", lambda people, least, own=None: np.ones(len(people.codes)))
+    found = strength_of(estimator) / claimed
+    assert found > 1.2
+
+
 def test_the_likelihood_is_that_of_the_noise():
     """Against the normal densities, of a release that was made in either world."""
     rng = np.random.default_rng(1)
