@@ -124,7 +124,7 @@ def test_dates_as_numbers_are_noted():
 
 
 def test_a_header_without_records_is_noted():
-    with pytest.warns(DeclarationWarning, match="mostly noise"):
+    with pytest.warns(DeclarationWarning, match="is a constant: records times epsilon are too few"):
         found = fitted(FRAME[:0]).diagnosis_
     assert len(found.notes) == 1
     assert "records were found, which noise alone could explain" in found.notes[0]

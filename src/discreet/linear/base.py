@@ -625,13 +625,17 @@ def warn_unseen(encoding: Encoding) -> None:
 
 
 def warn_noise(model: Model, strength: float) -> None:
-    """Say so if a model has more coefficients than its records can tell at this budget. From noisy counts."""
+    """Say so if a model has more coefficients than its records can tell, or therefore none. From noisy counts."""
     if model.counts is None:
         return
-    scarcity = (len(model.coefficients) + 1) / (model.counts.records * strength)
-    if scarcity > _SCARCE:
+    size = len(model.coefficients) + 1
+    wealth = Wealth(model.counts.records, strength, 1.0)
+    scarcity = size / wealth.overall
+    constant = size > 1 and not (wealth.sees_slopes(size) or np.any(model.coefficients))
+    if scarcity > _SCARCE or constant:
+        told = "a constant" if constant else "mostly noise"
         message = (
-            "This model is mostly noise: records times epsilon are too few for its columns by a factor of about "
-            f"{scarcity:.1g}."
+            f"This model is {told}: records times epsilon are too few for its columns by a factor of about "
+            f"{max(scarcity, 2.0):.1g}."
         )
         warnings.warn(message, DeclarationWarning, stacklevel=4)

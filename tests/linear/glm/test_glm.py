@@ -22,6 +22,7 @@ from discreet.linear.glm.steps import (
     believed,
     clipping_bias,
     moderated,
+    out_of_sample,
     pulled_back,
 )
 from discreet.linear.kernels.rowwise import times
@@ -468,3 +469,47 @@ def test_the_bias_of_clipping_is_where_clipped_residuals_balance():
     balanced = scores[np.argmin(abs(pull))]
     assert clipping_bias(1.4, 0.3) == clipping_bias(-1.4, 0.3) == pytest.approx(balanced - 1.4, abs=1e-3)
     assert clipping_bias(2000.0, 0.3) >= 0
+
+
+def test_what_others_bear_out_is_the_slope_of_their_targets():
+    """Least squares on white columns, 40 tables: the mean share against the slope on records that were not seen."""
+    rng, shares, slopes = np.random.default_rng(0), [], []
+    weights = np.array([0.25, *np.zeros(19)])
+    for _ in range(40):
+        x, fresh = rng.normal(size=(2, 200, 20))
+        found = np.linalg.lstsq(x, x @ weights + rng.normal(size=200), rcond=None)[0]
+        shares.append(out_of_sample(found, found, np.ones(20), np.ones(20), 200))
+        score = fresh @ found
+        slopes.append(score @ (fresh @ weights) / (score @ score))
+    assert np.mean(shares) == pytest.approx(np.mean(slopes), abs=0.05)
+    assert 0.2 < np.mean(shares) < 0.6
+    assert (
+        out_of_sample(found, found / 10, np.ones(20), np.ones(20), 2e6) > 0.99
+    )  # with many records nothing is lost
+    assert out_of_sample(found, found, np.ones(20), np.ones(20), 1e-9) == 0
+
+
+def test_where_there_is_nothing_to_learn_probabilities_stay_near_one_half():
+    """20 seeded fits of 30 columns without a signal: the last correction must not fit the records' own chance."""
+    losses = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        x, y = np.clip(rng.normal(size=(1500, 30)) / 8 + 0.5, 0, 1), rng.integers(0, 2, 1500)
+        fit = fit_glm(Logistic(), x[:500], y[:500], Columns(30), spending(Budget(3.0, 1e-5), seed))
+        scores = fit.scores(x[500:])
+        losses.append(np.mean(np.logaddexp(0, scores) - y[500:] * scores))
+    assert np.mean(losses) < math.log(2) + 0.025
+
+
+def test_numbers_of_few_records_are_told_by_their_mean():
+    """With 20 columns and 60 records at epsilon 1, no slope can be seen: the budget goes to the mean."""
+    rng = np.random.default_rng(0)
+    x, y = rng.random((60, 20)), np.clip(0.3 + 0.05 * rng.normal(size=60), 0, 1)
+    fits = [fit_glm(Squared(), x, y, Columns(20), spending(USUAL, seed)) for seed in range(20)]
+    assert sum(not fit.coefficients.any() for fit in fits) >= 15
+    assert np.mean([abs(fit.intercept - 0.3) for fit in fits if not fit.coefficients.any()]) < 0.1
+
+
+def test_a_count_that_may_be_too_large_is_not_relied_on():
+    assert Counts(np.array([1000.0]), 0.0, 10.0, noise_of_records=10.0).surely == pytest.approx(0.99)
+    assert Counts(np.array([5.0]), 0.0, 10.0, noise_of_records=10.0).surely == 0

@@ -57,7 +57,7 @@ from discreet.linear.glm.marginals import (
     typical_size,
 )
 from discreet.linear.glm.people import People
-from discreet.linear.glm.problems import Problem
+from discreet.linear.glm.problems import MIDDLE, Problem
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import COUNTS, WHITENING, Progress, Spending, Stage, Wealth
 from discreet.linear.glm.steps import (
@@ -67,6 +67,7 @@ from discreet.linear.glm.steps import (
     mean_matched,
     moderated,
     noisy_descent,
+    out_of_sample,
     pulled_back,
     recalibrated,
     step_rule,
@@ -169,7 +170,8 @@ class Recipe:
 
     def fit(self, records: Records) -> Fit:
         counts, wealth = self.counted(records)
-        if not self.columns.width:
+        size = self.columns.width + 1
+        if size == 1 or not (self.loss.kind == "classes" or wealth.sees_slopes(size)):
             return self.without_features(records, counts, wealth)
         marginals, counts = self.marginals(records, counts, wealth)
         records, marginals = self.reshaped(records, marginals, counts)
@@ -200,13 +202,17 @@ class Recipe:
         error = PathError(rule, steps, noise)
         theta = self.settled(theta, start, error, coordinates, problem, counts)
         if self.loss.kind == "classes":
-            theta = self.believed(theta, start, error, coordinates, problem, row_size)
+            theta = self.believed(theta, start, error, coordinates, problem, row_size, counts)
         else:
             unit = coordinates.of_constant(np.ones(()))
-            variance = float(error.by_noise(curvature))
+            variance = float(error.by_noise(counts.surely * curvature))
             theta = pulled_back(theta, start, unit, problem.start_error, variance)
         if for_the_end:
             theta = self.corrected(problem, working, coordinates, theta, start, counts, for_the_end)
+            if self.loss.kind == "classes":
+                known = (error, coordinates, problem, row_size, counts.records)
+                way = theta - start
+                theta = start + self.out_of_sample(path.result - start, way, *known) * way
         coefficients, intercept = coordinates.back(theta)
         inference = None
         if self.infers(coordinates):
@@ -235,22 +241,43 @@ class Recipe:
         coordinates: Standardised | Whitened,
         problem: Problem,
         row_size: float,
+        counts: Counts,
     ) -> Array:
         """What the descent found of classes, less what its noise explains."""
         unit = coordinates.of_constant(np.ones(()))
         limit = math.inf if self.loss.outputs > 1 else error.rule.clip_norm / row_size
         bias = clipping_bias(float(np.max(problem.start)), limit)
-        variances = error.by_noise(problem.bend * coordinates.spread)
+        variances = error.by_noise(counts.surely * problem.bend * coordinates.spread)
         spread = coordinates.spread * row_size**2 / coordinates.spread.sum()
         return moderated(theta, start, unit, problem.start_error, variances, spread, bias)
 
+    def out_of_sample(
+        self,
+        before: Array,
+        after: Array,
+        error: PathError,
+        coordinates: Standardised | Whitened,
+        problem: Problem,
+        row_size: float,
+        count: float,
+    ) -> float:
+        """The share of what features tell of classes that other records will bear out, after a correction."""
+        unit, curvatures = coordinates.of_constant(np.ones(())), problem.bend * coordinates.spread
+        level = np.outer(unit, unit) / float(unit @ unit)
+        reached = curvatures * np.sqrt(error.by_chance(curvatures, 1.0))
+        reached[0] = 0.0  # of the constant
+        spread = coordinates.spread * row_size**2 / coordinates.spread.sum()
+        informed = problem.bend / MIDDLE * count
+        return out_of_sample(before - level @ before, after - level @ after, reached, spread, informed)
+
     def without_features(self, records: Records, counts: Counts, wealth: Wealth) -> Fit:
-        """The best constant, where no column can be used."""
+        """The best constant, where no column can be used: they have coefficients of 0."""
         if self.loss.kind == "classes":
             stage = self.spending.stage("classes", self.spending.left)
             counts = compare_classes(records, counts, stage)
         problem = self.problem(records, counts, wealth)
-        none = Marginals(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
+        nothing = np.zeros(self.columns.width)
+        none = Marginals(nothing, nothing + 1, nothing, nothing + 1)
         coordinates = Standardised(none, 1.0, True, False)
         start = coordinates.of_constant(problem.start)
         coefficients, intercept = coordinates.back(start)

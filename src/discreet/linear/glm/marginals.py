@@ -54,6 +54,12 @@ class Counts:
         return max(float(self.classes.sum()), least, 2.0)
 
     @property
+    def surely(self) -> float:
+        """The share of :attr:`records` that is there if noise added a standard deviation: gradients are as much less
+        steep than they seem."""
+        return max(0.0, 1 - self.noise_of_records / self.records)
+
+    @property
     def priors(self) -> Array:
         """The share of each class: equal as far as noise explains the rest, and away from 0 by what it hides."""
         classes = len(self.classes)

@@ -22,6 +22,9 @@ from discreet.linear.losses import Loss
 
 Array = NDArray[np.float64]
 
+MIDDLE = 0.6
+"""The second derivative in the middle of a descent, over that at its start, for classes."""
+
 _BINS = 64
 _ROUNDING = 1 + 1e-9
 _FASTEST = 1.5  # below 2, where a descent on a loss of curvature 1 would grow
@@ -69,7 +72,7 @@ def of_classes(loss: Loss, counts: Counts) -> Problem:
     balance = min(1.0, 2 * (1 - float(priors @ priors)))  # 1 for two equal classes, small if one is rare
     score, curvature, rate = loss.start(priors)
     error = counts.share_error * float(np.mean(1 / (priors * (1 - priors))))  # of the log odds
-    known = {"start_error": error, "bend": 0.6 * loss.bend(priors)}
+    known = {"start_error": error, "bend": MIDDLE * loss.bend(priors)}
     return Problem(loss, _same, np.asarray(score), curvature, 2 * curvature * balance, 4.0, rate, **known)
 
 

@@ -334,6 +334,7 @@ COUNTS, WHITENING = 0.03, 0.20
 _MARGINALS, _ROW_NORMS = (0.08, 0.30), (0.02, 0.04)  # the usual share, and the largest
 _TARGET, _RECALIBRATION = (0.02, 0.15), (0.04, 0.15)
 _MEAN = 0.20
+_FEWEST_SEEN = 20.0  # records over noise, below which a mean takes all of the budget
 _INFERENCE = (0.15, 0.35)  # the least and the largest share
 _CLASSES, _MOST, _NOTHING_ELSE = 0.12, 0.70, 5.0
 _FEW_PER_COLUMN, _FEW = 60.0, 300.0  # below these the shares grow
@@ -386,7 +387,7 @@ class Wealth:
 
     def sees_slopes(self, size: int) -> bool:
         """Whether a number can be told better by ``size`` coefficients than by its mean."""
-        return self.overall > size
+        return self.overall > max(size, _FEWEST_SEEN)
 
     @property
     def for_mean(self) -> float:

@@ -248,11 +248,8 @@ def scores(block: Block, theta: Array, constant: float) -> Array:
 # returns is known. What it explains is taken back, for numbers and counts by `pulled_back`, for classes by
 # `moderated`, which also minds that a class is chosen by the sign of a score.
 
-_FLATTEST, _STEEPEST, _SIZES = (
-    0.02,
-    2.5,
-    40,
-)  # of the deviations that features may give to scores
+_FLATTEST, _STEEPEST, _SIZES = 0.02, 2.5, 40  # of the deviations that features may give to scores
+_STRETCHED = 4.0  # times, at most, that a correction makes slopes longer
 _MOVED = 0.5  # of the deviation of scores: as far may slopes move an intercept
 _CLEAR = 3.0  # squared standard errors that an intercept needs to be believed where the slopes are not
 
@@ -294,6 +291,18 @@ def moderated(
     unequal = float(np.sum(intercept**2)) / max(free * trusted * doubt, 1e-300)
     intercept *= share + (1 - share) * max(0.0, 1 - _CLEAR / max(unequal, 1e-300))
     return np.asarray((np.multiply.outer(unit, intercept) + kept).reshape(theta.shape))
+
+
+def out_of_sample(before: Array, after: Array, reached: Array, spread: Array, records: float) -> float:
+    """The share of slopes ``after`` a correction on the same records that others will bear out.
+
+    Records explain themselves better than they explain others (van Houwelingen and le Cessie 1990). Of the slopes
+    ``before`` each row followed its records by ``reached``, and by as much less as it was shortened since;
+    ``spread`` times the squares of slopes is that of scores, and ``records`` have the information of one each.
+    """
+    sizes = [np.sqrt(np.sum(slopes.reshape(len(slopes), -1) ** 2, axis=1)) for slopes in (before, after)]
+    followed = reached @ np.minimum(sizes[1] / np.maximum(sizes[0], 1e-300), _STRETCHED)
+    return max(0.0, 1 - float(followed) / max(records * float(spread @ sizes[1] ** 2), 1e-300))
 
 
 def believed(squares: Array, variances: Array, free: int, size: float) -> Array:
