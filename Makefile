@@ -178,6 +178,7 @@ scorecard: $(VENV)/dev
 
 torture: $(VENV)/dev
 	$(BIN)/python benchmarks/torture.py
+	$(BIN)/python benchmarks/torture_fits.py
 
 torture-parties: $(VENV)/dev
 	$(BIN)/python benchmarks/torture_parties.py

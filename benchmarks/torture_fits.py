@@ -166,8 +166,8 @@ def torture(name: str, kills: int, seconds: float) -> bool:
     again = sum(count - 1 for count in bodies.values())
     good = missing == 0 and again == 0
     print(
-        f"{'ok ' if good else 'BAD'} kill -9 of {name:10} {done} kills, {ends} came to their end, {releases} releases, "
-        f"{missing:.3g} of squared ratio not counted, {again} noise reused",
+        f"{'ok ' if good else 'BAD'} kill -9 of {name:10} {done} kills, {ends} came to their end, {releases} "
+        f"releases, {missing:.3g} of squared ratio not counted, {again} noise reused",
         flush=True,
     )
     return good

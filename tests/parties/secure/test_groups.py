@@ -12,7 +12,7 @@ from discreet.parties import Coordinator, Party, Study, StudyStopped, arrangemen
 from discreet.parties.arrangement import Arrangement, groups_of
 from discreet.parties.asking import DirectTransport
 from discreet.parties.consent import Terms
-from discreet.parties.messages import Message, Roster
+from discreet.parties.messages import EVERYBODY, Message, Roster
 from discreet.parties.secure.secure_sum import SecureCoordinator
 from discreet.parties.study import Aggregation
 from discreet.parties.who_sees.views import party_event, views
@@ -156,3 +156,63 @@ def test_the_terms_of_a_party_are_those_of_its_group():
     made = plan()
     roster = Roster({name: signing_key(name).public_key().public_bytes_raw().hex() for name in made.names})
     assert Terms(made, "p5").group(roster).names == list(made.groups[1])
+
+
+# ---- a coordinator that lies about the groups ----
+
+
+def asked(made, name, kind, round=0, content=b""):
+    """What a party of a real study says to a question of the coordinator."""
+    request = Message(made.study.digest(), kind, round, EVERYBODY, np.frombuffer(content, np.uint8))
+    return Message.decode(made.answer(request.encode()))
+
+
+def begun(made):
+    """The parties of a study, after the hello, and the public keys that they advertise for the first round."""
+    roster = Roster({name: signing_key(name).public_key().public_bytes_raw().hex() for name in made.names})
+    own = holders(made.parties)
+    parties = {n: Party(n, made, own[n], None, signing_key(n), roster) for n in made.names}
+    for party in parties.values():
+        assert asked(party, party.name, "hello").kind == "ready"
+    return parties, {n: asked(p, n, "advertise", 1).array.tobytes() for n, p in parties.items()}
+
+
+def introductions(known, present, keys):
+    return bytes(name in present for name in known) + b"".join(keys[name] for name in present)
+
+
+def test_no_party_joins_another_group_than_follows_from_the_study():
+    """Fewer parties in a sum would have less of the noise, and two sums could differ by one party."""
+    made = plan(dropouts=0)  # p0 to p3 and p4 to p6
+    first, second = (list(group) for group in made.groups)
+    parties, keys = begun(made)
+    lies = {
+        "half of the group": introductions(first, first[:2], keys),
+        "half of it, as if it were a group": introductions(first[:2], first[:2], keys),
+        "the other group": introductions(second, second, keys),
+        "one of the others in place of its own": introductions(first, first, keys | {"p3": keys["p6"]}),
+        "everybody": introductions(made.names, made.names, keys),
+        "its own and one more": introductions([*first, "p6"], [*first, "p6"], keys),
+    }
+    for lie, told in lies.items():
+        assert asked(parties["p0"], "p0", "join", 1, told).kind == "refused", lie
+    assert asked(parties["p0"], "p0", "join", 1, introductions(first, first, keys)).kind == "sealed"
+
+
+def test_a_sum_that_leaves_out_one_of_the_group_is_not_unmasked():
+    """The attack by difference: the sum of four, and of three of them, in one round or in two."""
+    made = plan(dropouts=0)
+    first = list(made.groups[0])
+    parties, keys = begun(made)
+    for name in first:
+        asked(parties[name], name, "join", 1, introductions(first, first, keys))
+    theta = Message(made.digest(), "mask", 1, EVERYBODY, np.zeros(made.dimension)).encode()
+    masked = {name: Message.decode(parties[name].answer(theta)).array.tobytes() for name in first}
+    honest = SecureCoordinator(Terms(made, "p0").group(parties["p0"]._roster), made.dimension, 2**62)
+    honest.introduce(keys)
+    request = honest.request(masked)
+    without = bytes([1, 1, 1, 0]) + request[4:]
+    assert asked(parties["p0"], "p0", "unmask", 1, without).kind == "refused"
+    assert asked(parties["p0"], "p0", "unmask", 1, request).kind == "sealed"
+    twice = Message(made.digest(), "mask", 1, EVERYBODY, np.ones(made.dimension)).encode()
+    assert Message.decode(parties["p0"].answer(twice)).kind == "refused"
