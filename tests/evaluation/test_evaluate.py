@@ -471,6 +471,56 @@ def test_our_own_models_know_what_they_answer(tmp_path):
     assert evaluate(line, x, x[:, 0], **HUGE)["R2"].value > 0.9
 
 
+def test_who_was_fitted_as_a_person_is_scored_as_one(tmp_path):
+    """The unit of the fit is that of the evaluation, unless another is given; never less than it, without a word."""
+    x, y, _ = people(3000)
+    frame = pd.DataFrame({"a": x[:, 0], "ill": y, "who": np.arange(3000) // 3})
+    columns = {"a": {"bounds": [0, 1]}, "ill": {"flag": 1}}
+    schema = {"columns": columns, "target": "ill"}
+    by_name = PrivateLogisticRegression(epsilon=4.0, schema=schema, unit="who", unsafe_seed=1).fit(frame)
+    by_schema = PrivateLogisticRegression(
+        epsilon=4.0, schema=schema | {"unit": {"column": "who"}}, unsafe_seed=1
+    ).fit(frame)
+    by_name.save(tmp_path / "model")
+    for model in (by_name, by_schema, discreet.load(tmp_path / "model")):
+        found = evaluate(model, frame, **HUGE)
+        assert found["records"].value == pytest.approx(1000, abs=10)
+        assert found.certificate.guarantee.unit == "person"
+        with pytest.raises(InvalidParameter, match=r"unit='who'.* an id for each row"):
+            evaluate(model, frame.drop(columns="who"), **HUGE)
+    found = evaluate(by_name, frame, unit=np.arange(3000), **HUGE)
+    assert found["records"].value == pytest.approx(3000, abs=10)
+    rows = PrivateLogisticRegression(epsilon=4.0, schema=schema, unsafe_seed=1).fit(frame)
+    assert evaluate(rows, frame, **HUGE).certificate.guarantee.unit == "record"
+
+
+def test_tables_from_elsewhere_are_read_or_refused_by_name(tmp_path):
+    polars, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
+    x, y, _ = people(2000)
+    frame = pd.DataFrame({"a": x[:, 0], "ill": y, "who": np.arange(2000) // 2})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    frame.to_parquet(tmp_path / "t.parquet")
+    columns = {"a": {"bounds": [0, 1]}, "ill": {"flag": 1}}
+    model = PrivateLogisticRegression(
+        epsilon=4.0, schema={"columns": columns, "target": "ill"}, unsafe_seed=1
+    ).fit(frame)
+    expected = str(evaluate(model, frame, unit="who", **HUGE))
+    elsewhere = (
+        tmp_path / "t.csv",
+        str(tmp_path / "t.parquet"),
+        polars.from_pandas(frame).lazy(),
+        duckdb.connect().read_parquet(str(tmp_path / "t.parquet")),
+    )
+    for table in elsewhere:
+        assert str(evaluate(model, table, unit="who", **HUGE)) == expected
+        with pytest.raises(InvalidParameter, match="must be in memory"):
+            discreet.split(table, test=0.3)
+        with pytest.raises(InvalidParameter, match="must be in memory for a model without a schema"):
+            evaluate(second_column, table, "ill", classes=(0, 1), **HUGE)
+    with pytest.raises(InvalidParameter, match="unit='nobody'"):
+        evaluate(model, tmp_path / "t.csv", unit="nobody", **HUGE)
+
+
 def test_torch_modules_by_a_function():
     torch = pytest.importorskip("torch")
     net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Softmax(1))

@@ -27,7 +27,7 @@ _INTERRUPTED = "Nothing was written. What the ledger had reserved by then stays 
 @click.option(
     "--by", multiple=True, help="A category or flag of the schema: scores for each group. Repeatable."
 )
-@click.option("--unit", help="The column that says whose record a line is; a person then counts as one.")
+@click.option("--unit", help="The column that says whose a line is; that of the fit by default.")
 @click.option("--confidence", type=NUMBER, default=0.9, show_default=True, help="Of the intervals.")
 @click.option("--ledger", type=str, help="A ledger that this is charged to: discreet ledger new.")
 @click.option("--key", type=FILE, help="The ledger's key file, if it is not beside it.")
@@ -61,13 +61,12 @@ def evaluate(
             insist_writable(path)
     if ledger is None and key is not None:
         raise InvalidParameter("key", str(key), "goes with --ledger.")
-    from discreet.evaluation import (
-        evaluate as evaluated,
-    )  # what these need takes seconds to import, --help must not
+    from discreet.evaluation import evaluate as evaluated  # takes seconds to import, --help must not
+    from discreet.evaluation.evaluate import unit_for
     from discreet.linear.model_folder import load
 
     fitted = load(model)
-    rows, people = _read(table, fitted.schema, asked.pop("unit"))
+    rows, people = _read(table, fitted.schema, unit_for(fitted, asked.pop("unit")))
     asked["by"] = list(asked["by"]) or None
     with _ledger(ledger, key, name) as book:
         found = evaluated(fitted, rows, unit=people, ledger=book, **asked)

@@ -22,6 +22,8 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.cells import declared_numbers
 from discreet.linear.inputs import codes, column_names, column_values
 from discreet.linear.schema import Category, Column, Flag, Numeric, distinct, schema_of
+from discreet.linear.sources import source_of
+from discreet.linear.tables import joined
 from discreet.linear.targets import declared_labels, one_for_each_row, target_numbers
 from discreet.statistics.purchase import MOST_RECORDS, Purchase, bought
 
@@ -55,13 +57,14 @@ def evaluate(
     model : anything with ``predict_proba``, ``decision_function`` or ``predict``, ours or not; or a function of ``x``
         that answers with probabilities (a column for each class, or one for the second of two) or with numbers.
     x, y : the records and what is true of them. ``y`` may be the name of a column of ``x``; None takes the target of
-        the model's schema.
+        the model's schema. For a model with a schema ``x`` may be a file or what else a fit reads in chunks.
     by : a column of ``x`` with its declared values, ``{"sex": ("F", "M")}``, or several: scores for each group. With
         an array in place of a column, ``{"sex": (array, ("F", "M"))}``. Just the name, if the model's schema has it.
     classes, target_bounds : what ``y`` may be, declared, where the model does not say it. Numbers and answers beyond
         the bounds are moved there.
     unit : the column of ``x``, or an array, that says whose record it is: then a person is protected with all rows,
-        and counts as one, whatever their number. Rows without an id do not count.
+        and counts as one, whatever their number. Rows without an id do not count. None takes the unit of the model's
+        own fit, so that who was protected there as a person is so here.
     confidence : of the intervals, which are for noise and sampling together.
     ledger, ledger_key : what pays, as for every fit. None is a ledger in memory, for this alone.
 
@@ -69,9 +72,11 @@ def evaluate(
     Refusals depend on parameters, names, types and shapes. A record that the model fails at, or whose label nobody
     declared, is counted as such and changes nothing else. The model must answer for each record by itself.
     """
+    unit = unit_for(model, unit)
     budget = Budget(epsilon, delta, neighbours, unit="record" if unit is None else "person")
     reach = float(ndtri(0.5 + probability("confidence", confidence, remedy="For instance 0.9.") / 2))
     task = task_for(model, classes, target_bounds)
+    x, unit = _in_memory(model, x, unit)
     rows = row_count(x)
     if rows > MOST_RECORDS:
         raise InvalidParameter("x", "too many rows", f"must have at most {MOST_RECORDS}.")
@@ -117,6 +122,30 @@ def evaluate(
 
 
 # ---- what is asked for ----
+
+
+def unit_for(model: Any, unit: Any) -> Any:
+    """The unit as given; else the column by which the model's own fit has protected people; else None."""
+    if unit is not None or getattr(model, "certificate_", None) is None:
+        return unit
+    declared = model.certificate_.plan.settings.get("unit")
+    return declared.get("column") if isinstance(declared, Mapping) else None
+
+
+def _in_memory(model: Any, x: Any, unit: Any) -> tuple[Any, Any]:
+    """The columns of the model's schema, and whose each row is, if ``x`` is read from elsewhere."""
+    source = source_of(x)
+    if source is None:
+        return x, unit
+    columns = _schema_columns(model)
+    if not columns:
+        raise InvalidParameter("x", type(x).__name__, "must be in memory for a model without a schema.")
+    named = isinstance(unit, str)
+    if named and unit not in source.names:
+        raise InvalidParameter("unit", unit, "is not a column of the table.")
+    chunks = list(source.chunks(columns, [unit] if named else []))
+    ids = np.concatenate([chunk.kept[unit] for chunk in chunks] or [np.empty(0)]) if named else unit
+    return joined(chunks, columns), ids
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ from discreet.core.grouping import person_of
 from discreet.errors import InvalidParameter, PlanViolation, probability
 from discreet.guarantee import Bounds, Guarantee
 from discreet.linear.inputs import cells_of, column_values, is_frame
+from discreet.linear.sources import source_of
 
 _SHORTEST_KEY = 16
 _MISSING = b"m"
@@ -107,6 +108,10 @@ def split(*tables: Any, test: float, unit: Any = None, key: bytes | None = None)
     if not tables:
         raise InvalidParameter("tables", (), "must be a table, or several with the same rows.")
     secret = _secret(key)
+    for table in tables:
+        if not isinstance(table, list) and source_of(table) is not None:
+            remedy = "must be in memory, so that it can be dealt: collect it; discreet split deals CSV files."
+            raise InvalidParameter("tables", type(table).__name__, remedy)
     rows = {row_count(table) for table in tables}
     if len(rows) > 1:
         raise InvalidParameter("tables", "of different lengths", "must have the same rows.")
@@ -137,7 +142,10 @@ def unit_ids(table: Any, unit: Any, rows: int) -> list[bytes | None]:
             raise InvalidParameter("unit", unit, "names a column, and the table has no named columns.")
         names = table.column_names if hasattr(table, "column_names") else list(table.columns)
         if unit not in list(names):
-            raise InvalidParameter("unit", unit, "is not a column of the table.")
+            remedy = (
+                "is not a column of the table: name one that says whose a row is, or give an id for each row."
+            )
+            raise InvalidParameter("unit", unit, remedy)
         values = column_values(table, unit)
     else:
         values = cells_of(unit)
