@@ -1,7 +1,9 @@
 """Tables of any size, as ratios in one run: rows that are kept, not kept, mapped, in files, and on a cluster.
 
+And networks in shards: a private step of a model that is spread over two processes by FSDP2, over a plain step of it.
+
 Every line runs in a process of its own, so that its memory is its own. CPU time counts, not the clock. ``--small``
-takes a tenth of the rows. Run with ``make bench-scale``.
+takes a tenth of the rows, ``--only sharded`` (or another line) some of the cases. Run with ``make bench-scale``.
 """
 
 import argparse
@@ -182,12 +184,104 @@ def on_a_cluster(rows, columns, workers):
     }
 
 
+# ---- networks ----
+
+
+def sharded(width, batch, rounds):
+    """CPU of private steps of a GPT in shards over that of plain ones, in two processes."""
+    torchrun = [
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node=2",
+        "--max-restarts=0",
+        "--local-addr=127.0.0.1",
+    ]
+    meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
+    line = [__file__, "--line", json.dumps(["one_of_two", width, batch, rounds])]
+    environment = os.environ | {"GLOO_SOCKET_IFNAME": "lo", "PYTHONWARNINGS": "ignore"}
+    found = subprocess.run(
+        [sys.executable, *torchrun, *meeting, *line],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    return json.loads(next(text for text in found.stdout.splitlines() if text.startswith("{")))
+
+
+def one_of_two(width, batch, rounds):
+    """What each process does: plain and private steps in turns, and how often layers are gathered in them."""
+    import torch
+    import torch.distributed as dist
+    import torch.distributed.fsdp._fully_shard._fsdp_param_group as groups
+    from torch.distributed.fsdp import fully_shard
+
+    from discreet import Recipe
+    from discreet.pytorch import PrivateRun
+    from pytorch import GPT, TIME, VOCABULARY
+
+    def losses(net, tokens):
+        scores = net(tokens[:, :-1])
+        return torch.nn.functional.cross_entropy(
+            scores.transpose(1, 2), tokens[:, 1:], reduction="none"
+        ).mean(1)
+
+    def model_and_optimizer():
+        torch.manual_seed(0)
+        net = GPT(width=width)
+        for block in net.blocks:
+            fully_shard(block)
+        return fully_shard(net), torch.optim.AdamW(net.parameters(), 1e-4)
+
+    gathered, gather = [0], groups.foreach_all_gather
+
+    def counted(*args, **kwargs):
+        gathered[0] += 1
+        return gather(*args, **kwargs)
+
+    groups.foreach_all_gather = counted
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    net, optimizer = model_and_optimizer()
+    plan = Recipe(2 * batch, sampling="full-batch", steps=rounds + 3).with_noise(1.0, delta=1e-5)
+    run = PrivateRun(plan, *model_and_optimizer(), losses)
+    tokens = torch.randint(0, VOCABULARY, (2 * batch, TIME + 1), generator=torch.Generator().manual_seed(0))
+    own, batches = tokens[dist.get_rank() :: 2], run.batches(tokens)
+
+    def plain():
+        losses(net, own).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def measured(step):
+        dist.barrier()
+        gathered[0] = 0
+        spent = torch.tensor([cpu(step)], dtype=torch.float64)
+        dist.all_reduce(spent)
+        return float(spent), gathered[0]
+
+    pairs = [(measured(plain), measured(lambda: run.step(next(batches)))) for _ in range(rounds + 3)][3:]
+    if dist.get_rank() == 0:
+        ratios = [private[0] / plain[0] for plain, private in pairs]
+        found = {
+            "CPU, private over plain": float(np.median(ratios)),
+            "plain s": float(np.median([plain[0] for plain, _ in pairs])),
+            "gathered": min(private[1] for _, private in pairs),
+            "gathered by plain": min(plain[1] for plain, _ in pairs),
+        }
+        print(json.dumps(found), flush=True)
+    dist.barrier()
+    os._exit(0)  # gloo's threads may abort the interpreter on its way out
+
+
 LINES = {
     "kept": kept,
     "sklearn": against_sklearn,
     "mapped": mapped,
     "file": from_file,
     "cluster": on_a_cluster,
+    "sharded": sharded,
+    "one_of_two": one_of_two,
 }
 
 
@@ -203,6 +297,7 @@ def apart(name, *known):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--small", action="store_true", help="a tenth of the rows")
+    parser.add_argument("--only", choices=[*LINES], help="the cases of one line")
     parser.add_argument("--line", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.line:
@@ -218,7 +313,10 @@ def main():
         "CSV 5e6 x 20": ("file", "csv", 5 * 10**6 // few, 20),
         "Parquet 5e6 x 20": ("file", "parquet", 5 * 10**6 // few, 20),
         "cluster 4e6 x 20, 2 workers": ("cluster", 4 * 10**6 // few, 20, 2),
+        "GPT of width 256 in shards, 16 examples each": ("sharded", 256, 16, 15),
+        "GPT of width 512 in shards, 16 examples each": ("sharded", 512, 16, 9),
     }
+    cases = {title: case for title, case in cases.items() if options.only in (None, case[0])}
     rows, targets = [], Targets()
     for title, case in cases.items():
         found = apart(*case)
@@ -239,6 +337,11 @@ def main():
             targets.limit("MB beyond the input", 512, {title: found["MB"]})
         if case[0] == "file":
             targets.limit("MB resident", 717, {title: found["MB"]})
+        if case[0] == "sharded":
+            targets.limit(
+                "CPU of a step, private over plain", 1.25, {title: found["CPU, private over plain"]}
+            )
+            targets.limit("more all-gathers", 0, {title: found["gathered"] - found["gathered by plain"]})
         if case[0] == "cluster":
             targets.limit("CPU, cluster over here", 1.3, {title: found["cluster"] / found["here"]})
             targets.limit("seconds a release", 0.1, {title: found["s a release"]})

@@ -1,7 +1,9 @@
 """Hugging Face accelerate: the accelerator says where, the plan says what.
 
 The lines that are gone: `accelerator.backward(loss)`, `accelerator.clip_grad_norm_(...)`, `optimizer.step()` and
-`optimizer.zero_grad()`; in their place stands `run.step(batch)`.
+`optimizer.zero_grad()`; in their place stands `run.step(batch)`. With several processes the model lies in shards:
+
+    accelerate launch --cpu --num_processes 2 examples/accelerate_digits.py
 """
 
 import torch
@@ -33,6 +35,11 @@ def main() -> None:
 
     accelerator = Accelerator(cpu=True)
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+    if accelerator.num_processes > 1:
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(model[0])
+        fully_shard(model)  # before the optimizer is made
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     plan = dp.Recipe(RECORDS, batch_size=256, epochs=25).calibrate(dp.Budget(epsilon=3.0, delta=1e-5))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.steps)

@@ -1,5 +1,10 @@
 """accelerate: a run where the accelerator says, with what it would do to gradients refused by name."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -81,6 +86,48 @@ def test_sharded_models_are_refused(kind, monkeypatch):
     monkeypatch.setattr(Accelerator, "distributed_type", getattr(DistributedType, kind))
     with pytest.raises(InvalidParameter, match=f"^distributed_type='{kind}'"):
         accelerated_run(accelerator, plan(), model, optimizer, losses)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_model_that_fsdp2_sharded_trains(monkeypatch):
+    """Their FSDP2 needs other devices than this one; what it does to a model is ``fully_shard``."""
+    model, _, loader = parts()
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        from torch.distributed.fsdp import fully_shard
+
+        accelerator = Accelerator(cpu=True)
+        monkeypatch.setattr(Accelerator, "distributed_type", DistributedType.FSDP)
+        monkeypatch.setattr(Accelerator, "is_fsdp2", True)
+        with pytest.raises(InvalidParameter, match="of version 2"):
+            accelerated_run(accelerator, plan(), model, torch.optim.SGD(model.parameters(), lr=0.1), losses)
+        fully_shard(model, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        before = model.weight.full_tensor().clone()
+        run = accelerated_run(accelerator, plan(), model, optimizer, losses)
+        for batch in run.batches(loader):
+            run.step(batch)
+        assert run.steps_taken == plan().steps
+        assert not torch.equal(before, model.weight.full_tensor())
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_the_example_runs_in_shards():
+    example = Path(__file__).parents[2] / "examples" / "accelerate_digits.py"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=0"]
+    meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
+    environment = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(
+        [*torchrun, *meeting, str(example)],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("epsilon 3.000 at delta 1e-05") == 1
 
 
 def test_a_model_that_adds_up_gradients_is_refused():

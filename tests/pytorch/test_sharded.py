@@ -33,6 +33,7 @@ from discreet.errors import CheckFailed, PlanViolation
 from discreet.events import Gaussian
 from discreet.pytorch import PrivateRun, spot_check
 from discreet.pytorch import run as running
+from discreet.pytorch import sharded as sharding
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.per_example import per_example_gradients
 
@@ -117,7 +118,7 @@ def counted(owner, name):
         counts[name] += 1
         return function(*args, **kwargs)
     setattr(owner, name, counting)
-for owner, name in ((groups, "foreach_all_gather"), (groups, "foreach_reduce"), (dist, "reduce_scatter_tensor")):
+for owner, name in ((groups, "foreach_all_gather"), (groups, "foreach_reduce"), (sharding, "reduce_scatter")):
     counted(owner, name)
 
 for size in (None, 3):
@@ -373,7 +374,7 @@ def test_a_step_gathers_as_often_as_a_plain_one_and_adds_up_each_bucket_once(bot
     plain = both[0]["counts of a plain step"]
     assert both[0]["counts None"] == {
         "foreach_all_gather": plain["foreach_all_gather"],
-        "reduce_scatter_tensor": plain["foreach_reduce"],
+        "reduce_scatter": plain["foreach_reduce"],
     }
 
 

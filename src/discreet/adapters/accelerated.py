@@ -7,7 +7,8 @@
             run.step(batch)                    # in place of backward, clip_grad_norm_, optimizer.step and zero_grad
             scheduler.step()
 
-The accelerator chooses the device and starts the processes; what it would do with gradients is refused by name.
+The accelerator chooses the device and starts the processes; what it would do with gradients is refused by name. A
+model that it, or you, sharded by FSDP2 stays so (:mod:`discreet.pytorch.sharded`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch.optim import Optimizer
 
 from discreet.errors import InvalidParameter, MissingDependency
 from discreet.plan.plan import Plan
+from discreet.pytorch.checks.compatibility import is_fully_sharded
 from discreet.pytorch.optimizer_step import as_optimizers
 from discreet.pytorch.per_example import Losses
 from discreet.pytorch.run import PrivateRun
@@ -54,9 +56,9 @@ def accelerated_run(
 ) -> PrivateRun:
     """A :class:`~discreet.pytorch.run.PrivateRun` on the device and in the processes of an accelerator.
 
-    ``model`` and ``optimizer`` may have gone through ``accelerator.prepare`` or not; with several processes the model
-    must not, because the run adds up the noisy sums itself. A schedule should not either: it would take as many steps
-    at a time as there are processes. ``options`` are those of the run.
+    ``model`` and ``optimizer`` may have gone through ``accelerator.prepare`` or not; with several processes that each
+    hold the whole model it must not, because the run adds up the sums itself; with FSDP2 it must. A schedule should
+    not: it would take as many steps at a time as there are processes. ``options`` are those of the run.
     """
     if not isinstance(accelerator, Accelerator):
         raise InvalidParameter(
@@ -66,15 +68,17 @@ def accelerated_run(
         value = getattr(accelerator, name)
         if value != harmless:
             raise InvalidParameter(name, value, remedy)
-    if accelerator.distributed_type not in _WHOLE:
+    sharded = is_fully_sharded(model)
+    if accelerator.distributed_type not in _WHOLE and not (accelerator.is_fsdp2 and sharded):
         remedy = (
-            "shards or compiles the model; start the processes with torchrun or plain `accelerate launch`."
+            "shards or compiles the model; start the processes with torchrun or plain `accelerate launch`, or give "
+            "the model as accelerator.prepare returns it with FSDP of version 2."
         )
         raise InvalidParameter("distributed_type", accelerator.distributed_type.value, remedy)
     if isinstance(model, DistributedDataParallel):
         remedy = "adds up gradients without noise; do not pass the model through accelerator.prepare."
         raise InvalidParameter("model", "DistributedDataParallel", remedy)
-    inner = accelerator.unwrap_model(model).to(accelerator.device)
+    inner = model if sharded else accelerator.unwrap_model(model).to(accelerator.device)
     plain = [
         each.optimizer if isinstance(each, AcceleratedOptimizer) else each
         for each in as_optimizers(optimizer)

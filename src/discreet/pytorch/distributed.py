@@ -17,6 +17,7 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -26,6 +27,18 @@ from discreet.errors import PlanViolation
 from discreet.events import Gaussian
 
 _REFUSED = -1
+
+
+def reduce_scatter(own: Tensor, parts: Tensor, *, async_op: bool = False) -> Any:
+    """Let ``own`` be this process's part of the sum of all processes' ``parts``."""
+    name = "reduce_scatter_single" if hasattr(dist, "reduce_scatter_single") else "reduce_scatter_tensor"
+    return getattr(dist, name)(own, parts, async_op=async_op)
+
+
+def all_gather(parts: Tensor, own: Tensor) -> None:
+    """Let ``parts`` be what all processes have, one after the other."""
+    name = "all_gather_single" if hasattr(dist, "all_gather_single") else "all_gather_into_tensor"
+    getattr(dist, name)(parts, own)
 
 
 @dataclass(frozen=True)
@@ -84,10 +97,10 @@ class Processes:
         if padded is not vector:
             padded[:count] = vector
         total = vector.new_empty(each)
-        dist.reduce_scatter_tensor(total, padded)
+        reduce_scatter(total, padded)
         mine = self.part(count)
         finish(total[: mine.stop - mine.start])
-        dist.all_gather_into_tensor(padded, total)
+        all_gather(padded, total)
         if padded is not vector:
             vector.copy_(padded[:count])
 

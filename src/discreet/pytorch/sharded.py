@@ -23,7 +23,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed._composable.contract import REGISTRY_KEY, STATE_KEY
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy
@@ -34,7 +33,7 @@ from torch.nn.functional import pad
 from discreet.errors import CheckFailed, PlanViolation
 from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.distributed import Processes
+from discreet.pytorch.distributed import Processes, reduce_scatter
 from discreet.pytorch.examples import number_of_examples, select
 from discreet.pytorch.gradients import Sums
 from discreet.pytorch.graph_rules import MIXED, Rows, Shape, add_rule
@@ -218,7 +217,7 @@ class ShardedSum:
             fill(bucket)
             sent = torch.cat([self._shards.in_parts(bucket[name]) for name in names], 1)
             own = sent.new_empty(sent.shape[1])
-            work = dist.reduce_scatter_tensor(own, sent.flatten(), async_op=True)
+            work = reduce_scatter(own, sent.flatten(), async_op=True)
             waiting.append((work, own, names, sent))
             if len(waiting) == IN_FLIGHT:
                 self._receive(waiting.popleft(), sums)
