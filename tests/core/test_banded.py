@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet import account
+from discreet import Budget, Recipe, account
 from discreet.core.banded import (
     BlockAllocationSampler,
     CyclicPoissonSampler,
@@ -183,6 +183,67 @@ def test_cyclic_noise_agrees_with_dp_accounting():
     expected = peer.self_compose(windows).get_epsilon_for_delta(1e-5)
     assert account(event).epsilon(1e-5) == pytest.approx(expected, rel=2e-3)
     assert accounting
+
+
+def epsilon_by_convolution(rate, noise, windows, delta, step=2e-3):
+    """Epsilon of Poisson-sampled Gaussians by one discrete convolution, without bounds: an oracle of its own."""
+    x = np.linspace(-10 * noise, 10 * noise + 1, 100_001)
+    loss = np.log1p(rate * np.expm1((2 * x - 1) / (2 * noise**2)))
+    none, one = (np.exp(-np.square(x - mean) / (2 * noise**2)) for mean in (0, 1))
+    found = []
+    for sign, mass in ((1, (1 - rate) * none + rate * one), (-1, none)):  # removing a record, and adding one
+        places = np.rint(sign * loss / step).astype(int)
+        law = np.bincount(places - places.min(), weights=mass / mass.sum())
+        count = windows * (len(law) - 1) + 1
+        total = np.fft.irfft(np.fft.rfft(law, 2 * count) ** windows, 2 * count)[:count]
+        losses = (np.arange(count) + windows * places.min()) * step
+        low, high = 0.0, 50.0
+        for _ in range(30):
+            middle = (low + high) / 2
+            beyond = losses > middle
+            too_much = (total[beyond] * -np.expm1(middle - losses[beyond])).sum() > delta
+            low, high = (middle, high) if too_much else (low, middle)
+        found.append(high)
+    return max(found)
+
+
+@pytest.mark.parametrize(("epsilon", "bands"), [(2.0, 4), (8.0, 10)])
+def test_the_noise_of_cyclic_sampling_is_that_of_an_oracle(epsilon, bands):
+    """The planned noise spends the budget by the oracle's account, too; the twin that samples each step does not."""
+    plan = Recipe(60_000, 1000, epochs=10, bands=bands).calibrate(Budget(epsilon, 1e-5))
+    windows, noise = plan.steps // bands, plan.noise_multiplier
+    assert epsilon_by_convolution(bands / 60, noise, windows, 1e-5) == pytest.approx(epsilon, rel=5e-3)
+    assert abs(epsilon_by_convolution(1 / 60, noise, plan.steps, 1e-5) / epsilon - 1) > 0.05
+
+
+def takes_part_as(event, found, epochs):
+    """Whether records take part as often as the event of one charge says, ``epochs`` charges in all.
+
+    Six standard errors for the mean and the variance of 4000 counts.
+    """
+    counts = np.array([len(steps) for steps in found])
+    if isinstance(event, RandomlyAllocated):
+        return bool((counts == epochs).all())
+    rate = event.rate
+    mean, variance = epochs * rate, epochs * rate * (1 - rate)
+    return bool(
+        abs(counts.mean() - mean) < 6 * math.sqrt(variance / RECORDS)
+        and abs(counts.var() / variance - 1) < 6 * math.sqrt(2 / RECORDS)
+    )
+
+
+def test_an_event_of_another_sampling_is_noticed():
+    """What a stage draws is what its charge says; the twins charge what the other kind of sampling costs."""
+    allocated, cyclic = (
+        Recipe(RECORDS, 200, epochs=6, sampling=sampling, bands=5).with_noise(2.0, delta=1e-5).stage()
+        for sampling in ("random-allocation", "poisson")
+    )
+    once = participations(allocated.batches(stream(), rows=RECORDS))
+    often = participations(cyclic.batches(stream(), rows=RECORDS))
+    assert takes_part_as(allocated.charge, once, allocated.steps // allocated.steps_per_charge)
+    assert takes_part_as(cyclic.charge, often, cyclic.steps // cyclic.steps_per_charge)
+    assert not takes_part_as(cyclic.charge, once, cyclic.steps // cyclic.steps_per_charge)
+    assert not takes_part_as(allocated.charge, often, allocated.steps // allocated.steps_per_charge)
 
 
 @pytest.mark.parametrize(
