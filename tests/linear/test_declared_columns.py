@@ -62,6 +62,42 @@ def test_numbers_of_every_type_are_not(frame):
     PrivateLogisticRegression(**BUDGET, bounds=(0, 1)).fit(frame, [0, 1])
 
 
+def kinds_of(frame):
+    """The same table with the column types that pandas has besides."""
+    nullable = frame.convert_dtypes()
+    yield "nullable", nullable
+    yield "of arrow", nullable.convert_dtypes(dtype_backend="pyarrow")
+    yield "objects", frame.astype(object)
+    yield "categories", frame.assign(job=frame["job"].astype("category"), ill=frame["ill"].astype("category"))
+    yield "polars", polars.from_pandas(frame)
+    yield "pyarrow", pyarrow.Table.from_pandas(frame, preserve_index=False)
+
+
+def test_types_of_columns_change_nothing_where_a_schema_says_what_they_are():
+    """Missing cells included; the twin with another cell makes another model."""
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame(
+        {
+            "age": np.where(np.arange(500) % 9, rng.integers(18, 90, 500), np.nan),
+            "job": np.where(np.arange(500) % 7, rng.choice(["clerk", "farmer"], 500), None),
+            "ill": np.where(rng.random(500) < 0.4, "yes", "no"),
+        }
+    )
+    columns = {
+        "age": {"bounds": [18, 90]},
+        "job": {"categories": ["clerk", "farmer"]},
+        "ill": {"flag": "yes"},
+    }
+    model = PrivateLogisticRegression(
+        schema={"columns": columns, "target": "ill"}, unsafe_seed=1, epsilon=8.0
+    )
+    expected = model.fit(frame).coef_.copy()
+    for name, same in kinds_of(frame):
+        assert np.array_equal(model.fit(same).coef_, expected), name
+    other = frame.assign(job=frame["job"].fillna("clerk"))
+    assert not np.array_equal(model.fit(other).coef_, expected)
+
+
 # ---- targets ----
 
 COLUMNS = {"age": {"bounds": [0, 100]}}
