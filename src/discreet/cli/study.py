@@ -67,8 +67,8 @@ def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
 
     The file can be edited; everybody must hold the same one in the end.
     """
-    from discreet.parties.consent import price_of_dropouts
     from discreet.parties.study import Study
+    from discreet.parties.terms import price_of_dropouts
 
     refuse_existing("out", out, overwrite)
     text = study_text(**settings)
@@ -189,8 +189,8 @@ def _toml(value: Any) -> str:
 def check(study_file: Path) -> Answer:
     """What a study releases, and what every observer could learn from it: read this before you consent."""
     from discreet.parties.approvals import approvals
-    from discreet.parties.consent import Terms, price_of_dropouts
     from discreet.parties.study import Study
+    from discreet.parties.terms import Terms, price_of_dropouts
     from discreet.parties.who_sees.observers import observers
 
     loaded = Study.load(study_file)
@@ -243,7 +243,7 @@ def approve(study_file: Path, key_file: Path, name: str) -> Answer:
 
 def described(loaded: Any, seen: str, spends: dict[str, float]) -> str:
     """A study in plain words."""
-    from discreet.parties.consent import Terms
+    from discreet.parties.terms import Terms
 
     count = f"{loaded.updates} {'rounds' if loaded.algorithm == 'sgd2' else 'tokens'}"
     privacy = loaded.privacy

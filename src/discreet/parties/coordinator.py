@@ -26,13 +26,13 @@ from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, StudyStopped
 from discreet.parties import sgd1
 from discreet.parties.arrangement import Arrangement
-from discreet.parties.asking import Asking, DirectTransport, Transport
 from discreet.parties.joint import Ending, is_of
 from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.optimizers import Descent, Iterate, averages, predicted_excess_risk, step_size
 from discreet.parties.round_sums import MOST_PAUSE, PlainSums, SecureSums
 from discreet.parties.state import State, StateFile
 from discreet.parties.study import Study
+from discreet.parties.transport import Asking, DirectTransport, Transport
 from discreet.parties.who_sees.observers import ObserverTable, observers
 
 Floats = NDArray[np.float64]

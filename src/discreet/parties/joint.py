@@ -24,9 +24,9 @@ from discreet.certificate.verification import checked_files
 from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage
 from discreet.files import digest, parsed, read_text, write_whole
 from discreet.ledger import FixedPlan
-from discreet.parties.consent import Terms
 from discreet.parties.messages import EVERYBODY, Message
 from discreet.parties.study import COORDINATOR, Study
+from discreet.parties.terms import Terms
 
 FORMAT = "discreet joint certificate 1"
 _PURPOSE = b"discreet joint certificate\0"

@@ -1,6 +1,6 @@
 """A party: its records, its ledger, and the answers it gives to the coordinator.
 
-The party is the authority. What it will release was fixed when it joined (:mod:`discreet.parties.consent`); a request
+The party is the authority. What it will release was fixed when it joined (:mod:`discreet.parties.terms`); a request
 can only choose the model at which the next agreed step is taken. For each step the order is: charge the ledger, draw
 fresh noise, answer, keep the answer in memory.
 
@@ -38,11 +38,11 @@ from discreet.errors import (
 from discreet.ledger import Ledger, Till
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.parties import sgd1, sgd2
-from discreet.parties.consent import Terms
 from discreet.parties.joint import Ending, for_model
 from discreet.parties.messages import EVERYBODY, Holder, Message, Refusal, Roster
 from discreet.parties.sessions import CallSession, Refused, RoundSession, SecureSession, Session
 from discreet.parties.study import COORDINATOR, Study
+from discreet.parties.terms import Terms
 from discreet.plan.plan import Plan
 
 

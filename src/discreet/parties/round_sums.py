@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from discreet.errors import PlanViolation
 from discreet.parties import sgd2
-from discreet.parties.asking import Asking
-from discreet.parties.consent import Terms
 from discreet.parties.messages import EVERYBODY, Message, Refusal, Roster
 from discreet.parties.secure.noise_shares import largest_sum
 from discreet.parties.secure.secure_sum import SecureCoordinator
 from discreet.parties.study import Study
+from discreet.parties.terms import Terms
+from discreet.parties.transport import Asking
 
 Floats = NDArray[np.float64]
 Hello = Callable[[str], int | None]

@@ -17,9 +17,9 @@ from discreet.errors import PlanViolation
 from discreet.ledger import Run
 from discreet.ledger.journal import LEASES
 from discreet.parties import sgd1, sgd2
-from discreet.parties.consent import Terms
 from discreet.parties.messages import Holder, Message, Refusal, Roster
 from discreet.parties.secure.secure_sum import SecureParty
+from discreet.parties.terms import Terms
 
 Floats = NDArray[np.float64]
 

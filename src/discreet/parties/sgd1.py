@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from discreet.core.noise import add_noise
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
-from discreet.parties.consent import Terms
 from discreet.parties.messages import Holder, Message
 from discreet.parties.sgd2 import bounded_sum
 from discreet.parties.study import Study
+from discreet.parties.terms import Terms
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -38,9 +38,9 @@ from numpy.typing import NDArray
 from discreet.core.noise import BoundedSum, add_noise, add_noise_share
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import PoissonSampler
-from discreet.parties.consent import Terms
 from discreet.parties.messages import EVERYBODY, Holder, Message
 from discreet.parties.study import Study
+from discreet.parties.terms import Terms
 
 Floats = NDArray[np.float64]
 

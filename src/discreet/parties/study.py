@@ -45,7 +45,8 @@ from discreet.files import digest, parsed_toml, read_text
 from discreet.guarantee import Budget
 from discreet.parties.arrangement import Arrangement, groups_of
 from discreet.parties.notes import notes_noise
-from discreet.parties.sections import (
+from discreet.parties.secure.noise_shares import distance_of_message, grid_of_messages
+from discreet.parties.study_sections import (
     Aggregation,
     Network,
     Privacy,
@@ -56,7 +57,6 @@ from discreet.parties.sections import (
     section_of,
     set_fields,
 )
-from discreet.parties.secure.noise_shares import distance_of_message, grid_of_messages
 from discreet.parties.who_sees.observers import noise_for
 
 FORMAT = "discreet study 2"
