@@ -12,10 +12,12 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
-from discreet import Budget, BudgetExceeded, InvalidParameter
-from discreet.certificate import CertificateRejected
+from discreet import Budget, BudgetExceeded, Gaussian, InvalidParameter, account
+from discreet.accounting.gaussian import analytic_gaussian_noise
+from discreet.certificate import Certificate, CertificateRejected
 from discreet.core.randomness import RandomStream
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear.additive.estimators import PrivateAdditiveClassifier, PrivateAdditiveRegressor
@@ -190,6 +192,33 @@ def test_every_fit_of_a_search_is_charged(tmp_path):
         assert ledger.guarantee().epsilon.upper == 3.3
     with pytest.raises(BudgetExceeded):
         cross_val_score(model, x, y, cv=3, error_score="raise")
+
+
+def test_fits_that_no_ledger_adds_up_are_told():
+    """What ten and fifty fits cost follows from the accountant; with a ledger, and alone, nothing is said."""
+    x, y = binary(records=100)
+    model = PrivateLogisticRegression(epsilon=1.0, delta=1e-6, bounds=(0, 10), unsafe_seed=0)
+    with pytest.warns(DeclarationWarning, match="GridSearchCV fits several models") as told:
+        search = GridSearchCV(model, {"class_weight": [None, {0: 0.5}]}, cv=2).fit(x, y)
+    ten = account(Gaussian(analytic_gaussian_noise(1.0, 1e-6)) * 10).epsilon(1e-6)
+    assert f"ten of them together {ten:.3g}, fifty" in str(told[0].message)
+    certificate = search.best_estimator_.certificate_
+    assert "chosen among others" in certificate.headline
+    assert Certificate.from_json(certificate.to_json()).headline == certificate.headline
+    with pytest.warns(DeclarationWarning, match="cross_val_score fits several models"):
+        cross_val_score(model, x, y, cv=2)
+    assert "chosen" not in model.fit(x, y).certificate_.headline
+
+
+def test_what_a_pipeline_learns_before_us_is_not_covered():
+    x, y = binary(records=100)
+    model = PrivateLogisticRegression(bounds=(0, 10), unsafe_seed=0)
+    learnt = make_pipeline(Normalizer(), StandardScaler(), model).fit(x, y)[-1].certificate_.not_covered
+    assert [line for line in learnt if "learnt" in line] == [
+        "what StandardScaler learnt of the records before this fit"
+    ]
+    public = make_pipeline(PublicBounds(0, 10), model).fit(x, y)[-1].certificate_.not_covered
+    assert not [line for line in public if "learnt" in line]
 
 
 def test_a_clone_spends_from_the_same_ledger():

@@ -28,6 +28,8 @@ from discreet.plan.plan import Plan
 
 FORMAT, FORMAT_WITH_MORE = "discreet certificate 1", "discreet certificate 2"
 IN_MEMORY = "other runs on these records: this one was accounted for in memory, without a ledger on disk"
+CHOSEN = "how this model was chosen among others: by scores on records, which this does not pay for"
+"""Not covered, and said in the first line, where a search fitted the model."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +123,12 @@ class Certificate:
 
     @property
     def headline(self) -> str:
-        """The guarantee in words, and that it is not of the very bits that were released, where it is not."""
-        return f"{self.guarantee}{'; ' * bool(self.arithmetic.caution)}{self.arithmetic.caution}"
+        """The guarantee in words, and what somebody who reads nothing else has to know beside it.
+
+        That it is not of the very bits that were released, or that the model was chosen by scores.
+        """
+        chosen = f"not covered is {CHOSEN}" if CHOSEN in self.not_covered else ""
+        return "; ".join(filter(None, (str(self.guarantee), self.arithmetic.caution, chosen)))
 
     def signed(self, key: Ed25519PrivateKey) -> Certificate:
         """This certificate with one more signature."""

@@ -22,6 +22,7 @@ from discreet.errors import BudgetExceeded, InvalidParameter, one_of
 from discreet.events import ApproximateDP, Event
 from discreet.guarantee import Budget, neighbours_named
 from discreet.guarantee import Unit as Protected
+from discreet.linear.callers import repeated, what_callers_did
 from discreet.linear.cells import declared_numbers
 from discreet.linear.diagnosis import diagnosis, without_empty
 from discreet.linear.encoder import (
@@ -204,6 +205,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         reset = previous is None
         self._check_method()
+        self._warn_of_callers()
         storage = Storage.of(self.memory)
         X, y = self._opened(X, y, storage)
         unit, frame = self._unit(), X
@@ -235,7 +237,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             else:
                 model = self._by_recipe(records, spending)
             distance = 0.0 if spending is None else spending.distance
-            self.certificate_ = charge.certificate(distance, self._not_covered())
+            self.certificate_ = charge.certificate(distance, (*self._not_covered(), *what_callers_did()))
         names = getattr(self, "feature_names_in_", None)
         label = None if self.schema is None else schema_of(self.schema).target
         told = (label or "", self._class_names())
@@ -251,6 +253,12 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
             warn_noise(model, spending.strength)
         warn_weak(self._budget())
         return self
+
+    def _warn_of_callers(self) -> None:
+        """Say what several fits cost together, where no ledger adds them up."""
+        told = repeated(self._budget()) if self.ledger is None else None
+        if told is not None:
+            warnings.warn(told, DeclarationWarning, stacklevel=4)
 
     def _opened(self, X: Any, y: Any, storage: Storage) -> tuple[Any, Any]:
         """A table that is elsewhere, read once; the target, if it is named, taken out of its table."""
