@@ -1,6 +1,23 @@
-"""Modules that adapt to a package are looked through for examples only where it is installed."""
+"""What holds for tests and for examples in docstrings alike: chance is decided by the name of a test.
 
+Noise comes from ``os.urandom``, models are drawn by global generators. A test that asserts anything about either
+would fail now and then, for nobody's fault, and otherwise on another worker. So the system's entropy is replaced by
+a stream that begins anew with every test, from its name and ``DISCREET_TEST_SALT``, and the global generators are
+seeded likewise. Nothing below ``os.urandom`` knows. Another salt is another throw of the dice: run a file with many
+to learn how often its tests would fail (``for salt in $(seq 50); do DISCREET_TEST_SALT=$salt pytest FILE; done``).
+Other processes, also forked ones, have the system's entropy; keys of ``cryptography`` and ``secrets`` do, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import sys
 from importlib.util import find_spec
+from threading import Lock
+
+import pytest
 
 ADAPTERS = {
     "hugging_face.py": "accelerate",
@@ -8,6 +25,53 @@ ADAPTERS = {
     "lightning_module.py": "lightning",
 }
 
+# Modules that adapt to a package are looked through for examples only where it is installed.
 collect_ignore = [
     f"src/discreet/adapters/{name}" for name, package in ADAPTERS.items() if find_spec(package) is None
 ]
+
+
+class Entropy:
+    """``os.urandom`` for this process: what it answers follows from a name and from how often it was asked."""
+
+    def __init__(self, salt: str) -> None:
+        self._salt, self._system, self._process, self._lock = salt, os.urandom, os.getpid(), Lock()
+        self.begin("")
+
+    def begin(self, name: str) -> None:
+        """Begin anew, with the global generators."""
+        self._key, self._asked = hashlib.sha256(f"{self._salt}/{name}".encode()).digest(), 0
+        seed = int.from_bytes(self._key[:4], "big")
+        random.seed(seed)
+        if "numpy" in sys.modules:  # not loaded here: tests/conftest.py says first how many threads it may have
+            sys.modules["numpy"].random.seed(seed)
+        if "torch" in sys.modules:
+            sys.modules["torch"].manual_seed(seed)
+
+    def __call__(self, size: int, /) -> bytes:
+        if os.getpid() != self._process:
+            return self._system(size)
+        with self._lock:
+            self._asked += 1
+            asked = self._asked
+        return hashlib.shake_256(self._key + asked.to_bytes(8, "big")).digest(size)
+
+
+ENTROPY = Entropy(os.environ.get("DISCREET_TEST_SALT", ""))
+os.urandom = ENTROPY
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    ENTROPY.begin(collector.nodeid)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    ENTROPY.begin(item.nodeid)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Whatever fixtures were made for this test or for an earlier one, the test itself begins alike."""
+    ENTROPY.begin(f"{item.nodeid} call")

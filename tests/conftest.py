@@ -8,7 +8,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # before torch and the linear algebra a
 
 from hypothesis import settings
 
-settings.register_profile("any machine", deadline=None, print_blob=True)
+# The same examples every time, unless another throw of the dice is asked for (see the conftest.py above).
+settings.register_profile(
+    "any machine", deadline=None, print_blob=True, derandomize="DISCREET_TEST_SALT" not in os.environ
+)
 settings.load_profile("any machine")
 
 collect_ignore_glob = ["support/footguns_*.py"]  # they register foot-guns when imported, once
