@@ -43,7 +43,7 @@ class Entropy:
         self._key, self._asked = hashlib.sha256(f"{self._salt}/{name}".encode()).digest(), 0
         seed = int.from_bytes(self._key[:4], "big")
         random.seed(seed)
-        if "numpy" in sys.modules:  # not loaded here: tests/conftest.py says first how many threads it may have
+        if "numpy" in sys.modules:  # not loaded here: tests/conftest.py first says how many threads it has
             sys.modules["numpy"].random.seed(seed)
         if "torch" in sys.modules:
             sys.modules["torch"].manual_seed(seed)

@@ -72,6 +72,20 @@ def test_a_new_clash_is_found(building, monkeypatch):
     assert both.clashes(commands=False) == {"new": 2, "sums": 2}
 
 
+def test_a_mirror_is_by_name_or_by_import(building, tmp_path, monkeypatch):
+    monkeypatch.setattr(house, "TESTS", tmp_path / "tests")
+    for name, text in {
+        "x/test_a.py": "",
+        "x/test_all.py": "from discreet.x import b",
+        "y/test_z.py": "",
+    }.items():
+        path = tmp_path / "tests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    files = ("x/a.py", "x/b.py", "x/c.py", "y/b.py", "y/__init__.py")
+    assert building(dict.fromkeys(files, "")).mirrored() == (1, 2, 4)
+
+
 def test_users_are_counted_once_each(building):
     text = "from discreet.x import a\nfrom discreet.x.a import thing"
     assert building({"x/a.py": "", "x/b.py": text, "x/c.py": "import discreet.x.a"}).users() == {

@@ -17,8 +17,7 @@ sys.path[:0] = [str(ROOT / "tests")]
 WALK = ("event", "curve", "plan", "engine", "ledger", "certificate", "report")
 WORDS = {
     "errors": "what can be raised",
-    "documents": "JSON that means one thing",
-    "files": "whole files",
+    "files": "whole files, canonical JSON",
     "charts": "pictures as SVG",
     "guarantee": "a wish, a fact",
     "events": "what is released",

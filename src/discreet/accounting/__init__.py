@@ -3,7 +3,6 @@
 from discreet.accounting.account import account
 from discreet.accounting.calibration import calibrate
 from discreet.accounting.curve import PrivacyCurve
-from discreet.accounting.epsilon_delta import power_bound
 from discreet.accounting.gaussian import analytic_gaussian_noise, classic_gaussian_noise
 from discreet.accounting.pairs import DiscretePair, Pair
 from discreet.accounting.renyi import renyi_epsilon
@@ -16,6 +15,5 @@ __all__ = [
     "analytic_gaussian_noise",
     "calibrate",
     "classic_gaussian_noise",
-    "power_bound",
     "renyi_epsilon",
 ]

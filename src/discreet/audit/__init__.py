@@ -12,7 +12,6 @@ from discreet.audit.audit import AuditResult, audit
 from discreet.audit.canaries import GradientCanaries, ModelCanaries
 from discreet.audit.conformance import conformance
 from discreet.audit.examine import Examination, Specification, Subject, examine
-from discreet.audit.finding import Finding
 from discreet.audit.membership import Membership, membership
 from discreet.audit.one_step import OneStep
 from discreet.audit.replay import noise_depends_on_data, replay, replay_noisy
@@ -21,7 +20,6 @@ from discreet.audit.samplers import sampler_test
 __all__ = [
     "AuditResult",
     "Examination",
-    "Finding",
     "GradientCanaries",
     "Membership",
     "ModelCanaries",

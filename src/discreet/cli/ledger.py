@@ -32,11 +32,11 @@ from discreet.ledger import (
     GaussianFilter,
     Ledger,
     Run,
-    RunStatement,
     SpendingRule,
     Statement,
     TruncatedRenyiFilter,
 )
+from discreet.ledger.book import RunStatement
 from discreet.ledger.filters import Filter
 from discreet.plan.plan import Plan
 

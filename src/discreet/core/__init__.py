@@ -4,7 +4,7 @@ from discreet.core.clipping import AdaptiveClip, ClipRule, Flat, Normalised, Per
 from discreet.core.descent import AdaGrad, Adam, Momentum, OntoBall
 from discreet.core.noise import BoundedSum, add_noise, grid_for, hardened_sum
 from discreet.core.randomness import RandomStream
-from discreet.core.sampling import FixedSizeSampler, FullBatch, PoissonSampler, Sampler
+from discreet.core.sampling import FixedSizeSampler, PoissonSampler, Sampler
 
 __all__ = [
     "AdaGrad",
@@ -14,7 +14,6 @@ __all__ = [
     "ClipRule",
     "FixedSizeSampler",
     "Flat",
-    "FullBatch",
     "Momentum",
     "Normalised",
     "OntoBall",

@@ -18,6 +18,5 @@ from discreet.evaluation.evaluate import evaluate
 from discreet.evaluation.result import Evaluation
 from discreet.evaluation.scoring import Score
 from discreet.evaluation.splitting import Split, split
-from discreet.evaluation.tasks import CalibrationPoint, Measured
 
-__all__ = ["CalibrationPoint", "Evaluation", "Measured", "Score", "Split", "evaluate", "split"]
+__all__ = ["Evaluation", "Score", "Split", "evaluate", "split"]

@@ -25,9 +25,9 @@ copy of the whole ledger put in its place.
 """
 
 from discreet.errors import LedgerCorrupted, LedgerUnavailable
-from discreet.ledger.book import RunRecord, RunStatement, Statement
+from discreet.ledger.book import Statement
 from discreet.ledger.filters import FixedPlan, GaussianFilter, SpendingRule, TruncatedRenyiFilter
-from discreet.ledger.journal import Lease, Run
+from discreet.ledger.journal import Run
 from discreet.ledger.ledger import Ledger
 from discreet.ledger.seal import Anchor
 from discreet.ledger.till import Till
@@ -36,13 +36,10 @@ __all__ = [
     "Anchor",
     "FixedPlan",
     "GaussianFilter",
-    "Lease",
     "Ledger",
     "LedgerCorrupted",
     "LedgerUnavailable",
     "Run",
-    "RunRecord",
-    "RunStatement",
     "SpendingRule",
     "Statement",
     "Till",

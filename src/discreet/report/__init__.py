@@ -17,7 +17,6 @@ Markdown, and as JSON. What it says, section by section, is listed in :mod:`disc
 
 from discreet.report.blocks import Bullets, Code, Picture, Section, Table, Text
 from discreet.report.cover import Cover
-from discreet.report.facts import Facts
 from discreet.report.report import Report
 
-__all__ = ["Bullets", "Code", "Cover", "Facts", "Picture", "Report", "Section", "Table", "Text"]
+__all__ = ["Bullets", "Code", "Cover", "Picture", "Report", "Section", "Table", "Text"]

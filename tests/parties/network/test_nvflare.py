@@ -140,8 +140,8 @@ def test_questions_reach_the_parties_and_answers_come_back(network):
 
 def test_who_is_absent_is_waited_for_once(network):
     begun = time.monotonic()
-    assert ask(network, ["hospital-a", "hospital-c"], text="hello", timeout=2.0) == ["hospital-a"]
-    assert time.monotonic() - begun >= 2.0
+    assert ask(network, ["hospital-a", "hospital-c"], text="hello", timeout=6.0) == ["hospital-a"]
+    assert time.monotonic() - begun >= 6.0
     begun = time.monotonic()
     for _ in range(3):
         assert ask(network, ["hospital-a", "hospital-c"], text="hello") == ["hospital-a"]
@@ -205,7 +205,7 @@ def test_strangers_borrowed_names_and_revoked_kits_are_not_admitted(network, tmp
             text = data.replace(b'"hospital-b"', b'"hospital-c"') if name == "kit.json" else data
             archive.writestr(name, text)
     sites["hospital-b"].kill()
-    intruders = [Site(kit, timeout=6.0) for kit in (strange, borrowed, paths["hospital-b"])]
+    intruders = [Site(kit, timeout=12.0) for kit in (strange, borrowed, paths["hospital-b"])]
     found = [(intruder.read()["refused"], intruder.kill())[0] for intruder in intruders]
     for words, name in zip(found, ("hospital-c", "hospital-c", "hospital-b"), strict=True):
         assert f"did not admit {name}" in words

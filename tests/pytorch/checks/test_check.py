@@ -2,7 +2,6 @@
 
 import gc
 import random
-import time
 import weakref
 
 import numpy as np
@@ -721,11 +720,9 @@ def test_the_check_is_cheap():
         calls.append(len(batch[0]))
         return losses(model, batch)
 
-    start = time.process_time()
     check(model(), counted, batch(500))
     assert sum(calls) <= 5.5 * 500 + 280
     assert len(calls) <= 80
-    assert time.process_time() - start < 5
 
 
 # ---- the repair ----

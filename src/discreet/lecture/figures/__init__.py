@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from discreet.lecture.figures.accountants import composition, moments_accountant, noise_by_steps
 from discreet.lecture.figures.audits import attack, audit_over_training, membership, toy_leakage
-from discreet.lecture.figures.canvas import Figure, Line, Panel
+from discreet.lecture.figures.canvas import Figure
 from discreet.lecture.figures.learning import descent, mean_clip, rank
 from discreet.lecture.figures.observer_tables import observers, parties_risk
 
@@ -33,4 +33,4 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 }
 """All figures, by name, in the order of the notes."""
 
-__all__ = ["FIGURES", "Figure", "Line", "Panel", "toy_leakage"]
+__all__ = ["FIGURES", "toy_leakage"]
