@@ -329,6 +329,7 @@ def rows(house: House) -> Iterator[tuple[str, str, str]]:
     loose = [m for m in house.modules if m.path.parent == SOURCE and not m.is_face]
     users = house.users()
     single = [m for m in house.modules if not m.is_face and users[m.name] == 1]
+    shown = {name for m in house.modules if m.is_face for name in m.imported(house.names)}
     offered = {
         name.rpartition(".")[2] for module in house.modules if module.is_face for name in module.offered
     }
@@ -343,6 +344,7 @@ def rows(house: House) -> Iterator[tuple[str, str, str]]:
     )
     yield "loose modules at the top", str(len(loose)), "<= 6"
     yield "modules with exactly one user", str(len(single)), "<= 30"
+    yield "of them used by another module", str(sum(m.name not in shown for m in single)), "fewer"
     yield "module names that clash", str(len(house.clashes())), "commands only"
     yield "of them not named like a command", str(len(house.clashes(commands=False))), "<= 5"
     yield "public definitions", str(sum(len(module.public) for module in house.modules)), "fewer"

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from discreet.charts import Series, line_chart
 from discreet.guarantee import rounded_up
 from discreet.report.blocks import Block, Bullets, Code, Picture, Section, Table, Text
-from discreet.report.curve_pictures import curves
-from discreet.report.model_sections import effects, how_good
+from discreet.report.model_sections import curves, effects, how_good
 
 if TYPE_CHECKING:
     from discreet.report.report import Report
