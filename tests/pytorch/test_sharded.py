@@ -1,5 +1,6 @@
 """Models sharded by fully_shard: the sums of one process, noise on the own shard, checkpoints, refusals."""
 
+import copy
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from discreet import Recipe
 from discreet.certificate import Certificate
 from discreet.errors import CheckFailed, InvalidParameter
 from discreet.pytorch import PrivateRun, check
+from discreet.pytorch.distributed import Processes
 
 HELPERS = """
 import collections, copy, json, os, sys, warnings
@@ -268,6 +270,7 @@ if rank == 0:
     run._till.ledger.close()
 dist.barrier()
 model, optimizer, run = with_adam()
+model(DATA)  # which leaves some layers whole
 run.resume(f"{place}/checkpoint")
 found["resumed"] = [
     run.steps_taken,
@@ -522,7 +525,9 @@ def test_tensors_that_are_distributed_otherwise_are_refused_by_the_name_of_a_par
 @pytest.mark.usefixtures("process_group")
 def test_one_process_may_shard_too_and_is_told_to_check_before():
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
+    from discreet.pytorch.sharded import Shards
 
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
@@ -531,6 +536,11 @@ def test_one_process_may_shard_too_and_is_told_to_check_before():
     fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
     with pytest.raises(CheckFailed, match="check it before fully_shard"):
         check(model, sum_of_outputs, torch.ones(4, 3))
+    with Shards(model, Processes()).whole():  # a plain model, of which a twin in float64 can be made
+        twin = copy.deepcopy(model)
+        assert type(twin) is type(model) is nn.Sequential
+        assert torch.equal(twin(torch.ones(4, 3)), plain(torch.ones(4, 3)))
+    assert isinstance(model, FSDPModule)
     plan = Recipe(records=20, batch_size=10, steps=3).with_noise(2.0, delta=1e-3)
     for net in (plain, model):
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

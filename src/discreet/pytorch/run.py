@@ -297,6 +297,7 @@ class PrivateRun:
         It holds no pickle and no randomness.
         """
         self._paying().commit()
+        self._let_go()
         state = None
         if self._till is not None:
             clipping = self._clipping[self._leg.index]
@@ -321,6 +322,7 @@ class PrivateRun:
         """
         if self._payments is not None:
             raise PlanViolation("Resume before the first step, with a new PrivateRun.")
+        self._let_go()
         kept = self._model, self._optimizers, schedulers(scheduler)
         found = checkpoint.read(directory, self.plan.digest(), *kept, self._processes)
         index = self._course.leg(found.step + 1).index
@@ -376,6 +378,11 @@ class PrivateRun:
             self._add_noise(total, leg)
         else:
             self._processes.add_up_in_parts(total, partial(self._add_noise, leg=leg))
+
+    def _let_go(self) -> None:
+        """Let a sharded model be in shards, whatever was computed with it meanwhile."""
+        if self._sharded is not None:
+            self._sharded.let_go()
 
     def _shards_of(self, model: nn.Module) -> Shards | None:
         if not is_fully_sharded(model):

@@ -142,6 +142,7 @@ class ShardedSum:
         """Gives a batch of one record, whichever, to keep step with the others when there is none."""
         self._stand_in: Any = None
         self._gathers_all = False
+        self.let_go = shards.let_go
 
     def before_step(self, examples: Any, count: int, watch: Watch, spot_check: SpotCheck) -> None:
         """Check the model in all processes if it is due in one of them; a refusal of one is a refusal of all."""
@@ -312,6 +313,8 @@ def _problem(parameter: Any, processes: Processes) -> str:
 
 def _problem_of_settings(module: Any) -> str:
     state = module._get_fsdp_state()
+    if not hasattr(state, "_fsdp_param_groups"):
+        return "of a version of PyTorch whose insides are not known here; it takes 2.13 or a later one."
     policy, none = state._mp_policy, MixedPrecisionPolicy()
     if any(
         getattr(policy, name) != getattr(none, name)

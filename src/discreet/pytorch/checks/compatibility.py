@@ -36,8 +36,8 @@ def bare(model: nn.Module) -> nn.Module:
 
 def is_fully_sharded(model: nn.Module) -> bool:
     """Whether ``fully_shard`` was called on the model itself; its package takes long to import."""
-    known = sys.modules.get("torch.distributed.fsdp")
-    return known is not None and isinstance(model, known.FSDPModule)
+    known = getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
+    return known is not None and isinstance(model, known)
 
 
 def refuse_layers(model: nn.Module) -> None:
