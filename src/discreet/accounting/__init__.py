@@ -4,6 +4,7 @@ from discreet.accounting.account import account
 from discreet.accounting.calibration import calibrate
 from discreet.accounting.curve import PrivacyCurve
 from discreet.accounting.gaussian import analytic_gaussian_noise, classic_gaussian_noise
+from discreet.accounting.many import epsilon_bounds
 from discreet.accounting.pairs import DiscretePair, Pair
 from discreet.accounting.renyi import renyi_epsilon
 
@@ -15,5 +16,6 @@ __all__ = [
     "analytic_gaussian_noise",
     "calibrate",
     "classic_gaussian_noise",
+    "epsilon_bounds",
     "renyi_epsilon",
 ]

@@ -36,17 +36,42 @@ def build(
     laws: Sequence[Law], scout: Scout, aim: Aim, step: float, upper_only: bool = False
 ) -> tuple[Lattice, float]:
     """The composed lattice around ``aim``, and the smallest step of a one-step grid that memory allows."""
-    here = scout.moments(aim.tilt)
-    # The tilted mass that wraps around the window may change delta by the share CUT.
-    log_mass = np.log(CUT) + aim.log_delta - (here.value - aim.tilt * aim.epsilon)
-    log_mass = float(np.clip(log_mass, -34.0, -12.0)) - 1.0
+    if not step > 0:
+        raise FloatingPointError("a single loss spans no grid")
+    log_mass = spare_mass(aim, scout.moments(aim.tilt).value)
     window, slopes = scout.chernoff(aim.tilt, log_mass, step)
-    window = (min(window) - 4 * step, max(window) + 4 * step)
+    window = widened(window, step)
     width = window[1] - window[0]
     two_levels = scout.steps >= MANY and width / step > 2**16
     block = round(np.sqrt(scout.steps)) if two_levels else 1
     factor = int(np.sqrt(block)) | 1
     step = step / np.sqrt(2) if two_levels else step
+    widest = factor // 4 if two_levels else 256  # a coarser grid must not see the gaps
+    lattices, limit = one_step(laws, scout, aim, step, width / factor, widest, upper_only)
+    parts = [(lattice, law.count) for lattice, law in zip(lattices, laws, strict=True)]
+    if two_levels:
+        parts = _in_blocks(parts, scout, aim.tilt, block, factor, log_mass)
+    return compose(parts, window, mass_outside(parts, window, slopes)), limit
+
+
+def spare_mass(aim: Aim, log_scale: float) -> float:
+    """log of the tilted mass that may wrap around the window: it may change delta by the share CUT."""
+    log_mass = np.log(CUT) + aim.log_delta - (log_scale - aim.tilt * aim.epsilon)
+    return float(np.clip(log_mass, -34.0, -12.0)) - 1.0
+
+
+def widened(window: tuple[float, float], step: float) -> tuple[float, float]:
+    """A window that an estimate chose, with room for the grid."""
+    return min(window) - 4 * step, max(window) + 4 * step
+
+
+def one_step(
+    laws: Sequence[Law], scout: Scout, aim: Aim, step: float, width: float, widest: int, upper_only: bool
+) -> tuple[list[Lattice], float]:
+    """The laws on one grid, cells at most ``widest`` steps wide, and the smallest step that memory allows.
+
+    ``width`` is that of the window on which they will be composed.
+    """
     log_tail = aim.log_delta + float(np.log(CUT / scout.steps))
     ranges = [
         (max(low, floor), high)
@@ -54,15 +79,15 @@ def build(
             (law.upper.p_range(log_tail) for law in laws), scout.floors(aim.tilt, CUT / 100), strict=True
         )
     ]
-    longest = max([width / factor, *(high - low for low, high in ranges)])
-    limit = longest / LARGEST
+    limit = max([width, *(high - low for low, high in ranges)]) / LARGEST
     step = max(step, limit)
     for atoms in (law.upper.atoms for law in laws):
         if atoms and atoms[1] - atoms[0] > step / 4:
             step = (atoms[1] - atoms[0]) / float(np.ceil((atoms[1] - atoms[0]) / step))  # both onto the grid
-    widest = factor // 4 if two_levels else 256  # a coarser grid must not see the gaps
-    parts = []
+    lattices = []
     for law, (low, high), (losses, log_p, _) in zip(laws, ranges, scout.parts, strict=True):
+        if not (np.isfinite(low) and np.isfinite(high)):
+            raise FloatingPointError("a privacy loss beyond the range of double precision")
         offset = _offset(law.upper, losses, log_p, step, low, high)
         first, last = int(np.floor((low - offset) / step - 1e-6)), int(np.ceil((high - offset) / step + 1e-6))
         if max(abs(first), abs(last)) > 2**60:
@@ -72,10 +97,8 @@ def build(
         )
         # Charged as if delta were as small as the tails that are cut: more rounding than there is, never less.
         lower = None if upper_only else law.lower
-        parts.append((discretise(law.upper, lower, aim.tilt, step, offset, vertices, log_tail), law.count))
-    if two_levels:
-        parts = _in_blocks(parts, scout, aim.tilt, block, factor, log_mass)
-    return compose(parts, window, mass_outside(parts, window, slopes)), limit
+        lattices.append(discretise(law.upper, lower, aim.tilt, step, offset, vertices, log_tail))
+    return lattices, limit
 
 
 def _graded(first: int, last: int, places: Array, log_weights: Array, widest: int) -> NDArray[np.int64]:
@@ -123,7 +146,7 @@ def _in_blocks(
                 continue
             alone = Scout.of_pictures([(picture[0], picture[1], length)])
             window, slopes = alone.chernoff(tilt, log_mass - float(np.log(repeats)), lattice.step)
-            window = (min(window) - 4 * lattice.step, max(window) + 4 * lattice.step)
+            window = widened(window, lattice.step)
             if (window[1] - window[0]) / lattice.step > 2 * LARGEST:
                 raise FloatingPointError("a grid beyond what memory is given to it")
             sums = compose([(lattice, length)], window, mass_outside([(lattice, length)], window, slopes))
@@ -165,7 +188,7 @@ def _start(losses: Array, log_p: Array, step: float) -> float:
     p = np.exp(log_p)
     below = np.log(np.cumsum(p)[:-1] / np.cumsum(p * np.exp(-losses))[:-1])
     room = (losses[1:] + losses[:-1]) / 2 - below
-    place = int(np.argmax(room >= step / 2))
+    place = int(np.argmax(room >= step / 2)) if len(room) else 0
     if place > 0:
         part = (step / 2 - room[place - 1]) / (room[place] - room[place - 1])
         return float(below[place - 1] + part * (below[place] - below[place - 1]) + 0.03 * step)

@@ -27,7 +27,7 @@ COARSE, FINEST = 1 / 32, 1 / 110  # resolutions of sums in positive arithmetic, 
 SMALLEST_EPSILON = 1e-4  # below this the tolerance is absolute
 
 
-def _quiet() -> np.errstate:
+def quiet() -> np.errstate:
     """No warnings: a NaN or infinity turns an upper bound into 1 and a lower one into 0, never the other way."""
     return np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore")
 
@@ -40,7 +40,7 @@ class Composed:
         self.steps = sum(law.count for law in laws)
         self._aims: dict[float, tuple[Scout, Aim]] = {}
 
-    def _scout(self, log_delta: float) -> Scout:
+    def scout(self, log_delta: float) -> Scout:
         return Scout(
             [(law.upper, law.count) for law in self.laws], log_delta + float(np.log(CUT / self.steps))
         )
@@ -48,7 +48,7 @@ class Composed:
     def estimate_epsilon(self, delta: float) -> float:
         """Epsilon by the saddle-point method: about three digits, no guarantee."""
         try:
-            return self._at_delta(float(np.log(delta)))[1].epsilon
+            return self.at_delta(float(np.log(delta)))[1].epsilon
         except FloatingPointError:
             return np.inf
 
@@ -59,23 +59,23 @@ class Composed:
         except FloatingPointError:
             return 1.0
 
-    def _at_delta(self, log_delta: float) -> tuple[Scout, Aim]:
+    def at_delta(self, log_delta: float) -> tuple[Scout, Aim]:
         if log_delta not in self._aims:
-            scout = self._scout(log_delta)
+            scout = self.scout(log_delta)
             self._aims[log_delta] = scout, scout.aim_at_delta(log_delta)
         return self._aims[log_delta]
 
     def _at_epsilon(self, epsilon: float) -> tuple[Scout, Aim]:
-        scout = self._scout(0.0)
+        scout = self.scout(0.0)
         aim = scout.aim_at_epsilon(epsilon)
         if aim.log_delta < -2.0:  # rarer outcomes matter: look again with longer tails
-            scout = self._scout(max(aim.log_delta, -690.0))
+            scout = self.scout(max(aim.log_delta, -690.0))
             aim = scout.aim_at_epsilon(epsilon)
         return scout, aim
 
     def epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
         """Bounds on epsilon at ``delta``; ``tolerance`` is relative to the upper one."""
-        with _quiet():
+        with quiet():
             try:
                 return self._epsilon_bounds(delta, tolerance)
             except FloatingPointError:  # nothing is known here
@@ -83,10 +83,10 @@ class Composed:
 
     def _epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
         log_delta = float(np.log(delta))
-        scout, aim = self._at_delta(log_delta)
+        scout, aim = self.at_delta(log_delta)
         best = Bounds(0.0, np.inf)
         for _ in range(3):
-            found = self._refined(scout, aim, tolerance, _EpsilonAt(delta, aim))
+            found = self._refined(scout, aim, tolerance, EpsilonAt(delta, aim))
             best = Bounds(max(best.lower, found.lower), min(best.upper, found.upper))
             missed = abs(found.upper - aim.epsilon) > 0.02 * found.upper
             if best.upper - best.lower <= tolerance * max(best.upper, SMALLEST_EPSILON) or not missed:
@@ -94,20 +94,20 @@ class Composed:
             aim = replace(scout.aim_at_epsilon(min(best.upper, 1e12)), log_delta=log_delta)
             if aim.tilt > 1e10:  # beyond the largest loss
                 break
-        return self._closer(best, delta, tolerance, _EpsilonAt(delta, aim))
+        return self._closer(best, delta, tolerance, EpsilonAt(delta, aim))
 
     def shown(self, at: float, deltas: Sequence[float], tolerance: float) -> list[Bounds] | None:
         """Bounds on epsilon at many deltas from the one grid that suits the delta ``at``; wide where it does not."""
-        with _quiet():
+        with quiet():
             try:
-                scout, aim = self._at_delta(float(np.log(at)))
-                step = self._first_step(scout, aim, tolerance, _EpsilonAt(at, aim))
-                if self._mixtures and self._unsuited(scout, aim, step):
+                scout, aim = self.at_delta(float(np.log(at)))
+                step = self.first_step(scout, aim, tolerance, EpsilonAt(at, aim))
+                if self._mixtures and self.unsuited(scout, aim, step):
                     return None
                 lattice, _ = build(self.laws, scout, aim, step)
             except FloatingPointError:
                 return None
-            return [_EpsilonAt(delta, aim).measure(lattice)[0] for delta in deltas]
+            return [EpsilonAt(delta, aim).measure(lattice)[0] for delta in deltas]
 
     def stays_below(self, delta: float, epsilon: float, tolerance: float) -> bool:
         """Proved that delta at ``epsilon`` is no more than ``delta``, on a grid that fits ``tolerance``.
@@ -115,11 +115,11 @@ class Composed:
         That is all that is asked of a direction which is not the worst one, and needs no optimistic law. No proof, no
         claim: False only says that this grid does not show it.
         """
-        with _quiet():
+        with quiet():
             try:
-                scout, aim = self._at_delta(float(np.log(delta)))
-                step = self._first_step(scout, aim, tolerance, _EpsilonAt(delta, aim))
-                if tolerance >= FINE and self._mixtures and self._unsuited(scout, aim, step):
+                scout, aim = self.at_delta(float(np.log(delta)))
+                step = self.first_step(scout, aim, tolerance, EpsilonAt(delta, aim))
+                if tolerance >= FINE and self._mixtures and self.unsuited(scout, aim, step):
                     return False
                 lattice, _ = build(self.laws, scout, aim, step, upper_only=True)
             except FloatingPointError:
@@ -128,7 +128,7 @@ class Composed:
 
     def delta_bounds(self, epsilon: float, tolerance: float) -> Bounds:
         """Bounds on delta at ``epsilon``; ``tolerance`` is relative to the upper one."""
-        with _quiet():
+        with quiet():
             try:
                 scout, aim = self._at_epsilon(epsilon)
             except FloatingPointError:
@@ -145,7 +145,7 @@ class Composed:
         parts = [(pair, law.count) for pair, law in zip(pairs, self.laws, strict=True) if pair]
         return parts if len(parts) == len(pairs) else []
 
-    def _unsuited(self, scout: Scout, aim: Aim, step: float) -> bool:
+    def unsuited(self, scout: Scout, aim: Aim, step: float) -> bool:
         """A lattice would be very long, or its rounding, e^{K - t epsilon} / delta times enlarged, all there is."""
         longest = max(float(losses[-1]) for losses, _, _ in scout.parts)
         enlarged = scout.moments(aim.tilt).value - aim.tilt * aim.epsilon - aim.log_delta
@@ -168,7 +168,7 @@ class Composed:
 
     def lattice_near(self, epsilon: float, tolerance: float) -> Lattice | None:
         """A lattice for what happens near ``epsilon``; none beyond the range of double precision."""
-        with _quiet():
+        with quiet():
             scout, aim = self._at_epsilon(epsilon)
             spread = float(np.sqrt(max(scout.moments(aim.tilt).variance, 1e-300)))
             step = step_for(0.3 * tolerance * _DeltaAt(epsilon).scale(aim, spread), self.steps, aim.tilt)
@@ -179,18 +179,18 @@ class Composed:
 
     def untilted(self, tolerance: float) -> Lattice:
         """A lattice for the bulk of the law: trade-offs at false-alarm rates that are not tiny."""
-        with _quiet():
+        with quiet():
             return self._untilted(tolerance)
 
     def _untilted(self, tolerance: float) -> Lattice:
-        scout = self._scout(float(np.log(1e-9)))
+        scout = self.scout(float(np.log(1e-9)))
         moments = scout.moments(0.0)
         aim = Aim(0.0, max(moments.mean, 0.0), float(np.log(1e-9)))
         return build(self.laws, scout, aim, step_for(tolerance * np.sqrt(moments.variance), self.steps, 0.0))[
             0
         ]
 
-    def _first_step(self, scout: Scout, aim: Aim, tolerance: float, answer: Answer) -> float:
+    def first_step(self, scout: Scout, aim: Aim, tolerance: float, answer: Answer) -> float:
         """A grid that should bring the two laws as near as ``tolerance``."""
         spread = float(np.sqrt(max(scout.moments(aim.tilt).variance, 1e-300)))
         width = tolerance * answer.scale(aim, spread)
@@ -199,10 +199,10 @@ class Composed:
 
     def _refined(self, scout: Scout, aim: Aim, tolerance: float, answer: Answer) -> Bounds:
         """Finer grids until the answer is close enough, or finer ones stop helping."""
-        step = self._first_step(scout, aim, tolerance, answer)
+        step = self.first_step(scout, aim, tolerance, answer)
         best, last_gap, drowned = Bounds(0.0, np.inf), np.inf, False
         for attempt in range(6):
-            if tolerance >= FINE and self._mixtures and self._unsuited(scout, aim, step):
+            if tolerance >= FINE and self._mixtures and self.unsuited(scout, aim, step):
                 break
             try:
                 lattice, limit = build(self.laws, scout, aim, step)
@@ -248,7 +248,7 @@ class Answer(Protocol):
 
 
 @dataclass(frozen=True)
-class _EpsilonAt:
+class EpsilonAt:
     delta: float
     aim: Aim
 
@@ -331,12 +331,13 @@ class OneStep:
 
     def _lower(self, epsilon: float) -> tuple[float, float]:
         delta, tail, error, _ = self._exact(self.law.lower, epsilon * (1 + 1e-13) + 4e-16)
-        return max(delta - error, 0.0), -max(tail - delta, 1e-300) / max(delta, 1e-300)
+        return max(0.0, delta - error), -max(tail - delta, 1e-300) / max(delta, 1e-300)
 
     @staticmethod
     def _exact(pair: Pair, epsilon: float) -> tuple[float, float, float, float]:
         """delta, P(L > epsilon), the error of delta, and the mass at infinite loss."""
-        cells = pair.cells(np.array([-np.inf, epsilon, np.inf]))
+        with quiet():
+            cells = pair.cells(np.array([-np.inf, epsilon, np.inf]))
         p, q = float(cells.p[1]), float(cells.q[1])
         scaled_q = float(np.exp(min(epsilon + np.log(q), 700.0))) if q > 0 else 0.0
         underflow = float(np.exp(min(epsilon - 690.0, 700.0)))  # what a q below 1e-300 may hide

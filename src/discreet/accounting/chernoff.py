@@ -51,7 +51,8 @@ def log_moment_of(box: RenyiDP | ZeroConcentratedDP, group_size: int) -> LogMome
     # Divergences grow with the order, and t D_{1+t} is convex in t and 0 at 0: it lies below its chords.
     values = np.minimum.accumulate(np.array(box.values)[::-1])[::-1]
     knots = np.concatenate([[0.0], np.array(box.orders) - 1.0])
-    heights = np.concatenate([[0.0], knots[1:] * values])
+    with np.errstate(over="ignore"):
+        heights = np.concatenate([[0.0], knots[1:] * values])
     return lambda tilts: np.asarray(np.interp(tilts, knots, heights, right=np.inf) * (1 + 1e-14))
 
 
@@ -97,6 +98,20 @@ class Chernoff:
         """Guarantee: everything together is (``epsilon``, this delta)-DP in this direction."""
         least = self._least(lambda tilts: self._log_delta(tilts) - tilts * epsilon * (1 - _ROUNDING))
         return float(min(1.0, np.exp(min(least, 0.0)) * (1 + _ROUNDING) + self.infinite))
+
+    def power(self, alarms: float) -> float:
+        """Guarantee: no test with this rate of false alarms, above 0, has more hits in this direction.
+
+        They are at most H_a + a alarms for every a, so for the a that is best for the bound at each tilt.
+        """
+        log_alarms = float(np.log(alarms))
+
+        def hits(tilts: Array) -> Array:
+            height = self._log_delta(tilts)
+            at = np.clip((np.log(tilts) + height - log_alarms) / (1 + tilts), 0.0, 700.0)
+            return np.asarray(np.logaddexp(height - tilts * at * (1 - _ROUNDING), at + log_alarms))
+
+        return float(min(1.0, np.exp(min(self._least(hits), 0.0)) * (1 + _ROUNDING) + self.infinite))
 
     def _log_delta(self, tilts: Array) -> Array:
         """log of M(t) times the largest weight, rounded up."""

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from discreet.accounting.building import CUT, Law
-from discreet.accounting.certify import SMALLEST_EPSILON, Composed, OneStep
+from discreet.accounting.certify import SMALLEST_EPSILON, Composed, OneStep, quiet
 from discreet.accounting.chernoff import Chernoff
 from discreet.accounting.dominating import (
     Direction,
@@ -24,7 +24,6 @@ from discreet.accounting.dominating import (
 from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_epsilon_bounds, gaussian_power
 from discreet.accounting.largest import ULPS, delta_near_largest, epsilon_near_largest, largest_loss
 from discreet.accounting.lattice import Lattice
-from discreet.accounting.pairs import Pair
 from discreet.accounting.power import power_of, power_on
 from discreet.charts import Picture, attack_chart, html_table
 from discreet.errors import AccuracyNotReached, DiscreetError, InvalidParameter, probability, real, whole
@@ -32,7 +31,9 @@ from discreet.events import ApproximateDP, Composition, Event, RenyiDP, RepeatAn
 from discreet.guarantee import AnyNeighbours, Bounds, Guarantee, any_neighbours_named
 
 TINY = 1e-12
+LEAST_DELTA = 1e-290
 _SHOWN = (1e-5, 1e-6, 1e-8)  # deltas of which a notebook shows the epsilon
+_MU_ERROR = 4e-16  # of the root of the sum of squares, relative
 _USELESS = 1e-3  # a lattice with a larger error shows nothing: very much noise, seen without a tilt
 
 
@@ -127,6 +128,7 @@ class PrivacyCurve:
                 found[delta] = Bounds(float(lower), float(upper))
         return found
 
+    @quiet()
     def _hidden_epsilon(self, delta: float, tolerance: float) -> Bounds:
         """Epsilon of everything but full exposure; a negative ``delta`` is more than can be hidden."""
         if delta < 0:
@@ -134,11 +136,22 @@ class PrivacyCurve:
         if delta == 0:
             return self._around_largest
         if self._parts.boxes:
+            if delta < LEAST_DELTA:
+                return Bounds(self._hidden_epsilon(LEAST_DELTA, tolerance).lower, np.inf)
             return Bounds(
                 self._without_boxes._hidden_epsilon(delta, tolerance).lower, self._simple_epsilon(delta)
             )
         if not self._parts.laws:
-            return self._gaussian(lambda mu: gaussian_epsilon_bounds(delta, mu), 0.0)
+            return (
+                gaussian_epsilon_bounds(delta, self._parts.mu, _MU_ERROR)
+                if self._parts.mu
+                else Bounds(0.0, 0.0)
+            )
+        if delta < LEAST_DELTA:  # no arithmetic follows: as if it were 0, from above
+            whole = self._unsampled
+            upper = whole._hidden_epsilon(delta, tolerance).upper if whole else np.inf
+            lower = self._hidden_epsilon(LEAST_DELTA, tolerance).lower
+            return Bounds(lower, min(upper, self._around_largest.upper))
         near_top = self._near_largest_loss(delta)
         if near_top.upper < np.inf and near_top.upper - near_top.lower <= 1e-9 * near_top.upper:
             return near_top
@@ -180,10 +193,7 @@ class PrivacyCurve:
 
     def _simple_epsilon(self, delta: float) -> float:
         """The best of the bounds that always exist: by moments, and without the help of sampling."""
-        worst = max(
-            Chernoff.of(pairs, float(np.log(delta * CUT / steps)), self._parts.boxes).epsilon(delta)
-            for pairs, steps in self._pairs(delta)
-        )
+        worst = max(bound.epsilon(delta) for bound in self._chernoff(delta))
         whole = self._unsampled
         return min(worst, whole._hidden_epsilon(delta, 1e-3).upper) if whole else worst
 
@@ -195,7 +205,7 @@ class PrivacyCurve:
         if self._parts.boxes:
             return self._simple_epsilon(delta)
         if not self._parts.laws:
-            return self._gaussian(lambda mu: gaussian_epsilon_bounds(delta, mu), 0.0).upper
+            return self._hidden_epsilon(delta, 0.02).upper
         # Removing a record is the worse direction wherever the two were compared.
         return self._composed("remove", Quality(delta * 1e-5, 0.02)).estimate_epsilon(delta)
 
@@ -225,17 +235,14 @@ class PrivacyCurve:
         Guarantee: never below the exact ones.
         """
         found = np.array([real("epsilons", value, at_least=0) for value in np.ravel(epsilons)])
-        lattices = (
-            [self._bulk(direction) for direction in self._parts.directions()]
-            if self._parts.laws and not self._parts.boxes
-            else []
-        )
-        if not lattices or max(lattice.error for lattice in lattices) > _USELESS:
+        lattices = self._bulks() if self._parts.laws and not self._parts.boxes else []
+        if not lattices:
             return np.array([self.delta(float(value)) for value in found])
         exposed = self._parts.exposure.upper
         hidden = [max(lattice.delta_upper(float(value))[0] for lattice in lattices) for value in found]
         return np.minimum(1.0, (exposed + (1 - exposed) * np.array(hidden)) * (1 + ULPS))
 
+    @quiet()
     def _hidden_delta(self, epsilon: float, tolerance: float) -> Bounds:
         exact = self._parts.largest
         if epsilon >= self._around_largest.upper or (exact is not None and Fraction(epsilon) >= exact):
@@ -271,10 +278,7 @@ class PrivacyCurve:
 
     def _simple_delta(self, epsilon: float, about: float) -> float:
         """As :meth:`_simple_epsilon`; rare losses are those that are rare beside ``about``."""
-        worst = max(
-            Chernoff.of(pairs, float(np.log(about * CUT / steps)), self._parts.boxes).delta(epsilon)
-            for pairs, steps in self._pairs(about)
-        )
+        worst = max(bound.delta(epsilon) for bound in self._chernoff(about))
         whole = self._unsampled
         return min(worst, whole._hidden_delta(epsilon, 1e-2).upper) if whole else worst
 
@@ -325,26 +329,27 @@ class PrivacyCurve:
         bounds = Bounds(min(max(alarms, lower * (1 - ULPS)), upper), upper)
         return self._as_asked(bounds, "power", tolerance, 1e-280)
 
+    @quiet()
     def _hidden_power(self, alarms: float, tolerance: float) -> Bounds:
         if self._parts.boxes:
-            alarms = max(alarms, 1e-30)
-            furthest = self._simple_epsilon(min(1e-3 * alarms, 0.5))
-            points = [
-                (at, self._simple_delta(at, 1e-3 * alarms)) for at in np.linspace(0, furthest, 41).tolist()
-            ]
-            upper = min(delta + float(np.exp(min(at, 700.0))) * alarms for at, delta in points)
-            return Bounds(alarms, min(1.0, upper * (1 + ULPS)))
+            return self._simple_power(alarms)
         if not self._parts.laws:
             return self._gaussian(lambda mu: _around(gaussian_power(alarms, mu), 1e-12), alarms)
-        lattices = [self._bulk(direction) for direction in self._parts.directions()]
-        if max(lattice.error for lattice in lattices) > _USELESS:
+        lattices = self._bulks()
+        if not lattices:
             at_zero = self._hidden_delta(0.0, 1e-2)  # nobody has more hits than alarms + delta(0)
-            return Bounds(alarms, min(1.0, (alarms + at_zero.upper) * (1 + ULPS)))
+            upper = min((alarms + at_zero.upper) * (1 + ULPS), self._simple_power(alarms).upper)
+            return Bounds(alarms, min(1.0, upper))
         found = [power_on(lattice, alarms) for lattice in lattices]
         bounds = Bounds(max(bounds.lower for bounds in found), max(bounds.upper for bounds in found))
         if bounds.upper - bounds.lower <= tolerance * bounds.upper or not 0 < alarms < 1:
             return bounds
         return self._closer_power(alarms, tolerance, bounds)
+
+    def _simple_power(self, alarms: float) -> Bounds:
+        """The bound that always exists, as :meth:`_simple_epsilon`."""
+        worst = max(bound.power(max(alarms, 1e-30)) for bound in self._chernoff(max(1e-3 * alarms, 1e-30)))
+        return Bounds(alarms, max(worst, alarms))
 
     def _closer_power(self, alarms: float, tolerance: float, rough: Bounds) -> Bounds:
         """Few alarms are raised far out in the law, where a tilted lattice looks closely."""
@@ -375,7 +380,7 @@ class PrivacyCurve:
         mu = self._parts.mu
         if mu == 0:
             return Bounds(nothing, nothing)
-        return Bounds(bounds_at(mu * (1 - 4e-16)).lower, bounds_at(mu * (1 + 4e-16)).upper)
+        return Bounds(bounds_at(mu * (1 - _MU_ERROR)).lower, bounds_at(mu * (1 + _MU_ERROR)).upper)
 
     @cached_property
     def _without_boxes(self) -> PrivacyCurve:
@@ -416,12 +421,13 @@ class PrivacyCurve:
     def _around_largest(self) -> Bounds:
         return Bounds(self._largest_loss * (1 - ULPS), self._largest_loss * (1 + ULPS))
 
-    def _pairs(self, delta: float) -> list[tuple[list[tuple[Pair, int]], int]]:
-        """The pairs of each direction with their counts, and the number of releases."""
-        laws = [self._parts.composed(name, Quality(delta * 1e-5, 1e-3)) for name in self._parts.directions()]
-        return [
-            ([(law.upper, law.count) for law in each], 1 + sum(law.count for law in each)) for each in laws
-        ]
+    def _chernoff(self, about: float) -> Iterator[Chernoff]:
+        """For each direction, the bound by moments; losses that are rare beside ``about`` count as infinite."""
+        for name in self._parts.directions():
+            laws = self._parts.composed(name, Quality(about * 1e-5, 1e-3))
+            steps = 1 + sum(law.count for law in laws)
+            pairs = [(law.upper, law.count) for law in laws]
+            yield Chernoff.of(pairs, float(np.log(about * CUT / steps)), self._parts.boxes)
 
     def _make_composed(self, direction: Direction, quality: Quality) -> Composed | OneStep:
         laws = self._parts.composed(direction, quality)
@@ -429,6 +435,14 @@ class PrivacyCurve:
 
     def _make_bulk(self, direction: Direction) -> Lattice:
         return Composed(self._parts.composed(direction, Quality(1e-14, 1e-3))).untilted(1e-3)
+
+    def _bulks(self) -> list[Lattice]:
+        """The bulk of each direction; none where a grid shows nothing."""
+        try:
+            lattices = [self._bulk(direction) for direction in self._parts.directions()]
+        except FloatingPointError:
+            return []
+        return lattices if max(lattice.error for lattice in lattices) <= _USELESS else []
 
     def _as_asked(self, bounds: Bounds, name: str, tolerance: float | None, floor: float) -> Bounds:
         """The bounds as floats, if they keep a tolerance that was asked for."""

@@ -386,7 +386,7 @@ def _allocation_pairs(
     noise: float, steps: int, tail: float, tolerance: float
 ) -> dict[Direction, tuple[DiscretePair, DiscretePair]]:
     # The two laws differ relatively by about 0.05 log2(steps) resolution^2: some 15 % of the tolerance.
-    resolution = float(np.clip(np.sqrt(3 * tolerance / np.log2(2 * steps)), 1e-3, 1 / 16))
+    resolution = float(np.clip(np.sqrt(3 * tolerance / math.log2(2 * steps)), 1e-3, 1 / 16))
     law = allocation_law(noise, steps, tail=tail, resolution=resolution)
     return {
         "remove": (_discrete(law.remove.upper), _discrete(law.remove.lower)),

@@ -42,7 +42,7 @@ _TINY = math.ulp(0.0)
 _NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(10))
 _NODES = _NODES + 0.5  # on (0, 1)
 _LEAST_MU, _MOST_MU = 1e-8, 1e4  # between these the closed form is certified
-_FAR = 1e6  # |u| beyond this gives a delta of exactly 0 or 1 in floating point
+_FAR = 10**6  # |u| beyond this gives a delta of exactly 0 or 1 in floating point
 
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
@@ -88,25 +88,26 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     return _root(excess, start)
 
 
-def gaussian_epsilon_bounds(delta: float, mu: float) -> Bounds:
-    """Guarantee: the exact epsilon at ``delta`` lies within the bounds.
+def gaussian_epsilon_bounds(delta: float, mu: float, error: float = 0.0) -> Bounds:
+    """Guarantee: the exact epsilon at ``delta`` lies within the bounds, for every mu (1 +- ``error``).
 
     Both ends are checked against the curve; the root finder need not be trusted.
     """
     delta, mu = probability("delta", delta), _positive("mu", mu)
-    if mu > _MOST_MU:
-        return _far_epsilon_bounds(delta, mu)
-    if mu < _LEAST_MU:
-        return Bounds(0.0, gaussian_epsilon_bounds(delta, _LEAST_MU).upper)
+    least, most = mu * (1 - error), mu * (1 + error)
+    if most > _MOST_MU:
+        return Bounds(_far_epsilon_bounds(delta, least).lower, _far_epsilon_bounds(delta, most).upper)
+    if least < _LEAST_MU:
+        return Bounds(0.0, gaussian_epsilon_bounds(delta, max(_LEAST_MU, most)).upper)
     epsilon = gaussian_epsilon(delta, mu)
     target = _log_odds(delta)
     slack = ALLOWANCE / max(_point(epsilon, mu).epsilon_slope, _TINY) + math.ulp(epsilon)
 
     upper, step = epsilon, slack
-    while _point(upper, mu).log_odds > target - ALLOWANCE:
+    while _point(upper, most).log_odds > target - ALLOWANCE:
         upper, step = epsilon + step, 2 * step
     lower, step = epsilon, slack
-    while lower > 0 and _point(lower, mu).log_odds < target + ALLOWANCE:
+    while lower > 0 and _point(lower, least).log_odds < target + ALLOWANCE:
         lower, step = max(0.0, epsilon - step), 2 * step
     return Bounds(lower, upper)
 
@@ -226,9 +227,7 @@ class _Point(NamedTuple):
 
 
 def _point(epsilon: float, mu: float) -> _Point:
-    # Rational arithmetic: epsilon / mu and mu / 2 may agree in most of their digits.
-    exact = (Fraction(epsilon) - Fraction(mu) ** 2 / 2) / Fraction(mu)
-    u = float(exact) if abs(exact) < _FAR else (_FAR if exact > 0 else -_FAR)
+    u = _offset(epsilon, mu)
     log_density = -0.5 * u * u - _LOG_SQRT_2PI
     far_mills = _mills(u + mu)
     if u > -1:
@@ -238,6 +237,15 @@ def _point(epsilon: float, mu: float) -> _Point:
         log_rest = log_density + math.log(_mills(-u) + far_mills)
         log_delta = math.log1p(-math.exp(log_rest))
     return _Point(log_delta, log_rest, log_density, math.log(far_mills))
+
+
+def _offset(epsilon: float, mu: float) -> float:
+    """epsilon / mu - mu / 2 in whole numbers, rounded once: the two may agree in most of their digits."""
+    (a, b), (c, d) = epsilon.as_integer_ratio(), mu.as_integer_ratio()
+    above, below = 2 * a * d * d - b * c * c, 2 * b * c * d
+    if abs(above) >= _FAR * below:
+        return _FAR if above > 0 else -_FAR
+    return above / below
 
 
 def _log_odds(delta: float) -> float:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import scipy.fft
@@ -35,7 +35,9 @@ from discreet.accounting.rounding import ULP, Layers, cell_accuracy
 PESSIMISTIC, OPTIMISTIC = 0, 1
 TINY = 1e-300
 OMITTED = 3e-20  # e^-45
+SILENT = 1e-20  # Fourier coefficients of a sum that are left out, each
 MOST_CORNERS = 100_000
+MOST_LAYERS = 100_000
 LARGEST_LOSS = 640.0  # e^640 times TINY is still negligible
 
 
@@ -86,14 +88,9 @@ class Lattice:
         scale = float(np.exp(-self.tilt * start))
         return scale * (low - float(np.expm1(-start)) * high), scale * (low + high)
 
-    @cached_property
+    @property
     def _kernels(self) -> tuple[Array, Array]:
-        """e^{-tilt b} (1 - e^{-b}) and e^{-tilt b} e^{-b} at the distances b = 0, step, 2 step, ..."""
-        size = self.masses.shape[1]
-        reach = size if self.tilt == 0 else min(size, int(np.ceil(45.0 / (self.tilt * self.step))) + 1)
-        away = self.step * np.arange(reach)
-        weight = np.exp(-self.tilt * away)
-        return -weight * np.expm1(-away), weight * np.exp(-away)
+        return _kernels(self.tilt, self.step, self.masses.shape[1])
 
     def log_unit(self, row: int, epsilon: float) -> float:
         """log of the factor that :meth:`curve` leaves out."""
@@ -148,6 +145,19 @@ class Lattice:
         )
 
 
+@lru_cache(maxsize=2)
+def _kernels(tilt: float, step: float, size: int) -> tuple[Array, Array]:
+    """e^{-tilt b} (1 - e^{-b}) and e^{-tilt b} e^{-b} at the distances b = 0, step, 2 step, ..."""
+    reach = size if tilt == 0 else min(size, int(np.ceil(45.0 / (tilt * step))) + 1)
+    # b = b1 + b2 for few b1 and b2: e^-b is a product, and 1 - e^-b = (1 - e^-b1) + e^-b1 (1 - e^-b2).
+    fine = step * np.arange(64.0)
+    coarse = (64 * step * np.arange(float(-(-reach // 64))))[:, None]
+    near = -np.expm1(-fine) * np.exp(-coarse) - np.expm1(-coarse)
+    near *= np.exp(-tilt * coarse) * np.exp(-tilt * fine)
+    far = np.exp(-(tilt + 1) * coarse) * np.exp(-(tilt + 1) * fine)
+    return near.ravel()[:reach], far.ravel()[:reach]
+
+
 def _times_exp(value: float, exponent: float) -> float:
     return float(np.exp(min(np.log(value) + exponent, 1.0))) if value != 0.0 else 0.0
 
@@ -195,9 +205,10 @@ def discretise(
         total = max(float(tilted.sum()), 1e-300)
         rows[row, place] = tilted / total
         scale[row] = top + np.log(total)
-    layers = Layers.of(
-        losses, rows[PESSIMISTIC, place], pessimistic, tilt * np.diff(losses, append=losses[-1]), log_delta
-    )
+    layers = None
+    if losses[-1] < MOST_LAYERS:
+        widths = tilt * np.diff(losses, append=losses[-1])
+        layers = Layers.of(losses, rows[PESSIMISTIC, place], pessimistic, widths, log_delta)
     return Lattice(float(losses[0]), step, tilt, rows, scale, infinite, 0.0, 1, accuracy, layers)
 
 
@@ -208,7 +219,7 @@ def chords(pair: Pair, losses: Array) -> tuple[Array, float]:
     # A q that underflows counts as zero, which moves its cell up.
     scaled_q = _exp_times(losses[:-1], np.where(cells.q < TINY, 0.0, cells.q))
     with np.errstate(invalid="ignore", over="ignore"):
-        to_upper = np.clip(np.nan_to_num((cells.p - scaled_q) / gap, nan=np.inf), 0.0, cells.p)
+        to_upper = np.maximum(np.fmin((cells.p - scaled_q) / gap, cells.p), 0.0)  # a NaN moves all up
     law = np.zeros(len(losses))
     law[:-1] = cells.p - to_upper
     law[1:] += to_upper
@@ -282,6 +293,9 @@ def _lower_curve(p: Array, scaled_q: Array, losses: Array, accuracy: float) -> A
 def _merged(p: Array, scaled_q: Array, losses: Array) -> tuple[Array, Array]:
     """P-mass and excess of all cells up to each loss, taken as one cell."""
     total = np.cumsum(p)
+    if abs(losses[-1] - losses[0]) < 200.0 and not np.any((scaled_q > 0) & (scaled_q < 1e-200)):
+        shrink = np.exp(losses - losses[0])  # nothing overflows, and nothing is lost
+        return total, total - shrink * np.cumsum(scaled_q / shrink)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         merged_q = np.exp(losses + np.logaddexp.accumulate(np.log(scaled_q) - losses))
     return total, total - merged_q
@@ -323,23 +337,55 @@ def _convex(law: Array, losses: Array, rounding: float) -> Array:
     return np.maximum(law, 0.0)
 
 
+class Transformed:
+    """A one-step law and its Fourier transform for windows of ``size`` grid points."""
+
+    def __init__(self, law: Lattice, size: int) -> None:
+        self.law, self.size = law, size
+        # One-step laws wrap around the window without harm: only the sum must fit.
+        self._spectrum = scipy.fft.rfft(_folded(law.masses, size), axis=1)
+        self._loudest = (self._spectrum.real**2 + self._spectrum.imag**2).max(axis=0)
+
+    def power(self, count: int, most: int) -> NDArray[np.complex128]:
+        """The first ``most`` coefficients of the sum of ``count`` losses, but for a silent rest.
+
+        A sum of many losses is smooth, and nearly all of its coefficients are nothing: less than ``SILENT`` each.
+        Leaving them out changes the L2 norm by at most that, and the L1 norm by the root of the size times as much.
+        """
+        heard = np.flatnonzero(self._loudest[:most] >= SILENT ** (2.0 / count))
+        kept = int(heard[-1]) + 1 if len(heard) else 1
+        return _power(self._spectrum[:, :kept].copy(), count)
+
+
+def window_size(window: tuple[float, float], step: float) -> int:
+    """A number of grid points that covers a window, and suits the FFT."""
+    return int(scipy.fft.next_fast_len(int(np.ceil((window[1] - window[0]) / step)) + 2, True))
+
+
 def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], alias: float) -> Lattice:
     """The law of the sum of ``count`` independent losses of each part, on a window of total losses.
 
     ``alias`` bounds the tilted mass outside of the window, of either row; :func:`mass_outside` proves it.
-    All parts share tilt and step. One-step laws wrap around the window without harm: only the sum must fit.
+    All parts share tilt and step.
     """
-    step, tilt = parts[0][0].step, parts[0][0].tilt
-    origin = sum(count * part.start for part, count in parts)
-    size = scipy.fft.next_fast_len(int(np.ceil((window[1] - window[0]) / step)) + 2, True)
-    first = int(np.floor((window[0] - origin) / step))
+    size = window_size(window, parts[0][0].step)
+    return compose_transformed([(Transformed(part, size), count) for part, count in parts], window[0], alias)
+
+
+def compose_transformed(parts: Sequence[tuple[Transformed, int]], low: float, alias: float) -> Lattice:
+    """As :func:`compose`, on the window of their size that begins at ``low``."""
+    step, tilt, size = parts[0][0].law.step, parts[0][0].law.tilt, parts[0][0].size
+    origin = sum(count * part.law.start for part, count in parts)
+    first = int(np.floor((low - origin) / step))
     spectrum: NDArray[np.complex128] | None = None
-    log_scale = np.zeros(len(parts[0][0].masses))
-    infinite, error, cell_error, releases, total, few = 0.0, 2 * alias, 0.0, 0, 0, 0
+    log_scale = np.zeros(len(parts[0][0].law.masses))
+    infinite, cell_error, releases, total, few = 0.0, 0.0, 0, 0, 0
+    error = 2 * alias + float(np.sqrt(size)) * SILENT
     layers: Layers | None = None
-    for part, count in parts:
-        power = _power(scipy.fft.rfft(_folded(part.masses, size), axis=1), count)
-        spectrum = power if spectrum is None else spectrum * power
+    for transformed, count in parts:
+        power = transformed.power(count, size if spectrum is None else spectrum.shape[1])
+        spectrum = power if spectrum is None else spectrum[:, : power.shape[1]] * power
+        part = transformed.law
         log_scale = log_scale + count * part.log_scale
         infinite += count * part.infinite
         error += float(np.expm1(min(count * part.error, 50.0)))
@@ -348,6 +394,8 @@ def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], a
         cell_error += count * part.cell_error
         layers = part.layers.times(count, layers) if part.layers else None
         total += count
+    if not all(part.law.layers for part, _ in parts):
+        layers = None  # what is known of some parts says nothing of the others
     masses = scipy.fft.irfft(spectrum, size, axis=1)
     # Each output of an FFT is wrong by at most about 4 ulp log2(n) times the L1 norm of its input. A power z^m turns
     # that into m |z|^(m-1) as much: at most m for few factors; for many 2 m |z^m| where |z| >= 1/2 and m 2^(1-m),
@@ -355,7 +403,7 @@ def compose(parts: Sequence[tuple[Lattice, int]], window: tuple[float, float], a
     norm = float(np.sqrt(size * np.max(np.einsum("ij,ij->i", masses, masses))))
     rounding = 4 * ULP * float(np.log2(size)) * ((2 * (total - few) + 1) * norm + few * np.sqrt(size))
     masses = np.roll(masses, -first % size, axis=1)
-    masses[masses < rounding / size] = 0.0  # this is noise, and costs as much once more
+    masses *= masses >= rounding / size  # below is noise, and costs as much once more
     error += 2 * rounding
     return Lattice(
         origin + first * step, step, tilt, masses, log_scale, infinite, error, releases, cell_error, layers

@@ -11,6 +11,7 @@ direction is fixed for a whole run, so the directions are composed separately an
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -360,7 +361,7 @@ class GroupPair(Pair):
             error = value - wanted
             if np.all(np.abs(error) <= 1e-14 * np.maximum(1.0, np.abs(wanted))):
                 break
-            with np.errstate(divide="ignore", invalid="ignore"):
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 step = np.where(error == 0, 0.0, np.clip(error / slope, -self.noise, self.noise))
             guess = guess - np.nan_to_num(step)
         result[inside] = np.maximum.accumulate(guess)
@@ -432,7 +433,8 @@ class DiscretePair(Pair):
     @classmethod
     def randomised_response(cls, epsilon: float) -> DiscretePair:
         """The pair that dominates everything that is epsilon-DP (Kairouz, Oh, Viswanath 2015)."""
-        masses = np.array([1 / (1 + np.exp(epsilon)), 1 / (1 + np.exp(-epsilon))])
+        lie = math.exp(-epsilon)
+        masses = np.array([lie / (1 + lie), 1 / (1 + lie)])
         return cls(np.array([-epsilon, epsilon]), masses, masses[::-1].copy())
 
     def cells(self, boundaries: Array) -> Cells:

@@ -80,7 +80,7 @@ class Scout:
             variance += count * float((weights * away) @ away) / total
         return Moments(value, mean, variance)
 
-    def _values(self, tilts: Array) -> Array:
+    def values(self, tilts: Array) -> Array:
         """log E e^{t L} at many tilts."""
         total = np.zeros(len(tilts))
         for losses, log_p, count in self.parts:
@@ -92,11 +92,11 @@ class Scout:
     def aim_at_delta(self, log_delta: float) -> Aim:
         """The point of the curve with this delta."""
 
-        def miss(log_tilt: float) -> float:
-            tilt = float(np.exp(log_tilt))
-            return self._log_delta(tilt, self.moments(tilt)) - log_delta
+        def miss(tilt: float) -> tuple[float, float]:
+            moments = self.moments(tilt)
+            return self._log_delta(tilt, moments) - log_delta, tilt * tilt * moments.variance + 1.0
 
-        tilt = self._root(miss, np.sqrt(-2 * log_delta))
+        tilt = self._root(miss, np.sqrt(max(-2 * log_delta, 0.0)))
         if tilt == 0.0:
             epsilon = self._untilted_epsilon(float(np.exp(log_delta)))
             return Aim(0.0, max(epsilon, 0.0), log_delta)
@@ -110,19 +110,20 @@ class Scout:
     @staticmethod
     def _log_delta(tilt: float, moments: Moments) -> float:
         """The estimate at epsilon = the tilted mean."""
-        return moments.value - tilt * moments.mean + _log_shape(tilt, moments.variance)
+        return moments.value - tilt * moments.mean + log_shape(tilt, moments.variance)
 
     def aim_at_epsilon(self, epsilon: float) -> Aim:
         """The point of the curve with this epsilon."""
 
-        def miss(log_tilt: float) -> float:
-            return epsilon - self.moments(float(np.exp(log_tilt))).mean
+        def miss(tilt: float) -> tuple[float, float]:
+            moments = self.moments(tilt)
+            return epsilon - moments.mean, tilt * moments.variance
 
         tilt = self._root(miss, 5.0)
         moments = self.moments(tilt)
         if tilt == 0.0:
             return Aim(0.0, epsilon, float(np.log(max(self._untilted_delta(epsilon), 1e-300))))
-        log_delta = float(min(moments.value - tilt * epsilon + _log_shape(tilt, moments.variance), 0.0))
+        log_delta = float(min(moments.value - tilt * epsilon + log_shape(tilt, moments.variance), 0.0))
         return Aim(self.settled(tilt, epsilon, log_delta), epsilon, log_delta)
 
     def settled(self, tilt: float, epsilon: float, log_delta: float) -> float:
@@ -181,25 +182,32 @@ class Scout:
         candidates = np.minimum(scale * EXPONENTS, 3.0 / max(step, 1e-100))
         ends = []
         for sign in (-1.0, 1.0):
-            reach = sign * (self._values(tilt + sign * candidates) - here.value - log_mass) / candidates
+            reach = sign * (self.values(tilt + sign * candidates) - here.value - log_mass) / candidates
             best = int(np.argmin(sign * reach))
             ends.append((reach[best], candidates[best]))
         (low, down), (high, up) = ends
         return (float(low), float(high)), (float(down), float(up))
 
-    def _root(self, miss: Callable[[float], float], guess: float) -> float:
-        """The tilt at which ``miss`` (decreasing) changes its sign; 0 if no positive tilt is needed."""
+    def _root(self, miss: Callable[[float], tuple[float, float]], guess: float) -> float:
+        """The tilt at which ``miss`` (decreasing) is zero, and 0 if no positive tilt is needed.
+
+        Newton's method in the logarithm of the tilt, inside a bracket; ``miss`` tells minus its slope there, too.
+        """
         spread = np.sqrt(max(self.moments(0.0).variance, 1e-300))
-        low = high = float(np.log(max(guess / spread, 1e-6)))
-        while miss(low) < 0:
-            high, low = low, low - 2.0
-            if low < np.log(SMALLEST_TILT):
+        x, low, high = float(np.log(max(guess / spread, 1e-6))), -np.inf, np.inf
+        for _ in range(80):
+            value, slope = miss(float(np.exp(x)))
+            low, high = (x, high) if value > 0 else (low, x)
+            move = float(np.clip(value / max(slope, 1e-300), -3.0, 3.0))
+            if abs(move) <= 3e-3 or high - low <= 3e-3:
+                break
+            following = x + move if low < x + move < high else (low + high) / 2
+            if following < np.log(SMALLEST_TILT) and low == -np.inf:
                 return 0.0
-        while miss(high) > 0:
-            low, high = high, high + 1.0
-            if high > 30:
-                return float(np.exp(low))
-        return float(np.exp(_zero(miss, low, high, 3e-3)))
+            if following > 30 and high == np.inf:
+                break
+            x = following
+        return float(np.exp(x))
 
     def _untilted_delta(self, epsilon: float) -> float:
         """delta of a normal total loss (no tilt: epsilon is below the mean)."""
@@ -236,7 +244,7 @@ def _picture(pair: Pair, log_tail: float) -> tuple[Array, Array]:
 forget_pictures = _picture.cache_clear
 
 
-def _log_shape(tilt: float, variance: float) -> float:
+def log_shape(tilt: float, variance: float) -> float:
     """log(R(t s) - R((t+1) s))."""
     spread = np.sqrt(max(variance, 1e-300) / 2)
     return float(np.log(max(0.5 * (erfcx(tilt * spread) - erfcx((tilt + 1) * spread)), 1e-300)))

@@ -236,7 +236,8 @@ class SparseVector(Event):
     def __post_init__(self) -> None:
         for name in ("threshold_scale", "query_scale"):
             object.__setattr__(self, name, real(name, getattr(self, name), above=0))
-        object.__setattr__(self, "positives", whole("positives", self.positives, at_least=1))
+        most = whole("positives", self.positives, at_least=1, at_most=10**12)
+        object.__setattr__(self, "positives", most)
         if not isinstance(self.monotone, bool):
             raise InvalidParameter("monotone", self.monotone, "must be True or False.")
 
@@ -269,8 +270,8 @@ class TreeAggregation(Event):
     kind: ClassVar[str] = "tree-aggregation"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", whole("steps", self.steps, at_least=1))
-        object.__setattr__(self, "restarts", whole("restarts", self.restarts, at_least=1))
+        object.__setattr__(self, "steps", whole("steps", self.steps, at_least=1, at_most=10**15))
+        object.__setattr__(self, "restarts", whole("restarts", self.restarts, at_least=1, at_most=10**9))
         object.__setattr__(self, "noise_multiplier", Gaussian(self.noise_multiplier).noise_multiplier)
 
     def parts(self) -> tuple[tuple[Event, int], ...]:

@@ -1,0 +1,224 @@
+"""Many settings of DP-SGD at once: both bounds on epsilon for arrays of noise, rate, steps and delta.
+
+Settings with the same noise and rate share their one-step law: it is put on a grid once for all numbers of steps
+and deltas that one tilt suits, and only composed for each of them. Where a shared grid is not close enough, the
+setting is asked for alone, so the answers are as close as those of ``account(...).epsilon_bounds(delta)``.
+
+>>> lower, upper = epsilon_bounds(noise_multiplier=4.0, rate=0.01, steps=[2_500, 5_000, 10_000], delta=1e-5)
+>>> [f"{epsilon:.2f}" for epsilon in upper]
+['0.44', '0.64', '0.95']
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from discreet.accounting.account import account
+from discreet.accounting.building import MANY, Law, one_step, spare_mass, widened
+from discreet.accounting.certify import Composed, EpsilonAt, quiet
+from discreet.accounting.dominating import Direction, Quality, Relation, dominating
+from discreet.accounting.lattice import Lattice, Transformed, compose_transformed, mass_outside, window_size
+from discreet.accounting.pairs import Array
+from discreet.accounting.steering import Aim, Scout, log_shape
+from discreet.errors import InvalidParameter, real, whole
+from discreet.events import MAX_COUNT, Event, Gaussian, PoissonSampled
+from discreet.guarantee import AnyNeighbours, Bounds, any_neighbours_named
+
+TOLERANCE = 1e-3
+APART = 2.0  # the largest ratio of tilts that share a grid
+
+
+class Asked(NamedTuple):
+    """How often a release was made, and the delta."""
+
+    steps: int
+    delta: float
+
+    @property
+    def tilt(self) -> float:
+        """How the best tilt changes from one to another, for losses that add up to a normal law."""
+        return float(np.sqrt(-np.log(self.delta) / self.steps))
+
+
+def epsilon_bounds(
+    noise_multiplier: ArrayLike,
+    rate: ArrayLike,
+    steps: ArrayLike,
+    delta: ArrayLike,
+    *,
+    neighbours: AnyNeighbours = "add-remove",
+) -> tuple[Array, Array]:
+    """Lower and upper bounds on epsilon of ``PoissonSampled(rate, Gaussian(noise_multiplier)) * steps`` at ``delta``.
+
+    Numbers or arrays, which are stretched to a common shape: that of both results. Faster than one call for each
+    where settings differ in steps or delta alone.
+
+    Guarantee: as of :meth:`~discreet.accounting.curve.PrivacyCurve.epsilon_bounds`.
+    """
+    relation = Relation(any_neighbours_named(neighbours), 1)
+    try:
+        columns = np.broadcast_arrays(noise_multiplier, rate, steps, delta)
+    except ValueError:
+        raise InvalidParameter(
+            "steps", np.shape(steps), "and the others have shapes that do not fit."
+        ) from None
+    groups: dict[Event, list[tuple[int, Asked]]] = defaultdict(list)
+    for place, (noise, share, count, at) in enumerate(zip(*(column.flat for column in columns), strict=True)):
+        asked = Asked(
+            whole("steps", count, at_least=1, at_most=MAX_COUNT), real("delta", at, above=0, below=1)
+        )
+        groups[PoissonSampled(share, Gaussian(noise))].append((place, asked))
+    found = np.zeros((2, columns[0].size))
+    for event, places in groups.items():
+        answers = dict(_answers(event, {asked for _, asked in places}, relation))
+        for place, asked in places:
+            found[:, place] = answers[asked]
+    lower, upper = found.reshape(2, *columns[0].shape)
+    return lower, upper
+
+
+def _answers(event: Event, asked: Iterable[Asked], relation: Relation) -> Iterator[tuple[Asked, Bounds]]:
+    for near in _together(sorted(asked, key=lambda point: point.tilt)):
+        shared = _Shared(event, near, relation).bounds() if len({point.steps for point in near}) > 1 else {}
+        yield from shared.items()
+        left: dict[int, list[Asked]] = defaultdict(list)
+        for point in near:
+            if point not in shared:
+                left[point.steps].append(point)
+        for steps, points in left.items():
+            curve = account(event * steps, relation.neighbours)
+            yield from zip(points, curve.epsilons([point.delta for point in points]), strict=True)
+
+
+def _together(points: list[Asked]) -> Iterator[list[Asked]]:
+    """Neighbours that one tilt suits."""
+    near: list[Asked] = []
+    for point in points:
+        if near and point.tilt > APART * near[0].tilt:
+            yield near
+            near = []
+        near.append(point)
+    if near:
+        yield near
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """Settings of one event that share a grid."""
+
+    event: Event
+    points: list[Asked]
+    relation: Relation
+    share: float = 0.85  # of the tolerance, which the grid is chosen for
+
+    def bounds(self) -> dict[Asked, Bounds]:
+        """Those that the shared grid shows well enough, in both directions."""
+        parts = dominating(self.event, self.relation)
+        if not parts.laws or self._most_steps >= MANY:
+            return {}
+        found: dict[Asked, Bounds] = {}
+        with quiet():
+            try:
+                for point, curve, aim in self._curves("remove", self.share * TOLERANCE, upper_only=False):
+                    bounds, gap = EpsilonAt(point.delta, aim).measure(curve)
+                    found |= {point: bounds} if gap <= TOLERANCE else {}
+                found = found if parts.symmetric or not found else self._worst(found)
+            except FloatingPointError:
+                return {}
+        left = [point for point in self.points if point not in found]
+        again = self.share == 0.85 and len(left) > 1
+        return found | (_Shared(self.event, left, self.relation, 0.6).bounds() if again else {})
+
+    def _worst(self, found: dict[Asked, Bounds]) -> dict[Asked, Bounds]:
+        """Those for which the other direction is proved not to be worse."""
+        point = next(iter(found))
+        log_delta = float(np.log(point.delta))
+        other = Composed(dominating(self.event * point.steps, self.relation).composed("add", self._quality))
+        below = 1 - other.at_delta(log_delta)[1].epsilon / max(found[point].upper, 1e-300)
+        curves = self._curves("add", min(max(below / 3, TOLERANCE), 0.02), upper_only=True)
+        return {
+            point: found[point]
+            for point, curve, _ in curves
+            if point in found and curve.delta_upper(found[point].upper)[0] <= point.delta
+        }
+
+    @property
+    def _quality(self) -> Quality:
+        return Quality(1e-5 * min(point.delta for point in self.points), TOLERANCE)
+
+    @property
+    def _most_steps(self) -> int:
+        return max(point.steps for point in self.points)
+
+    def _curves(
+        self, direction: Direction, tolerance: float, upper_only: bool
+    ) -> Iterator[tuple[Asked, Lattice, Aim]]:
+        """Each setting with its composed lattice and where its answer is expected."""
+        least = min(point.delta for point in self.points)
+        middle = self.points[len(self.points) // 2]
+        (law,) = dominating(self.event, self.relation).composed(direction, self._quality)
+        composed = Composed([Law(law.upper, law.lower, middle.steps)])
+        # Tails are cut for the smallest delta and the most steps of all.
+        log_least = float(np.log(least * (middle.steps / self._most_steps)))
+        scout = composed.scout(log_least)
+        aim = scout.aim_at_delta(float(np.log(middle.delta)))
+        step = composed.first_step(scout, aim, tolerance, EpsilonAt(middle.delta, aim))
+        if aim.tilt == 0 or composed.unsuited(scout, aim, step):
+            return
+        aims = [self._aim(scout, middle.steps, aim.tilt, point) for point in self.points]
+        windows = _windows(scout, middle.steps, aims, self.points, step)
+        width = max(high - low for (low, high), _ in windows)
+        (one,), limit = one_step(
+            [law], scout, replace(aim, log_delta=log_least), step, width, 256, upper_only
+        )
+        if limit >= step:
+            return
+        transformed = Transformed(one, window_size((0.0, width), one.step))
+        sums: dict[int, Lattice] = {}
+        for point, expected, ((low, _), slopes) in zip(self.points, aims, windows, strict=True):
+            if (
+                point.steps not in sums
+            ):  # the first is that of the largest delta; its window does for the others
+                window = (low, low + one.step * (transformed.size - 2))
+                outside = mass_outside([(one, point.steps)], window, slopes)
+                sums[point.steps] = compose_transformed([(transformed, point.steps)], low, outside)
+            yield point, sums[point.steps], expected
+
+    @staticmethod
+    def _aim(scout: Scout, counted: int, tilt: float, point: Asked) -> Aim:
+        """Where the answer for ``point`` is expected, seen from a tilt that is not quite its own."""
+        here = scout.moments(tilt)
+        share = point.steps / counted
+        log_delta = float(np.log(point.delta))
+        height = share * here.value + log_shape(tilt, share * here.variance)
+        return Aim(tilt, max((height - log_delta) / tilt, 0.0), log_delta)
+
+
+Window = tuple[tuple[float, float], tuple[float, float]]
+
+
+def _windows(scout: Scout, counted: int, aims: list[Aim], points: list[Asked], step: float) -> list[Window]:
+    """As :meth:`Scout.chernoff`, for several numbers of steps: logarithms of moments are proportional to them."""
+    tilt = aims[0].tilt
+    here = scout.moments(tilt)
+    shares = np.array([point.steps / counted for point in points])
+    spare = np.array([spare_mass(aim, share * here.value) for aim, share in zip(aims, shares, strict=True)])
+    scales = np.sqrt(-2 * spare / (shares * max(here.variance, 1e-300)))
+    exponents = np.minimum(np.geomspace(2e-3 * scales.min(), 2 * scales.max(), 20), 3.0 / step)
+    ends = []
+    for sign in (-1.0, 1.0):
+        growth = scout.values(tilt + sign * exponents) - here.value
+        reach = sign * (shares[:, None] * growth - spare[:, None]) / exponents
+        best = np.argmin(sign * reach, axis=1)
+        ends.append((reach[np.arange(len(points)), best], exponents[best]))
+    (low, down), (high, up) = ends
+    return [
+        (widened((float(a), float(b)), step), (float(c), float(d)))
+        for a, b, c, d in zip(low, high, down, up, strict=True)
+    ]
