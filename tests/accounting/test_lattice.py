@@ -382,3 +382,19 @@ def test_an_empty_optimistic_law_says_nothing_but_zero():
     """One cell for everything: delta >= 0 is all that can be said, and the upper side still holds."""
     lattice = discretise(GaussianPair(1.0), GaussianPair(1.0), 0.0, 30.0, 0.0, np.arange(-1, 2), -30.0)
     assert lattice.delta_lower(0.5)[0] <= 0.25 <= lattice.delta_upper(0.5)[0]
+
+
+@pytest.mark.parametrize("silent", [1e-20, 1e-6, 1e-3])
+def test_coefficients_that_are_left_out_are_charged(silent, monkeypatch):
+    """Also where far too many are left out: the law moves, by no more than the lattice says."""
+    pair = Sampled(GaussianPair(0.5), 0.1)
+    one = discretise(pair, pair, 1.5, 1e-3, 0.0, np.arange(-150, 2500), -30.0)
+    whole = compose([(one, 200)], (-3.0, 6.0), 0.0)
+    monkeypatch.setattr(lattices, "SILENT", 0.0)
+    everything = compose([(one, 200)], (-3.0, 6.0), 0.0)
+    monkeypatch.setattr(lattices, "SILENT", silent)
+    fewer = compose([(one, 200)], (-3.0, 6.0), 0.0)
+    assert np.abs(whole.masses - everything.masses).sum() <= whole.error
+    moved = np.abs(fewer.masses - everything.masses).sum()
+    assert moved <= fewer.error
+    assert (moved > 1e-9) == (silent > 1e-9)  # the larger ones do leave out what can be seen
