@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import signal
 import sys
 from importlib.util import find_spec
 from threading import Lock
@@ -56,6 +57,11 @@ class Entropy:
             asked = self._asked
         return hashlib.shake_256(self._key + asked.to_bytes(8, "big")).digest(size)
 
+
+if (
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+):  # as for a job in the background: tests of Ctrl-C would fail
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ENTROPY = Entropy(os.environ.get("DISCREET_TEST_SALT", ""))
 os.urandom = ENTROPY

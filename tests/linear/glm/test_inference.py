@@ -29,7 +29,7 @@ from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending
 from discreet.linear.kernels.rowwise import weigh_rows
 from discreet.linear.losses import Logistic, Poisson, Squared
-from discreet.report import effects as report_effects
+from discreet.report import model_sections
 
 SCHEMA = {
     "columns": {
@@ -428,7 +428,7 @@ def test_shares_survive_the_folder_and_the_report_tells_the_same(tmp_path):
     again = FittedModel.read(tmp_path)
     assert again.coefficients() == fit.coefficients()
     assert (again.predict(frame) == fit.predict(frame)).all()
-    shown = report_effects._effects(json.loads((tmp_path / "model.json").read_text()))
+    shown = model_sections._effects(json.loads((tmp_path / "model.json").read_text()))
     assert shown == pytest.approx({row.name: row.effect for row in fit.coefficients().rows if not row.rare})
 
 
