@@ -13,7 +13,7 @@ from discreet.errors import InvalidParameter
 from discreet.linear.glm.coordinates import Standardised, Whitened
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import Counts, compare_classes, measured, moments, shrunk, typical_size
-from discreet.linear.glm.problems import Location, looked_closer
+from discreet.linear.glm.problems import Location, Look, looked_closer, narrowed
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.steps import (
@@ -513,3 +513,22 @@ def test_numbers_of_few_records_are_told_by_their_mean():
 def test_a_count_that_may_be_too_large_is_not_relied_on():
     assert Counts(np.array([1000.0]), 0.0, 10.0, noise_of_records=10.0).surely == pytest.approx(0.99)
     assert Counts(np.array([5.0]), 0.0, 10.0, noise_of_records=10.0).surely == 0
+
+
+def test_bounds_of_a_target_that_are_far_too_wide_are_narrowed_and_others_are_not():
+    rng = np.random.default_rng(0)
+    x = rng.random((3000, 4))
+    y = 100 + 30 * (x[:, 0] - x[:, 1]) + 5 * rng.normal(size=3000)
+    fits = {
+        wide: fit_glm(Squared(), x, y, FOUR, spending(seed=2), target_bounds=(100 - wide, 100 + wide))
+        for wide in (50.0, 1e4)
+    }
+    left = {wide: np.var(y - fit.scores(x)) / np.var(y) for wide, fit in fits.items()}
+    assert left[50.0] < 0.3  # 0.16 is noise
+    assert left[1e4] < left[50.0] + 0.05
+    histogram = np.zeros(66)
+    histogram[[3, 60]] = 1500.0
+    assert narrowed(Look((0.0, 64.0), histogram, 1.0), 3000.0) is None  # both ends hold records
+    assert narrowed(Look((0.0, 64.0), np.zeros(66), 1.0), 3000.0) is None
+    histogram[60] = 0.0
+    assert narrowed(Look((0.0, 64.0), histogram, 1.0), 1500.0) == (1.0, 6.0)

@@ -112,6 +112,16 @@ def test_hardened_sums_keep_the_bound_exactly(loss, targets, bounds, budget):
         assert max(moves) <= 1
 
 
+def test_no_record_moves_a_look_within_bounds_that_were_far_too_wide():
+    """Bounds a thousand times too wide are looked into more than once; targets beyond the narrow ones are clamped."""
+    loose, tight = (-5e3, 9e3), (-5.0, 9.0)
+    for target in (-5e3, 9e3, 3.0, HUGE):
+        moves = worst_moves(Squared(), loose, HOSTILE["one corner"], target, RICH, n=400)
+        assert max(moves) <= 1
+    once = worst_moves(Squared(), tight, HOSTILE["one corner"], 9.0, RICH, n=400)
+    assert len(moves) >= len(once) + 2  # two looks more
+
+
 def test_records_that_do_not_count_move_nothing():
     for name in ("nan", "infinity"):
         assert max(worst_moves(Logistic(), (0.0, 1.0), HOSTILE[name], 1, RICH)) == 0

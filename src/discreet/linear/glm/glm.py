@@ -57,7 +57,7 @@ from discreet.linear.glm.marginals import (
     typical_size,
 )
 from discreet.linear.glm.people import People
-from discreet.linear.glm.problems import MIDDLE, Problem
+from discreet.linear.glm.problems import MIDDLE, Look, Problem
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import COUNTS, WHITENING, Progress, Spending, Stage, Wealth
 from discreet.linear.glm.steps import (
@@ -78,6 +78,7 @@ from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]
 _LOOKS, _NEARLY_ALL = 3, 0.9
+_ZOOMS = 3  # into the bounds of a target
 _RARE_BY_NOISE = 0.06  # values below so many spectral norms of the second moments' noise have no line
 _FEWEST = 25.0  # records, each with the information of a number, that a line needs
 
@@ -353,10 +354,22 @@ class Recipe:
         if self.loss.kind == "classes":
             return problems.of_classes(self.loss, counts)
         stage = self.spending.stage("target", self.at_most_half(wealth.for_target))
-        closer = self.for_the_mean(wealth)
         if self.loss.kind == "counts":
-            return problems.of_counts(self.loss, records, self.bounds[1], counts.records, stage, closer)
-        return problems.of_numbers(self.loss, records, self.bounds, counts.records, stage, closer)
+            known = (self.bounds[1], counts.records, stage, self.for_the_mean(wealth))
+            return problems.of_counts(self.loss, records, *known)
+        look = self.looked(records, counts, wealth, stage)
+        return problems.of_numbers(self.loss, records, look, counts.records, self.for_the_mean(wealth))
+
+    def looked(self, records: Records, counts: Counts, wealth: Wealth, stage: Stage) -> Look:
+        """A number within its bounds; where they are far too wide, within narrower ones."""
+        look = problems.looked(records, self.bounds, stage)
+        for zoom in range(1, _ZOOMS + 1):
+            bounds = problems.narrowed(look, counts.records)
+            if bounds is None:
+                break
+            stage = self.spending.stage(f"target-zoom-{zoom}", self.at_most_half(wealth.for_target))
+            look = problems.looked(records, bounds, stage)
+        return look
 
     def for_the_mean(self, wealth: Wealth) -> Stage | None:
         """More looks at the mean: none if there are many records, with nearly all that is left if very few."""

@@ -192,10 +192,10 @@ def moments(histogram: Array, noise: float, records: float) -> Moments | None:
 
     ``noise`` is the standard deviation of each bin, ``records`` how many records there are.
     """
-    resolved = _resolved(histogram, noise, records)
-    if resolved is None:
+    seen = resolved(histogram, noise, records)
+    if seen is None:
         return None
-    counts, noise, clear = resolved
+    counts, noise, clear = seen
     bins = len(counts)
     middles = (np.arange(bins) + 0.5) / bins
     first, last = max(int(clear[0]) - 1, 0), min(int(clear[-1]) + 2, bins)
@@ -210,7 +210,7 @@ def moments(histogram: Array, noise: float, records: float) -> Moments | None:
     unseen = max(unseen - 2.5 * doubt, _UNSEEN_BY_ONE_BIN * doubt if len(clear) == 1 else 0.0)
     near, farthest = max(mean - first / bins, last / bins - mean), max(mean, 1 - mean)
     variance += unseen * near * farthest  # unseen records are between near and far
-    lower, upper = _spike_limits(resolved)
+    lower, upper = _spike_limits(seen)
     reach = _LIMIT * math.sqrt(variance)
     return Moments(mean, variance, max(0.0, min(mean - reach, lower)), min(1.0, max(mean + reach, upper)))
 
@@ -231,7 +231,7 @@ def _spike_limits(resolved: Resolved) -> tuple[float, float]:
     return (mean - _BEYOND * (mean - first)) / bins, (mean + _BEYOND * (last - mean)) / bins
 
 
-def _resolved(histogram: Array, noise: float, records: float) -> Resolved | None:
+def resolved(histogram: Array, noise: float, records: float) -> Resolved | None:
     """Halve the number of bins until the clear ones hold most of the records."""
     counts = histogram
     while len(counts) >= 2:

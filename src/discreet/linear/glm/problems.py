@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.glm.marginals import Counts, moments
+from discreet.linear.glm.marginals import Counts, moments, resolved
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
 from discreet.linear.glm.spending import Stage
@@ -26,6 +26,10 @@ MIDDLE = 0.6
 """The second derivative in the middle of a descent, over that at its start, for classes."""
 
 _BINS = 64
+_BEYOND, _NARROW = (
+    2,
+    0.25,
+)  # hulls of what is clear that are left on either side; of the bounds, to be worth a look
 _ROUNDING = 1 + 1e-9
 _FASTEST = 1.5  # below 2, where a descent on a loss of curvature 1 would grow
 _ANYWHERE = 1e6  # the error of a start that says nothing of the best score
@@ -76,15 +80,16 @@ def of_classes(loss: Loss, counts: Counts) -> Problem:
     return Problem(loss, _same, np.asarray(score), curvature, 2 * curvature * balance, 4.0, rate, **known)
 
 
-def of_numbers(
-    loss: Loss,
-    records: Records,
-    bounds: tuple[float, float],
-    count: float,
-    stage: Stage,
-    closer: Stage | None = None,
-) -> Problem:
-    """A number within public bounds, brought to mean 0 and variance 1; ``closer`` is for more looks at the mean.
+class Look(NamedTuple):
+    """What was released of targets within bounds: 64 bins and two sums, and the noise on each."""
+
+    bounds: tuple[float, float]
+    noisy: Array
+    noise: float
+
+
+def looked(records: Records, bounds: tuple[float, float], stage: Stage) -> Look:
+    """A look at a number within bounds that are public or were released.
 
     Guarantee: with v in [0, 1] for the target, a record adds 1 to one bin, |v - 1/2| <= 1/2 to one sum and
     2 (v - 1/2)^2 <= 1/2 to another. So the squared sensitivity is 3/2.
@@ -95,8 +100,31 @@ def of_numbers(
         unit = np.clip((y - lower) / width, 0, 1)
         sums.add_ones(np.minimum((unit * _BINS).astype(np.int64), _BINS - 1), weights)
         sums.add_rows(_BINS, np.column_stack([unit - 0.5, 2 * (unit - 0.5) ** 2]), weights)
-    noisy = sums.released()
-    found = _location_and_scale(noisy, sums.noise, count)
+    return Look(bounds, sums.released(), sums.noise)
+
+
+def narrowed(look: Look, count: float) -> tuple[float, float] | None:
+    """Bounds around all that stands out of the noise, with as much again and more on either side. Post-processing.
+
+    None if most records do not stand out, or if that is not much narrower.
+    """
+    found, (lower, upper) = resolved(look.noisy[:_BINS], look.noise, count), look.bounds
+    if found is None:
+        return None
+    bins, first, last = len(found.counts), int(found.clear[0]), int(found.clear[-1]) + 1
+    beyond, width = _BEYOND * (last - first), (upper - lower) / bins
+    first, last = max(first - beyond, 0), min(last + beyond, bins)
+    narrow = lower + first * width, lower + last * width
+    return narrow if last - first <= _NARROW * bins and narrow[0] < narrow[1] else None
+
+
+def of_numbers(
+    loss: Loss, records: Records, look: Look, count: float, closer: Stage | None = None
+) -> Problem:
+    """A number within bounds, brought to mean 0 and variance 1; ``closer`` is for more looks at the mean."""
+    bounds, noisy, noise = look
+    lower, width = bounds[0], bounds[1] - bounds[0]
+    found = _location_and_scale(noisy, noise, count)
     if closer is not None:
 
         def targets() -> Iterator[tuple[Array, Array | None]]:
