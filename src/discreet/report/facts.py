@@ -36,6 +36,7 @@ _STAGES = {
     "whitened-row-norms": "how long rows are once columns are made comparable",
     "target": "how large the target typically is",
     "target-mean": "the mean of the target",
+    **{f"target-zoom-{look}": "a narrower range of the target" for look in (1, 2, 3)},
     "gradients": "the steps of the descent, which make the model",
     "recalibration": "level and spread of the predictions",
     "score-sizes": "how large scores typically are",
