@@ -21,6 +21,9 @@ import proof  # noqa: F401
 import training_loop  # noqa: F401
 from card import ROWS, played, twins_played
 
+ADMITTED = "NOT PROTECTED"
+"""A row that says so passes, and is not counted among those that pass strictly."""
+
 QUICK = (9, 10, 11, 12, 18, 19, 27, 31)
 """Rows that take no time worth speaking of: they are played by the tests, with their twins."""
 
@@ -51,6 +54,9 @@ def main(given: list[str] | None = None) -> int:
     else:
         used = sum(os.times()[:4])
         print(f"{counts['P']} P, {counts['F']} F, {counts['-']} - of {len(marks)} rows; {used:.0f} s of CPU")
+        lenient = [row["row"] for row in told if row["mark"] == "P" and ADMITTED in row["why"]]
+        if lenient:  # they pass because every page says what they do not protect
+            print(f"strictly {counts['P'] - len(lenient)} P: {lenient} say where they do not protect")
     return int(counts["P"] > 0 if arguments.twins else counts["F"] > 0)
 
 
