@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Function = TypeVar("Function")
 
-BLOCK = 64
+BLOCK = 32
 
 LOGISTIC, SQUARED, HUBER, POISSON, HINGE, GIVEN = range(6)
 CODES = {"logistic": LOGISTIC, "squared": SQUARED, "huber": HUBER, "poisson": POISSON, "hinge": HINGE}
 
 _UNIT = 2.0**-52
+_FUSED = {"contract", "nsz"}
 f32, i32, i64 = np.float32, np.int32, np.int64
 
 
@@ -40,14 +41,19 @@ def compiled(function: Function, **options: Any) -> Function:
     return result
 
 
+def bare(function: Function, **options: Any) -> Function:
+    """The same for loops that make no array: owners of arrays are not counted, at the cost of the arithmetic."""
+    return compiled(function, _nrt=False, **options)
+
+
 def inlined(function: Function) -> Function:
     """The same, put into its callers: a call would copy the description of every array."""
-    return compiled(function, inline="always")
+    return bare(function, inline="always")
 
 
 def vectorised(function: Function) -> Function:
     """The same, with fused multiply-add; but no reordering, and NaN stays NaN."""
-    return compiled(function, fastmath={"contract", "nsz"})
+    return bare(function, fastmath=_FUSED)
 
 
 class OneScore(NamedTuple):
@@ -88,7 +94,7 @@ class Data(NamedTuple):
     norms: Array
 
 
-@vectorised
+@inlined
 def fill_block(
     step: Step, data: Data, first: int, count: int, targets: Array, limits: Array, weights: Array
 ) -> bool:
@@ -99,23 +105,39 @@ def fill_block(
     Guarantee: limit * norm <= clip norm, exactly, with room for the roundings that :func:`clip_margin` names.
     """
     none, full = limits.dtype.type(0), limits.dtype.type(1)
-    smallest = step.most
+    begin = np.uint64(first)  # a number that may be negative would be looked at each time
     for r in range(count):
-        limit = step.clip / data.norms[first + r]
-        limit = min(limit if limit >= step.least else 0.0, step.most)  # 0 for norms of infinity or NaN, too
-        smallest = min(smallest, limit)
-        limits[r] = limit
-        targets[r] = data.targets[first + r]
+        limit = step.clip / data.norms[begin + np.uint64(r)]
+        limit = limit if limit >= step.least else 0.0  # for norms of infinity or NaN, too
+        limits[r] = limit if limit < step.most else step.most
+    for r in range(count):
+        targets[r] = data.targets[begin + np.uint64(r)]
     for r in range(count, BLOCK):
         limits[r] = none
     for r in range(count if data.weights.size else 0):
-        weight = data.weights[first + r]
+        weight = data.weights[begin + np.uint64(r)]
         weights[r] = min(weight if weight > none else none, full)
-    return smallest > 0.0
+    missing = 0
+    for r in range(count):
+        missing += limits[r] == none
+    return missing == 0
+
+
+class Spare(NamedTuple):
+    """Memory for what softmax has to know of a block between its loops."""
+
+    top: Array
+    total: Array
+    squares: Array
+    factors: Array
+
+
+def spare_for(dtype: Any) -> Spare:
+    return Spare(np.zeros(BLOCK, dtype), np.zeros(BLOCK, dtype), np.zeros(BLOCK), np.zeros(BLOCK))
 
 
 def clip_residuals(
-    loss: OneScore | ManyScores, scores: Array, targets: Array, limits: Array, weights: Array
+    loss: OneScore | ManyScores, scores: Array, targets: Array, limits: Array, weights: Array, spare: Spare
 ) -> None:
     """Overwrite the scores of a block, of shape (outputs, BLOCK), with clipped and weighted residuals.
 
@@ -126,20 +148,20 @@ def clip_residuals(
 
 
 @overload(clip_residuals)
-def _clip_residuals_for(loss: Any, scores: Any, targets: Any, limits: Any, weights: Any) -> Any:
+def _clip_residuals_for(loss: Any, scores: Any, targets: Any, limits: Any, weights: Any, spare: Any) -> Any:
     return _clip_many if loss.instance_class is ManyScores else _clip_one
 
 
-def _clip_one(loss: Any, scores: Any, targets: Any, limits: Any, weights: Any) -> Any:
+def _clip_one(loss: Any, scores: Any, targets: Any, limits: Any, weights: Any, spare: Any) -> Any:
     replace_by_residuals(loss.code, scores[0], targets, scores.dtype.type(loss.parameter))
     _clip(scores[0], limits, weights)
 
 
-def _clip_many(loss: Any, scores: Any, targets: Any, limits: Any, weights: Any) -> Any:
-    _softmax(scores, targets, limits, weights)
+def _clip_many(loss: Any, scores: Any, targets: Any, limits: Any, weights: Any, spare: Any) -> Any:
+    _softmax(scores, targets, limits, weights, spare)
 
 
-@compiled
+@bare
 def replace_by_residuals(code: int, scores: Array, targets: Array, parameter: Any) -> None:
     if code == LOGISTIC:
         _logistic(scores, targets)
@@ -148,7 +170,8 @@ def replace_by_residuals(code: int, scores: Array, targets: Array, parameter: An
     elif code == HINGE:
         _hinge(scores, targets, parameter)
     elif code == GIVEN:
-        scores[:] = targets
+        for r in range(BLOCK):
+            scores[r] = targets[r]
     else:
         _squared(scores, targets)
         if code == HUBER:
@@ -209,11 +232,10 @@ def _poisson(scores: Array, targets: Array) -> None:
 
 
 @vectorised
-def _softmax(scores: Array, targets: Array, limits: Array, weights: Array) -> None:
+def _softmax(scores: Array, targets: Array, limits: Array, weights: Array, spare: Spare) -> None:
     """Loops over classes outside and rows inside, so that every row is a lane of a vector."""
     classes, kind = scores.shape[0], scores.dtype.type
-    top, total = np.empty(BLOCK, scores.dtype), np.empty(BLOCK, scores.dtype)
-    squares, factors = np.empty(BLOCK), np.empty(BLOCK)
+    top, total, squares, factors = spare.top, spare.total, spare.squares, spare.factors
     for r in range(BLOCK):
         top[r], total[r], squares[r] = scores[0, r], kind(0), 0.0
     for k in range(1, classes):

@@ -13,7 +13,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.kernels.coefficients import BLOCK, Data, Step, clip_residuals, compiled, fill_block
+from discreet.linear.kernels.coefficients import (
+    BLOCK,
+    Data,
+    Spare,
+    Step,
+    bare,
+    clip_residuals,
+    compiled,
+    fill_block,
+    spare_for,
+)
 
 Array = NDArray[Any]
 Csr = tuple[Array, Array, Array]
@@ -96,11 +106,13 @@ class Room(NamedTuple):
     weights: Array
     residuals: Array
     scores: Array
+    spare: Spare
 
 
 def room_for(dtype: Any, outputs: int) -> Room:
     targets, limits, weights = np.zeros(BLOCK, dtype), np.zeros(BLOCK, dtype), np.ones(BLOCK, dtype)
-    return Room(targets, limits, weights, np.zeros((outputs, BLOCK), dtype), np.zeros(outputs, dtype))
+    residuals, scores = np.zeros((outputs, BLOCK), dtype), np.zeros(outputs, dtype)
+    return Room(targets, limits, weights, residuals, scores, spare_for(dtype))
 
 
 @compiled
@@ -134,13 +146,13 @@ def _clip_block(step: Step, data: Data, room: Room, start: int, count: int) -> N
         _score_one(values, indices, indptr, start, room.limits, weights, step.offsets[0], room.residuals)
     else:
         _score_many(values, indices, indptr, start, room.limits, weights, step.offsets, room)
-    clip_residuals(step.loss, room.residuals, room.targets, room.limits, room.weights)
+    clip_residuals(step.loss, room.residuals, room.targets, room.limits, room.weights, room.spare)
 
 
 # The loops over entries are functions of few arguments, so that all of them stay in registers.
 
 
-@compiled
+@bare
 def _score_one(
     values: Array,
     indices: Array,
@@ -169,7 +181,7 @@ def _score_one(
         out[0, r] = (a + b) + (c + d)
 
 
-@compiled
+@bare
 def _add_one(
     values: Array,
     indices: Array,
@@ -188,7 +200,7 @@ def _add_one(
                 counts[np.uint32(indices[p])] += np.int64(residual * np.float64(values[p]) * per_unit)
 
 
-@compiled
+@bare
 def _score_many(
     values: Array,
     indices: Array,
@@ -212,7 +224,7 @@ def _score_many(
             room.residuals[k, r] = scores[k]
 
 
-@compiled
+@bare
 def _add_many(
     values: Array,
     indices: Array,
@@ -225,12 +237,9 @@ def _add_many(
     counts: Array,
 ) -> None:
     outputs, none = residuals.shape[0], limits.dtype.type(0)
-    own = np.empty(outputs)
     for r in range(count):
-        for k in range(outputs):
-            own[k] = residuals[k, r]
         if limits[r] > none:
             for p in range(np.int64(indptr[start + r]), np.int64(indptr[start + r + 1])):
                 at, value = np.uint64(indices[p]) * np.uint64(outputs), np.float64(values[p])
                 for k in range(outputs):
-                    counts[at + np.uint64(k)] += np.int64(own[k] * value * per_unit)
+                    counts[at + np.uint64(k)] += np.int64(np.float64(residuals[k, r]) * value * per_unit)

@@ -7,6 +7,11 @@ the loops are written down as LLVM vectors, for any number of columns, and numba
 
 What a row is given depends on that row alone, bit for bit: every row takes the same path, wherever it stands.
 So a record that comes or goes leaves the others' contributions as they are.
+
+A block of rows is read from memory once, in order, and stays in the cache while it is used. Products are rounded to
+whole steps, each on its own, by adding a number so large that its last digit is one step, and reading the digits of
+the sum (docs/engines.md: E13). Rows of float32 stay in their type: their steps are coarser, and sums move on to 64
+bits before they could leave 32.
 """
 
 from __future__ import annotations
@@ -25,19 +30,22 @@ from numpy.typing import NDArray
 from discreet.linear.kernels.coefficients import (
     BLOCK,
     Data,
+    Spare,
     Step,
+    bare,
     clip_residuals,
     compiled,
     fill_block,
     inlined,
+    spare_for,
 )
 
 cgutils: Any = _cgutils
 
-DOT_ROWS, SUM_ROWS = 2, 4
+DOT_ROWS, SUM_ROWS = 8, 8
 """Rows that :func:`dot_rows` and :func:`add_steps` take at once."""
 
-VECTOR_BYTES = 32
+VECTOR_BYTES, _CHAINS = 32, 4
 _I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 
 
@@ -58,14 +66,12 @@ class _Numbers:
     The loops get whole matrices and row numbers, because views would be counted, at the cost of the arithmetic.
     """
 
-    def __init__(
-        self, context: Any, builder: Any, kind: Any, value: Any, first: Any, lanes_used: int = 0
-    ) -> None:
+    def __init__(self, context: Any, builder: Any, kind: Any, value: Any, first: Any) -> None:
         array = context.make_array(kind)(context, builder, value)
         self.builder = builder
         self.real = context.get_value_type(kind.dtype)
         self.size = kind.dtype.bitwidth // 8
-        self.lanes = lanes_used or lanes(self.size)
+        self.lanes = lanes(self.size)
         self.vector = ir.VectorType(self.real, self.lanes)
         self.columns = cgutils.unpack_tuple(builder, array.shape)[1]
         self.pitch = builder.mul(self.columns, _I64(self.size))
@@ -121,14 +127,27 @@ class _Numbers:
         first = self.builder.insert_element(empty, number, _I32(0))
         return self.builder.shuffle_vector(first, empty, self._order([0] * self.lanes))
 
-    def total(self, vector: Any) -> Any:
-        """The sum of a vector, halves first; written out, because a compiler might vary the order."""
+    def totals(self, vectors: list[Any]) -> list[Any]:
+        """The sum of each vector, halves first, side by side in as few vectors as hold them.
+
+        The order of the additions is written out, because a compiler might vary it.
+        """
         half = self.lanes // 2
         while half:
-            turned = self._order([(k + half) % self.lanes for k in range(self.lanes)])
-            vector = self.builder.fadd(vector, self.builder.shuffle_vector(vector, vector, turned))
+            vectors = [self._folded(u, v, half) for u, v in zip(vectors[::2], vectors[1::2], strict=True)]
             half //= 2
-        return self.builder.extract_element(vector, _I32(0))
+        return vectors
+
+    def _folded(self, u: Any, v: Any, half: int) -> Any:
+        """Both vectors consist of runs, ``2 * half`` long: the first half of each run plus its second half."""
+        runs = range(0, 2 * self.lanes, 2 * half)
+        first, second = (
+            self.builder.shuffle_vector(
+                u, v, self._order([run + begin + k for run in runs for k in range(half)])
+            )
+            for begin in (0, half)
+        )
+        return self.builder.fadd(first, second)
 
     def _order(self, indices: list[int]) -> Any:
         return ir.Constant(ir.VectorType(_I32, self.lanes), indices)
@@ -139,40 +158,59 @@ class _Numbers:
         return cgutils.get_or_insert_function(self.builder.module, kind, full)
 
 
-def _for_each_vector(rows: _Numbers, body: Callable[[Any, Callable[[Any], Any]], None]) -> None:
-    """Call ``body(column, load)`` for every vector of a row; ``load`` reads no further than the row."""
-    builder = rows.builder
-    count = builder.sdiv(rows.columns, _I64(rows.lanes))
-    rest = builder.srem(rows.columns, _I64(rows.lanes))
-    with cgutils.for_range(builder, count) as loop:
-        body(builder.mul(loop.index, _I64(rows.lanes)), rows.vector_at)
+def _for_each_vector(
+    rows: _Numbers, body: Callable[[Any, Callable[[Any], Any], int], None], chains: int = 1
+) -> None:
+    """Call ``body(column, load, chain)`` for every vector of a row; ``load`` reads no further than the row.
+
+    Vectors take turns with ``chains``; the last few, and the one that is not full, are the first chain's.
+    """
+    builder, width = rows.builder, _I64(rows.lanes)
+    count, rest = builder.sdiv(rows.columns, width), builder.srem(rows.columns, width)
+    turns = builder.sdiv(count, _I64(chains))
+    with cgutils.for_range(builder, turns) as loop:
+        first = builder.mul(loop.index, _I64(chains))
+        for chain in range(chains):
+            body(builder.mul(builder.add(first, _I64(chain)), width), rows.vector_at, chain)
+    if chains > 1:
+        with cgutils.for_range(builder, count, start=builder.mul(turns, _I64(chains))) as loop:
+            body(builder.mul(loop.index, width), rows.vector_at, 0)
     with builder.if_then(builder.icmp_signed(">", rest, _I64(0))):
-        column = builder.mul(count, _I64(rows.lanes))
-        body(column, lambda address: rows.partial_vector_at(address, rest))
+        column = builder.mul(count, width)
+        body(column, lambda address: rows.partial_vector_at(address, rest), 0)
 
 
 def _dot_rows(typing: Any, Z: Any, row: Any, weights: Any, output: Any, out: Any, index: Any) -> Any:
-    """``out[output, index + k] = Z[row + k] @ weights[output]`` for DOT_ROWS rows; weights are padded."""
+    """``out[output, index + k] = Z[row + k] @ weights[output]`` for DOT_ROWS rows; weights are padded.
+
+    One row is read after the other: memory is fastest when it is read in order.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds = signature.args
         rows = _Numbers(context, builder, kinds[0], arguments[0], arguments[1])
         factors = _Numbers(context, builder, kinds[2], arguments[2], arguments[3])
         results = _Numbers(context, builder, kinds[4], arguments[4], arguments[3])
-        starts = [rows.row(k) for k in range(DOT_ROWS)]
-        sums = [cgutils.alloca_once(builder, rows.vector) for _ in starts]
-        for total in sums:
-            builder.store(rows.zeros, total)
+        sums = [cgutils.alloca_once(builder, rows.vector) for _ in range(_CHAINS)]
+        found = cgutils.alloca_once(builder, rows.vector, size=DOT_ROWS)
+        with cgutils.for_range(builder, _I64(DOT_ROWS)) as loop:
+            start = builder.add(rows.start, builder.mul(rows.pitch, loop.index))
+            for total in sums:
+                builder.store(rows.zeros, total)
 
-        def body(column: Any, load: Callable[[Any], Any]) -> None:
-            factor = factors.vector_at(factors.beside(factors.start, column))
-            for start, total in zip(starts, sums, strict=True):
+            def body(column: Any, load: Callable[[Any], Any], chain: int) -> None:
+                factor = factors.vector_at(factors.beside(factors.start, column))
                 numbers = load(rows.beside(start, column))
-                builder.store(rows.multiply_add(numbers, factor, builder.load(total)), total)
+                builder.store(rows.multiply_add(numbers, factor, builder.load(sums[chain])), sums[chain])
 
-        _for_each_vector(rows, body)
-        for k, total in enumerate(sums):
-            results.store(rows.total(builder.load(total)), results.number(arguments[5], k))
+            _for_each_vector(rows, body, _CHAINS)
+            parts = [builder.load(total) for total in sums]
+            while len(parts) > 1:
+                parts = [builder.fadd(u, v) for u, v in zip(parts[::2], parts[1::2], strict=True)]
+            builder.store(parts[0], builder.gep(found, [loop.index]))
+        vectors = [builder.load(builder.gep(found, [_I64(k)])) for k in range(DOT_ROWS)]
+        for k, totals in enumerate(rows.totals(vectors)):
+            results.store(totals, results.number(arguments[5], k * rows.lanes))
         return context.get_dummy_value()
 
     return types.void(Z, types.intp, weights, types.intp, out, types.intp), generate
@@ -183,58 +221,42 @@ def _add_steps(
 ) -> Any:
     """``counts[output] += bits(factors[output, index + k] * Z[row + k] + origin)`` for SUM_ROWS rows.
 
-    Product and sum are rounded once, to float64, and ``bits`` reads that number as a whole one (docs/engines.md:
-    E13). ``counts`` is padded; additions wrap around.
+    Product and sum are rounded once, to the type of the rows, and ``bits`` reads that number as a whole one of its
+    size (docs/engines.md: E13). ``counts`` is padded; additions wrap around.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds = signature.args
-        wide = ir.VectorType(ir.DoubleType(), lanes(8))
-        rows = _Numbers(context, builder, kinds[0], arguments[0], arguments[1], lanes(8))
+        rows = _Numbers(context, builder, kinds[0], arguments[0], arguments[1])
         weights = _Numbers(context, builder, kinds[2], arguments[2], arguments[3])
         results = _Numbers(context, builder, kinds[5], arguments[5], arguments[3])
         starts = [rows.row(k) for k in range(SUM_ROWS)]
-        numbers = [weights.number_at(weights.number(arguments[4], k)) for k in range(SUM_ROWS)]
-        spread = [rows.spread(_widened(builder, number, ir.DoubleType())) for number in numbers]
+        spread = [rows.spread(weights.number_at(weights.number(arguments[4], k))) for k in range(SUM_ROWS)]
         origins = rows.spread(arguments[6])
-        fma = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(wide, [wide] * 3), f"llvm.fma.v{lanes(8)}f64"
-        )
 
-        def body(column: Any, load: Callable[[Any], Any]) -> None:
+        def body(column: Any, load: Callable[[Any], Any], _: int) -> None:
             address = results.beside(results.start, column)
             total = results.vector_at(address)
             for start, factor in zip(starts, spread, strict=True):
-                values = _widened(builder, load(rows.beside(start, column)), wide)
-                sums = builder.call(fma, [values, factor, origins])
+                sums = rows.multiply_add(load(rows.beside(start, column)), factor, origins)
                 total = builder.add(total, builder.bitcast(sums, results.vector))
             results.store(total, address)
 
         _for_each_vector(rows, body)
         return context.get_dummy_value()
 
-    kinds = (Z, types.intp, factors, types.intp, types.intp, counts, types.float64)
+    kinds = (Z, types.intp, factors, types.intp, types.intp, counts, Z.dtype)
     return types.void(*kinds), generate
-
-
-def _widened(builder: Any, value: Any, kind: Any) -> Any:
-    return value if value.type == kind else builder.fpext(value, kind)
 
 
 dot_rows: Any = intrinsic(_dot_rows)
 add_steps: Any = intrinsic(_add_steps)
 
-
-# ---- one pass over the rows of a dense matrix: scores, clipped residuals, and the sum, block by block ----
-#
-# A block of rows is read from memory once and stays in the cache while it is used. Scores are taken in the type of
-# the matrix. Products are rounded to whole steps of a grid, each on its own, and added up as whole numbers: by adding
-# a number so large that its last digit is one step, and reading the digits of the sum (docs/engines.md: E13).
-
 Array = NDArray[Any]
 
 _UNIT = 2.0**-52  # twice the rounding error of float64
 _SAFE_NORM, _SHRINK = 2.0**450, 2.0**-600  # beyond the first, squares of numbers times the second are finite
+_CARRIED = 256  # rows, after which sums are moved on: 511 of them would not leave 32 bits
 _LOST = 2.0**-510  # more than the root of a square too small for float64
 
 
@@ -279,42 +301,84 @@ class Room(NamedTuple):
     limits: Array
     weights: Array
     residuals: Array
+    spare: Spare
 
 
 def room_for(Z: Array, outputs: int) -> Room:
-    """Room for blocks of at most BLOCK rows, fewer if they would not fit half the second-level cache."""
-    size = 2**17 // max(1, Z.shape[1] * Z.itemsize) // SUM_ROWS * SUM_ROWS
-    rows = np.zeros((max(SUM_ROWS, min(BLOCK, size)), Z.shape[1]), Z.dtype)
+    """Room for blocks of at most BLOCK rows, fewer where these would fill the first-level cache and need not."""
+    row = max(1, Z.shape[1] * Z.itemsize)
+    size = BLOCK if row > 2**10 else min(BLOCK, max(DOT_ROWS, 2**13 // row // DOT_ROWS * DOT_ROWS))
+    rows = np.zeros((size, Z.shape[1]), Z.dtype)
     targets, limits, weights = np.zeros(BLOCK, Z.dtype), np.zeros(BLOCK, Z.dtype), np.ones(BLOCK, Z.dtype)
-    return Room(rows, targets, limits, weights, np.zeros((outputs, BLOCK), Z.dtype))
+    return Room(rows, targets, limits, weights, np.zeros((outputs, BLOCK), Z.dtype), spare_for(Z.dtype))
 
 
-@compiled
+class Lattice(NamedTuple):
+    """Multiples of ``steps`` grid steps. ``origin`` is a number whose last digit is one of them; ``bits`` are its own."""
+
+    origin: Any
+    bits: int
+    steps: int
+
+
+def lattice_for(dtype: Any, clip_norm: float, grid: float) -> Lattice:
+    """The finest lattice on which a product of the rows' type can be rounded, or ``grid`` itself.
+
+    A product of at most ``clip_norm`` is then at most a fourth of the numbers that the type can tell apart.
+    """
+    digits, kind = (22, np.float32) if np.dtype(dtype).itemsize == 4 else (51, np.float64)
+    step = max(grid, math.ldexp(1.0, math.frexp(clip_norm)[1] - digits))
+    origin = kind(1.5 * 2.0 ** (digits + 1) * step)
+    return Lattice(origin, int(origin.view(np.int32 if digits == 22 else np.int64)), int(step / grid))
+
+
+def sums_for(Z: Array, outputs: int) -> Array:
+    """Zeros for :func:`add_counts` to add up in: whole numbers of the size of those in ``Z``, padded."""
+    return np.zeros((outputs, padded_width(Z.shape[1], Z.itemsize)), f"i{Z.itemsize}")
+
+
+@bare
 def add_counts(
-    step: Step, data: Data, room: Room, first: int, last: int, grid: float, below: Array, counts: Array
+    step: Step,
+    data: Data,
+    room: Room,
+    first: int,
+    last: int,
+    lattice: Lattice,
+    grid: float,
+    below: Array,
+    counts: Array,
 ) -> None:
     """Add the clipped gradients of the rows ``first <= i < last`` to ``counts``, in whole steps of ``grid``.
 
-    ``counts`` has the shape (outputs, d + 1), its first column for the constant. ``below`` holds int64 zeros,
-    outputs by d, padded.
+    ``counts`` has the shape (outputs, d + 1), its first column for the constant. ``below`` is :func:`sums_for` the
+    rows, ``lattice`` is :func:`lattice_for` them.
 
-    Guarantee: every number is rounded to the nearest step on its own, exactly, so the sum is one of whole numbers
-    that depend on one row each; less than 2**51 steps are needed for any of them.
+    Guarantee: every number is rounded to the nearest one of the lattice on its own, exactly, so the sum is one of
+    whole numbers that depend on one row each.
     """
-    size, blocks = room.rows.shape[0], 0
-    origin = 1.5 * 2.0**52 * grid
+    size, added = room.rows.shape[0], 0
     for start in range(first, last, size):
         if clip_block(step, data, room, start, min(size, last - start)):
-            _add_block(room.rows, 0, size, room.residuals, below, origin)
+            _add_block(room.rows, 0, size, room.residuals, below, lattice.origin)
         else:
-            _add_block(data.matrix, start, size, room.residuals, below, origin)
+            _add_block(data.matrix, start, size, room.residuals, below, lattice.origin)
         if step.constant > 0.0:
             _add_constants(room.residuals, size, step.constant / grid, counts)
-        blocks += 1
-    origins = np.int64(blocks * size) * np.float64(origin).view(np.int64)
+        added += size
+        if added >= _CARRIED or start + size >= last:
+            _carry(below, np.int64(added) * lattice.bits, lattice.steps, counts)
+            added = 0
+
+
+@bare
+def _carry(below: Array, origins: int, steps: int, counts: Array) -> None:
+    """Move what was added up to ``counts``. It wrapped around, and does so again when the origins are taken off."""
+    kind = below.dtype.type
     for k in range(counts.shape[0]):
         for j in range(counts.shape[1] - 1):
-            counts[k, j + 1] += below[k, j] - origins
+            counts[k, j + 1] += np.int64(kind(np.int64(below[k, j]) - origins)) * steps
+            below[k, j] = 0
 
 
 @inlined
@@ -328,7 +392,7 @@ def clip_block(step: Step, data: Data, room: Room, start: int, count: int) -> bo
         _score_block(room.rows, 0, size, step.weights, step.offsets, room.residuals)
     else:
         _score_block(data.matrix, start, size, step.weights, step.offsets, room.residuals)
-    clip_residuals(step.loss, room.residuals, room.targets, room.limits, room.weights)
+    clip_residuals(step.loss, room.residuals, room.targets, room.limits, room.weights, room.spare)
     return copied
 
 
@@ -342,13 +406,13 @@ def _score_block(rows: Array, first: int, size: int, weights: Array, offsets: Ar
 
 
 @inlined
-def _add_block(rows: Array, first: int, size: int, residuals: Array, below: Array, origin: float) -> None:
+def _add_block(rows: Array, first: int, size: int, residuals: Array, below: Array, origin: Any) -> None:
     for k in range(below.shape[0]):
         for r in range(0, size, SUM_ROWS):
             add_steps(rows, first + r, residuals, k, r, below, origin)
 
 
-@compiled
+@bare
 def _copy_finite(Z: Array, start: int, count: int, limits: Array, out: Array) -> None:
     """Rows that count; zeros for rows that do not, since 0 times NaN would be NaN, and for missing ones."""
     none = out.dtype.type(0)
@@ -358,7 +422,7 @@ def _copy_finite(Z: Array, start: int, count: int, limits: Array, out: Array) ->
             out[r, j] = Z[start + r, j] if counts else none
 
 
-@compiled
+@bare
 def _add_constants(residuals: Array, size: int, steps: float, counts: Array) -> None:
     """The constant's part of the gradients, cut to whole steps."""
     for k in range(residuals.shape[0]):

@@ -134,6 +134,7 @@ def hardened_clipped_gradient(
     if people is not None:
         step, cuts = step._replace(clip=math.inf), _between_people(cuts, people, Z)
     parts = _parts(Z, loss, cuts, np.int64)
+    lattice = dense_kernel.lattice_for(Z.dtype, clip_norm, grid)
 
     def work(task: int) -> None:
         first, last = cuts[task], cuts[task + 1]
@@ -144,9 +145,8 @@ def hardened_clipped_gradient(
             room: Any = csr_kernel.room_for(Z.dtype, loss.outputs)
             csr_kernel.add_counts(step, data, room, first, last, grid, parts[task])
         else:
-            room = dense_kernel.room_for(Z, loss.outputs)
-            below = np.zeros((loss.outputs, padded_width(Z.shape[1], 8)), np.int64)
-            dense_kernel.add_counts(step, data, room, first, last, grid, below, parts[task])
+            room, below = dense_kernel.room_for(Z, loss.outputs), dense_kernel.sums_for(Z, loss.outputs)
+            dense_kernel.add_counts(step, data, room, first, last, lattice, grid, below, parts[task])
 
     in_threads(len(cuts) - 1, work)
     total: NDArray[np.int64] = _shaped(parts, Z, loss)
@@ -235,15 +235,15 @@ def _step(loss: Loss, Z: Any, theta: ArrayLike, constant: float, clip_norm: floa
     with np.errstate(all="ignore"):
         columns = theta.reshape(shape[0], -1).astype(Z.dtype)
         offsets = (theta[0] * constant).reshape(-1).astype(Z.dtype)
-    clip = _room_for_rounding(clip_norm, grid, 0 if issparse(Z) else columns.size) * (
-        1 - clip_margin(Z.dtype)
-    )
+    rounded = 0 if issparse(Z) else columns.size
+    coarse = grid * dense_kernel.lattice_for(Z.dtype, clip_norm, grid).steps
+    clip = _room_for_rounding(clip_norm, grid, coarse, rounded) * (1 - clip_margin(Z.dtype))
     return Step(loss_code(loss), _weights(Z, columns[1:]), offsets, constant, clip, *limit_range(Z.dtype))
 
 
-def _room_for_rounding(clip_norm: float, grid: float, rounded: int) -> float:
-    """The clip norm, less what rounding so many numbers to the nearest step can add to a norm."""
-    clip = clip_norm - 0.5 * math.sqrt(rounded) * grid
+def _room_for_rounding(clip_norm: float, grid: float, coarse: float, rounded: int) -> float:
+    """The clip norm, less what rounding so many numbers to the nearest ``coarse`` step can add to a norm."""
+    clip = clip_norm - 0.5 * math.sqrt(rounded) * coarse
     if not (clip > 0 and clip_norm / grid <= 2.0**50):
         requirement = "must be above clip_norm * 2**-50 and far below clip_norm; hardened.grid_for() is."
         raise InvalidParameter("grid", grid, requirement)
