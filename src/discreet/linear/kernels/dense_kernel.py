@@ -314,7 +314,7 @@ def room_for(Z: Array, outputs: int) -> Room:
 
 
 class Lattice(NamedTuple):
-    """Multiples of ``steps`` grid steps. ``origin`` is a number whose last digit is one of them; ``bits`` are its own."""
+    """Multiples of ``steps`` grid steps; ``origin`` is a number whose last digit is one of them."""
 
     origin: Any
     bits: int
@@ -372,7 +372,7 @@ def add_counts(
 
 
 @bare
-def _carry(below: Array, origins: int, steps: int, counts: Array) -> None:
+def _carry(below: Array, origins: Any, steps: int, counts: Array) -> None:
     """Move what was added up to ``counts``. It wrapped around, and does so again when the origins are taken off."""
     kind = below.dtype.type
     for k in range(counts.shape[0]):
