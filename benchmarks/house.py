@@ -349,7 +349,7 @@ def rows(house: House) -> Iterator[tuple[str, str, str]]:
     yield "of them not named like a command", str(len(house.clashes(commands=False))), "<= 5"
     yield "public definitions", str(sum(len(module.public) for module in house.modules)), "fewer"
     yield "names in the faces of the rooms", str(len(offered)), "~160"
-    yield "same-named test / imported by its room's", f"{same}, {seen} / {inner}", "every room mirrored"
+    yield "tests: same name, same room", f"{same}, {seen} / {inner}", "every room mirrored"
     yield "import lines", f"{100 * imports / total:.1f} %", "less"
     for name, prepare in WALKS.items():
         call = prepare()
