@@ -150,7 +150,7 @@ def test_hooks_in_the_forward_pass_mix_nobody(function):
 @pytest.mark.parametrize("function", HOOKS)
 def test_unseen_hooks_would_show(function, monkeypatch):
     """The broken twin."""
-    monkeypatch.setattr("discreet.pytorch.recording.is_hooked", lambda func: False)
+    monkeypatch.setattr("discreet.pytorch.recording.is_hooked", lambda func, args: False)
     assert moved_by_a_rare_record(function) > 1.01
 
 
