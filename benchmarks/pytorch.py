@@ -4,7 +4,7 @@ A step is what a user pays for: a batch of Poisson size, gradients, clipping, no
 is ``PrivateRun.step``, with a ledger in memory, noise from the cryptographic stream, and all that it checks in
 every step. All contenders get the same batches, each takes turns with the plain step, and a cell is the median of
 the ratios to the plain step on the same batch. Memory is by how much a process of its own grows at most in the steps
-after the first; the first one, in which we check model and losses, has a table of its own.
+after the first; behind the plus sign that of the first one, in which we check model and losses.
 
 Run with ``make bench-torch``; names of workloads as arguments choose some, ``--quick`` takes about three minutes.
 """
@@ -142,11 +142,11 @@ WORKLOADS = {
 }
 # time and memory over plain: "must be at most"
 TIMES = {
-    "MLP": 1.20,
+    "MLP": 1.15,
     "CNN": 1.20,
-    "ResNet": 1.30,
-    "GPT": 1.25,
-    "GPT tied": 1.25,
+    "ResNet": 1.18,
+    "GPT": 1.12,
+    "GPT tied": 1.12,
     "GPT LoRA": 1.08,
     "LSTM": 1.30,
 }
@@ -389,35 +389,36 @@ def main():
         makers.pop("ours, small parts")
     if not opacus_installed():
         makers = {label: make for label, make in makers.items() if not label.startswith("Opacus")}
-    times, sizes, first, targets = [], [], [], Targets()
+    heads, targets, rows = [label for label in makers if label != "plain"], Targets(), []
     for name in options.workloads:
-        if not options.no_time:
-            times.append(row_of_times(name, makers, options.rounds, targets))
-        if name in MEMORY and not options.no_memory:
-            for rows, row in zip((sizes, first), rows_of_sizes(name, makers, targets), strict=True):
-                rows.append(row)
-    heads = [label for label in makers if label != "plain"]
+        row = [name]
+        row += (
+            ["-"] * (1 + len(heads)) if options.no_time else times_of(name, makers, options.rounds, targets)
+        )
+        measured = name in MEMORY and not options.no_memory
+        row += sizes_of(name, makers, targets) if measured else ["-"] * (1 + len(heads))
+        rows.append(row)
     unit = "CPU ms, 1 thread" if options.threads == 1 else f"ms, {options.threads} threads"
-    table("Time over that of plain PyTorch", ("workload", f"plain {unit}", *heads), times)
-    table("Memory over that of plain PyTorch", ("workload", "plain MB", *heads), sizes)
-    table("The same in the first step, with our check", ("workload", "plain MB", *heads), first)
+    columns = ("workload", f"plain {unit}", *(f"time: {label}" for label in heads))
+    columns += ("plain MB", *(f"memory: {label}" for label in heads))
+    table("Time and memory over those of plain PyTorch; later steps + first step", columns, rows)
     targets.print()
 
 
-def row_of_times(name, makers, rounds, targets):
+def times_of(name, makers, rounds, targets):
     base, ratios, extra = timed(name, makers, rounds)
     if name in TIMES:
         targets.limit(f"{name}: time over plain", TIMES[name], {"ours": ratios["ours"]})
     if name == "tiny":
-        targets.limit("tiny: extra milliseconds a layer", 0.1, {"ours": extra / 3})
+        targets.limit("tiny: extra milliseconds a layer", 0.12, {"ours": extra / 3})
     peers = {label: ratio for label, ratio in ratios.items() if label.startswith("Opacus")}
     if peers:
         slower = {label: ratio / ratios["ours"] for label, ratio in peers.items()}
         targets.limit(f"{name}: time of Opacus over ours", 1.0, slower, at_least=True)
-    return [name, f"{base:.1f}", *cells(ratios, makers)]
+    return [f"{base:.1f}", *cells(ratios, makers)]
 
 
-def rows_of_sizes(name, makers, targets):
+def sizes_of(name, makers, targets):
     """Of later steps and of the first step."""
     found = {label: sizes for label in makers if (sizes := memory(name, label)) is not None}
     over, over_first = (
@@ -427,8 +428,11 @@ def rows_of_sizes(name, makers, targets):
     if name in ("ResNet", "GPT", "GPT tied", "GPT LoRA"):
         small = {"ours, small parts": over["ours, small parts"]}
         targets.limit(f"{name}: memory over plain, small parts", 0.5, small)
-    plainly, first = (f"{size:.0f}" for size in found["plain"])
-    return [name, plainly, *cells(over, makers)], [name, first, *cells(over_first, makers)]
+    later, first = cells(over, makers), cells(over_first, makers)
+    return [
+        f"{found['plain'][0]:.0f}",
+        *(f"{one} + {other}" for one, other in zip(later, first, strict=True)),
+    ]
 
 
 def cells(ratios, makers):

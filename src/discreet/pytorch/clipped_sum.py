@@ -10,6 +10,7 @@ In docs/engines.md: E6 to E9.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +22,8 @@ from discreet.core.clipping import ClipRule, PerBlock
 from discreet.errors import InvalidParameter, whole
 from discreet.pytorch.examples import number_of_examples, select, tensors_of
 from discreet.pytorch.gradients import Gradients, Sums, wide_type
-from discreet.pytorch.layer_rules.use import Scratch
+from discreet.pytorch.graph_uses import UnusualCall, UsualCalls, gradients_in_graph, linear_layers
+from discreet.pytorch.layer_rules.use import Scratch, Source
 from discreet.pytorch.members import tensors_in
 from discreet.pytorch.per_example import (
     Losses,
@@ -72,6 +74,8 @@ class ClippedSum:
             if physical_batch_size is None
             else whole("physical_batch_size", physical_batch_size, at_least=1)
         )
+        self._sources = {id(value): Source.of(name, value) for name, value in self.parameters.items()}
+        self._readable = True  # as far as is known, all uses can be read off the graph
         self._constant: set[Key] = set()
         self._slow: set[str] = set()  # parameters that had no rule in the last part
         self._unmapped = False
@@ -174,12 +178,28 @@ class ClippedSum:
     def _gradients(self, batch: Any) -> Gradients:
         """One forward and one backward pass, and another way for what escapes them."""
         count = number_of_examples(batch)
+        if self._readable:
+            found = self._read(batch, count)
+            if found is not None:
+                return found
+            self._readable = False
         recording = None if self._ruled_out else self._recorded(batch, count)
         if recording is None:
             return Gradients(self.parameters, count, [], self._rows(batch, sorted(self.parameters)))
         return Gradients(
             self.parameters, count, recording.uses, self._rows(batch, sorted(recording.distrusted))
         )
+
+    def _read(self, batch: Any, count: int) -> Gradients | None:
+        """The gradients as far as the graph shows all uses of parameters; None if it does not."""
+        calls = UsualCalls()
+        try:
+            with torch.enable_grad(), calls:
+                values = checked_losses(self.losses, self.model, batch, count)
+        except UnusualCall:
+            return None
+        layers = linear_layers(values, self._sources) if calls.only else None
+        return gradients_in_graph(self.parameters, values, layers, self._scratch) if layers else None
 
     def _recorded(self, batch: Any, count: int) -> Recording | None:
         """The uses of all parameters in this batch, or None if gradients by rules are out of the question."""
@@ -223,9 +243,8 @@ class ClippedSum:
 def _finite_norms(gradients: Gradients, blocks: dict[str, int]) -> Any:
     """Norms as an array; gradients that are not finite become zeros."""
     norms = gradients.squared_norms(blocks).sqrt().cpu().numpy()
-    bad = ~np.isfinite(norms).all(1)
-    if bad.any():
-        gradients.forget(torch.from_numpy(bad))
+    if not math.isfinite(norms.sum()):
+        gradients.forget(torch.from_numpy(~np.isfinite(norms).all(1)))
     return norms
 
 

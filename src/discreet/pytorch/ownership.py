@@ -30,7 +30,7 @@ from discreet.pytorch.layouts import Layout
 Place = tuple[Any, int]
 """A node of the graph and the number of its output."""
 
-_LEAF: Any = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
+LEAF: Any = torch._C._functions.AccumulateGrad  # type: ignore[attr-defined]
 
 
 def place_of(output: Tensor) -> Place:
@@ -48,16 +48,20 @@ class Ownership:
         """Whether examples may meet anywhere: then even what is known to belong to one may hold others."""
         self.leaves: list[Tensor] = []
         """Where the graph ends: parameters, and whatever else requires a gradient."""
-        self._runs: dict[Any, dict[int, int]] = {}
+        self.edges: dict[Any, tuple[Place, ...]] = {}
+        """All nodes of the graph, each with the places of its inputs."""
+        self.readers: dict[Any, int] = {}
+        """By how many edges each of them is read."""
+        self.runs: dict[Any, dict[int, int]] = {}
+        """By node and number of its output: the run of a tensor, SHARED or MIXED."""
         if losses.grad_fn is not None:
-            root = losses.grad_fn
-            waiting = _consumers(root)
-            self._runs[root] = {losses.output_nr: 1}
-            self._walk(root, waiting)
+            self._follow_edges(losses.grad_fn)
+            self.runs[losses.grad_fn] = {losses.output_nr: 1}
+            self._walk(losses.grad_fn)
 
     def run_of(self, place: Place) -> int | None:
         """The run of a tensor, SHARED or MIXED; None if it does not lead to the losses."""
-        return self._runs.get(place[0], {}).get(place[1])
+        return self.runs.get(place[0], {}).get(place[1])
 
     def layout_of(self, place: Place, shape: Shape) -> Layout | None:
         """Where the examples are in a tensor of this shape, if each of its rows belongs to one of them."""
@@ -69,76 +73,82 @@ class Ownership:
             return None
         return Layout(*found[:2])
 
-    def _walk(self, root: Any, waiting: dict[Any, int]) -> None:
+    def _follow_edges(self, root: Any) -> None:
+        readers, found = self.readers, [root]
+        readers[root] = 0
+        for node in found:  # which grows as we go
+            self.edges[node] = edges = node.next_functions
+            for producer, _ in edges:
+                if producer is not None:
+                    if producer in readers:
+                        readers[producer] += 1
+                    else:
+                        readers[producer] = 1
+                        found.append(producer)
+
+    def _walk(self, root: Any) -> None:
         """Visit each node after all that use its outputs."""
-        ready = [root]
+        ready, waiting, all_runs = [root], self.readers.copy(), self.runs
         while ready:
             node = ready.pop()
-            outputs = self._outputs(node)
-            if type(node) is _LEAF:
+            kind: type = node.__class__
+            if kind is LEAF:
                 self.leaves.append(node.variable)
-            rule = rule_of(node.__class__)
-            for edge, (producer, number) in enumerate(node.next_functions):
+                continue
+            outputs, rule = self._outputs(node), rule_of(kind)
+            for edge, place in enumerate(self.edges[node]):
+                producer, number = place
                 if producer is None:
                     continue
-                runs = self._runs.setdefault(producer, {})
-                found = _passed_on(rule, node, outputs, edge, (producer, number))
+                runs = all_runs.get(producer)
+                if runs is None:
+                    runs = all_runs[producer] = {}
+                found = _passed_on(rule, node, outputs, edge, place)
                 if found is not None:
-                    runs[number] = joint(runs.get(number), found)
-                    self.mixes |= runs[number] == MIXED and type(producer) is not _LEAF
+                    runs[number] = run = joint(runs.get(number), found)
+                    if run == MIXED and type(producer) is not LEAF:
+                        self.mixes = True
                 waiting[producer] -= 1
                 if not waiting[producer]:
                     ready.append(producer)
 
     def _outputs(self, node: Any) -> list[Rows]:
-        known = self._runs[node]
-        try:
-            shapes = [tuple(node._input_metadata[number].shape) for number in known]
-        except RuntimeError:  # nested tensors have no shape
-            return [Rows((), MIXED, self.examples)]
-        return [Rows(shape, run, self.examples) for shape, run in zip(shapes, known.values(), strict=True)]
+        found = []
+        for number, run in self.runs[node].items():
+            shape = shape_of((node, number))
+            if shape is None:
+                return [Rows((), MIXED, self.examples)]
+            found.append(Rows(shape, run, self.examples))
+        return found
 
 
-def _consumers(root: Any) -> dict[Any, int]:
-    """All nodes behind ``root``, each with the number of edges that lead to it."""
-    counts: dict[Any, int] = {root: 0}
-    found = [root]
-    for node in found:  # which grows as we go
-        for producer, _ in node.next_functions:
-            if producer is not None:
-                if producer in counts:
-                    counts[producer] += 1
-                else:
-                    counts[producer] = 1
-                    found.append(producer)
-    return counts
+def shape_of(place: Place) -> Shape | None:
+    """The shape of a tensor in the graph; None if it has none, as nested ones."""
+    try:
+        return tuple(place[0]._input_metadata[place[1]].shape)
+    except (AttributeError, IndexError, RuntimeError):
+        return None
 
 
 def _passed_on(rule: Rule | None, node: Any, outputs: list[Rows], edge: int, producer: Place) -> int | None:
     """What the owners of a node's outputs make of one of its inputs; None if nothing is read, as it is empty."""
     if rule is None and not outputs:
         return MIXED
-    if rule is not None and _is_empty(producer):
+    shape = None if rule is None else shape_of(producer)
+    if shape is not None and 0 in shape:
         return None
     result: int | None = None
     for rows in outputs:
         found = rows.run  # what no example owns follows from what no example owns
         if found > 0:
-            found = MIXED if rule is None else _by_rule(rule, node, rows, edge, producer)
-        result = joint(result, found)
+            found = MIXED if rule is None or shape is None else _by_rule(rule, node, rows, edge, shape)
+        result = found if result is None else joint(result, found)
     return result
 
 
-def _is_empty(place: Place) -> bool:
+def _by_rule(rule: Rule, node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     try:
-        return 0 in place[0]._input_metadata[place[1]].shape
-    except (AttributeError, IndexError, RuntimeError):
-        return False
-
-
-def _by_rule(rule: Rule, node: Any, rows: Rows, edge: int, producer: Place) -> int:
-    try:
-        return rule(node, rows, edge, tuple(producer[0]._input_metadata[producer[1]].shape))
+        return rule(node, rows, edge, shape)
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError, ZeroDivisionError):
         return MIXED  # an operation of another kind than its rule was written for
 

@@ -49,6 +49,8 @@ class Course:
 
     def leg(self, step: int) -> Leg:
         """The stage that a step belongs to; past the end, the last one."""
+        if len(self.legs) == 1:
+            return self.legs[0]
         step = max(step, 1)
         return next(leg for leg in reversed(self.legs) if leg.before < step)
 

@@ -72,7 +72,7 @@ class Recording(TorchFunctionMode):
         # Makes outputs require a gradient where the input of the first layer does not.
         self.anchor = torch.zeros((), device=device, requires_grad=True)
         self.sources: dict[int, Source] = {
-            id(value): Source(name, value, {name: value}, True) for name, value in parameters.items()
+            id(value): Source.of(name, value) for name, value in parameters.items()
         }
         self.parameters, self.count, self.scratch = parameters, count, scratch
         self.constant = frozenset(constant)

@@ -90,18 +90,31 @@ def seeded(seed: int = 0) -> Iterator[None]:
 def unknown_draws() -> Iterator[None]:
     """Dropout and whatever else is drawn meanwhile begins at seeds from the system; afterwards all is as it was.
 
-    With a seed that is known, one record less would give all others other masks, which no clip norm bounds.
+    With a seed that is known, one record less would give all others other masks, which no clip norm bounds. Every
+    step does this, so numpy's global generator is set aside rather than copied, which takes as long as a small
+    model; only a second normal draw that it had ready is lost.
     """
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    devices, python, legacy = _devices_in_use(), random.getstate(), _NUMPY.get_bit_generator()
+    before = torch.default_generator.get_state(), [torch.cuda.get_rng_state(device) for device in devices]
     try:
-        with torch.random.fork_rng(_devices_in_use()):
-            torch.manual_seed(secrets.randbits(63))
-            random.seed(secrets.randbits(256))
-            np.random.seed(np.frombuffer(secrets.token_bytes(64), np.uint32))  # noqa: NPY002
-            yield
+        seed = secrets.randbits(63)
+        torch.default_generator.manual_seed(seed)  # that of torch does the same for devices that nobody uses
+        if devices:
+            torch.cuda.manual_seed_all(seed)
+        random.seed(secrets.randbits(256))
+        _NUMPY.set_bit_generator(_OWN)
+        np.random.seed(np.frombuffer(secrets.token_bytes(64), np.uint32))  # noqa: NPY002
+        yield
     finally:
         random.setstate(python)
-        np.random.set_state(legacy)  # noqa: NPY002
+        _NUMPY.set_bit_generator(legacy)
+        torch.default_generator.set_state(before[0])
+        for device, state in zip(devices, before[1], strict=True):
+            torch.cuda.set_rng_state(state, device)
+
+
+_NUMPY: Any = np.random  # whose stubs do not know all of it
+_OWN = np.random.MT19937()
 
 
 def random_state() -> tuple[str, ...]:

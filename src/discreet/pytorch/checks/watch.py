@@ -113,11 +113,11 @@ class Watch:
 
     def _bits(self) -> Tensor:
         """What the weights are, bit by bit, so that NaN is NaN."""
-        device = next(iter(self._parameters.values())).device
-        flat = [own(value).detach().to(device).reshape(-1) for value in self._parameters.values()]
-        if len({value.dtype for value in flat}) == 1:  # one call for all of them
-            return torch.cat(flat).view(torch.uint8)
-        return torch.cat([value.view(torch.uint8) for value in flat])
+        values = [own(value).detach() for value in self._parameters.values()]
+        device = values[0].device
+        if len({(value.dtype, value.device) for value in values}) == 1:  # one call for all of them
+            return torch._C._nn.flatten_dense_tensors(values).view(torch.uint8)
+        return torch.cat([value.to(device).reshape(-1).view(torch.uint8) for value in values])
 
     def _refuse_other_parameters(self) -> None:
         now = trainable(self._model)

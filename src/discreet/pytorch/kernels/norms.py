@@ -19,6 +19,9 @@ from torch import Tensor
 
 _WORTH_A_THREAD = 1 << 20
 LEAST_SQUARES = 2.0**-80  # a float32 sum of squares below it may have lost some of them
+# Squared: an input or output gradient longer than this counts as zero. With weights as large as clipping makes
+# them, its product with the other factor could fall among numbers that have lost their digits.
+REACH = 2.0**128  # of float32
 
 
 def squared_norms(rows: Tensor) -> Tensor:
@@ -27,6 +30,26 @@ def squared_norms(rows: Tensor) -> Tensor:
     out = np.empty(len(values))
     _in_threads(lambda part: _squares(values[part], out[part]), len(values), values.size)
     return torch.from_numpy(out)
+
+
+def add_norms_of_linear(a: Tensor, g: Tensor, columns: tuple[int, int], out: NDArray[Any]) -> None:
+    """Add the squared norms of a linear layer's gradients to ``out``, with a row for each example.
+
+    ``columns`` are those of the weight and of the bias, or -1. Inputs and output gradients are contiguous float32
+    rows on the CPU.
+    """
+    left, right = a.numpy(), g.numpy()
+    _in_threads(
+        lambda part: _of_linear(left[part], right[part], columns, out[part]), len(out), left.size + right.size
+    )
+
+
+def add_weighted_products(a: Tensor, g: Tensor, weights: Tensor, total: Tensor, row: Tensor) -> None:
+    """Add ``g[i].T @ a[i]`` times the weight of each example to ``total``, and ``g[i]`` times it to ``row``.
+
+    For matrices so small that a call to PyTorch takes longer than the arithmetic.
+    """
+    _products(a.numpy(), g.numpy(), weights.numpy(), total.numpy(), row.numpy())
 
 
 def gram_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -74,20 +97,50 @@ def squared_norms_by_torch(rows: Tensor) -> Tensor:
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+def _short_sum(piece: NDArray[Any]) -> Any:
+    total = np.float32(0)
+    for j in range(
+        len(piece)
+    ):  # from 0: an index that might be negative would keep the loop from being vectorised
+        total += piece[j] * piece[j]
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+def _long_sum(piece: NDArray[Any]) -> float:
+    total = 0.0
+    for j in range(len(piece)):
+        total += np.float64(piece[j]) * np.float64(piece[j])
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _squares_of(row: NDArray[Any]) -> float:
+    total = 0.0
+    for start in range(0, len(row), 256):
+        piece = row[start : start + 256]
+        wide = np.float64(_short_sum(piece))
+        total += wide if LEAST_SQUARES <= wide < np.inf else _long_sum(piece)
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _squares(rows: NDArray[Any], out: NDArray[Any]) -> None:
     for i in range(rows.shape[0]):
-        total = 0.0
-        for start in range(0, rows.shape[1], 256):
-            short = np.float32(0)
-            for j in range(start, min(start + 256, rows.shape[1])):
-                short += rows[i, j] * rows[i, j]
-            wide = np.float64(short)
-            if not LEAST_SQUARES <= wide < np.inf:
-                wide = np.float64(0)
-                for j in range(start, min(start + 256, rows.shape[1])):
-                    wide += np.float64(rows[i, j]) * np.float64(rows[i, j])
-            total += wide
-        out[i] = total
+        out[i] = _squares_of(rows[i])
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _of_linear(a: NDArray[Any], g: NDArray[Any], columns: tuple[int, int], out: NDArray[Any]) -> None:
+    of_weight, of_bias = columns
+    for i in range(g.shape[0]):
+        of_grad = _squares_of(g[i])
+        if of_bias >= 0:
+            out[i, of_bias] += of_grad
+        if of_weight >= 0:
+            of_input = _squares_of(a[i])
+            beyond = of_input > REACH or of_grad > REACH
+            out[i, of_weight] += np.inf if beyond else of_input * of_grad
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
@@ -108,3 +161,16 @@ def _grams(a: NDArray[Any], g: NDArray[Any], out: NDArray[Any]) -> None:
         if total < 0.0:  # all of it cancelled; NaN stays
             total = 0.0
         out[0, i], out[1, i], out[2, i] = total, of_input, of_grad
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+def _products(
+    a: NDArray[Any], g: NDArray[Any], weights: NDArray[Any], total: NDArray[Any], row: NDArray[Any]
+) -> None:
+    for i in range(a.shape[0]):
+        for o in range(g.shape[1]):
+            weighted = weights[i] * g[i, o]
+            if o < row.shape[0]:
+                row[o] += weighted
+            for j in range(a.shape[1]):
+                total[o, j] += weighted * a[i, j]

@@ -15,15 +15,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from discreet.pytorch.kernels.norms import squared_norms, squared_norms_by_torch
+from discreet.pytorch.kernels import norms
 from discreet.pytorch.layouts import Layout
 
 CANCELLED = 0.1  # a ghost norm this far below that of unrelated positions is computed the long way
 LEAST_LEFT = 1e-4  # of its parts: a gradient that cancels further counts as this long
 PRECISION = 2.0**-20  # of squared norms
-# Squared: an input or output gradient longer than this counts as zero. With weights as large as clipping makes
-# them, its product with the other factor could fall among numbers that have lost their digits.
-REACH = {torch.float32: 2.0**128, torch.float64: 2.0**256}
+# Squared: see norms.REACH, which is that of float32.
+REACH = {torch.float32: norms.REACH, torch.float64: 2.0**256}
 CHUNK = 1 << 21  # numbers: the largest scratch array of per-example gradients that is not kept
 
 
@@ -37,6 +36,11 @@ class Source:
         self.isometric = isometric  # a gradient here is as long as it is at the parameter
         self.is_parameter = tensor.is_leaf
         self._value: Tensor | None = None
+
+    @classmethod
+    def of(cls, name: str, parameter: Tensor) -> Source:
+        """A parameter itself."""
+        return cls(name, parameter, {name: parameter}, True)
 
     @property
     def value(self) -> Tensor:
@@ -196,8 +200,8 @@ def sums_of_squares(rows: Tensor) -> Tensor:
     """The squared norm of each row in float64, whatever the rows are."""
     rows = rows if rows.ndim == 2 else rows.reshape(len(rows), -1)
     if rows.dtype == torch.float32 and rows.device.type == "cpu":
-        return squared_norms(rows)
-    return squared_norms_by_torch(rows)
+        return norms.squared_norms(rows)
+    return norms.squared_norms_by_torch(rows)
 
 
 def not_cancelled(squares: Tensor, of_parts: Tensor) -> Tensor:

@@ -1,0 +1,253 @@
+"""Networks of plain linear layers: the uses of parameters are read off the graph, and no call is recorded.
+
+The graph of a forward pass holds the input of every linear layer, and the backward pass can stop at the layers'
+outputs. So where linear layers are all that has parameters, the pass runs as it would without privacy, and nothing
+is done for each call but to look whether it is a usual one. That is the way of small networks, in which
+:mod:`discreet.pytorch.recording` would take longer than the arithmetic.
+
+What is not understood in full is left to the recording: a call that is not listed, another use of a parameter, one
+that is used twice, anything that no example owns by itself.
+
+In docs/engines.md: E16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import repeat
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+from torch.overrides import TorchFunctionMode
+
+from discreet.pytorch.gradients import Gradients, Sums, within_range
+from discreet.pytorch.graph_rules import SHARED
+from discreet.pytorch.kernels.norms import add_norms_of_linear, add_weighted_products
+from discreet.pytorch.layer_rules.elementwise import Shift
+from discreet.pytorch.layer_rules.linear import LinearWeight
+from discreet.pytorch.layer_rules.use import Scratch, Source, Use, without
+from discreet.pytorch.layouts import Layout
+from discreet.pytorch.ownership import LEAF, Ownership, shape_of
+
+_NAMES = """
+    abs add clamp cos div exp flatten float double long log log1p log_softmax logsumexp matmul mean mm mul neg permute
+    pow relu reshape sigmoid sin softmax sqrt square squeeze sub sum tanh transpose unsqueeze view dim size
+    __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __neg__ __pow__ __matmul__ __getitem__ __len__
+"""
+_FUNCTIONAL = """
+    linear relu gelu silu elu selu celu mish tanh sigmoid logsigmoid leaky_relu hardtanh hardswish softplus softsign
+    softmax log_softmax dropout alpha_dropout cross_entropy nll_loss mse_loss l1_loss smooth_l1_loss huber_loss
+    binary_cross_entropy binary_cross_entropy_with_logits gaussian_nll_loss poisson_nll_loss
+"""
+USUAL = {
+    *(getattr(Tensor, name) for name in _NAMES.split()),
+    *(getattr(torch, name) for name in _NAMES.split() if hasattr(torch, name)),
+    *(getattr(F, name) for name in _FUNCTIONAL.split()),
+    *(
+        vars(torch._C.TensorBase)[name].__get__
+        for name in ("shape", "ndim", "dtype", "device", "requires_grad", "T", "mT")
+    ),
+}
+"""Calls that compute a value from values, and leave everything else as it is: they set no hook, write nothing."""
+
+_nodes: Any = torch._C._functions
+_PRODUCTS, _TURNED = (_nodes.AddmmBackward0, _nodes.MmBackward0), _nodes.TBackward0
+_PLAIN = {Tensor, torch.nn.Parameter}
+SMALL = 1 << 17  # multiplications
+_kept_by_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+
+
+class UnusualCall(BaseException):
+    """Ends a forward pass before anything happens that is not known; no error, so that nobody handles it."""
+
+
+class UsualCalls(TorchFunctionMode):
+    """Looks at the calls of a forward pass, and ends it at the first one that is not usual."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.only = True
+        """Whether all of them were usual, on plain tensors, with nothing else deciding what is saved for the backward
+        pass."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        known = func in USUAL and _PLAIN.issuperset(types) and not (kwargs and "out" in kwargs)
+        if not known or _kept_by_hooks(True) is not None:
+            self.only = False
+            raise UnusualCall
+        return func(*args, **kwargs) if kwargs else func(*args)
+
+
+class LinearLayer(NamedTuple):
+    """A linear layer in the graph; a weight or a bias that is not trained is None."""
+
+    node: Any
+    input: Any
+    weight: Source | None
+    transposed: bool
+    bias: Source | None
+    layout: Layout
+
+    def uses(self, grad: Tensor, examples: int, scratch: Scratch) -> list[Use]:
+        """The uses of its parameters, measured, from the gradient of its output."""
+        shift = None if self.bias is None else Shift(self.bias)
+        uses: list[Use] = [] if shift is None else [shift]
+        if self.weight is not None:
+            use = LinearWeight(self.weight, self.input, self.transposed)
+            use.bias = shift
+            uses.insert(0, use)
+        for each in uses:
+            each.receive(grad, self.layout, examples, scratch, self.node)
+        for each in uses:
+            each.measure()
+        return uses
+
+
+class _Layers:
+    """Collects the layers of a graph, and claims the nodes of their parameters."""
+
+    def __init__(self, owners: Ownership, sources: Mapping[int, Source]) -> None:
+        self._owners, self._sources = owners, sources
+        self.claimed: set[Any] = set()
+
+    def layer(self, node: Any) -> LinearLayer | None:
+        """The layer at a product of matrices; None if nothing in it is trained."""
+        edges, shape = self._owners.edges[node], shape_of((node, 0))
+        added = len(edges) == 3  # bias, input, weight
+        layout = None if shape is None else self._owners.layout_of((node, 0), shape)
+        if layout is None or layout.dim or (added and not node._saved_alpha == node._saved_beta == 1):
+            return None
+        weight, turned = self._weight(edges[-1][0])
+        bias = self._claim(edges[0][0]) if added and type(edges[0][0]) is LEAF else None
+        if weight is None and bias is None:
+            return None
+        if bias is not None and tuple(bias.tensor.shape) != shape[1:]:  # type: ignore[index]
+            raise KeyError("a bias of another shape")
+        given = node._saved_mat1 if added else node._saved_self
+        return LinearLayer(node, given, weight, not turned, bias, layout)
+
+    def _weight(self, node: Any) -> tuple[Source | None, bool]:
+        """The weight at this node or behind its transpose, and whether it is turned."""
+        if type(node) is LEAF:
+            return self._claim(node), False
+        if type(node) is _TURNED and self._owners.readers[node] == 1:
+            behind = self._owners.edges[node][0][0]
+            if type(behind) is LEAF:
+                self.claimed.add(node)
+                return self._claim(behind), True
+        return None, False
+
+    def _claim(self, leaf: Any) -> Source:
+        if self._owners.readers[leaf] != 1 or self._owners.run_of((leaf, 0)) != SHARED:
+            raise KeyError("used elsewhere, or not by all examples alike")
+        self.claimed.add(leaf)
+        return self._sources[id(leaf.variable)]
+
+
+def linear_layers(losses: Tensor, sources: Mapping[int, Source]) -> list[LinearLayer] | None:
+    """The layers behind ``losses`` that use ``sources``, by identity, or None if that is not all there is.
+
+    Guarantee: each row of the output of a layer belongs to one example, no parameter is used anywhere else, and no
+    other tensor is read by several examples.
+    """
+    owners = Ownership(losses)
+    if owners.mixes:
+        return None
+    found = _Layers(owners, sources)
+    try:
+        layers = [found.layer(node) for node in owners.runs if type(node) in _PRODUCTS]
+    except (
+        AttributeError,
+        KeyError,
+        RuntimeError,
+    ):  # a use of another kind, or of an input changed meanwhile
+        return None
+    for node, runs in owners.runs.items():
+        if (type(node) is LEAF or SHARED in runs.values()) and node not in found.claimed:
+            return None
+    return [layer for layer in layers if layer is not None]
+
+
+def gradients_in_graph(
+    parameters: Mapping[str, Tensor], losses: Tensor, layers: list[LinearLayer], scratch: Scratch
+) -> Gradients:
+    """The gradients of all parameters, by a backward pass that goes no further than the layers."""
+    ends, examples = [GradientEdge(layer.node, 0) for layer in layers], len(losses)
+    grads = torch.autograd.grad(losses, ends, torch.ones_like(losses))
+    if all(map(_is_plain, layers, grads, repeat(examples))):
+        return LinearGradients(parameters, examples, layers, list(grads))
+    uses = [
+        use for layer, grad in zip(layers, grads, strict=True) for use in layer.uses(grad, examples, scratch)
+    ]
+    return Gradients(parameters, examples, uses, {})
+
+
+def _is_plain(layer: LinearLayer, grad: Tensor, examples: int) -> bool:
+    """One row for each example, in float32 on the CPU."""
+    of_parameters = {source.tensor.dtype for source in (layer.weight, layer.bias) if source is not None}
+    return (
+        len(grad) == examples
+        and grad.dtype == torch.float32
+        and of_parameters == {torch.float32}
+        and grad.device.type == "cpu"
+    )
+
+
+class LinearGradients(Gradients):
+    """The same as :class:`Gradients` where all layers are linear maps of one row for each example.
+
+    All that a layer needs is done in three calls: for norms, weights and sums.
+    """
+
+    def __init__(
+        self, parameters: Mapping[str, Tensor], examples: int, layers: list[LinearLayer], grads: list[Tensor]
+    ) -> None:
+        super().__init__(parameters, examples, [], {})
+        self._layers, self._grads = layers, [grad.contiguous() for grad in grads]
+        self._inputs = [
+            grad[:, :0] if layer.weight is None else layer.input.detach().contiguous()
+            for layer, grad in zip(layers, self._grads, strict=True)
+        ]
+
+    def squared_norms(self, blocks: dict[str, int]) -> Tensor:
+        out = np.zeros((self.examples, 1 + max(blocks.values())))
+        for layer, a, g in zip(self._layers, self._inputs, self._grads, strict=True):
+            weight, bias = (-1 if s is None else blocks[s.name] for s in (layer.weight, layer.bias))
+            add_norms_of_linear(a, g, (weight, bias), out)
+        return torch.from_numpy(out)
+
+    def forget(self, bad: Tensor) -> None:
+        self._inputs = [without(a, bad) for a in self._inputs]
+        self._grads = [without(g, bad) for g in self._grads]
+
+    def add_to(self, sums: Sums, blocks: dict[str, int], weights: Tensor) -> None:
+        columns = [within_range(column, torch.float32) for column in weights.unbind(1)]
+        for layer, a, g in zip(self._layers, self._inputs, self._grads, strict=True):
+            weight = None if layer.weight is None else sums[layer.weight.name]
+            bias = None if layer.bias is None else sums[layer.bias.name]
+            of_weight, of_bias = (
+                columns[0 if source is None else blocks[source.name]] for source in (layer.weight, layer.bias)
+            )
+            small = a.numel() * g.shape[1] <= SMALL
+            if small and weight is not None and not layer.transposed and of_weight is of_bias:
+                add_weighted_products(a, g, of_weight, weight, weight.new_empty(0) if bias is None else bias)
+                continue
+            if weight is not None:
+                left, right = (a, g) if layer.transposed else (g, a)
+                _add_products(weight, left, right, of_weight)
+            if bias is not None:
+                bias.addmv_(g.mT, of_bias)
+
+
+def _add_products(total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
+    """Add the weighted sum of the products of rows."""
+    if left.shape[1] < right.shape[1]:
+        total.addmm_((left * weights.unsqueeze(1)).mT, right)
+    else:
+        total.addmm_(left.mT, right * weights.unsqueeze(1))

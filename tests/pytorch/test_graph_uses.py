@@ -1,0 +1,308 @@
+"""Uses of parameters read off the graph: right where they are, and left to the recording where they are not."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from discreet.core.clipping import Flat, PerBlock
+from discreet.pytorch import graph_uses
+from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.graph_uses import LinearGradients, UsualCalls, linear_layers
+from discreet.pytorch.layer_rules.use import Source
+from discreet.pytorch.per_example import per_example_gradients, trainable
+
+EXAMPLES = 6
+
+
+def numbers(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def batch(seed=0):
+    labels = torch.randint(0, 3, (EXAMPLES,), generator=torch.Generator().manual_seed(seed))
+    return numbers(EXAMPLES, 5, seed=seed), labels
+
+
+def cross_entropy(model, given):
+    return F.cross_entropy(model(given[0]), given[1], reduction="none")
+
+
+def network(*more, bias=True):
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Linear(5, 7, bias=bias), *more, nn.Linear(7, 4, bias=bias), nn.Tanh(), nn.Linear(4, 3)
+    )
+
+
+def frozen(place, name):
+    model = network(nn.ReLU())
+    getattr(model[place], name).requires_grad_(False)
+    return model
+
+
+class Products(nn.Module):
+    """Layers that have their inputs as rows: x @ W."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.other = nn.Parameter(numbers(5, 4, seed=1)), nn.Parameter(numbers(4, 3, seed=2))
+
+    def forward(self, x):
+        return torch.relu(x @ self.one) @ self.other
+
+
+class Folded(nn.Module):
+    """A layer that reads two rows of each example."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.Linear(5, 3), nn.Linear(6, 3)
+
+    def forward(self, x):
+        rows = torch.stack([x, x.flip(1)], 1)
+        return self.last(self.layer(rows).tanh().flatten(1))
+
+
+class ByHand(nn.Module):
+    """Two rows of each example without calls that the forward pass of a plain network has not."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.last = nn.Linear(5, 3), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.last(self.layer(x.reshape(-1, 1, 5) * torch.ones(2, 1)).tanh().flatten(1))
+
+
+READABLE = {
+    "plain": lambda: network(nn.ReLU()),
+    "without bias": lambda: network(nn.GELU(), bias=False),
+    "in place": lambda: network(nn.ReLU(inplace=True)),
+    "dropout off": lambda: network(nn.Dropout(0.5)).eval(),
+    "frozen weight": lambda: frozen(0, "weight"),
+    "frozen bias": lambda: frozen(2, "bias"),
+    "frozen first": lambda: frozen(2, "weight"),
+    "products": Products,
+    "wide": lambda: nn.Sequential(
+        nn.Linear(5, 300), nn.ReLU(), nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 3)
+    ),
+}
+
+
+def spied(monkeypatch):
+    """How often gradients were read off the graph."""
+    made = []
+    whole = graph_uses.LinearGradients.__init__
+
+    def counted(self, *args):
+        made.append(self)
+        whole(self, *args)
+
+    monkeypatch.setattr(LinearGradients, "__init__", counted)
+    return made
+
+
+def clipped(model, losses, given, limits):
+    """By hand, in float64: ``limits`` is a clip norm, or one for each parameter."""
+    rows = {name: value.double() for name, value in per_example_gradients(model, losses, given).items()}
+    count = len(next(iter(rows.values())))
+    if isinstance(limits, float):
+        squares = sum(value.reshape(count, -1).square().sum(1) for value in rows.values())
+        factors = dict.fromkeys(rows, (limits / squares.sqrt()).clamp(max=1.0))
+    else:
+        factors = {
+            name: (limit / rows[name].reshape(count, -1).norm(dim=1)).clamp(max=1.0)
+            for name, limit in zip(rows, limits, strict=True)
+        }
+    return {name: torch.tensordot(factors[name], value, 1) for name, value in rows.items()}
+
+
+@pytest.mark.parametrize("name", READABLE)
+def test_sums_are_those_of_single_examples(name, monkeypatch):
+    made, model, given = spied(monkeypatch), READABLE[name](), batch()
+    for limits in (0.05, 0.7, tuple(0.1 + 0.1 * k for k in range(len(trainable(model))))):
+        rule = Flat(limits) if isinstance(limits, float) else PerBlock(limits)
+        found = ClippedSum(model, cross_entropy, rule)(given)
+        for key, wanted in clipped(model, cross_entropy, given, limits).items():
+            torch.testing.assert_close(found[key].double(), wanted, rtol=2e-5, atol=1e-5)
+    assert len(made) == 3
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("make", [Folded, ByHand, lambda: network(nn.ReLU())], ids=["stack", "rows", "plain"])
+def test_several_rows_of_an_example_and_other_types(make, kind):
+    model, (x, y) = make().to(kind), batch()
+    given = (x.to(kind), y)
+    found = ClippedSum(model, cross_entropy, Flat(0.3))(given)
+    for key, wanted in clipped(model, cross_entropy, given, 0.3).items():
+        torch.testing.assert_close(found[key].double(), wanted, rtol=2e-5, atol=1e-5)
+
+
+def test_rows_are_read_off_the_graph_with_their_positions():
+    model, given = ByHand(), batch()
+    sources = {id(value): Source.of(name, value) for name, value in model.named_parameters()}
+    layers = linear_layers(cross_entropy(model, given), sources)
+    assert [layer.weight.name for layer in layers] == ["last.weight", "layer.weight"]
+    assert [len(layer.input) for layer in layers] == [EXAMPLES, 2 * EXAMPLES]
+
+
+def test_what_is_not_finite_counts_as_zero(monkeypatch):
+    made, model, (x, y) = spied(monkeypatch), network(nn.ReLU()), batch()
+    whole = ClippedSum(model, cross_entropy, Flat(0.3))((x[1:], y[1:]))
+    for bad in (torch.nan, torch.inf, 1e30):
+        broken = x.clone()
+        broken[0, 2] = bad
+        found = ClippedSum(model, cross_entropy, Flat(0.3))((broken, y))
+        assert found.vector.isfinite().all()
+        if not abs(bad) < torch.inf:
+            torch.testing.assert_close(found.vector, whole.vector, rtol=1e-5, atol=1e-6)
+    assert len(made) == 4
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1.0, 1e15])
+def test_no_example_adds_more_than_the_clip_norm(scale):
+    """Inputs so small and gradients so large that their squares do not fit."""
+    model, (x, y) = network(nn.Identity()), batch()
+    with torch.no_grad():
+        model[0].weight.mul_(scale)
+    for index in range(EXAMPLES):
+        given = (x[index : index + 1] / scale, y[index : index + 1])
+        found = ClippedSum(model, lambda m, b: cross_entropy(m, b) * 1e12, Flat(0.3))(given)
+        assert float(found.vector.double().norm()) <= 0.3
+
+
+# ---- what has to be left to the recording ----
+
+
+class Changed(nn.Module):
+    """A network in which ``change(model, h)`` is between two layers."""
+
+    def __init__(self, change, last=None):
+        super().__init__()
+        torch.manual_seed(5)
+        self.first, self.second, self.free = nn.Linear(5, 4), nn.Linear(4, 3), nn.Parameter(torch.ones(4))
+        self.change = change
+
+    def forward(self, x):
+        return self.second(self.change(self, torch.tanh(self.first(x))))
+
+
+class Doubling(torch.autograd.Function):
+    """Gives each example the gradient of all."""
+
+    @staticmethod
+    def forward(ctx, h):
+        return h * 1.0
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.sum(0, keepdim=True).expand_as(grad)
+
+
+class Own(torch.Tensor):
+    """A kind of tensors that may do anything in every call."""
+
+
+def hooked(model, h):
+    h.register_hook(lambda grad: grad.flip(0))
+    return h
+
+
+def hooked_by_its_node(model, h):
+    h.grad_fn.register_prehook(lambda grads: (grads[0].flip(0),))
+    return h
+
+
+def kept_by_hooks(model, h):
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t.flip(0)):
+        return torch.tanh(h)
+
+
+def differentiated(model, h):
+    return h * torch.autograd.grad((h * h).sum(), h, retain_graph=True)[0].norm()
+
+
+def differentiated_by_hand(model, h):
+    torch.autograd.backward(h.sum(), retain_graph=True)
+    found = model.first.weight.grad
+    model.first.weight.grad = None
+    return h if found is None else h * found.norm()
+
+
+UNREADABLE = {
+    "a mean over the batch": lambda model, h: h - h.mean(0),
+    "a product of examples": lambda model, h: torch.softmax(h @ h.T, 1) @ h,
+    "sorted": lambda model, h: h.sort(0).values,
+    "added to": lambda model, h: h + model.free,
+    "multiplied": lambda model, h: h * model.free,
+    "a bias used twice": lambda model, h: h + model.first.bias,
+    "a weight used twice": lambda model, h: h + (model.first.weight.sum() * 0.1),
+    "a layer used twice": lambda model, h: F.linear(h, model.second.weight.T @ model.second.weight),
+    "its own gradient": lambda model, h: Doubling.apply(h),
+    "hooked": hooked,
+    "hooked by its node": hooked_by_its_node,
+    "kept by hooks": kept_by_hooks,
+    "differentiated": differentiated,
+    "differentiated by hand": differentiated_by_hand,
+    "written to": lambda model, h: h.clone().mul_(2.0),
+    "written to by name": lambda model, h: h + torch.add(h.detach(), 1.0, out=torch.empty(0)),
+    "a tensor of its own kind": lambda model, h: h.as_subclass(Own) * 1.0,
+    "taken out of the graph": lambda model, h: h * float(h.detach().sum()),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_other_networks_are_left_to_the_recording(name, monkeypatch):
+    made, model = spied(monkeypatch), Changed(UNREADABLE[name])
+    ClippedSum(model, cross_entropy, Flat(0.3))(batch())
+    assert made == []
+
+
+def test_a_pass_ends_before_an_unusual_call():
+    """So that what a model counts or writes is not counted twice, and is not handled as an error either."""
+    seen = []
+
+    def counted(model, h):
+        try:
+            h.clone()
+        except Exception as error:
+            seen.append(error)
+        seen.append("once")
+        return h
+
+    engine = ClippedSum(Changed(counted), cross_entropy, Flat(0.3))
+    engine(batch())
+    engine(batch())
+    assert seen == ["once", "once"]
+
+
+def test_inputs_that_need_a_gradient_are_left_to_the_recording(monkeypatch):
+    made, (x, y) = spied(monkeypatch), batch()
+    ClippedSum(network(nn.ReLU()), cross_entropy, Flat(0.3))((x.requires_grad_(), y))
+    assert made == []
+
+
+def test_a_term_of_the_weights_is_left_to_the_recording(monkeypatch):
+    made, model = spied(monkeypatch), network(nn.ReLU())
+
+    def decayed(model, given):
+        return cross_entropy(model, given) + 0.1 * model[0].weight.square().sum()
+
+    found = ClippedSum(model, decayed, Flat(0.3))(batch())
+    assert made == []
+    for key, wanted in clipped(model, decayed, batch(), 0.3).items():
+        torch.testing.assert_close(found[key].double(), wanted, rtol=2e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["hooked", "hooked by its node", "kept by hooks"])
+def test_without_a_look_at_the_calls_hooks_would_break_the_clip(name, monkeypatch):
+    """The graph alone does not show them: that is why calls are looked at."""
+    blind = lambda self, func, types, args=(), kwargs=None: func(*args, **(kwargs or {}))  # noqa: E731
+    monkeypatch.setattr(UsualCalls, "__torch_function__", blind)
+    made, model = spied(monkeypatch), Changed(UNREADABLE[name])
+    found = ClippedSum(model, cross_entropy, Flat(1e6))(batch())
+    wanted = clipped(model, cross_entropy, batch(), 1e6)
+    assert made
+    assert not np.allclose(found["first.weight"], wanted["first.weight"], atol=1e-3)
