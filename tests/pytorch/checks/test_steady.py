@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from discreet.pytorch import CheckFailed, check
-from discreet.pytorch.checks.mixing import random_state
+from discreet.pytorch.checks.mixing import random_state, unknown_draws
 from discreet.pytorch.checks.steady import steady_draws
 
 X = torch.randn(5, 7, 6, generator=torch.Generator().manual_seed(0))
@@ -178,3 +178,24 @@ def test_honest_models_that_draw_pass(middle, seed):
     for value in net.parameters():
         nn.init.normal_(value, std=0.5)
     check(net, augmented, batch(20))
+
+
+def test_unknown_draws_leave_all_generators_as_they_were():
+    def drawn():
+        return torch.rand(3).tolist(), random.random(), np.random.rand(3).tolist()  # noqa: NPY002
+
+    def seed():
+        torch.manual_seed(1)
+        random.seed(1)
+        np.random.seed(1)  # noqa: NPY002
+
+    seed()
+    wanted = drawn(), drawn()
+    seed()
+    first, inside = drawn(), []
+    for _ in range(2):
+        with unknown_draws():
+            inside.append(drawn())
+            np.random.seed(5)  # noqa: NPY002
+    assert (first, drawn()) == wanted
+    assert all(one != other for one, other in zip(*inside, strict=True))
