@@ -113,13 +113,17 @@ def test_a_model_that_fsdp2_sharded_trains(monkeypatch):
         torch.distributed.destroy_process_group()
 
 
-def test_the_example_runs_in_shards():
-    example = Path(__file__).parents[2] / "examples" / "accelerate_digits.py"
+def test_the_example_runs_in_shards(tmp_path):
+    example, script = Path(__file__).parents[2] / "examples" / "accelerate_digits.py", tmp_path / "started.py"
+    script.write_text(
+        f"import os, runpy, sys, torch\nrunpy.run_path({str(example)!r}, run_name='__main__')\n"
+        "sys.stdout.flush()\ntorch.distributed.barrier()\nos._exit(0)  # gloo's threads may abort on the way out\n"
+    )
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=0"]
     meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
     environment = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
     done = subprocess.run(
-        [*torchrun, *meeting, str(example)],
+        [*torchrun, *meeting, str(script)],
         env=os.environ | environment,
         capture_output=True,
         text=True,
