@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from discreet.adapters.joint_model import JointModel, dimension
+from discreet.adapters.joint_model import Curves, JointModel, dimension
 from discreet.errors import CertificateRejected, InvalidParameter
+from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.model_folder import load
 from discreet.linear.schema import Schema
 from discreet.linear.tables import table_in
@@ -150,6 +151,17 @@ def test_ramps_are_no_longer_than_a_line_and_the_diagonal_is_the_line(pieces, tm
     line = joint_of("again").holder(path)._rows[:, 0]
     assert (np.square(ramps).sum(1) <= 1 + 1e-6).all()
     assert np.allclose(ramps.sum(1) / np.sqrt(pieces), line, atol=1e-5)
+
+
+@pytest.mark.parametrize("pieces", [3, 7, 50])
+def test_the_ramps_of_a_row_are_the_same_whatever_the_others_are(pieces):
+    columns = {f"x{number}": {"bounds": [0, 1]} for number in range(20)} | {"y": {"bounds": [0, 1]}}
+    curves = Curves(SchemaEncoding(Schema.from_dict({"columns": columns, "target": "y"})), pieces)
+    rows = np.random.default_rng(1).random((203, 20))
+    together = curves.ramps(rows)
+    for cut in (1, 2, 3, 5, 50, 150, 201):
+        assert np.array_equal(curves.ramps(rows[:cut]), together[:cut])
+        assert np.array_equal(curves.ramps(rows[cut:]), together[cut:])
 
 
 @pytest.mark.parametrize("curves", [0, 1, 65, 2.5, True, "4", float("nan"), -3])

@@ -38,6 +38,20 @@ def test_linear_sums_are_those_of_single_records(chosen):
     assert (total.clip_norm, steps.clip_norm, steps.grid) == (1.0, 1.0, GRID)
 
 
+@pytest.mark.parametrize(("kind", "width", "share"), [(np.float32, 1089, 0.999), (np.float64, 1026, 0.99)])
+def test_a_record_that_joins_a_single_one_moves_the_sum_by_the_clip_norm_at_most(kind, width, share):
+    targets = [
+        share / np.sqrt(width),
+        1e6,
+    ]  # the first is within the clip norm, the second pulls the other way
+    holder = LinearHolder(Squared(), np.ones((2, width), kind), targets, clip_norm=1.0, constant=0.0)
+    theta, grid = np.zeros(width + 1), 2.0**-38
+    one, two = (holder.hardened_sum(theta, np.arange(count), grid).value for count in (1, 2))
+    assert sum(int(step) ** 2 for step in two - one) <= 2**76
+    shorter = holder.one_by_one.hardened_sum(theta, np.arange(1), grid).value
+    assert 0 < np.abs(shorter - one).max() < 1e-6 / grid
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e308])
 def test_bad_records_count_as_zero_without_a_word(bad, recwarn, capsys):
     X, y = table(30, 0)

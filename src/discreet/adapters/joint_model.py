@@ -38,6 +38,7 @@ from discreet.linear.encoder import SchemaEncoding, scaled
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
 from discreet.linear.fitting import Model
 from discreet.linear.inputs import codes
+from discreet.linear.kernels.rowwise import times
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic, Loss, Softmax, Squared
 from discreet.linear.schema import Category, Column, Flag, Numeric, Schema
@@ -219,8 +220,11 @@ class Curves:
             self._climb[part, part] = np.tri(pieces) / math.sqrt(pieces)
 
     def ramps(self, encoded: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Encoded rows as ramps and categories."""
-        return np.asarray(self.basis.expanded(encoded) @ self._climb, np.float64)
+        """Encoded rows as ramps and categories.
+
+        Guarantee: each depends on its own row alone, bit for bit, which a product of matrices does not promise.
+        """
+        return times(self.basis.expanded(encoded).astype(np.float64), self._climb)
 
     def hats_of(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
         """The same curves by their heights at the knots."""

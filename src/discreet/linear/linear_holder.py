@@ -10,6 +10,8 @@ array([ 0.304, -0.438, -0.584])
 
 from __future__ import annotations
 
+from copy import copy
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,8 @@ class LinearHolder:
     or a target that the loss does not know, adds zero, and nobody is told.
     """
 
+    _alone = False
+
     def __init__(
         self,
         loss: Loss,
@@ -80,9 +84,20 @@ class LinearHolder:
         """The number of rows."""
         return int(self._rows.shape[0])
 
+    @cached_property
+    def one_by_one(self) -> LinearHolder:
+        """The same records for sums of one record each, which take a shorter way to other last digits.
+
+        For protocols in which every sum is of one, as SGD1. Where chance decides how many there are, a record that
+        joins another would move the other's digits, too, and the sum by more than the clip norm.
+        """
+        twin = copy(self)
+        twin._alone = True
+        return twin
+
     def clipped_sum(self, theta: Floats, records: Indices | None) -> BoundedSum:
         """The sum of the clipped gradients at ``theta`` of the chosen records, or of all."""
-        if records is not None and len(records) == 1 and self._code is not None:
+        if self._alone and records is not None and len(records) == 1 and self._code is not None:
             return BoundedSum(self._of_one(self._code, theta, int(records[0])), self._clip_norm)
         rows, targets, norms = self._chosen(records)
         model = theta.reshape(self._shape)
@@ -91,7 +106,7 @@ class LinearHolder:
 
     def hardened_sum(self, theta: Floats, records: Indices | None, grid: float) -> BoundedSum:
         """The same in whole steps of ``grid``."""
-        if records is not None and len(records) == 1 and self._code is not None:
+        if self._alone and records is not None and len(records) == 1 and self._code is not None:
             exact = self._of_one(self._code, theta, int(records[0])) / grid  # a power of two
             return BoundedSum(exact.astype(np.int64), self._clip_norm, grid=grid)
         rows, targets, norms = self._chosen(records)

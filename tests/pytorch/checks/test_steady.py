@@ -199,3 +199,17 @@ def test_unknown_draws_leave_all_generators_as_they_were():
             np.random.seed(5)  # noqa: NPY002
     assert (first, drawn()) == wanted
     assert all(one != other for one, other in zip(*inside, strict=True))
+
+
+def test_unknown_draws_seed_other_accelerators_too(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    monkeypatch.setattr(torch.mps, "manual_seed", seeds.append)
+    monkeypatch.setattr(torch.xpu, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.xpu, "manual_seed_all", seeds.append)
+    for _ in range(2):
+        with unknown_draws():
+            pass
+    assert len(seeds) == 4
+    assert seeds[0] != seeds[2]
+    assert seeds[1] != seeds[3]

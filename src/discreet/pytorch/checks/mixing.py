@@ -101,6 +101,10 @@ def unknown_draws() -> Iterator[None]:
         torch.default_generator.manual_seed(seed)  # that of torch does the same for devices that nobody uses
         if devices:
             torch.cuda.manual_seed_all(seed)
+        if torch.backends.mps.is_available():
+            torch.mps.manual_seed(seed)
+        if torch.xpu.is_initialized():  # type: ignore[no-untyped-call]
+            torch.xpu.manual_seed_all(seed)
         random.seed(secrets.randbits(256))
         _NUMPY.set_bit_generator(_OWN)
         np.random.seed(np.frombuffer(secrets.token_bytes(64), np.uint32))  # noqa: NPY002
