@@ -312,10 +312,10 @@ def paired(plain_step, other_step, given):
 
 
 def grown(name, label):
-    """Megabytes by which this process is larger than before, at most: in later steps, and in the first one.
+    """Megabytes by which this process is larger than before, at most: in later steps, and in the first ones.
 
-    A small batch loads everything; its gradients are dropped. The first step with a whole batch holds our check of
-    model and losses, which is made once; then come two more.
+    A small batch loads everything; its gradients are dropped. The first two steps with a whole batch hold our checks of
+    model and losses, with the weights as they were and after a step; then come two more.
     """
     ready = CONTENDERS[label](name)
     (batch,) = batches(name, 1, seed=3)
@@ -326,9 +326,9 @@ def grown(name, label):
     _release()
     before = _kilobytes("VmRSS")
     peaks = []
-    for count in (1, 2):
+    for _ in range(2):
         _release()
-        for _ in range(count):
+        for _ in range(2):
             ready(batch)()
         peaks.append((_kilobytes("VmHWM") - before) / 1024)
     return peaks[1], peaks[0]
@@ -401,7 +401,7 @@ def main():
     unit = "CPU ms, 1 thread" if options.threads == 1 else f"ms, {options.threads} threads"
     columns = ("workload", f"plain {unit}", *(f"time: {label}" for label in heads))
     columns += ("plain MB", *(f"memory: {label}" for label in heads))
-    table("Time and memory over those of plain PyTorch; later steps + first step", columns, rows)
+    table("Time and memory over those of plain PyTorch; later steps + first two", columns, rows)
     targets.print()
 
 
