@@ -67,7 +67,7 @@ def table(records=RECORDS):
 
 
 def seen(estimator, x, y, **more):
-    """All that can be seen of a fit, but for the noisy numbers."""
+    """All that can be seen of a fit, but for the noisy numbers and the looks that these decide on."""
     output = io.StringIO()
     with warnings.catch_warnings(record=True) as warned, redirect_stdout(output), redirect_stderr(output):
         warnings.simplefilter("always")
@@ -77,7 +77,8 @@ def seen(estimator, x, y, **more):
             return type(error), str(error)
     attributes = {name: shape_of(value) for name, value in vars(estimator).items()}
     settings = dict(estimator.certificate_.plan.settings, run=None)
-    return attributes, [str(warning.message) for warning in warned], output.getvalue(), settings
+    shown = [line.split() for line in output.getvalue().splitlines() if "target-zoom" not in line]
+    return attributes, [str(warning.message) for warning in warned], shown, settings
 
 
 def shape_of(value):

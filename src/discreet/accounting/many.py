@@ -6,7 +6,7 @@ setting is asked for alone, so the answers are as close as those of ``account(..
 
 >>> lower, upper = epsilon_bounds(noise_multiplier=4.0, rate=0.01, steps=[2_500, 5_000, 10_000], delta=1e-5)
 >>> [f"{epsilon:.2f}" for epsilon in upper]
-['0.44', '0.64', '0.95']
+['0.45', '0.65', '0.95']
 """
 
 from __future__ import annotations
