@@ -314,8 +314,8 @@ def paired(plain_step, other_step, given):
 def grown(name, label):
     """Megabytes by which this process is larger than before, at most: in later steps, and in the first ones.
 
-    A small batch loads everything; its gradients are dropped. The first two steps with a whole batch hold our checks of
-    model and losses, with the weights as they were and after a step; then come two more.
+    A small batch loads everything; its gradients are dropped. The first two steps with a whole batch hold our checks
+    of model and losses, with the weights as they were and after a step; then come two more.
     """
     ready = CONTENDERS[label](name)
     (batch,) = batches(name, 1, seed=3)
