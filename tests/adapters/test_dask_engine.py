@@ -83,6 +83,20 @@ def test_a_deadline_and_no_answer_mean_no_release(client, partitions, tmp_path):
     assert list((tmp_path / "log").glob("release-*")) == []
 
 
+def test_without_a_scheduler_there_is_no_release(client, partitions, monkeypatch):
+    def lost(**which):
+        raise distributed.comm.CommClosedError("in <TLS>")
+
+    with distributed.Client(client.scheduler.address, set_as_default=False) as other:
+        engine = DaskEngine(other)
+        with monkeypatch.context() as patched:
+            patched.setattr(other, "scheduler_info", lost)
+            with pytest.raises(PlanViolation, match="The scheduler is gone; nothing more is released"):
+                model().fit(partitions, y="label", engine=engine)
+    with pytest.raises(PlanViolation, match="The scheduler is gone; nothing more is released"):
+        model().fit(partitions, y="label", engine=engine)
+
+
 @pytest.mark.parametrize(
     ("address", "open_to_others"),
     [

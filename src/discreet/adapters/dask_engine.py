@@ -8,14 +8,18 @@ machine.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from typing import Any
 from urllib.parse import urlsplit
 
-from discreet.errors import InvalidParameter, MissingDependency, PlanViolation, real, whole
+from discreet.errors import CannotConnect, InvalidParameter, MissingDependency, PlanViolation, real, whole
 from discreet.linear.fitting import run_name
 from discreet.linear.partitions import (
     Answer,
@@ -31,6 +35,8 @@ from discreet.linear.spool import spooled
 from discreet.linear.storage import Storage
 
 _LOOK = 0.25  # seconds between two looks at who is still there
+_GONE = "The scheduler is gone; nothing more is released."
+_ANSWER = 5.0  # seconds that a scheduler has to answer a first time
 
 
 class DaskEngine:
@@ -49,11 +55,7 @@ class DaskEngine:
         attempts: int = 5,
         memory: int = 2**27,
     ) -> None:
-        try:
-            import distributed
-        except ImportError:
-            raise MissingDependency("A cluster needs Dask: pip install 'discreet[dask]'.") from None
-        if not isinstance(client, distributed.Client):
+        if not isinstance(client, _distributed().Client):
             raise InvalidParameter("client", type(client).__name__, "must be a distributed.Client.")
         refuse_open_doors(str(getattr(client.scheduler, "address", None)))
         self._client, self._log = client, log
@@ -111,6 +113,13 @@ class _Round:
         self._told: dict[int, int] = {}  # how many values the worker of a partition has seen
 
     def ask(self, release: int, values: list[Any], tally: Tally) -> None:
+        """Let the tally have all answers."""
+        try:
+            self._ask(release, values, tally)
+        except OSError:  # as Dask calls it if nobody is there any more
+            raise PlanViolation(_GONE) from None
+
+    def _ask(self, release: int, values: list[Any], tally: Tally) -> None:
         deadline, attempts = self._engine.patience
         asked: list[Any] = []
         behind = 0
@@ -146,9 +155,11 @@ class _Round:
         )
 
     def _workers(self) -> list[str]:
-        until = time.monotonic() + self._engine.patience[0]
+        client, until = self._engine.client, time.monotonic() + self._engine.patience[0]
         while True:
-            workers = sorted(self._engine.client.scheduler_info(n_workers=-1)["workers"])
+            if client.status == "closed":
+                raise PlanViolation(_GONE)
+            workers = sorted(client.scheduler_info(n_workers=-1).get("workers", ()))
             if workers:
                 return workers
             if time.monotonic() > until:
@@ -180,13 +191,88 @@ class _Round:
         return behind
 
 
+# ---- the way to a scheduler ----
+
+
+@contextmanager
+def engine_at(scheduler: str) -> Iterator[DaskEngine]:
+    """The engine of the cluster whose scheduler has this address, such as ``tls://host:8786``.
+
+    The files of TLS are those of Dask's configuration. Whatever goes wrong is a sentence, after seconds.
+    """
+    refuse_open_doors(scheduler)
+    _refuse_half_addresses(scheduler)
+    log, client = logging.getLogger("distributed.client"), _client(scheduler)
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # what it would say, in tracebacks, a refusal says
+    try:
+        yield DaskEngine(client)
+    finally:
+        with suppress(Exception):  # what was fitted stays, also if nobody is there to say goodbye to
+            client.close(timeout=_ANSWER)
+        log.setLevel(level)
+
+
+def _refuse_half_addresses(scheduler: str) -> None:
+    with suppress(ValueError):  # a port that is none
+        parts = urlsplit(scheduler)
+        if parts.hostname and parts.port:
+            return
+    raise InvalidParameter("scheduler", scheduler, "must be an address with a port: tls://host:8786.")
+
+
+def _client(scheduler: str) -> Any:
+    distributed, security = _distributed(), _security(scheduler)
+    try:
+        asyncio.run(_greet(scheduler, security.get_connection_args("client")))
+        return distributed.Client(scheduler, security=security, set_as_default=False)
+    except Exception:  # of many kinds, and none of them knows a record
+        raise CannotConnect(
+            f"No scheduler answered at {scheduler} within {_ANSWER:g} s. Is it running there, with the same version "
+            "of Dask, and if it is tls://, with a certificate of the same authority?"
+        ) from None
+
+
+async def _greet(scheduler: str, how: dict[str, Any]) -> None:
+    """Raise unless somebody greets back in time: a client would wait for ever for one who is silent."""
+    reached = _distributed().comm.connect(scheduler, timeout=_ANSWER, **how)
+    (await asyncio.wait_for(reached, _ANSWER)).abort()
+
+
+def _security(scheduler: str) -> Any:
+    """What Dask's configuration says of TLS; refused if an encrypted address would need more."""
+    security = _distributed().Security()
+    if not scheduler.startswith(("tls:", "wss:")):
+        return security
+    remedy = (
+        "set distributed.comm.tls.ca-file, client.cert and client.key in Dask's configuration, or as variables: "
+        "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ...__CLIENT__CERT, ...__CLIENT__KEY. See docs/scale.md."
+    )
+    try:
+        ready = security.get_connection_args("client")["ssl_context"] is not None
+    except OSError:  # a file that is not there, or not what it should be
+        raise InvalidParameter(
+            "scheduler", scheduler, f"has TLS files that cannot be read: {remedy}"
+        ) from None
+    if not ready:
+        raise InvalidParameter("scheduler", scheduler, f"needs to know the files of TLS: {remedy}")
+    return security
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise MissingDependency("A cluster needs Dask: pip install 'discreet[dask]'.") from None
+    return distributed
+
+
 def refuse_open_doors(address: str) -> None:
     """Raise if a scheduler is reached without encryption from other machines."""
-    parts = urlsplit(address)
-    if parts.scheme in ("tls", "wss", "inproc"):
-        return
     try:
-        safe = parts.hostname == "localhost" or ipaddress.ip_address(parts.hostname or "").is_loopback
+        parts = urlsplit(address)
+        safe = parts.scheme in ("tls", "wss", "inproc") or parts.hostname == "localhost"
+        safe = safe or ipaddress.ip_address(parts.hostname or "").is_loopback
     except ValueError:
         safe = False
     if not safe:

@@ -56,6 +56,8 @@ _RENAMED = {
 @click.option(
     "--sign-with", type=FILE, help="A file with an Ed25519 key, in PEM, that signs the certificate."
 )
+@click.option("--engine", type=click.Choice(["dask"]), help="Fit Parquet files where they lie, on a cluster.")
+@click.option("--scheduler", help="For --engine dask: its address, tls://host:8786.")
 @click.option(
     "--preview",
     is_flag=True,
@@ -78,6 +80,11 @@ def fit(
     few records curves are lines, and the answer says so. With --model linear it is a logistic, linear or Poisson
     regression. Cells that are not what the schema says count as missing, without a word, because any word would
     tell of a record.
+
+    On a cluster, whose machines see the files under the same names; Dask's configuration names the files of TLS:
+
+    \b
+    discreet fit '/data/*.parquet' --engine dask --scheduler tls://host:8786 --schema schema.toml ...
 
     A key for --sign-with: openssl genpkey -algorithm ed25519 -out key.pem
     """

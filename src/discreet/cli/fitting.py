@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,11 @@ from discreet.linear import (
 )
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.model_folder import spending, write_model
+from discreet.linear.partitions import Partitions
 from discreet.linear.schema import TASKS, Numeric, Schema
 from discreet.linear.spool import Spooled, spooled
 from discreet.linear.storage import Storage
-from discreet.linear.tables import table_in
+from discreet.linear.tables import Source, table_in
 from discreet.report import Report
 
 _CURVES = (PrivateAdditiveClassifier, PrivateAdditiveRegressor)
@@ -50,6 +51,8 @@ def fit_table(
     sign_with: Path | None,
     name: str,
     inference: bool = False,
+    engine: str | None = None,
+    scheduler: str | None = None,
     **settings: Any,
 ) -> Answer:
     """Fit a model to a table, write it into the folder ``out``, and say what was spent.
@@ -67,15 +70,16 @@ def fit_table(
         raise InvalidParameter("inference", True, "is for models with coefficients: add --model linear.")
     if inference:
         settings["inference"] = True
-    source = table_in(table_file)
+    refuse_half_a_cluster(engine, scheduler)
+    source = table_in(table_file) if scheduler is None else Partitions(table_file)
     insist_writable(out)
     with ExitStack() as stack:
         book = stack.enter_context(_ledger(ledger, key, budget, name))
-        cells = schema.to_read()
-        rows = spooled(watched("reading", source, cells), cells, Storage())
+        cluster = None if scheduler is None else stack.enter_context(_engine_at(scheduler))
+        rows = source if isinstance(source, Partitions) else _read(source, schema)
         progress = stack.enter_context(Spent(book, budget).shown())
         model = estimator_for(task, schema, family, **settings, ledger=book, verbose=progress)
-        notes = fitted(model, rows)
+        notes = fitted(model, rows, cluster)
         ignore_interrupts()  # all is paid for: it is written, and told, whatever is pressed now
         with whole_folder(out) as folder:
             files = [*write_model(model, folder, signer), REPORT]
@@ -160,13 +164,38 @@ def estimator_for(task: str, schema: Schema, family: str, **settings: Any) -> An
     return PrivateAdditiveRegressor(schema=schema, loss=loss, **settings)
 
 
-def fitted(model: Any, rows: Spooled) -> list[str]:
+def fitted(model: Any, rows: Spooled | Partitions, engine: Any = None) -> list[str]:
     """Fit the model; what it has to say besides, which follows from released numbers."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", DeclarationWarning)
-        model.fit(rows)
+        model.fit(rows, engine=engine)
     notes = [str(warning.message) for warning in said if issubclass(warning.category, DeclarationWarning)]
     return [*notes, *model.diagnosis_.notes]
+
+
+def refuse_half_a_cluster(engine: str | None, scheduler: str | None) -> None:
+    """Raise where only one is given; no cluster is started here."""
+    if engine is None and scheduler is not None:
+        raise InvalidParameter("scheduler", scheduler, "goes with --engine dask.")
+    if engine is not None and scheduler is None:
+        remedy = (
+            "needs --scheduler, the address of a cluster that runs; none is started here. On one machine: "
+            "dask scheduler --host 127.0.0.1 --port 8786, dask worker tcp://127.0.0.1:8786, "
+            "and --scheduler tcp://127.0.0.1:8786."
+        )
+        raise InvalidParameter("engine", engine, remedy)
+
+
+def _engine_at(scheduler: str) -> AbstractContextManager[Any]:
+    from discreet.adapters.dask_engine import engine_at  # which most fits do not need
+
+    return engine_at(scheduler)
+
+
+def _read(source: Source, schema: Schema) -> Spooled:
+    """The rows, encoded from here on."""
+    cells = schema.to_read()
+    return spooled(watched("reading", source, cells), cells, Storage())
 
 
 def _ledger(place: str | None, key: Path | None, budget: Budget, name: str) -> Ledger:
