@@ -13,6 +13,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from discreet import InvalidParameter
 from discreet.linear.encoder import BoundedNumbers, BoundedRows, SchemaEncoding, bounds_of, scaled
+from discreet.linear.fitting import Model
 from discreet.linear.inputs import codes, number_table, numbers
 from discreet.linear.schema import Category, Flag, Numeric, Schema
 from discreet.linear.transformers import PublicBounds, SchemaEncoder
@@ -276,3 +277,50 @@ def test_a_table_cannot_have_a_name_twice():
     frame = pandas.DataFrame([[1, 2]], columns=["age", "age"])
     with pytest.raises(InvalidParameter, match=r"\['age'\]: every column must have a name of its own"):
         SchemaEncoder(Schema({"age": Numeric(0, 10)})).fit(frame)
+
+
+def awkward_numbers(rows, kind):
+    """Numbers around [-1, 2], of which some are missing, infinite or far outside."""
+    x = np.random.default_rng(7).normal(0.5, 1.0, (rows, 4)).astype(kind)
+    x[3, 1], x[5, 0], x[6, 3], x[7, 2] = np.nan, np.inf, -np.inf, 1e30
+    x[9] = np.nan
+    return x
+
+
+def by_the_formula(x, model, lower, upper):
+    """intercept + sum of coefficient * clamped value, in plain numpy."""
+    with np.errstate(all="ignore"):
+        inside = np.clip((x.astype(np.float64) - lower) / (upper - lower), 0, 1)
+    encoded = np.where(np.isnan(inside), 0.5, inside).astype(np.float32)
+    return np.clip(encoded.astype(np.float64), *model.limits) @ model.coefficients + model.intercept
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("outputs", [(), (3,)], ids=["one", "three"])
+def test_scores_are_those_of_the_formula_with_and_without_a_schema(kind, outputs):
+    rng = np.random.default_rng(8)
+    lower, upper = np.array([-1.0, 0.0, -0.3, 0.1]), np.array([2.0, 1.0, 1.7, 0.9])
+    limits = np.array([0.1, 0.0, 0.25, 0.0]), np.array([0.8, 1.0, 0.7, 0.9])
+    model = Model(rng.normal(0, 3, (4, *outputs)), rng.normal(size=outputs), 1.0, limits)
+    x = awkward_numbers(2**18 // 4 + 11, kind)  # more than one block
+    expected = by_the_formula(x, model, lower, upper)
+    schema = Schema({f"x{j}": Numeric(lower[j], upper[j]) for j in range(4)})
+    declared, bounded = SchemaEncoding(schema), BoundedNumbers(lower, upper)
+    frame = pandas.DataFrame(x, columns=list(schema.features))
+    for encoded in (
+        bounded.on_demand(x),
+        bounded.on_demand(np.asfortranarray(x)),
+        bounded.encode(x),
+        declared.on_demand(x),
+        declared.on_demand(frame),
+    ):
+        np.testing.assert_allclose(model.scores(encoded), expected, rtol=0, atol=1e-12)
+    alone = np.concatenate([model.scores(bounded.on_demand(x[row : row + 1])) for row in range(12)])
+    np.testing.assert_array_equal(model.scores(bounded.on_demand(x))[:12], alone)
+
+
+def test_scores_of_encoded_rows_keep_nan_and_count_what_is_beyond_the_limits_as_these():
+    model = Model(np.array([2.0, -4.0]), np.array(1.0), 1.0, (np.array([-1.0, 0.0]), np.array([1.0, 0.5])))
+    rows = np.array([[np.nan, 0.0], [-9.0, 9.0], [np.inf, -np.inf], [0.25, 0.25]], np.float32)
+    np.testing.assert_array_equal(model.scores(rows), [np.nan, -3.0, 3.0, 0.5])
+    assert model.scores(rows[:0]).shape == (0,)

@@ -38,10 +38,13 @@ def test_folders_of_earlier_versions_load_and_predict_the_same(name):
     with (GOLDEN / name / "predictions.csv").open() as file:
         told = list(csv.DictReader(file))
     found = model.predict(golden_rows(model))
-    assert list(map(str, found.tolist())) == [row["prediction"] for row in told]
+    if model.classes:
+        assert list(map(str, found.tolist())) == [row["prediction"] for row in told]
+    else:  # the last digits depend on the order in which a processor adds
+        assert found.tolist() == pytest.approx([float(row["prediction"]) for row in told], rel=1e-12)
     if model.has_probabilities:
         chances = [[float(row[f"probability of {label}"]) for label in model.classes] for row in told]
-        assert model.predict_proba(golden_rows(model)).tolist() == chances
+        np.testing.assert_allclose(model.predict_proba(golden_rows(model)), chances, rtol=1e-12)
     assert model.certificate_.guarantee.epsilon.upper == 8.0
 
 

@@ -527,8 +527,7 @@ class PrivateLinearModel(BaseEstimator):  # type: ignore[misc]
                 schema_of(self.schema).features if self.schema is not None else all_numbers(source, names)
             )
             X = spooled(source.chunks(columns), columns, Storage.of(self.memory))
-        encoded = self._encoding.encode(self._read_table(X, reset=False))
-        return self._model.scores(encoded)
+        return self._model.scores(self._encoding.on_demand(self._read_table(X, reset=False)))
 
     def __sklearn_clone__(self) -> Any:
         """A fresh estimator with the same parameters and the very same ledger: a copy would be a second account."""

@@ -79,9 +79,10 @@ class BoundedNumbers(Encoding):
         table = _of_width(number_table(X, self.columns.width), self.columns.width)
         if issparse(table):
             return self._sparse(table)
-        return OnDemand(table.shape, lambda rows: self._rows(table[rows]))
+        return Scaled(table, self)
 
-    def _rows(self, rows: Any) -> NDArray[np.float32]:
+    def scale(self, rows: Any) -> NDArray[np.float32]:
+        """These rows, encoded."""
         encoded = np.empty(rows.shape, np.float32)
         step = max(1, _BLOCK // max(1, rows.shape[1]))
         for start in range(0, len(rows), step):
@@ -98,6 +99,14 @@ class BoundedNumbers(Encoding):
 
     def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
         return _unscaled(coefficients, intercept, self.lower, self.upper)
+
+
+class Scaled(OnDemand):
+    """A table of numbers that is scaled when rows are asked for; who needs no scaled copy finds it as it is."""
+
+    def __init__(self, table: Any, numbers: BoundedNumbers) -> None:
+        super().__init__(table.shape, lambda rows: numbers.scale(table[rows]))
+        self.table, self.lower, self.upper = table, numbers.lower, numbers.upper
 
 
 class BoundedRows(Encoding):
@@ -135,8 +144,15 @@ class SchemaEncoding(Encoding):
         features = schema_columns(X, self.schema)
         for name in self.numerics:  # types are refused here, before anything is spent
             declared_numbers(self.numerics[name], features[name][:0], f"X[{name!r}]")
+        if self._is_of_numbers(X):
+            return Scaled(number_table(np.asarray(X)), BoundedNumbers(self.lower, self.upper))
         rows = len(next(iter(features.values())))
         return OnDemand((rows, self.columns.width), lambda rows: self._rows(features, rows))
+
+    def _is_of_numbers(self, X: Any) -> bool:
+        """True for an array of which every column is a plain number: the same as one with bounds only."""
+        plain = not self.groups and all(column.plain for column in self.numerics.values())
+        return plain and isinstance(X, np.ndarray) and X.dtype.kind in "fiub"
 
     def _rows(self, features: dict[str, Any], rows: Any) -> NDArray[np.float32]:
         part = {name: values[rows] for name, values in features.items()}

@@ -103,7 +103,7 @@ class FittedModel:
 
     def decision_function(self, table: Any) -> NDArray[np.float64]:
         """intercept + encoded row times coefficients."""
-        return self.model.scores(SchemaEncoding(self.schema).encode(table))
+        return self.model.scores(SchemaEncoding(self.schema).on_demand(table))
 
     def predict(self, table: Any) -> NDArray[Any]:
         """The most likely class, or the expected target within its bounds, of each row."""

@@ -30,6 +30,7 @@ from discreet.events import ApproximateDP
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan, GaussianFilter, SpendingRule, Till
 from discreet.ledger.till import AnyLedger, KeyFile
+from discreet.linear.encoder import Scaled
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.inference import Inference
 from discreet.linear.glm.marginals import Counts, Released
@@ -38,6 +39,8 @@ from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import SPARE, Elsewhere, Spending
 from discreet.linear.glm.spending import Progress as Told
 from discreet.linear.inputs import OnDemand
+from discreet.linear.kernels.kernel import readable
+from discreet.linear.kernels.rowwise import score_rows
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Storage
 from discreet.plan.plan import Plan
@@ -159,6 +162,7 @@ def _black_box(budget: Budget) -> ApproximateDP:
 
 Array = NDArray[np.float64]
 
+_CELLS = 2**18  # numbers of which scores are computed at once
 METHODS = ("recipe", "descent", "output-perturbation", "objective-perturbation", "exponential")
 _THEOREMS = "discreet.lecture.erm"  # loaded for the methods with theorems only
 
@@ -186,11 +190,26 @@ class Model:
         """intercept + row times coefficients, for each row and output; values beyond the limits count as these."""
         lower, upper = self.limits
         if not issparse(encoded):
-            return np.asarray(np.clip(encoded, lower, upper) @ self.coefficients + self.intercept, np.float64)
+            return self._dense_scores(encoded)
         zero = np.clip(0.0, lower, upper)  # what an empty cell counts as
         rows = csr_array(encoded, dtype=np.float64, copy=True)
         rows.data = np.clip(rows.data, lower[rows.indices], upper[rows.indices]) - zero[rows.indices]
         return np.asarray(rows @ self.coefficients + zero @ self.coefficients + self.intercept, np.float64)
+
+    def _dense_scores(self, encoded: Any) -> Array:
+        """The same of dense rows, block by block; numbers for a single output are scaled on the way."""
+        limits = readable(self.limits[0]), readable(self.limits[1])
+        weights = readable(self.coefficients.reshape(len(self.coefficients), -1).T)
+        table, bounds = encoded, (np.empty(0), np.empty(0))
+        if isinstance(encoded, Scaled) and len(weights) == 1:
+            table, bounds = encoded.table, (encoded.lower, encoded.upper)
+        found = np.empty((len(weights), table.shape[0]))
+        step = max(1, _CELLS // max(1, table.shape[1]))
+        for start in range(0, table.shape[0], step):
+            rows, part = readable(table[start : start + step]), found[:, start : start + step]
+            for weight, intercept, out in zip(weights, np.atleast_1d(self.intercept), part, strict=True):
+                score_rows(rows, *bounds, limits, weight, float(intercept), out)
+        return np.ascontiguousarray(found.T).reshape(-1, *self.coefficients.shape[1:])
 
     def without(self, columns: NDArray[np.bool_], constant: Array) -> Model:
         """The model with coefficients 0 for these columns, whose values are ``constant`` in every record."""

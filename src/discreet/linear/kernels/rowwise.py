@@ -27,6 +27,7 @@ from discreet.linear.kernels.coefficients import (
     Array,
     OneScore,
     compiled,
+    reordered,
     replace_by_residuals,
 )
 
@@ -154,6 +155,38 @@ def scale_rows(rows: Array, lower: Array, upper: Array, out: Array) -> None:
             inside = (np.float64(rows[i, j]) - lower[j]) / (upper[j] - lower[j])
             bounded = min(max(inside, 0.0), 1.0)
             out[i, j] = bounded if inside == inside else 0.5
+
+
+@reordered
+def score_rows(
+    rows: Array,
+    lower: Array,
+    upper: Array,
+    limits: tuple[Array, Array],
+    weights: Array,
+    intercept: float,
+    out: Array,
+) -> None:
+    """``out = clip(encoded, *limits) @ weights + intercept``, all in float64 but for what is encoded.
+
+    With bounds, the rows are encoded as by :func:`scale_rows`, float32 included; without (empty ones), they are
+    taken as they are. NaN that is not encoded stays NaN.
+
+    Guarantee: every number of the result depends on its own row alone, bit for bit.
+    """
+    least, most = limits
+    for i in range(rows.shape[0]):
+        score = 0.0
+        for j in range(rows.shape[1]):
+            value = np.float64(rows[i, j])
+            if lower.size:
+                inside = (value - lower[j]) / (upper[j] - lower[j])
+                bounded = min(max(inside, 0.0), 1.0)
+                value = np.float64(np.float32(bounded if inside == inside else 0.5))
+            value = least[j] if value < least[j] else value
+            value = most[j] if value > most[j] else value
+            score += value * weights[j]
+        out[i] = score + intercept
 
 
 @compiled
