@@ -292,11 +292,11 @@ def timed(name, makers, scale):
 def paired(plain_step, other_step, given):
     """The times of both for each batch; they take turns in going first.
 
-    Before, a batch of every order of magnitude warms up: ours checks model and losses at the first of each, which
-    takes as long as a few steps, once or twice in a run.
+    Before, batches of every order of magnitude warm up twice: ours checks model and losses at the first of each and
+    once more after a step, which takes as long as a few steps, two or three times in a run.
     """
     clock = time.process_time if torch.get_num_threads() == 1 else time.perf_counter
-    for batch in {len(batch[0]).bit_length(): batch for batch in given}.values():
+    for batch in 2 * [*{len(batch[0]).bit_length(): batch for batch in given}.values()]:
         plain_step(batch)()
         other_step(batch)()
     pairs = []
