@@ -168,7 +168,7 @@ def strength_of(estimator):
     )
 
 
-@pytest.mark.filterwarnings("ignore::discreet.linear.base.DeclarationWarning")
+@pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
 def test_the_attack_on_people_reaches_beyond_the_claim_if_weights_are_not_capped(monkeypatch):
     """Exact and seeded; ``discreet audit`` turns this strength into a bound on epsilon."""
     model = PrivateLogisticRegression(bounds=(0, 1), unit="person").fit(

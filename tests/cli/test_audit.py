@@ -128,7 +128,7 @@ def certificate_of(model, path, targets):
     return path / "certificate.json"
 
 
-@pytest.mark.filterwarnings("ignore::discreet.linear.base.DeclarationWarning")
+@pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
 def test_a_fit_is_audited_by_fitting_it_again(tmp_path):
     model = PrivatePoissonRegressor(epsilon=2.0, bounds=(0, 1), target_bounds=(0, 9))
     result = run(certificate_of(model, tmp_path, [0, 3]), "--json", *FEW, "--fits", 60)
@@ -149,7 +149,7 @@ def test_a_fit_is_audited_by_fitting_it_again(tmp_path):
 SCHEMA = {"columns": {"a": {"learn": True}, "b": {"categories": ["x", "y"]}, "c": {"flag": "yes"}}}
 
 
-@pytest.mark.filterwarnings("ignore::discreet.linear.base.DeclarationWarning")
+@pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
 @pytest.mark.parametrize(
     ("model", "targets"),
     [
@@ -172,7 +172,7 @@ def test_fits_of_every_kind_have_tables_and_detectors(model, targets, tmp_path):
         assert estimator.make().fit(table, labels).certificate_.guarantee.epsilon.upper <= 1.0
 
 
-@pytest.mark.filterwarnings("ignore::discreet.linear.base.DeclarationWarning")
+@pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
 def test_a_fit_with_too_little_noise_is_contradicted_by_the_detectors(tmp_path, monkeypatch):
     from support.audit_faults import weaker
 
@@ -184,7 +184,7 @@ def test_a_fit_with_too_little_noise_is_contradicted_by_the_detectors(tmp_path, 
     assert "release less its sum: CONTRADICTED" in result.stdout
 
 
-@pytest.mark.filterwarnings("ignore::discreet.linear.base.DeclarationWarning")
+@pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
 def test_a_fit_with_too_little_noise_is_contradicted_by_its_models_alone(tmp_path, monkeypatch):
     """A thirtieth of the noise: models are modest where records are few, so that their scores alone tell little."""
     from support.audit_faults import weaker

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_X_y
 
 from discreet import Budget, InvalidParameter, Ledger, PlanViolation
 from discreet.ledger import GaussianFilter
-from discreet.linear.base import DeclarationWarning
+from discreet.linear import DeclarationWarning
 from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
 from discreet.linear.schema import Category, Flag, Numeric, Schema
@@ -289,7 +289,7 @@ def test_a_model_of_another_ledger_is_not_continued(tmp_path):
     assert model.certificate_.guarantee.epsilon.upper == 1.0
 
 
-@pytest.mark.filterwarnings("ignore::discreet.linear.base.DeclarationWarning")
+@pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
 @pytest.mark.parametrize("index", [4, 5000, 2**31 - 1, -1])
 @pytest.mark.parametrize("declared", [{"row_norm": 1.0}, {"bounds": (0, 1)}, {}])
 def test_entries_of_columns_that_do_not_exist_are_dropped(index, declared):

@@ -20,8 +20,8 @@ from discreet.accounting.gaussian import analytic_gaussian_noise
 from discreet.certificate import Certificate, CertificateRejected
 from discreet.core.randomness import RandomStream
 from discreet.ledger import GaussianFilter, Ledger
+from discreet.linear import DeclarationWarning
 from discreet.linear.additive.estimators import PrivateAdditiveClassifier, PrivateAdditiveRegressor
-from discreet.linear.base import DeclarationWarning
 from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
 from discreet.linear.encoder import BoundedNumbers
 from discreet.linear.fitting import METHODS
@@ -518,7 +518,7 @@ def test_a_bar_shows_stages_and_steps_and_nothing_else(capsys, tmp_path, monkeyp
     assert all(re.fullmatch(r"[a-z-]+ \S+ \d+/\d+", " ".join(line)) for line in lines)
 
 
-@pytest.mark.filterwarnings("ignore::discreet.linear.base.DeclarationWarning")
+@pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
 @pytest.mark.parametrize(
     "make", [PrivateLinearRegression, PrivatePoissonRegressor, PrivateLogisticRegression]
 )
@@ -546,7 +546,7 @@ def test_huber_with_a_small_threshold_still_arrives():
 # ---- honest where records are few ----
 
 
-@pytest.mark.filterwarnings("ignore::discreet.linear.base.DeclarationWarning")
+@pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
 @pytest.mark.parametrize("bounds", [(-4, 4), None])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0])
 def test_few_records_make_modest_probabilities(bounds, epsilon):

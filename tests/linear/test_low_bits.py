@@ -95,7 +95,7 @@ def lattices(model, rows, monkeypatch, released):
     return seen
 
 
-@pytest.mark.filterwarnings("ignore::discreet.linear.base.DeclarationWarning")
+@pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
 def test_every_release_of_a_default_fit_is_whole_steps_of_a_public_grid(name, epsilon, monkeypatch):

@@ -14,8 +14,8 @@ from typing import Any as _Any
 
 if _TYPE_CHECKING:
     from discreet.linear.additive.estimators import PrivateAdditiveClassifier, PrivateAdditiveRegressor
-    from discreet.linear.base import DeclarationWarning
     from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
+    from discreet.linear.diagnosis import DeclarationWarning
     from discreet.linear.fitted_model import FittedModel
     from discreet.linear.losses import Logistic, Loss, Squared
     from discreet.linear.model_folder import load
@@ -58,7 +58,7 @@ __all__ = [
 _LATER = {
     "Category": "schema",
     "Date": "schema",
-    "DeclarationWarning": "base",
+    "DeclarationWarning": "diagnosis",
     "FittedModel": "fitted_model",
     "Flag": "schema",
     "Logistic": "losses",

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
 from discreet.errors import InvalidParameter
-from discreet.linear.base import PrivateLinearModel, plain
+from discreet.linear.base import PrivateLinearModel
+from discreet.linear.declarations import plain
 from discreet.linear.inputs import OnDemand
 from discreet.linear.losses import Logistic, Loss, SmoothedHinge, Softmax
 from discreet.linear.schema import Category, Column, Flag, Numeric

@@ -7,11 +7,13 @@ each category how many records have it. Missing numbers are in the middle bin.
 Nothing here reads a record, so it costs nothing. Of a table as declared it says nothing wrong, but for one fit in a
 hundred: a note needs four standard deviations of noise (three for a flag that nobody has). A note can be right about
 a table that is as it should be, for instance when most values of a column really are missing; hence they ask.
+What should not be overlooked is said aloud, as a :class:`DeclarationWarning`.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,8 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.guarantee import Budget
 from discreet.linear.encoder import Encoding, SchemaEncoding
+from discreet.linear.fitting import Model
 from discreet.linear.glm.marginals import BINS, Counts, Released
+from discreet.linear.glm.spending import Wealth
 from discreet.linear.schema import Category, Column, Date, Flag, Numeric
 
 Array = NDArray[np.float64]
@@ -33,6 +38,8 @@ _MOST, _ALL = (
 _SOME, _NAMED = 0.25, 3  # the share of unknown categories that is noted beside declared ones that nobody has
 _SHARP = 0.025  # the largest doubt about a share with which anything is said of a flag
 _CENTRE = BINS // 2
+_WEAK, _VOID = 10.0, 30.0  # epsilons beyond which a promise is weak, as reports say, and empty
+_SCARCE = 3.0  # coefficients over records in units of their noise, from where on little can be learnt
 
 
 @dataclass(frozen=True)
@@ -216,3 +223,61 @@ class _Seen:
 
     def _percent(self, what: str) -> str:
         return f"{min(max(self.shares[what], 0.0), 1.0):.0%}"
+
+
+# ---- aloud ----
+
+
+class DeclarationWarning(UserWarning):
+    """What was declared does not fit the data, as far as released, noisy numbers show, or promises nothing."""
+
+
+def warn_weak(budget: Budget) -> None:
+    """Say so if a budget promises little."""
+    if budget.epsilon > _WEAK:
+        little = "nothing" if budget.epsilon > _VOID else "little"
+        message = (
+            f"epsilon {budget.epsilon:g} promises {little}: an attack that succeeds often is not excluded. "
+            "Usual budgets are 0.1 to 10."
+        )
+        warnings.warn(message, DeclarationWarning, stacklevel=4)
+
+
+def warn_undeclared(model: Model, declared: str) -> None:
+    """Say so if noisy counts show that many records have a target outside of what was declared.
+
+    Guarantee: depends on released counts only. False alarms: one in about 10**6.
+    """
+    counts = model.counts
+    if counts is not None and counts.other > max(5 * counts.noise_of_other, 0.01 * counts.records):
+        message = (
+            f"About {counts.other:.0f} records (a noisy count) have a target outside of {declared}: not used."
+        )
+        warnings.warn(message, DeclarationWarning, stacklevel=4)
+
+
+def warn_unseen(encoding: Encoding) -> None:
+    """Say so if most bounds could not be learnt; ``diagnosis_`` names each. Depends on noisy histograms only."""
+    if len(encoding.guessed) > encoding.columns.numerics / 2:
+        message = (
+            f"The bounds of {len(encoding.guessed)} of {encoding.columns.numerics} columns were not found, as noise "
+            "hides them: these columns are not used. Declare bounds, or allow a larger epsilon."
+        )
+        warnings.warn(message, DeclarationWarning, stacklevel=4)
+
+
+def warn_noise(model: Model, strength: float) -> None:
+    """Say so if a model has more coefficients than its records can tell, or therefore none. From noisy counts."""
+    if model.counts is None:
+        return
+    size = len(model.coefficients) + 1
+    wealth = Wealth(model.counts.records, strength, 1.0)
+    scarcity = size / wealth.overall
+    constant = size > 1 and not (wealth.sees_slopes(size) or np.any(model.coefficients))
+    if scarcity > _SCARCE or constant:
+        told = "a constant" if constant else "mostly noise"
+        message = (
+            f"This model is {told}: records times epsilon are too few for its columns by a factor of about "
+            f"{max(scarcity, 2.0):.1g}."
+        )
+        warnings.warn(message, DeclarationWarning, stacklevel=4)

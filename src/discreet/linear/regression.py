@@ -10,8 +10,9 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import d2_tweedie_score
 
 from discreet.errors import InvalidParameter, one_of
-from discreet.linear.base import PrivateLinearModel, plain
+from discreet.linear.base import PrivateLinearModel
 from discreet.linear.cells import declared_numbers
+from discreet.linear.declarations import plain
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import OnDemand

@@ -1,0 +1,176 @@
+"""From a table as it was given to columns that can be read: its names, its target, its people, its encoding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+from sklearn.utils.validation import validate_data
+
+from discreet.errors import InvalidParameter
+from discreet.linear.cells import declared_numbers
+from discreet.linear.declarations import Declarations
+from discreet.linear.encoder import (
+    BoundedNumbers,
+    BoundedRows,
+    Encoding,
+    SchemaEncoding,
+    bounds_of,
+    schema_columns,
+)
+from discreet.linear.glm.marginals import counted
+from discreet.linear.glm.people import People
+from discreet.linear.glm.ranges import Learned, learned_ranges
+from discreet.linear.glm.spending import Spending, Wealth
+from discreet.linear.inputs import (
+    OnDemand,
+    column_names,
+    column_values,
+    lazy_column,
+    number_table,
+    without_column,
+)
+from discreet.linear.schema import Column, Schema, Unit, schema_of
+from discreet.linear.sources import all_numbers, source_of
+from discreet.linear.spool import Spooled, spooled
+from discreet.linear.storage import Storage
+from discreet.linear.tables import Source
+from discreet.linear.targets import one_for_each_row
+
+Array = NDArray[np.float64]
+
+_RECORDS = 0.01  # share of the budget to learn how many records there are, if bounds are to be learnt, too
+
+
+class TableReader(Declarations):
+    """Reads tables as they were declared. Refusals depend on names, types and shapes, never on a record."""
+
+    def _opened(self, X: Any, y: Any, storage: Storage) -> tuple[Any, Any]:
+        """A table that is elsewhere, read once; the target, if it is named, taken out of its table."""
+        source, name = source_of(X), y if isinstance(y, str) else None
+        if source is not None:
+            columns = self._to_read(source, name, target=y is None)
+            X = spooled(source.chunks(columns), columns, storage)
+        if name is None:
+            return X, y
+        if name not in (column_names(X) or ()):
+            raise InvalidParameter("y", name, "must be a column of X, or hold a target for each row.")
+        return without_column(X, name), lazy_column(X, name)
+
+    def _to_read(self, source: Source, name: str | None, target: bool) -> dict[str, Column | Unit]:
+        """What has to be read of a source: the columns of the schema, or all of them as numbers."""
+        columns: dict[str, Column | Unit] = {}
+        unit = self._unit()
+        if self.schema is not None:
+            schema = schema_of(self.schema)
+            wanted = {*schema.features, *([schema.target] if target else []), name}
+            columns = {key: column for key, column in schema.columns.items() if key in wanted}
+        else:
+            beside = {name, None if unit is None else unit.column}
+            columns.update(all_numbers(source, [key for key in source.names if key not in beside]))
+        if name is not None and name not in columns:
+            columns[name] = self._plain_target()
+        return columns if unit is None else columns | {unit.column: unit}
+
+    def _read_table(self, X: Any, reset: bool) -> Any:
+        """The table, if its columns are those of the schema or of the fit. Refusals depend on names and shapes."""
+        unit = self._unit()
+        X = X if unit is None else without_column(X, unit.column)
+        if self.schema is not None:
+            schema = schema_of(self.schema)
+            columns = schema_columns(X, schema)
+            if reset:
+                self.feature_names_in_ = np.array(list(schema.features), object)
+                self.n_features_in_ = len(columns)
+            return X
+        table = number_table(X, None if reset else self.n_features_in_)
+        if not isinstance(X, Spooled):
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        elif reset:  # scikit-learn does not know such a table
+            self.feature_names_in_ = np.array(X.column_names, object)
+        if reset:
+            self.n_features_in_ = table.shape[1]
+        return table
+
+    def _target_in(self, X: Any) -> Any:
+        """The column of a frame that the schema names as the target; None if there is no such column."""
+        name = None if self.schema is None else schema_of(self.schema).target
+        return lazy_column(X, name) if name is not None and name in (column_names(X) or ()) else None
+
+    def _refuse_unknown_unit(self, X: Any, people: Any) -> None:
+        """Raise unless there are ids for the unit, and a unit for ids."""
+        unit = self._unit()
+        if unit is None and people is not None:
+            raise InvalidParameter("unit", None, "must name what people= holds, such as unit='person_id'.")
+        if unit is not None and people is None and unit.column not in (column_names(X) or ()):
+            requirement = "must be a column of X, or its ids must be given: fit(X, y, people=ids)."
+            raise InvalidParameter("unit", unit.column, requirement)
+
+    def _people_in(self, X: Any, people: Any, rows: int) -> People | None:
+        """Whose each row is; None if single rows are protected."""
+        unit = self._unit()
+        if unit is None:
+            return None
+        people = column_values(X, unit.column) if people is None else people
+        return People.of(one_for_each_row("people", people, rows))
+
+    def _new_encoding(self, X: Any, table: Any, weights: Array | None, spending: Spending | None) -> Encoding:
+        """The encoding that was declared; what was not is learnt out of the budget."""
+        if sum(given is not None for given in (self.schema, self.bounds, self.row_norm)) > 1:
+            raise InvalidParameter(
+                "schema", "bounds, row_norm", "declare one of schema, bounds and row_norm."
+            )
+        if self.schema is not None:
+            schema = schema_of(self.schema)
+            if schema.undeclared:
+                columns = schema_columns(table, schema)
+                learned = _learned(_undeclared(columns, schema), weights, spending)
+                names = schema.undeclared
+                schema = schema.with_bounds(dict(zip(names, learned.ranges, strict=True)))
+                guessed = [name for name, seen in zip(names, learned.found, strict=True) if not seen]
+                return SchemaEncoding(schema, tuple(guessed))
+            return SchemaEncoding(schema)
+        if self.row_norm is not None:
+            return BoundedRows(self.n_features_in_, self.row_norm)
+        if self.bounds is not None:
+            return BoundedNumbers(*bounds_of(self.bounds, self.n_features_in_, column_names(X)))
+        ranges, found = _learned(table, weights, spending)
+        if issparse(table):  # zeros must stay zeros
+            ranges = [(0.0, max(upper, -lower)) for lower, upper in ranges]
+        lower, upper = np.array(ranges).reshape(-1, 2).T
+        return BoundedNumbers(lower, upper, guessed=np.flatnonzero(~found))
+
+
+def _undeclared(columns: Mapping[str, Any], schema: Schema) -> OnDemand:
+    """The columns without bounds, as numbers."""
+    kinds: dict[str, Any] = {name: schema.features[name] for name in schema.undeclared}
+
+    def made(rows: Any) -> NDArray[Any]:
+        parts = [declared_numbers(kind, columns[name][rows], f"X[{name!r}]") for name, kind in kinds.items()]
+        return np.column_stack(parts)
+
+    return OnDemand((row_count(columns[schema.undeclared[0]]), len(kinds)), made)
+
+
+def row_count(table: Any) -> int:
+    return int(table.shape[0]) if hasattr(table, "shape") else len(table)
+
+
+def known_spending(spending: Spending | None) -> Spending:
+    if spending is None:
+        raise InvalidParameter(
+            "bounds", None, "must be declared for this method; only 'recipe' can learn them."
+        )
+    return spending
+
+
+def _learned(table: Any, weights: Array | None, spending: Spending | None) -> Learned:
+    """Ranges for columns that have no bounds; with few records they get more of the budget."""
+    spending = known_spending(spending)
+    records = counted(table.shape[0], weights, spending.stage("records", _RECORDS))
+    wealth = Wealth(records, spending.strength, math.sqrt(table.shape[1]))
+    return learned_ranges(table, weights, spending, wealth.for_marginals, records=records)
