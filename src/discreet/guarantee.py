@@ -11,8 +11,10 @@ True
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from fractions import Fraction
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from discreet.errors import InvalidParameter, one_of, real, whole
@@ -151,6 +153,20 @@ class Guarantee:
                 remedy = f"the guarantee was proved for {ours!r}; account the event again for the budget's."
                 raise InvalidParameter(name, theirs, remedy)
         return self.epsilon.upper <= budget.epsilon and self.delta <= budget.delta
+
+    def at_distance(self, distance: float) -> Guarantee:
+        """What holds of releases whose law is so far, in total variation, from the one that this was proved for.
+
+        Delta grows by (1 + exp(epsilon)) times as much: P(S) <= P*(S) + distance <= exp(epsilon) Q*(S) + delta +
+        distance, and Q*(S) <= Q(S) + distance. A pure guarantee, with delta 0, is one of Laplace noise alone, and
+        discrete Laplace noise of the same scale keeps it exactly (point 4 in :mod:`discreet.core.noise`).
+        """
+        if not distance or self.delta == 0:
+            return self
+        factor = 1 + Fraction(math.exp(min(self.epsilon.upper, 700.0)) * (1 + 1e-15))
+        exact = Fraction(self.delta) + factor * Fraction(distance)
+        delta = float(exact)
+        return replace(self, delta=delta if delta >= exact else math.nextafter(delta, math.inf))
 
     def __str__(self) -> str:
         """In words; epsilon and delta are rounded up."""

@@ -26,7 +26,7 @@ from discreet.certificate import (
 from discreet.core.noise import distance_to_continuous, grid_for
 from discreet.errors import BudgetExceeded, DiscreetError, InvalidParameter, PlanViolation
 from discreet.files import digest
-from discreet.ledger import FixedPlan, GaussianFilter
+from discreet.ledger import FixedPlan, GaussianFilter, Till
 from discreet.plan.plan import Plan
 from discreet.plan.recipe import Recipe
 
@@ -292,13 +292,49 @@ def test_hardened_noise_is_charged_to_delta():
         replace(certificate, guarantee=replace(certificate.guarantee, delta=1e-6)).verify()
 
 
+def test_all_runs_together_are_as_far_from_continuous_noise_as_each_of_them():
+    """What another run's whole-number noise adds to delta was missing in the promise for all runs together."""
+
+    def promised(*distances):
+        ledger = Ledger.in_memory(GaussianFilter(Budget(1.0, 1e-6)))
+        for number, distance in enumerate(distances):
+            plan = Plan.adaptive("fit", GaussianFilter(Budget(0.5, 1e-6)), {"run": f"fit-{number}"})
+            Till.open(ledger, plan).pay(Gaussian(30.0), name=f"fit-{number}", distance=distance)
+        own = distances[-1]
+        with ledger:
+            arithmetic = Arithmetic("hardened", own) if own else Arithmetic()
+            certificate = Certificate.of(ledger, plan, arithmetic=arithmetic)
+            assert certificate.verify(ledger).outcome == "accepted"
+            assert ledger.guarantee() == certificate.together
+        assert Certificate.from_json(certificate.to_json()) == certificate
+        return certificate
+
+    several = promised(1e-9, 3e-9, 2e-9)
+    price = 1 + math.exp(several.together.epsilon.upper)
+    assert several.together.delta == pytest.approx(1e-6 + 6e-9 * price, rel=1e-12)
+    assert several.guarantee.delta < 1e-6 + 2e-9 * price
+    assert promised(1e-9, 0.0).together.delta > 1e-6  # also for one who computes in floating point
+    own_only = replace(several.together, delta=1e-6 + 2e-9 * price)
+    with pytest.raises(CertificateRejected):
+        replace(several, together=own_only).verify()
+
+
+@pytest.mark.parametrize("distance", [math.nan, -1e-9, 1.0, "1e-9", True])
+def test_a_distance_between_laws_is_a_number_below_one(distance):
+    with (
+        Ledger.in_memory(GaussianFilter(Budget(1.0, 1e-6))) as ledger,
+        pytest.raises(InvalidParameter, match="distance"),
+    ):
+        ledger.run(Gaussian(30.0), "0" * 64, distance=distance)
+
+
 def test_pure_guarantees_are_kept_by_discrete_noise():
     """Discrete Laplace noise of the event's scale has its epsilon exactly; Gaussian noise never has delta 0."""
     spoilt = Arithmetic("hardened", 1e-9)
     pure = account(Laplace(2.0) * 3).guarantee(0.0)
-    assert spoilt.charged(pure) == pure
+    assert pure.at_distance(spoilt.distance) == pure
     assert (
-        spoilt.charged(account(Laplace(2.0) * 3).guarantee(1e-9)).delta > 1e-9
+        account(Laplace(2.0) * 3).guarantee(1e-9).at_distance(spoilt.distance).delta > 1e-9
     )  # any other delta is charged
     steps = np.arange(-60, 61)
     law = np.exp(-np.abs(steps) / 4.0)  # scale 4 in steps; a record moves the sum by 2: event Laplace(2)

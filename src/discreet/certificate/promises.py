@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass
 from typing import Literal
 
-from discreet.accounting.epsilon_delta import round_up
 from discreet.errors import BudgetExceeded, one_of, real
 from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee
@@ -43,19 +41,6 @@ class Arithmetic:
             return ""
         return "proved for real numbers and computed in floating point, whose last bits can tell more"
 
-    def charged(self, guarantee: Guarantee) -> Guarantee:
-        """The guarantee with what the distance adds to delta: (1 + exp(epsilon)) times as much.
-
-        A pure guarantee, with delta 0, is one of Laplace noise alone, and discrete Laplace noise of the same scale
-        keeps it exactly (point 4 in :mod:`discreet.core.noise`).
-        """
-        if not self.distance or guarantee.delta == 0:
-            return guarantee
-        factor = 1 + Fraction(math.exp(min(guarantee.epsilon.upper, 700.0)) * (1 + 1e-15))
-        return replace(
-            guarantee, delta=round_up(Fraction(guarantee.delta) + factor * Fraction(self.distance))
-        )
-
 
 def promises(
     plan: Plan,
@@ -71,7 +56,8 @@ def promises(
     """
     own = kept(plan.rule, ledger.spent(plan.digest()), claimed[0])
     together = kept(ledger.rule, ledger.spent(), claimed[1])
-    return arithmetic.charged(own), arithmetic.charged(together)
+    of_all = max(arithmetic.distance, ledger.distance)  # what older versions began did not note its own
+    return own.at_distance(arithmetic.distance), together.at_distance(of_all)
 
 
 def kept(rule: SpendingRule, spent: dict[Event, int], claimed: float = math.inf) -> Guarantee:

@@ -62,9 +62,17 @@ class NamedLedger(Ledger):
 
     label = ""
 
-    def run(self, event: Event, plan_hash: str, *, name: str = "run", data: str | None = None) -> Run:
+    def run(
+        self,
+        event: Event,
+        plan_hash: str,
+        *,
+        name: str = "run",
+        data: str | None = None,
+        distance: float = 0.0,
+    ) -> Run:
         """As for every ledger."""
-        return super().run(event, plan_hash, name=self.label + name, data=data)
+        return super().run(event, plan_hash, name=self.label + name, data=data, distance=distance)
 
 
 def opened(

@@ -1,7 +1,9 @@
 """What the entries of a ledger say. Entries are JSON, there are six kinds, and they only ever add up.
 
     ["ledger", format, name, rule]                 the first entry: the rule by which the ledger spends
-    ["run", run, plan, data, event]                a run is opened: its plan's hash, its data, what it may release
+    ["run", run, plan, data, event, distance]      a run is opened: its plan's hash, its data, what it may release,
+                                                   and how far the law of all of it is from the event's, in total
+                                                   variation; left out if that is 0
     ["resume", run, attempt]                       a new attempt takes it over; the attempt before may not go on
     ["reserve", run, attempt, step, steps, part, done]
                                                    so many steps of one part of the run's event are spent, from
@@ -24,13 +26,14 @@ True
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
-from discreet.errors import DiscreetError, InvalidParameter, LedgerCorrupted, whole
+from discreet.errors import DiscreetError, InvalidParameter, LedgerCorrupted, real, whole
 from discreet.events import Event
 from discreet.ledger.filters import SpendingRule
 from discreet.ledger.seal import Anchor, Chain, hex_digest
@@ -54,6 +57,7 @@ class RunRecord:
     reserved_before: int = 0
     marked: int = 0
     taken: list[int] = field(default_factory=list)
+    distance: float = 0.0
 
     def left(self, event: Event) -> int:
         """How many steps of ``event`` the run's plan still holds."""
@@ -128,11 +132,15 @@ class Book:
         _insist(format == FORMAT, f"format {format} is not known to this version")
         self.name, self.rule = name, SpendingRule.from_dict(rule)
 
-    def _take_run(self, name: str, plan: str, data: str | None, event: object) -> None:
+    def _take_run(
+        self, name: str, plan: str, data: str | None, event: object, distance: object = 0.0
+    ) -> None:
         _insist(self.sequence >= 0, "the first entry is missing")
         _insist(name not in self.runs, "the run exists")
-        planned = Event.from_dict(event)
-        self.runs[name] = RunRecord(name, plan, planned, data, taken=[0] * len(planned.parts()))
+        planned, apart = Event.from_dict(event), checked_distance(distance)
+        self.runs[name] = RunRecord(
+            name, plan, planned, data, taken=[0] * len(planned.parts()), distance=apart
+        )
 
     def _take_resume(self, name: str, attempt: int) -> None:
         record, self._habit = self.runs[name], None
@@ -221,6 +229,11 @@ def first_entry(rule: SpendingRule) -> Entry:
     return ["ledger", FORMAT, secrets.token_hex(16), rule.to_dict()]
 
 
+def checked_distance(distance: object) -> float:
+    """A bound on a total variation distance, or :class:`~discreet.errors.InvalidParameter`."""
+    return real("distance", distance, at_least=0, below=1, remedy="It bounds a total variation distance.")
+
+
 def _canonical(entry: Entry) -> str:
     return json.dumps(entry, sort_keys=True, separators=(",", ":"))
 
@@ -244,6 +257,7 @@ class RunStatement:
     plan_hash: str
     event: Event
     taken: tuple[int, ...]
+    distance: float = 0.0
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and isinstance(self.event, Event)):
@@ -257,6 +271,12 @@ class RunStatement:
             for taken, count in zip(self.taken, counts, strict=True)
         )
         object.__setattr__(self, "taken", tuple(taken))
+        object.__setattr__(self, "distance", checked_distance(self.distance))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The run as plain data for JSON; without a distance it is what it was before there were any."""
+        data = asdict(self) | {"event": self.event.to_dict(), "taken": list(self.taken)}
+        return data if self.distance else {key: data[key] for key in data if key != "distance"}
 
 
 @dataclass(frozen=True)
@@ -271,7 +291,8 @@ class Statement:
     def of_book(cls, book: Book) -> Statement:
         """What these entries say."""
         runs = (
-            RunStatement(run.name, run.plan_hash, run.event, tuple(run.taken)) for run in book.runs.values()
+            RunStatement(run.name, run.plan_hash, run.event, tuple(run.taken), run.distance)
+            for run in book.runs.values()
         )
         return cls(book.rule, tuple(runs), Anchor(book.sequence, book.hash))
 
@@ -292,9 +313,14 @@ class Statement:
                         total[event] = total.get(event, 0) + taken
         return total
 
+    @property
+    def distance(self) -> float:
+        """How far the law of all releases is from the one of their events, at most; rounded up."""
+        return min(1.0, math.fsum(run.distance for run in self.runs) * (1 + 1e-15))
+
     def to_dict(self) -> dict[str, Any]:
         """The statement as plain data for JSON."""
-        runs = [asdict(run) | {"event": run.event.to_dict(), "taken": list(run.taken)} for run in self.runs]
+        runs = [run.to_dict() for run in self.runs]
         return {"rule": self.rule.to_dict(), "runs": runs, "anchor": asdict(self.anchor)}
 
     @classmethod

@@ -11,7 +11,7 @@ from types import TracebackType
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee
-from discreet.ledger.book import Book, RunRecord, Statement, first_entry
+from discreet.ledger.book import Book, RunRecord, Statement, checked_distance, first_entry
 from discreet.ledger.filters import SpendingRule
 from discreet.ledger.journal import Journal, Run, refuse_beyond_budget, sealed_head
 from discreet.ledger.seal import Anchor, checked_key, hex_digest, new_key_file, read_key_file
@@ -105,22 +105,32 @@ class Ledger:
 
     # ---- spending ----
 
-    def run(self, event: Event, plan_hash: str, *, name: str = "run", data: str | None = None) -> Run:
+    def run(
+        self,
+        event: Event,
+        plan_hash: str,
+        *,
+        name: str = "run",
+        data: str | None = None,
+        distance: float = 0.0,
+    ) -> Run:
         """Open the run ``name``, or take it over after a crash: then plan, event and data must be the same.
 
         ``data`` is a name that its owner gives to the data set, such as ``"census 2021 v3"``; it must be the same
-        on resuming. The ledger keeps it hashed with its key. A run that does not fit into what is left of the
-        budget is refused before it begins. Opening it reserves nothing yet.
+        on resuming. The ledger keeps it hashed with its key. ``distance`` is how far the law of all that the run
+        releases is from that of ``event``, in total variation: whole-number noise has one. A run that does not fit
+        into what is left of the budget is refused before it begins. Opening it reserves nothing yet.
         """
         name, plan_hash = _run_name(name), hex_digest("plan_hash", plan_hash)
         if not isinstance(event, Event):
             raise InvalidParameter("event", event, "must be the event of the run's whole plan.")
+        apart = checked_distance(distance)
         with self._journal.turn() as turn:
             record = turn.book.runs.get(name)
             fingerprint = turn.data_tag(_data_name(data))
             if record is None:
                 refuse_beyond_budget(turn.book, event, 1)
-                turn.add(["run", name, plan_hash, fingerprint, event.to_dict()])
+                turn.add(["run", name, plan_hash, fingerprint, event.to_dict(), *([apart] if apart else [])])
             else:
                 _refuse_departure(record, plan_hash, event, fingerprint)
                 turn.add(["resume", name, record.attempt + 1])
@@ -146,10 +156,12 @@ class Ledger:
         return Composition(tuple(spent.items())) if spent else None
 
     def guarantee(self) -> Guarantee:
-        """What is promised of everything released under this ledger, computed anew from its events."""
-        with self._journal.turn() as turn:
-            rule, spent = turn.book.rule, turn.book.spent()
-        return rule.guarantee(spent)
+        """What is promised of everything released under this ledger, computed anew from its events.
+
+        Its delta is that of the budget, and what noise in whole numbers adds to it.
+        """
+        statement = self.statement()
+        return statement.rule.guarantee(statement.spent()).at_distance(statement.distance)
 
     def runs(self) -> dict[str, RunRecord]:
         """What is known of each run, by name."""

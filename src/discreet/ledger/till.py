@@ -106,20 +106,29 @@ class Till:
 
     # ---- paying ----
 
-    def pay(self, event: Event | None = None, times: int | None = None, *, name: str = "run") -> None:
+    def pay(
+        self,
+        event: Event | None = None,
+        times: int | None = None,
+        *,
+        name: str = "run",
+        distance: float = 0.0,
+    ) -> None:
         """Pay for ``event``, or so many of it, at once in a run of this name; without ``event``, for a fixed plan."""
         bought = self._planned() if event is None else event if times is None else event * times
-        run = self.run(name, bought)
+        run = self.run(name, bought, distance)
         for part, number in bought.parts():
             run.reserve(number, part)
 
-    def run(self, name: str, event: Event | None = None) -> Run:
+    def run(self, name: str, event: Event | None = None, distance: float = 0.0) -> Run:
         """Begin the run ``name``, or take it over, to pay for it step by step.
 
-        ``event`` is all that the run may release; it can be left out for a fixed plan.
+        ``event`` is all that the run may release; it can be left out for a fixed plan. ``distance`` is how far the
+        law of all its releases is from the event's: see :meth:`~discreet.ledger.Ledger.run`.
         """
         event = self._planned() if event is None else event
-        return self.ledger.run(event, self._digest or event.digest(), name=name, data=self._data)
+        digest = self._digest or event.digest()
+        return self.ledger.run(event, digest, name=name, data=self._data, distance=distance)
 
     def free_name(self, name: str) -> str:
         """``name`` with the first number that no run of the ledger has."""

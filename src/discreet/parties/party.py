@@ -170,7 +170,7 @@ class Party:
     def _begun(self, key: bytes | None) -> Session:
         till = Till.open(self.ledger, self.terms.plan(key))
         try:
-            run = till.run(self._run_name)
+            run = till.run(self._run_name, distance=self.terms.arithmetic.distance)
         except PlanViolation:
             raise Refused(Refusal.OTHER_PLAN) from None
         if self.study.aggregation.kind == "secure":

@@ -85,11 +85,13 @@ class Payments:
         till: Till | None,
         plan: Plan,
         processes: Processes,
+        distance: float = 0.0,
         *,
         resumed: bool = False,
     ) -> None:
         self._course, self._planned, self._processes = Course(plan), plan.steps, processes
         self._run: Run | None = None
+        self._distance = distance
         self._before = processes.decided_by_first(lambda: self._open(till, resumed))
         self.taken = self._course.steps(self._before)
 
@@ -119,7 +121,7 @@ class Payments:
                 f"The run {name!r} has begun in this ledger. Call resume(directory) with its checkpoint, or plan "
                 "another run: Recipe(..., name=...)."
             )
-        self._run = till.run(name)
+        self._run = till.run(name, distance=self._distance)
         return self._run.reserved
 
     def _charge(self, leg: Leg, left: int) -> int:

@@ -352,7 +352,8 @@ class PrivateRun:
 
     def _paying(self, *, resumed: bool = False) -> Payments:
         if self._payments is None:
-            self._payments = Payments(self._till, self.plan, self._processes, resumed=resumed)
+            distance = self._computed().distance
+            self._payments = Payments(self._till, self.plan, self._processes, distance, resumed=resumed)
         return self._payments
 
     def _settings(self) -> dict[str, str]:

@@ -222,7 +222,7 @@ def _several(certificate: Certificate) -> Iterator[Guarantee]:
     for owned in _SEVERAL:
         try:
             group = account(curve.event, budget.neighbours, owned * budget.group_size)
-            yield certificate.arithmetic.charged(group.guarantee(budget.delta))
+            yield group.guarantee(budget.delta).at_distance(certificate.arithmetic.distance)
         except DiscreetError:  # no theorem, or not sharp enough: nothing is said
             continue
 

@@ -23,7 +23,7 @@ from discreet.events import Gaussian
 from discreet.guarantee import Budget, neighbours_named, of_records
 from discreet.linear.inputs import cells_of, codes, number_table, numbers
 from discreet.linear.schema import distinct
-from discreet.statistics.purchase import MOST_RECORDS, Paying, Purchase, bought
+from discreet.statistics.purchase import MOST_NUMBERS, MOST_RECORDS, Paying, Purchase, bought
 from discreet.statistics.statistic import Statistic, Value
 
 Array = NDArray[np.float64]
@@ -202,6 +202,8 @@ def second_moments(
 ) -> tuple[Array, float, Purchase]:
     """The noisy sum of z z^T for z = (sqrt(d), u), and the noise of each number off the diagonal."""
     width = unit.shape[1] + 1
+    if width * (width + 1) // 2 > MOST_NUMBERS:
+        raise InvalidParameter("x", f"{width - 1} columns", "has too many columns; 2 894 are the most.")
     upper = np.triu_indices(width)
     stretch = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
     most, root = 2.0 * (width - 1), math.sqrt(width - 1)

@@ -43,7 +43,9 @@ MOST_RECORDS = 2**27
 """Records that a sum of whole numbers has room for."""
 
 _SPARE = 1e-4  # of delta, kept back for what hardened Gaussian noise differs from continuous noise
-_DIMENSION = 2**22  # of a release, for which that is enough
+
+MOST_NUMBERS = 2**22
+"""Numbers of one release, for which what is kept back is enough."""
 
 
 class Paying(TypedDict, total=False):
@@ -89,6 +91,10 @@ class Purchase:
         norm = np.linalg.norm(lengths, 2 if self.norm == "l2" else 1)
         return np.asarray(lengths / norm * (1 - 1e-12))
 
+    def distance(self, numbers: int) -> float:
+        """How far the noise on so many numbers is from continuous noise, in total variation, at most."""
+        return distance_to_continuous(self.event, 1.0, self.grid, numbers) * (1 + 1e-12)
+
     def steps(self, length: float) -> int:
         """A length in whole steps of the grid, rounded toward zero."""
         return int(length / self.grid)
@@ -100,8 +106,10 @@ class Purchase:
         """
         if self._size is not None:
             raise PlanViolation("One release was paid for, and was made.")
-        if total.dtype != np.int64:
-            raise PlanViolation(f"Whole numbers are gathered here, not {total.dtype}.")
+        if total.dtype != np.int64 or total.size > MOST_NUMBERS:
+            raise PlanViolation(
+                f"Whole numbers are gathered here, not {total.dtype}; {MOST_NUMBERS} at most."
+            )
         self._size = total.size
         bounded = BoundedSum(total, 1.0, self.norm, self.grid)
         return np.asarray(add_noise(bounded, self.event, self._stream), np.float64)
@@ -109,11 +117,10 @@ class Purchase:
     @cached_property
     def certificate(self) -> Certificate:
         """What was paid, and what it proves."""
-        distance = distance_to_continuous(self.event, 1.0, self.grid, max(1, self._size or 1))
         return Certificate.of(
             self._till.ledger,
             self._plan,
-            arithmetic=Arithmetic("hardened", distance * (1 + 1e-12)),
+            arithmetic=Arithmetic("hardened", self.distance(max(1, self._size or 1))),
             trusted=self._stream.trusted,
             not_covered=self._not_covered,
         )
@@ -148,7 +155,7 @@ def bought(
         unique = f"{name.replace(' ', '-')}-{os.urandom(8).hex()}"
         plan = Plan.adaptive(name, _rule(event, budget), {**settings, "run": unique})
         purchase = Purchase(Till.open(opened.ledger, plan), plan, event, stream, not_covered)
-        purchase._till.pay(event, name=unique)
+        purchase._till.pay(event, name=unique, distance=purchase.distance(MOST_NUMBERS))
         yield purchase
         _ = purchase.certificate
 
@@ -163,7 +170,7 @@ def _quietest(budget: Budget, l1_excess: float) -> Gaussian | Laplace:
 
 def _gaussian(budget: Budget) -> Gaussian:
     event = gaussian_event(_less(budget))
-    distance = distance_to_continuous(event, 1.0, grid_for(event, 1.0, MOST_RECORDS), _DIMENSION)
+    distance = distance_to_continuous(event, 1.0, grid_for(event, 1.0, MOST_RECORDS), MOST_NUMBERS)
     if (1 + math.exp(min(budget.epsilon, 700.0))) * distance > _SPARE * budget.delta:
         requirement = "is too large for whole-number noise at this delta; Laplace noise (delta=0) would do."
         raise InvalidParameter("epsilon", budget.epsilon, requirement)

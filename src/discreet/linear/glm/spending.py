@@ -157,10 +157,12 @@ class Spending:
             )
         event = Gaussian(math.sqrt(steps / share) / self.strength * _MARGIN)
         paid_name, run = f"{self._prefix}/{name}", None
+        # The first stage answers for the whole fit, which stays within what is kept back.
+        distance = 0.0 if self._shares or self.arithmetic == "float" else _spare_distance(self.budget)
         if self._elsewhere is None:
-            self._till.pay(event, steps, name=paid_name)
+            self._till.pay(event, steps, name=paid_name, distance=distance)
         else:
-            run = self._till.run(paid_name, event * steps)
+            run = self._till.run(paid_name, event * steps, distance)
         self._shares.append(share)
         self.tell(name, 0, steps)
         return Stage(self, name, share, steps, event, run)
@@ -292,7 +294,7 @@ def _strength(budget: Budget, arithmetic: Arithmetic) -> float:
 
 def _spare_distance(budget: Budget) -> float:
     """How far discrete noise may be from continuous noise, in total variation, for what is kept back of delta."""
-    return SPARE * budget.delta / (1 + math.exp(min(budget.epsilon, 700.0)))
+    return SPARE * budget.delta / (1 + math.exp(min(budget.epsilon, 700.0))) * (1 - 1e-12)
 
 
 def _room_for_records(budget: Budget, strength: float) -> int:

@@ -120,7 +120,7 @@ class ObserverTable:
         guarantee = Guarantee(worst, self._accounted, self.arrangement.neighbours, view.group_size, view.sees)
         if view.observer == "whole party" and worst.upper > MOST_TELLING:
             return Observer(view.observer, view.sees, None, UNBOUNDED_PARTY)
-        if self.arithmetic is not None and self.arithmetic.charged(guarantee).delta > self.delta:
+        if self.arithmetic is not None and guarantee.at_distance(self.arithmetic.distance).delta > self.delta:
             return Observer(
                 view.observer, view.sees, None, f"epsilon {rounded_up(worst.upper)} hides nothing"
             )
