@@ -107,7 +107,7 @@ class ClippedSum:
     @torch.no_grad()
     def gradients_of(self, batch: Any, chosen: list[int]) -> dict[str, Tensor]:
         """The gradients of some examples as they are in the batch, stacked: private, not for release."""
-        self._check_parameters()
+        self.check_parameters()
         gradients = self._gradients(batch)
         _finite_norms(gradients, dict.fromkeys(self.parameters, 0))
         found = [gradients.of_example(index) for index in chosen]
@@ -159,14 +159,14 @@ class ClippedSum:
             raise InvalidParameter("clip_norms", self.rule.clip_norms, needed)
         return {name: owners.index(name.rpartition(".")[0]) for name in names}
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
         """A layer that was replaced or unfrozen meanwhile would stay as it is, without a word."""
         if _identities(self.model) != self._identities:
             needed = "must keep its trainable parameters; make a new ClippedSum after changing them."
             raise InvalidParameter("model", type(self.model).__name__, needed)
 
     def _parts(self, batch: Any) -> Iterator[Any]:
-        self._check_parameters()
+        self.check_parameters()
         count = number_of_examples(batch)
         step = min(count, self.physical_batch_size or count)
         if self._slow:

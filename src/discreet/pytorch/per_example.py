@@ -20,7 +20,6 @@ from discreet.errors import InvalidParameter
 from discreet.pytorch.examples import (
     number_of_examples,
     rebuilt,
-    select,
     shape_without_examples,
     tensors_of,
 )
@@ -53,15 +52,29 @@ def per_example_gradients(
     chosen = {name: parameters[name] for name in (parameters if names is None else names)}
     rows: dict[str, list[Tensor]] = {name: [] for name in chosen}
     for index in range(number_of_examples(batch)):
-        with torch.enable_grad():
-            loss = checked_losses(losses, model, select(batch, slice(index, index + 1)), 1).sum()
-        found: Any = (None,) * len(chosen)
-        if loss.requires_grad:
-            found = torch.autograd.grad(loss, list(chosen.values()), allow_unused=True)
-        for (name, parameter), value in zip(chosen.items(), found, strict=True):
-            rows[name].append(torch.zeros_like(parameter) if value is None else value.detach())
+        found = gradients_alone(model, losses, batch, index, list(chosen.values()))
+        for name, value in zip(chosen, found, strict=True):
+            rows[name].append(value)
     empty = {name: parameter.detach().new_zeros(0, *parameter.shape) for name, parameter in chosen.items()}
     return {name: torch.stack(rows.pop(name)) if rows[name] else empty[name] for name in chosen}
+
+
+def gradients_alone(
+    model: nn.Module, losses: Losses, batch: Any, index: int, parameters: list[nn.Parameter]
+) -> list[Tensor]:
+    """The gradient of one example's loss.
+
+    Guarantee: it depends on nothing but that example and the model, down to the last bit, as far as the same call on
+    the same numbers gives the same. The example is copied, since its place in a batch may decide how it is read.
+    """
+    alone = rebuilt(
+        batch, lambda tensor: tensor[index : index + 1].clone(memory_format=torch.contiguous_format)
+    )
+    with torch.enable_grad():
+        loss = checked_losses(losses, model, alone, 1).sum()
+    if not loss.requires_grad:
+        return [torch.zeros_like(value, requires_grad=False) for value in parameters]
+    return list(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
 
 
 def mapped_gradients(

@@ -12,7 +12,7 @@ modules change, model and losses are checked: see :mod:`discreet.pytorch.check`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain
@@ -33,13 +33,7 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
-from discreet.pytorch.banded_noise import (
-    BandedNoise,
-    add_noise_on_grid,
-    arithmetic_of,
-    checked_arithmetic,
-    refuse_bands,
-)
+from discreet.pytorch.banded_noise import BandedNoise, refuse_bands
 from discreet.pytorch.batches import Batch, Collate, Turns, taken_apart
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded
 from discreet.pytorch.checks.mixing import unknown_draws
@@ -48,6 +42,13 @@ from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.examples import number_of_examples, rebuilt
 from discreet.pytorch.gradients import Sums
+from discreet.pytorch.grid_sums import (
+    PADDED,
+    add_noise_in_steps,
+    arithmetic_of,
+    checked_arithmetic,
+    steps_of_batch,
+)
 from discreet.pytorch.optimizer_step import Descent, as_optimizers
 from discreet.pytorch.payments import Course, Leg, Payments
 from discreet.pytorch.per_example import Losses, trainable
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 Clipping = ClipRule | AdaptiveClip
 Schedulers = LRScheduler | Sequence[LRScheduler] | None
+Finish = Callable[[Tensor], None]
 
 MOST_TIMES = 3
 """A data set so many times as long as planned is a mistake; a finer comparison would tell who is in it."""
@@ -71,10 +73,10 @@ NOT_COVERED = (
     "anything else done to the model with the records, also after the run: edits of weights, statistics of batches",
 )
 ROUNDED = (
-    "the rounding of gradients and their sums before they are on the grid, by which one record may move the others: "
-    "up to about 1e-7 clip norms for each example of a batch in float32"
+    "the rounding of gradients and their sums, by which one record may move what the others add: usually about 1e-7 "
+    "clip norms for each example of a batch in float32"
 )
-"""Not covered by hardened steps either: the grid bounds what is released of a sum, not how the sum was made."""
+"""Not covered by steps in floating point; ``arithmetic="hardened"`` covers it."""
 
 
 class PrivateRun:
@@ -88,9 +90,10 @@ class PrivateRun:
     nothing else. ``ledger`` pays: a :class:`~discreet.ledger.Ledger`, a path, or a ``postgresql://`` address with
     its ``ledger_key``, where a ledger is begun if there is none; without it the ledger lives in memory and the run
     cannot be resumed (:mod:`discreet.ledger.till`). ``data`` is a name that you give to the data set; a ledger
-    resumes a run for data of the same name only. ``arithmetic="hardened"`` releases multiples of a public grid, so
-    that low bits tell nothing, but for :data:`ROUNDED`; it takes about a quarter of a microsecond for each parameter
-    and step (:mod:`discreet.pytorch.banded_noise`). ``unsafe_seed`` is for tests and makes the certificate worthless.
+    resumes a run for data of the same name only. ``arithmetic="hardened"`` works on each example alone, adds up
+    whole steps of a public grid and releases them with whole noise, so that the guarantee holds for the very bits; it
+    takes a pass for each example (:mod:`discreet.pytorch.grid_sums`). ``unsafe_seed`` is for tests and makes the
+    certificate worthless.
 
     Guarantee: what the optimizer sees, and so every parameter after every step, costs what
     ``plan.guarantee`` says at most, whatever the loop does: a step that the plan does not hold is refused.
@@ -118,7 +121,8 @@ class PrivateRun:
         self._optimizers, self._data = as_optimizers(optimizer), data
         self._clipping = clipping_of_stages(clipping, plan.stages)
         self._processes = Processes.current()
-        self._arithmetic = checked_arithmetic(arithmetic, list(self._clipping), self._processes.size)
+        alone = self._processes.size == 1 and not is_fully_sharded(model)
+        self._arithmetic = checked_arithmetic(arithmetic, list(self._clipping), alone)
         refuse_bands(plan.stages, self._clipping, arithmetic)
         self._banded = [BandedNoise(stage.bands) for stage in plan.stages]
         self._stream = _stream(unsafe_seed, self._processes)
@@ -244,9 +248,9 @@ class PrivateRun:
         self._watch.before_forward()
         self._descent.forget()
         with self._draws():
-            sums = self._summed(examples, count)
+            sums, finish = self._summed(examples, count, leg)
         self._watch.after_forward()
-        self._descent.step(sums, partial(self._finish, leg=leg))
+        self._descent.step(sums, finish)
         self._watch.after_step()
         adaptive = self._clipping[leg.index]
         if isinstance(adaptive, AdaptiveClip) and isinstance(rule, Watched):
@@ -283,7 +287,7 @@ class PrivateRun:
                 self.plan,
                 arithmetic=self._computed(),
                 trusted=self._trusted,
-                not_covered=NOT_COVERED if self._arithmetic == "float" else (*NOT_COVERED, ROUNDED),
+                not_covered=(*NOT_COVERED, ROUNDED if self._arithmetic == "float" else PADDED),
                 checks=(DESCRIPTION,),
             ).to_json()
 
@@ -292,7 +296,9 @@ class PrivateRun:
     def _computed(self) -> Arithmetic:
         if self._arithmetic == "float":
             return Arithmetic()
-        return arithmetic_of(self.plan, self._noises, sum(p.numel() for p in self._parameters.values()))
+        clip_norms = [rule.clip_norm for rule in self._clipping]
+        dimension = sum(value.numel() for value in self._parameters.values())
+        return arithmetic_of(self.plan, clip_norms, self._noises, dimension)
 
     # ---- stopping and going on ----
 
@@ -372,18 +378,21 @@ class PrivateRun:
         device = next(iter(self._parameters.values())).device
         return rebuilt(examples, lambda tensor: tensor.to(device, non_blocking=True))
 
-    def _summed(self, examples: Any, count: int) -> Sums:
-        """The clipped sums of this process's records, or the own shard of everybody's."""
+    def _summed(self, examples: Any, count: int, leg: Leg) -> tuple[Sums, Finish]:
+        """The clipped sums of this process's records, or the own shard of everybody's, and what makes a release."""
+        add_noise = partial(self._add_noise, leg=leg)
         if self._sharded is not None:
-            return self._sharded(examples, count)
-        return self._sum(examples) if count else Sums(self._parameters)
+            return self._sharded(examples, count), add_noise
+        if self._arithmetic == "hardened":
+            return Sums(self._parameters), self._on_grid(examples, count, leg)
+        sums = self._sum(examples) if count else Sums(self._parameters)
+        return sums, partial(self._processes.add_up_in_parts, finish=add_noise)
 
-    def _finish(self, total: Tensor, leg: Leg) -> None:
-        """From sums of this process, or shards of everybody's, to what is released."""
-        if self._sharded is not None:
-            self._add_noise(total, leg)
-        else:
-            self._processes.add_up_in_parts(total, partial(self._add_noise, leg=leg))
+    def _on_grid(self, examples: Any, count: int, leg: Leg) -> Finish:
+        """What puts the clipped sum and its noise, both in whole steps, in place of zeros."""
+        clip_norm, noise = self._sum.rule.clip_norm, self._noises[leg.index]
+        steps = steps_of_batch(self._sum, examples if count else None, noise)
+        return partial(add_noise_in_steps, steps=steps, clip_norm=clip_norm, noise=noise, stream=self._stream)
 
     def _let_go(self) -> None:
         """Let a sharded model be in shards, whatever was computed with it meanwhile."""
@@ -402,8 +411,6 @@ class PrivateRun:
         clip_norm, noise = self._sum.rule.clip_norm, self._noises[leg.index]
         if leg.stage.bands > 1:
             self._banded[leg.index].add_to(total, self._taken, clip_norm, noise, self._stream)
-        elif self._arithmetic == "hardened":
-            add_noise_on_grid(total, clip_norm, noise, self._stream)
         else:
             add_noise(BoundedSum(total, clip_norm), noise, self._stream, out=total)
 

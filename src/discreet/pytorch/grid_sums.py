@@ -1,0 +1,150 @@
+"""Sums of clipped gradients in whole steps of a public grid: a guarantee for the bits that are released.
+
+Three things that floats do have no place in the proof for real numbers. The last bits of a sum plus noise may show
+which sum it was. A sum of many floats rounds by more than one example adds, and so does the rest of it when that
+example leaves. And a matrix product may take another way for a batch with one row less, so that everybody's gradient
+moves by a bit, or by all of itself where a unit was just about to switch. Here
+
+1. every example is worked on alone, in memory of its own, so its gradient depends on nobody else;
+2. its gradient is clipped by a norm in float64 and cut toward zero to whole steps, which makes no norm longer;
+3. whole numbers are added up, which is exact in any order, and so is the noise (:mod:`discreet.core.noise`).
+
+So the sums of two batches that differ by one example differ by what that example adds alone, however many there are.
+It takes one pass for each example.
+
+In docs/engines.md: E19.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+from discreet.certificate import Arithmetic
+from discreet.core.clipping import AdaptiveClip, ClipRule
+from discreet.core.noise import BoundedSum, add_noise, distance_to_continuous
+from discreet.core.randomness import RandomStream
+from discreet.errors import InvalidParameter, one_of
+from discreet.events import Gaussian
+from discreet.plan.plan import Plan
+from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.examples import number_of_examples
+from discreet.pytorch.per_example import gradients_alone
+
+FINENESS = 2.0**-20
+"""What cutting may take from one gradient at most, in clip norms."""
+
+PADDED = (
+    "examples that a collation pads to the length of others in their batch: what more padding changes in the "
+    "rounding of their gradients"
+)
+"""Not covered by steps on a grid: such an example is not the same alone."""
+
+
+def checked_arithmetic(
+    arithmetic: Literal["float", "hardened"], clipping: list[object], alone: bool
+) -> Literal["float", "hardened"]:
+    """The arithmetic of a run, refused where it has no theorem."""
+    if one_of("arithmetic", arithmetic, ("float", "hardened")) == "hardened":
+        if not alone:
+            needed = "needs a single process and a model that is not in shards; others use 'float'."
+            raise InvalidParameter("arithmetic", arithmetic, needed)
+        if any(isinstance(rule, AdaptiveClip) for rule in clipping):
+            raise InvalidParameter("arithmetic", arithmetic, "needs a fixed clip norm, as in Flat(1.0).")
+    return arithmetic
+
+
+def grid_of(noise: Gaussian, clip_norm: float, dimension: int) -> float:
+    """The length of a step, from public numbers only."""
+    finest = clip_norm * min(FINENESS / math.sqrt(max(1, dimension)), noise.noise_multiplier * 2.0**-22)
+    return math.ldexp(1.0, math.frexp(finest)[1] - 1)
+
+
+def steps_of_batch(of: ClippedSum, batch: Any, noise: Gaussian) -> Tensor:
+    """The sum of the clipped gradients of a batch in steps of the grid, all parameters in one vector of int64.
+
+    Guarantee: each example adds whole numbers of norm at most ``of.rule.clip_norm`` over the grid, which depend on
+    nothing but that example and the model; zeros if its gradient is not finite.
+    """
+    of.check_parameters()
+    parameters, blocks = list(of.parameters.values()), list(of.blocks().values())
+    sizes = [value.numel() for value in parameters]
+    grid, error = grid_of(noise, of.rule.clip_norm, sum(sizes)), (sum(sizes) + 64) * 2.0**-52
+    total = torch.zeros(sum(sizes), dtype=torch.int64, device=parameters[0].device)
+    for index in range(0 if batch is None else number_of_examples(batch)):
+        found = gradients_alone(of.model, of.losses, batch, index, parameters)
+        factors = _factors(found, of.rule, blocks, error)
+        for part, value, factor in zip(torch.split(total, sizes), found, factors, strict=True):
+            if factor > 0:
+                add_steps(part, value.reshape(-1), factor / grid)
+    return total
+
+
+def _factors(gradients: list[Tensor], rule: ClipRule, blocks: list[int], error: float) -> list[float]:
+    """What the rule multiplies each part of one example's gradient with; zeros if it is not finite."""
+    squares = np.zeros((1, 1 + max(blocks)))
+    for value, block in zip(gradients, blocks, strict=True):
+        squares[0, block] += square_of(value.reshape(-1))
+    if not math.isfinite(squares.sum()):
+        return [0.0] * len(gradients)
+    factors = rule.factors(np.sqrt(squares), error)
+    return [float(factors[0, block]) for block in blocks]
+
+
+def square_of(values: Tensor) -> float:
+    """The sum of squares in float64, in which the square of a float32 number is exact."""
+    if values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64):
+        return float(values.double().square().sum())
+    return float(_square(values.numpy()))
+
+
+def add_steps(total: Tensor, values: Tensor, factor: float) -> None:
+    """Add ``values * factor``, cut toward zero, to whole numbers."""
+    if values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64):
+        total += (values.double() * factor).long()
+    else:
+        _add_cut(total.numpy(), values.numpy(), factor)
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+def _square(values: NDArray[Any]) -> float:
+    total = 0.0
+    for j in range(len(values)):
+        total += np.float64(values[j]) * np.float64(values[j])
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_cut(total: NDArray[np.int64], values: NDArray[Any], factor: float) -> None:
+    for j in range(len(values)):
+        total[j] += np.int64(np.float64(values[j]) * factor)
+
+
+def add_noise_in_steps(
+    total: Tensor, steps: Tensor, clip_norm: float, noise: Gaussian, stream: RandomStream
+) -> None:
+    """Put the steps of a batch with their noise in place of ``total``.
+
+    Guarantee: every value that ``total`` gets is a multiple of the public grid, and its law is that of the noise of
+    a sum of sensitivity ``clip_norm``, up to the distance in :func:`arithmetic_of`.
+    """
+    grid = grid_of(noise, clip_norm, steps.numel())
+    add_noise(BoundedSum(steps, clip_norm, grid=grid), noise, stream, out=total)
+
+
+def arithmetic_of(
+    plan: Plan, clip_norms: Iterable[float], noises: Iterable[Gaussian], dimension: int
+) -> Arithmetic:
+    """How all steps of a plan are computed, for its certificate."""
+    total = 0.0
+    for stage, clip_norm, noise in zip(plan.stages, clip_norms, noises, strict=True):
+        grid = grid_of(noise, clip_norm, dimension)
+        total += stage.steps * distance_to_continuous(noise, clip_norm, grid, dimension)
+    return Arithmetic("hardened", math.nextafter(total * (1 + 1e-12), math.inf))
