@@ -12,6 +12,7 @@ True
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from fractions import Fraction
@@ -77,6 +78,16 @@ class Bounds(NamedTuple):
     def gap(self) -> float:
         """Width relative to the upper end: ``(upper - lower) / upper``."""
         return (self.upper - self.lower) / self.upper if self.upper else 0.0
+
+    def also(self, other: Bounds) -> Bounds:
+        """What both prove of one value."""
+        return Bounds(max(self.lower, other.lower), min(self.upper, other.upper))
+
+    @classmethod
+    def of_largest(cls, each: Iterable[Bounds]) -> Bounds:
+        """What is proved of the largest of several values."""
+        found = list(each)
+        return cls(max(bounds.lower for bounds in found), max(bounds.upper for bounds in found))
 
 
 @dataclass(frozen=True)

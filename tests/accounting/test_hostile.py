@@ -14,7 +14,8 @@ from discreet import (
     RandomlyAllocated,
     account,
 )
-from discreet.accounting.lattice import MOST_LAYERS, compose, discretise
+from discreet.accounting.building import MOST_LAYERS, discretise
+from discreet.accounting.lattice import compose
 from discreet.accounting.pairs import GaussianPair
 from discreet.events import (
     BoundedRange,

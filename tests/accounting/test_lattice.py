@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
+from discreet.accounting import building
 from discreet.accounting import lattice as lattices
+from discreet.accounting.building import coarsen, discretise
 from discreet.accounting.lattice import (
     OPTIMISTIC,
     PESSIMISTIC,
     ULP,
     Lattice,
     cell_accuracy,
-    coarsen,
     compose,
-    discretise,
     mass_outside,
 )
 from discreet.accounting.pairs import GaussianPair, LaplacePair, Sampled
@@ -102,7 +102,7 @@ def test_atoms_exactly_on_the_grid(width, rate, cells):
     assert np.all(exact - pessimistic - lattice.infinite <= allowed)
 
 
-def swapped_chords(pair, losses, right=lattices.chords):
+def swapped_chords(pair, losses, right=building.chords):
     """Broken twin: what belongs to the upper end of a cell goes to the lower one."""
     law, infinite = right(pair, losses)
     cells = pair.cells(losses)
@@ -113,12 +113,12 @@ def swapped_chords(pair, losses, right=lattices.chords):
     return np.maximum(law + 0.02 * moved, 0.0), infinite
 
 
-def shifted_tangents(pair, losses, accuracy, right=lattices._tangents):
+def shifted_tangents(pair, losses, accuracy, right=building._tangents):
     """Broken twin: tangents taken a third of a cell too low."""
     return right(pair, losses - (losses[1] - losses[0]) / 3, accuracy)
 
 
-def heavy_tangents(pair, losses, accuracy, right=lattices._tangents):
+def heavy_tangents(pair, losses, accuracy, right=building._tangents):
     """Broken twin: a law that is too heavy by one part in 1e12."""
     return right(pair, losses, accuracy) * (1 + 1e-12)
 
@@ -134,7 +134,7 @@ def test_broken_laws_are_caught(monkeypatch, place, twin, side, name):
     world = WORLDS[name]
     grid = (1e-12, 200, 0.37, 1.0, 0.0)
     assert violations(world, lattice_of(world.pair, *grid, seed=1), seed=2)[side] <= 1
-    monkeypatch.setattr(lattices, place, twin)
+    monkeypatch.setattr(building, place, twin)
     assert violations(world, lattice_of(world.pair, *grid, seed=1), seed=2)[side] > 1
 
 

@@ -5,16 +5,16 @@ import numpy as np
 import pytest
 
 from discreet.accounting.fixed_batches import FixedSize
+from discreet.accounting.group_pair import GroupPair
+from discreet.accounting.lattice import cell_accuracy
 from discreet.accounting.pairs import (
     DiscretePair,
     GaussianPair,
-    GroupPair,
     LaplacePair,
     Reversed,
     Sampled,
     normal_masses,
 )
-from discreet.accounting.rounding import cell_accuracy
 from support import accounting_reference as ref
 from support.worlds import worlds
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from discreet import Gaussian, PoissonSampled, account
+from discreet.accounting.lattice import ULP, Layers, cell_accuracy
 from discreet.accounting.pairs import GaussianPair
-from discreet.accounting.rounding import ULP, Layers, cell_accuracy
 from support import accounting_reference as ref
 
 

@@ -19,9 +19,8 @@ from scipy import special
 from discreet import Gaussian, PoissonSampled, account
 from discreet.accounting.chernoff import Chernoff
 from discreet.accounting.gaussian import laplace_delta
-from discreet.accounting.lattice import Lattice, compose, largest_weight
+from discreet.accounting.lattice import Lattice, cell_accuracy, compose, largest_weight
 from discreet.accounting.pairs import DiscretePair, GaussianPair, Sampled
-from discreet.accounting.rounding import cell_accuracy
 
 HOME = Path(__file__).parents[2]
 PAGE = HOME / "docs" / "mathematics.md"

@@ -6,7 +6,7 @@ The search is heuristic, the answer is not: every number returned was checked ag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -15,9 +15,8 @@ import numpy as np
 
 from discreet.accounting.building import CUT, Law, build, step_for
 from discreet.accounting.direct import Direct, mixture
+from discreet.accounting.group_pair import GroupPair
 from discreet.accounting.lattice import Lattice
-from discreet.accounting.pairs import GroupPair, Pair
-from discreet.accounting.rounding import cell_accuracy
 from discreet.accounting.steering import Aim, Scout
 from discreet.guarantee import Bounds
 
@@ -87,7 +86,7 @@ class Composed:
         best = Bounds(0.0, np.inf)
         for _ in range(3):
             found = self._refined(scout, aim, tolerance, EpsilonAt(delta, aim))
-            best = Bounds(max(best.lower, found.lower), min(best.upper, found.upper))
+            best = best.also(found)
             missed = abs(found.upper - aim.epsilon) > 0.02 * found.upper
             if best.upper - best.lower <= tolerance * max(best.upper, SMALLEST_EPSILON) or not missed:
                 break
@@ -102,7 +101,7 @@ class Composed:
             try:
                 scout, aim = self.at_delta(float(np.log(at)))
                 step = self.first_step(scout, aim, tolerance, EpsilonAt(at, aim))
-                if self._mixtures and self.unsuited(scout, aim, step):
+                if self.unsuited(scout, aim, step) and self._mixtures:
                     return None
                 lattice, _ = build(self.laws, scout, aim, step)
             except FloatingPointError:
@@ -119,7 +118,7 @@ class Composed:
             try:
                 scout, aim = self.at_delta(float(np.log(delta)))
                 step = self.first_step(scout, aim, tolerance, EpsilonAt(delta, aim))
-                if tolerance >= FINE and self._mixtures and self.unsuited(scout, aim, step):
+                if tolerance >= FINE and self.unsuited(scout, aim, step) and self._mixtures:
                     return False
                 lattice, _ = build(self.laws, scout, aim, step, upper_only=True)
             except FloatingPointError:
@@ -154,12 +153,12 @@ class Composed:
     def _closer(self, best: Bounds, delta: float, tolerance: float, answer: Answer) -> Bounds:
         """Where the lattice is not at home: the same question in positive arithmetic."""
         resolution = COARSE
-        while self._mixtures and answer.gap(best) > tolerance and resolution >= FINEST:
+        while answer.gap(best) > tolerance and resolution >= FINEST and self._mixtures:
             try:
                 bounds, gap = answer.measure(Direct(self._mixtures, delta, resolution))
             except FloatingPointError:
                 break
-            best = Bounds(max(best.lower, bounds.lower), min(best.upper, bounds.upper))
+            best = best.also(bounds)
             finer = resolution * min(0.8 * float(np.sqrt(tolerance / max(gap, 1e-12))), 0.7)
             # Near the goal the finest may do, where each end is taken from whoever knows it best.
             near = answer.gap(best) <= 5 * tolerance and resolution > FINEST
@@ -202,14 +201,14 @@ class Composed:
         step = self.first_step(scout, aim, tolerance, answer)
         best, last_gap, drowned = Bounds(0.0, np.inf), np.inf, False
         for attempt in range(6):
-            if tolerance >= FINE and self._mixtures and self.unsuited(scout, aim, step):
+            if tolerance >= FINE and self.unsuited(scout, aim, step) and self._mixtures:
                 break
             try:
                 lattice, limit = build(self.laws, scout, aim, step)
             except FloatingPointError:
                 break
             bounds, gap = answer.measure(lattice)
-            best = Bounds(max(best.lower, bounds.lower), min(best.upper, bounds.upper))
+            best = best.also(bounds)
             stuck = limit >= step or (attempt > 1 and 0.8 * last_gap < gap < 1.0)
             drowned, before = answer.drowned(lattice), drowned
             if gap <= tolerance or stuck or (drowned and before):
@@ -217,6 +216,30 @@ class Composed:
             last_gap = gap
             step *= max(0.2, 0.85 * np.sqrt(tolerance / gap)) if np.isfinite(gap) else 0.2
         return Bounds(float(best.lower), float(best.upper))
+
+
+class OnGrid(Protocol):
+    """One direction of a composition, on a grid if it has one."""
+
+    def shown(self, at: float, deltas: Sequence[float], tolerance: float) -> list[Bounds] | None: ...
+
+
+def shown_by_all(each: Iterable[OnGrid], at: float, deltas: Sequence[float]) -> dict[float, Bounds]:
+    """The worst direction's epsilon at those of ``deltas`` where the grids for the delta ``at`` are close enough."""
+    shown = []
+    for composed in each:
+        found = composed.shown(at, deltas, 7e-4)
+        if found is None:
+            return {}
+        shown.append(found)
+    worst = {
+        delta: Bounds.of_largest(every) for delta, every in zip(deltas, zip(*shown, strict=True), strict=True)
+    }
+    return {
+        delta: Bounds(float(lower), float(upper))
+        for delta, (lower, upper) in worst.items()
+        if upper - lower <= 1e-3 * max(upper, SMALLEST_EPSILON)
+    }
 
 
 class Enclosed(Protocol):
@@ -289,64 +312,6 @@ class _DeltaAt:
 
     def drowned(self, lattice: Lattice) -> bool:
         return lattice.floor(self.epsilon) > 0.3 * lattice.delta_upper(self.epsilon)[0]
-
-
-class OneStep:
-    """A single release: its curve is known in closed form, P(L > epsilon) - e^epsilon Q(L > epsilon)."""
-
-    def __init__(self, law: Law) -> None:
-        self.law = law
-        self._proved: dict[float, float] = {}
-
-    def estimate_epsilon(self, delta: float) -> float:
-        """The upper bound itself."""
-        if delta not in self._proved:
-            high = max(self.law.upper.p_range(float(np.log(delta)))[1], 0.0)  # P(L > high) <= delta already
-            self._proved[delta] = proved_epsilon(self._upper, delta, high, 1.01 * high + 1e-3, 1e-13)
-        return self._proved[delta]
-
-    def estimate_delta(self, epsilon: float) -> float:
-        return self._upper(epsilon)[0]
-
-    def lattice_near(self, epsilon: float, tolerance: float) -> Lattice | None:
-        return Composed([self.law]).lattice_near(epsilon, tolerance)
-
-    def epsilon_bounds(self, delta: float, tolerance: float) -> Bounds:
-        """Bounds that differ by rounding only (and by the gap between the two laws, if they differ)."""
-        upper = self.estimate_epsilon(delta)
-        return Bounds(refuted_epsilon(self._lower, delta, upper * (1 - 1e-9), upper, 1e-13), upper)
-
-    def stays_below(self, delta: float, epsilon: float, tolerance: float) -> bool:
-        """Proved that delta at ``epsilon`` is no more than ``delta``."""
-        return self._upper(epsilon)[0] <= delta
-
-    def delta_bounds(self, epsilon: float, tolerance: float) -> Bounds:
-        """Bounds that differ by rounding only (and by the gap between the two laws, if they differ)."""
-        return Bounds(self._lower(epsilon)[0], self._upper(epsilon)[0])
-
-    def _upper(self, epsilon: float) -> tuple[float, float]:
-        # A little to the left, so that no rounding of a boundary can hide mass.
-        delta, tail, error, infinite = self._exact(self.law.upper, epsilon * (1 - 1e-13) - 4e-16)
-        return min(1.0, delta + error + infinite), -max(tail - delta, 1e-300) / max(delta, 1e-300)
-
-    def _lower(self, epsilon: float) -> tuple[float, float]:
-        delta, tail, error, _ = self._exact(self.law.lower, epsilon * (1 + 1e-13) + 4e-16)
-        return max(0.0, delta - error), -max(tail - delta, 1e-300) / max(delta, 1e-300)
-
-    @staticmethod
-    def _exact(pair: Pair, epsilon: float) -> tuple[float, float, float, float]:
-        """delta, P(L > epsilon), the error of delta, and the mass at infinite loss."""
-        with quiet():
-            cells = pair.cells(np.array([-np.inf, epsilon, np.inf]))
-        p, q = float(cells.p[1]), float(cells.q[1])
-        scaled_q = float(np.exp(min(epsilon + np.log(q), 700.0))) if q > 0 else 0.0
-        underflow = float(np.exp(min(epsilon - 690.0, 700.0)))  # what a q below 1e-300 may hide
-        error = (
-            cell_accuracy(float(np.log(max(p, 1e-300))) - max(epsilon, 0.0)) * (p + scaled_q)
-            + underflow
-            + 1e-300
-        )
-        return max(p - scaled_q, 0.0), p, error, cells.p_above
 
 
 # Where a bound on delta crosses a given delta: a search that need not be trusted, and a check that is.

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import logsumexp
 
-from discreet.accounting.lattice import chords, largest_weight
+from discreet.accounting.building import chords
+from discreet.accounting.lattice import cell_accuracy, largest_weight
 from discreet.accounting.pairs import Array, Pair
-from discreet.accounting.rounding import cell_accuracy
 from discreet.errors import UnsupportedEvent
 from discreet.events import RenyiDP, ZeroConcentratedDP
 

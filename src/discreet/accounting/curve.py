@@ -8,10 +8,9 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
 
 from discreet.accounting.building import CUT, Law
-from discreet.accounting.certify import SMALLEST_EPSILON, Composed, OneStep, quiet
+from discreet.accounting.certify import SMALLEST_EPSILON, Composed, quiet, shown_by_all
 from discreet.accounting.chernoff import Chernoff
 from discreet.accounting.dominating import (
     Direction,
@@ -22,22 +21,22 @@ from discreet.accounting.dominating import (
     without_sampling,
 )
 from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_epsilon_bounds, gaussian_power
-from discreet.accounting.largest import ULPS, delta_near_largest, epsilon_near_largest, largest_loss
+from discreet.accounting.largest import ULPS, delta_near_largest, epsilon_near_largest
 from discreet.accounting.lattice import Lattice
-from discreet.accounting.power import power_of, power_on
-from discreet.charts import Picture, attack_chart, html_table
-from discreet.errors import AccuracyNotReached, DiscreetError, InvalidParameter, probability, real, whole
+from discreet.accounting.power import AttackerView, power_near, power_on
+from discreet.accounting.single_release import OneStep
+from discreet.errors import AccuracyNotReached, DiscreetError, InvalidParameter, real, whole
 from discreet.events import ApproximateDP, Composition, Event, RenyiDP, RepeatAndSelect, ZeroConcentratedDP
 from discreet.guarantee import AnyNeighbours, Bounds, Guarantee, any_neighbours_named
 
 TINY = 1e-12
+_NOTHING = Bounds(0.0, 0.0)
 LEAST_DELTA = 1e-290
-_SHOWN = (1e-5, 1e-6, 1e-8)  # deltas of which a notebook shows the epsilon
 _MU_ERROR = 4e-16  # of the root of the sum of squares, relative
 _USELESS = 1e-3  # a lattice with a larger error shows nothing: very much noise, seen without a tilt
 
 
-class PrivacyCurve:
+class PrivacyCurve(AttackerView):
     """What an event costs. Made by :func:`~discreet.accounting.account.account`.
 
     Guarantee: the exact curve of the event's dominating pair lies between the two ends of every bound. For
@@ -55,16 +54,6 @@ class PrivacyCurve:
 
     def __repr__(self) -> str:
         return f"PrivacyCurve({self.event!r}, neighbours={self.neighbours!r}, group_size={self.group_size})"
-
-    def plot(self) -> Picture:
-        """The best attack: how many records it finds, at every rate of false alarms."""
-        return Picture(attack_chart(self.power))
-
-    def _repr_html_(self) -> str:
-        bounds = [(f"{delta:g}", *self.epsilon_bounds(delta)) for delta in _SHOWN]
-        rows = [(delta, f"{upper:.4g}", f"{lower:.4g}") for delta, lower, upper in bounds]
-        head, caption = ("delta", "epsilon at most", "and at least"), f"{self.neighbours} neighbours"
-        return html_table(head, rows, caption) + self.plot().svg
 
     # ---- epsilon ----
 
@@ -114,19 +103,9 @@ class PrivacyCurve:
         if at == 0 or self._parts.boxes or not self._parts.laws or self._parts.exposure.upper > 0:
             return {}
         positive = [delta for delta in deltas if delta > 0]
-        each = []
-        for direction in self._parts.directions():
-            composed = self._composed(direction, Quality(positive[0] * 1e-5, 1e-3))
-            shown = composed.shown(at, positive, 7e-4) if isinstance(composed, Composed) else None
-            if shown is None:
-                return {}
-            each.append(shown)
-        found = {}
-        for delta, both in zip(positive, zip(*each, strict=True), strict=True):
-            lower, upper = max(bounds.lower for bounds in both), max(bounds.upper for bounds in both)
-            if upper - lower <= 1e-3 * max(upper, SMALLEST_EPSILON):
-                found[delta] = Bounds(float(lower), float(upper))
-        return found
+        quality = Quality(positive[0] * 1e-5, 1e-3)
+        each = [self._composed(direction, quality) for direction in self._parts.directions()]
+        return shown_by_all(each, at, positive)
 
     @quiet()
     def _hidden_epsilon(self, delta: float, tolerance: float) -> Bounds:
@@ -142,11 +121,8 @@ class PrivacyCurve:
                 self._without_boxes._hidden_epsilon(delta, tolerance).lower, self._simple_epsilon(delta)
             )
         if not self._parts.laws:
-            return (
-                gaussian_epsilon_bounds(delta, self._parts.mu, _MU_ERROR)
-                if self._parts.mu
-                else Bounds(0.0, 0.0)
-            )
+            mu = self._parts.mu
+            return gaussian_epsilon_bounds(delta, mu, _MU_ERROR) if mu else _NOTHING
         if delta < LEAST_DELTA:  # no arithmetic follows: as if it were 0, from above
             whole = self._unsampled
             upper = whole._hidden_epsilon(delta, tolerance).upper if whole else np.inf
@@ -155,10 +131,7 @@ class PrivacyCurve:
         near_top = self._near_largest_loss(delta)
         if near_top.upper < np.inf and near_top.upper - near_top.lower <= 1e-9 * near_top.upper:
             return near_top
-        lower = upper = 0.0
-        for bounds in self._epsilons(delta, tolerance):
-            lower, upper = max(lower, bounds.lower), max(upper, bounds.upper)
-        lower, upper = max(lower, near_top.lower), min(upper, near_top.upper)
+        lower, upper = Bounds.of_largest([_NOTHING, *self._epsilons(delta, tolerance)]).also(near_top)
         if not upper - lower <= tolerance * min(max(upper, SMALLEST_EPSILON), 1e300):
             upper = min(upper, self._simple_epsilon(delta))
         return Bounds(lower, upper)
@@ -253,12 +226,9 @@ class PrivacyCurve:
             return Bounds(lower, min(rough, self._simple_delta(epsilon, max(rough, 1e-290))))
         if not self._parts.laws:
             return self._gaussian(lambda mu: gaussian_delta_bounds(epsilon, mu), 0.0)
-        lower = upper = 0.0
-        for direction, largest in self._largest_losses.items():
-            if epsilon >= largest * (1 + ULPS):
-                continue
-            bounds = self._delta_of(direction, epsilon, tolerance)
-            lower, upper = max(lower, bounds.lower), max(upper, bounds.upper)
+        reaching = [name for name, top in self._largest_losses.items() if not epsilon >= top * (1 + ULPS)]
+        each = (self._delta_of(direction, epsilon, tolerance) for direction in reaching)
+        lower, upper = Bounds.of_largest([_NOTHING, *each])
         if not upper - lower <= tolerance * upper:
             upper = min(upper, self._simple_delta(epsilon, max(lower, 1e-290)))
         return Bounds(lower, upper)
@@ -274,7 +244,7 @@ class PrivacyCurve:
                 break
             quality = Quality(max(guess * 1e-6, 1e-290), tolerance)
         bounds = self._composed(direction, quality).delta_bounds(epsilon, tolerance)
-        return Bounds(max(bounds.lower, near_top.lower), min(bounds.upper, near_top.upper))
+        return bounds.also(near_top)
 
     def _simple_delta(self, epsilon: float, about: float) -> float:
         """As :meth:`_simple_epsilon`; rare losses are those that are rare beside ``about``."""
@@ -283,36 +253,6 @@ class PrivacyCurve:
         return min(worst, whole._hidden_delta(epsilon, 1e-2).upper) if whole else worst
 
     # ---- the attacker's view ----
-
-    def advantage(self) -> float:
-        """The best attacker's hit rate minus false-alarm rate, at most: delta at epsilon 0."""
-        return self.delta(0.0)
-
-    def bayes_risk(self, prior: float) -> float:
-        """Guarantee: who believes that the record is there with probability ``prior``, and sees everything, is wrong
-        with at least this probability.
-
-        It is min(prior, 1 - prior) without the releases. The best attacker decides by the ratio of both worlds'
-        densities, and errs with probability prior - prior H_a, a = (1 - prior) / prior.
-        """
-        prior = probability("prior", prior)
-        rarer = min(prior, 1 - prior)
-        odds = (1 - rarer) / rarer * (1 - ULPS)
-        return max(0.0, rarer * (1 - self.delta(float(np.log(max(odds, 1.0))))) * (1 - ULPS))
-
-    def mu_estimate(self) -> float:
-        """About the mu of the single Gaussian release that is as easy to attack. An estimate: it proves nothing.
-
-        The largest of what the attacker's hit rates at false alarms from 1e-3 to one half amount to. For plain
-        Gaussian noise it is exact; for many small steps it is the limit of the central limit theorem.
-        """
-        alarms = np.array([1e-3, 1e-2, 0.1, 0.3, 0.5])
-        hits = np.array([min(self.power(float(at)), 1 - 1e-16) for at in alarms])
-        return max(0.0, float(np.max(ndtri(hits) - ndtri(alarms))))
-
-    def power(self, false_alarms: float, *, tolerance: float | None = None) -> float:
-        """The best attacker's hit rate at this false-alarm rate, at most."""
-        return self.power_bounds(false_alarms, tolerance=tolerance).upper
 
     def power_bounds(self, false_alarms: float, *, tolerance: float | None = None) -> Bounds:
         """Certified bounds on the best attacker's hit rate at this false-alarm rate (the ROC curve).
@@ -340,25 +280,17 @@ class PrivacyCurve:
             at_zero = self._hidden_delta(0.0, 1e-2)  # nobody has more hits than alarms + delta(0)
             upper = min((alarms + at_zero.upper) * (1 + ULPS), self._simple_power(alarms).upper)
             return Bounds(alarms, min(1.0, upper))
-        found = [power_on(lattice, alarms) for lattice in lattices]
-        bounds = Bounds(max(bounds.lower for bounds in found), max(bounds.upper for bounds in found))
+        bounds = Bounds.of_largest(power_on(lattice, alarms) for lattice in lattices)
         if bounds.upper - bounds.lower <= tolerance * bounds.upper or not 0 < alarms < 1:
             return bounds
-        return self._closer_power(alarms, tolerance, bounds)
+        quality = Quality(alarms * 1e-5, tolerance)
+        closer = [self._composed(direction, quality) for direction in self._parts.directions()]
+        return power_near(closer, alarms, tolerance, bounds)
 
     def _simple_power(self, alarms: float) -> Bounds:
         """The bound that always exists, as :meth:`_simple_epsilon`."""
         worst = max(bound.power(max(alarms, 1e-30)) for bound in self._chernoff(max(1e-3 * alarms, 1e-30)))
         return Bounds(alarms, max(worst, alarms))
-
-    def _closer_power(self, alarms: float, tolerance: float, rough: Bounds) -> Bounds:
-        """Few alarms are raised far out in the law, where a tilted lattice looks closely."""
-        found = []
-        for direction in self._parts.directions():
-            composed = self._composed(direction, Quality(alarms * 1e-5, tolerance))
-            found.append(power_of(composed, alarms, tolerance))
-        lower, upper = max(bounds.lower for bounds in found), max(bounds.upper for bounds in found)
-        return Bounds(max(rough.lower, lower), min(rough.upper, upper))
 
     # ---- a point as a guarantee ----
 
@@ -410,7 +342,7 @@ class PrivacyCurve:
         """The largest loss in each direction; infinite for Gaussian noise, but for its sampled additions."""
         if self._parts.mu > 0 or self._parts.boxes:
             return dict.fromkeys(self._parts.directions(), np.inf)
-        return {name: largest_loss(laws) for name, laws in self._rough_laws.items()}
+        return {name: float(sum(law.largest_loss for law in laws)) for name, laws in self._rough_laws.items()}
 
     @cached_property
     def _largest_loss(self) -> float:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from discreet.accounting.pairs import Array, GaussianPair, GroupPair, Pair, Reversed, Sampled
+from discreet.accounting.group_pair import GroupPair
+from discreet.accounting.pairs import Array, GaussianPair, Pair, Reversed, Sampled
 from discreet.accounting.rounded_losses import UNIT, Piece, Reach, RoundedLoss, together
 
 Whole = NDArray[np.int64]

@@ -30,10 +30,10 @@ from discreet.accounting.fixed_batches import (
     randomised_response,
     with_replacement,
 )
+from discreet.accounting.group_pair import GroupPair
 from discreet.accounting.pairs import (
     DiscretePair,
     GaussianPair,
-    GroupPair,
     Labelled,
     LaplacePair,
     Pair,

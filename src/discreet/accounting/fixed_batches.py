@@ -15,12 +15,12 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.special import bdtrc, ndtr
 
+from discreet.accounting.group_pair import GroupPair
 from discreet.accounting.pairs import (
     Array,
     Cells,
     DiscretePair,
     GaussianPair,
-    GroupPair,
     Labelled,
     Pair,
     Reversed,

@@ -24,7 +24,7 @@ ULPS = 1e-14
 
 def largest_loss(laws: Sequence[Law]) -> float:
     """The largest total loss of these releases, up to ``ULPS``; infinite for Gaussian noise."""
-    return float(sum(law.count * law.upper.p_range(-np.inf)[1] for law in laws))
+    return float(sum(law.largest_loss for law in laws))
 
 
 def delta_near_largest(laws: Sequence[Law], epsilon: float) -> Bounds:

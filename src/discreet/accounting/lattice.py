@@ -22,23 +22,82 @@ FFTs see the region of interest at full precision: every numerical error is an L
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
-from discreet.accounting.pairs import Array, Pair
-from discreet.accounting.rounding import ULP, Layers, cell_accuracy
+from discreet.accounting.pairs import Array
 
 PESSIMISTIC, OPTIMISTIC = 0, 1
+ULP = 2.3e-16
 TINY = 1e-300
 OMITTED = 3e-20  # e^-45
 SILENT = 1e-20  # Fourier coefficients of a sum that are left out, each
-MOST_CORNERS = 100_000
-MOST_LAYERS = 100_000
-LARGEST_LOSS = 640.0  # e^640 times TINY is still negligible
+
+
+# ---- what the rounding of cell masses can do to a composed curve ----
+#
+# A normal tail of mass m is computed to ULP (c + 2 log(1/m)) of itself, because its argument is rounded. The curve
+# at a loss l is P(L > l) - e^l Q(L > l), and Q(L > l) is as small as m e^-l, so with m = P(L > l) it is computed to
+# ULP m (12 + 3 log(1/m) + 3 l_+). Tests check the constants against arbitrary precision.
+
+
+def cell_accuracy(log_delta: float) -> float:
+    """Bound on the rounding of a one-step curve after composition, relative to the composed tail P(L > epsilon).
+
+    A normal tail of mass m is computed to ulp (c + 2 log(1/m)), because its argument is rounded. The error of
+    the composed curve is the mean of m ulp (c + 2 log(1/m)) over the other losses; that function of m is
+    concave, so it is at most its value at the mean of m, which is the composed tail and no less than delta. For large
+    losses, ``log_delta`` is that of delta less the largest of them.
+    """
+    return ULP * (12.0 + 3.0 * max(-log_delta, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Layers:
+    """The rounding of cell masses, told apart by how rare a loss is.
+
+    log(1/m) is less than 1 + the number of k >= 1 with m < e^-k, and l less than 1 + that of k >= 1 with l > k. After
+    composition m is averaged over the other losses. Where m < e^-k, this loss is beyond its e^-k quantile (or beyond
+    k) and the total beyond epsilon, which has at most the probability of the second, the tail, and at most (Chernoff)
+    the unit of the lattice times the tilted mass of the first. So most losses are charged with 18 ulps instead of
+    hundreds, and only rare ones with more. Layers below all that is asked are covered by the 1.
+    """
+
+    common: float
+    each: float
+    rare: Array
+
+    @classmethod
+    def of(cls, losses: Array, tilted: Array, masses: Array, widths: Array, log_delta: float) -> Layers:
+        """From a law on chords, tilted and not; ``widths`` are the widths of the cells above times the tilt."""
+        count = int(np.clip(-log_delta, 1.0, 700.0))
+        # All of a cell counts at its upper end, and from the vertex below the quantile on.
+        beyond = np.cumsum((tilted * np.exp(np.minimum(widths, 50.0)))[::-1])[::-1]
+        tails = np.cumsum(masses[::-1])[::-1]
+        first = np.searchsorted(-tails, -np.exp(-np.arange(1.0, count + 1.0)), side="left") - 1
+        large = np.searchsorted(losses, np.arange(1.0, max(float(losses[-1]), 0.0) + 1.0), side="right") - 1
+        rare = 1.01 * beyond[np.clip(np.concatenate([first, large]), 0, len(beyond) - 1)]
+        return cls(18.0 * ULP, 3.0 * ULP, 3.0 * ULP * rare)
+
+    def rounding(self, tail: float) -> float:
+        return self.common * tail + float(np.minimum(self.each * tail, self.rare).sum())
+
+    def times(self, count: int, more: Layers | None = None) -> Layers:
+        """``count`` releases of this kind, and ``more``."""
+        common, each, rare = count * self.common, count * self.each, count * self.rare
+        if more is None:
+            return Layers(common, each, rare)
+        if len(rare) == len(more.rare):
+            return Layers(common + more.common, each + more.each, rare + more.rare)
+        # Layers of different kinds: the smaller of the two bounds, for each kind on its own.
+        return Layers(common + more.common, max(each, more.each), np.concatenate([rare, more.rare]))
+
+
+# ---- the two laws ----
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,172 +228,7 @@ def largest_weight(tilt: float) -> float:
     return float(np.exp(tilt * np.log(tilt) - (tilt + 1) * np.log1p(tilt)))
 
 
-def discretise(
-    upper: Pair,
-    lower: Pair | None,
-    tilt: float,
-    step: float,
-    offset: float,
-    vertices: NDArray[np.int64],
-    log_delta: float,
-) -> Lattice:
-    """Put a one-step law on ``offset + step * vertices``, increasing whole numbers with gaps if one likes.
-
-    ``upper`` and ``lower`` are the pair itself, or two pairs that enclose it; without ``lower`` there is no
-    optimistic row. ``log_delta`` is the smallest delta that will be asked of the composition; see
-    :func:`cell_accuracy`.
-
-    Guarantee: H_optimistic <= H(lower) and H(upper) <= H_pessimistic + infinite, at every a >= 0.
-    """
-    losses = offset + step * vertices.astype(np.float64)
-    pessimistic, infinite = chords(upper, losses)
-    accuracy = cell_accuracy(log_delta - max(float(losses[-1]), 0.0))
-    laws = [pessimistic] if lower is None else [pessimistic, _tangents(lower, losses, accuracy)]
-    if not (all(np.all(np.isfinite(law)) for law in laws) and np.isfinite(infinite)):
-        raise FloatingPointError("a privacy loss beyond the range of double precision")
-    rows = np.zeros((len(laws), int(vertices[-1] - vertices[0]) + 1))
-    scale = np.empty(len(laws))
-    place = vertices - vertices[0]
-    for row, law in enumerate(laws):
-        with np.errstate(divide="ignore"):
-            exponent = np.log(law) + tilt * losses
-        top = exponent.max()
-        if not np.isfinite(top):  # an empty optimistic law: delta is at least 0, and that is all it says
-            top = 0.0
-        tilted = np.exp(exponent - top)
-        total = max(float(tilted.sum()), 1e-300)
-        rows[row, place] = tilted / total
-        scale[row] = top + np.log(total)
-    layers = None
-    if losses[-1] < MOST_LAYERS:
-        widths = tilt * np.diff(losses, append=losses[-1])
-        layers = Layers.of(losses, rows[PESSIMISTIC, place], pessimistic, widths, log_delta)
-    return Lattice(float(losses[0]), step, tilt, rows, scale, infinite, 0.0, 1, accuracy, layers)
-
-
-def chords(pair: Pair, losses: Array) -> tuple[Array, float]:
-    """Masses at ``losses`` that keep the P- and Q-mass of every cell; what lies below moves up to the first."""
-    cells = pair.cells(losses)
-    gap = -np.expm1(-np.diff(losses))
-    # A q that underflows counts as zero, which moves its cell up.
-    scaled_q = _exp_times(losses[:-1], np.where(cells.q < TINY, 0.0, cells.q))
-    with np.errstate(invalid="ignore", over="ignore"):
-        to_upper = np.maximum(np.fmin((cells.p - scaled_q) / gap, cells.p), 0.0)  # a NaN moves all up
-    law = np.zeros(len(losses))
-    law[:-1] = cells.p - to_upper
-    law[1:] += to_upper
-    law[0] += cells.p_below
-    return law, cells.p_above
-
-
-def _tangents(pair: Pair, losses: Array, accuracy: float) -> Array:
-    """Masses at ``losses`` of a curve below the exact one: tangents half-way between neighbouring losses."""
-    middle = (losses[1:] + losses[:-1]) / 2
-    for atom, side in zip(pair.atoms or (), (1, -1), strict=False):
-        # An atom at the bottom or top of a law is a cell of its own: the tangent touches right beside it.
-        here = int(np.argmin(np.abs(losses - atom)))
-        margin = 1e-9 * float(np.diff(losses).min())
-        beside = here if side > 0 else here - 1
-        if abs(losses[here] - atom) <= margin and 0 <= beside < len(middle):
-            middle[beside] = atom + side * margin
-    all_p, all_q = pair.masses(
-        np.concatenate([[2 * losses[0] - middle[0]], middle, [2 * losses[-1] - middle[-1]]])
-    )
-    # An underflow of q would make the curve too high; where e^loss could hide one, mass is dropped.
-    p = np.where(losses < LARGEST_LOSS, all_p, 0.0)
-    scaled_q = _exp_times(np.minimum(losses, LARGEST_LOSS), np.where(p > 0, all_q + TINY, 0.0))
-    law = _lower_curve(p, scaled_q, losses, accuracy)
-    if not np.any(law > 0):  # a single atom: H(a) >= p - a q for the totals
-        total, total_q = float(all_p.sum()), float(all_q.sum())
-        place = np.searchsorted(losses, np.log(total / total_q) - 1e-12) if total > 0 and total_q > 0 else 0
-        if place > 0:
-            law[place - 1] = total
-    return law
-
-
-def _lower_curve(p: Array, scaled_q: Array, losses: Array, accuracy: float) -> Array:
-    """The law of the piecewise linear curve through the smaller of the two tangents at every loss.
-
-    ``p`` is the P-mass around each loss and ``scaled_q`` the Q-mass there times e^loss. By excess = p - scaled_q
-    the tangent on the left of a loss lies above the one on its right. At the ends, cells are merged until the
-    first straight piece is a tangent itself (excess < 0) and the last one comes down to zero exactly at a loss
-    (excess >= 0).
-    """
-    law = np.zeros(len(p))
-    accuracy /= 4  # what is set straight below is charged with the rounding of cells
-    excess = p - scaled_q
-    left_p, left_excess = _merged(p, scaled_q, losses)
-    right_p, right_excess = (part[::-1] for part in _merged(p[::-1], scaled_q[::-1], losses[::-1]))
-    bend_after = np.maximum(excess[1:], 0.0) + left_excess[:-1]
-    with np.errstate(over="ignore", invalid="ignore"):
-        flat = left_p[:-1] - left_excess[:-1] + accuracy * left_p[:-1] / np.diff(losses)
-        convex = flat >= bend_after / np.expm1(np.diff(losses))
-    starts = np.nonzero((left_p[:-1] > 0) & (left_excess[:-1] <= accuracy * left_p[:-1]) & convex)[0]
-    if len(starts) == 0:
-        return law
-    first = int(starts[0])
-    beyond = np.nonzero(right_excess[first + 1 :] < -accuracy * right_p[first + 1 :])[0]
-    last = first + int(beyond[0]) if len(beyond) else len(p) - 1
-    if last == first:
-        return law
-    inside = slice(first, last + 1)
-    p, excess, losses = p[inside].copy(), excess[inside], losses[inside]
-    p[0], excess[0] = left_p[first], min(left_excess[first], 0.0)
-    p[-1], excess[-1] = right_p[last], max(right_excess[last], 0.0)
-    gap = np.diff(losses)
-    bend = np.maximum(-excess[:-1], 0.0) - np.maximum(excess[1:], 0.0)
-    curve = p - excess
-    curve[:-1] += bend / np.expm1(gap)
-    curve[1:] += bend / np.expm1(-gap)
-    law[inside] = _convex(curve, losses, rounding=accuracy * right_p[last - 1] / gap[-1])
-    return law
-
-
-def _merged(p: Array, scaled_q: Array, losses: Array) -> tuple[Array, Array]:
-    """P-mass and excess of all cells up to each loss, taken as one cell."""
-    total = np.cumsum(p)
-    if abs(losses[-1] - losses[0]) < 200.0 and not np.any((scaled_q > 0) & (scaled_q < 1e-200)):
-        shrink = np.exp(losses - losses[0])  # nothing overflows, and nothing is lost
-        return total, total - shrink * np.cumsum(scaled_q / shrink)
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        merged_q = np.exp(losses + np.logaddexp.accumulate(np.log(scaled_q) - losses))
-    return total, total - merged_q
-
-
-def _exp_times(exponent: Array, factor: Array) -> Array:
-    with np.errstate(divide="ignore", over="ignore"):
-        return np.exp(exponent + np.log(factor))
-
-
-def _convex(law: Array, losses: Array, rounding: float) -> Array:
-    """Remove the concave corners (negative masses) of a curve: its lower convex hull, which is lower still.
-
-    A corner is removed by splitting its mass onto the corners beside it. That may make one of those negative in
-    turn; the work is proportional to the number of corners removed, which are few.
-    """
-    law, last = law.copy(), len(law) - 1
-    before: dict[int, int] = {}
-    after: dict[int, int] = {}
-    corners = np.nonzero(law[:-1] < 0)[0].tolist()
-    while corners and len(after) < MOST_CORNERS:
-        here = corners.pop()
-        mass = float(law[here])
-        if mass >= 0:
-            continue
-        left, right = before.get(here, here - 1), after.get(here, here + 1)
-        before[right], after[left], law[here] = left, right, 0.0
-        if left < 0:  # keep the slope before the first corner
-            law[right] += mass * np.exp(losses[right] - losses[here])
-        else:
-            share = np.expm1(losses[left] - losses[here]) / np.expm1(losses[left] - losses[right])
-            law[left] += mass * (1 - share)
-            law[right] += mass * share
-        corners += [corner for corner in (left, right) if 0 <= corner < last and law[corner] < 0]
-    end = before.get(last, last - 1)
-    if corners or law[last] < -rounding or end < 0 or law[end] + min(law[last], 0.0) < 0:
-        return np.zeros(len(law))  # no such curve on this grid: the empty law says that delta >= 0
-    law[end] += min(law[last], 0.0)  # rounding, moved down by one corner
-    return np.maximum(law, 0.0)
+# ---- sums of independent losses ----
 
 
 class Transformed:
@@ -450,68 +344,9 @@ def _log_moment(lattice: Lattice, slope: float) -> Array:
     top = slope * losses[lattice.ends[0 if slope < 0 else 1]]
     with np.errstate(divide="ignore", over="ignore"):
         weights = np.exp(np.minimum(slope * losses - top, 0.0))
-        return np.asarray(top + np.log(_weighted(lattice.masses, weights)))
+        return np.asarray(top + np.log(weighted(lattice.masses, weights)))
 
 
-def _weighted(rows: Array, weights: Array) -> Array:
+def weighted(rows: Array, weights: Array) -> Array:
     """Weighted sum of every row. Not a BLAS product: its threads cost more than they save at this size."""
     return np.asarray(np.einsum("ij,j->i", rows, weights))
-
-
-def coarsen(lattice: Lattice, factor: int) -> Lattice:
-    """The same laws on a grid ``factor`` (odd) times coarser: chords and tangents once more.
-
-    Guarantee: the order of the two rows around the exact curve is kept; only the gap grows.
-    """
-    step, count = lattice.step * factor, lattice.masses.shape[1]
-    blocks = -(-count // factor)
-    padded = np.zeros(blocks * factor)
-    padded[:count] = lattice.masses[PESSIMISTIC]
-    cells = padded.reshape(blocks, factor)
-    tilt = lattice.tilt
-    inside = lattice.step * np.arange(factor)
-    share = np.expm1(-inside) / np.expm1(-step)
-    rows = np.zeros((len(lattice.masses), blocks + 1))
-    rows[PESSIMISTIC, :-1] = _weighted(cells, (1 - share) * np.exp(-tilt * inside))
-    rows[PESSIMISTIC, 1:] += _weighted(cells, share * np.exp(tilt * (step - inside)))
-    for row in rows[OPTIMISTIC:]:
-        row[:] = _coarse_tangents(lattice.masses[OPTIMISTIC], lattice.step, factor, tilt, blocks)
-    totals = np.maximum(rows.sum(axis=1), TINY)
-    growth = float(np.exp(tilt * step))
-    return Lattice(
-        lattice.start,
-        step,
-        tilt,
-        rows / totals[:, None],
-        lattice.log_scale + np.log(totals),
-        lattice.infinite,
-        lattice.error * growth / min(1.0, float(totals.min()) + TINY),
-        lattice.releases,
-        lattice.cell_error + cell_accuracy(0.0),
-        replace(lattice.layers, common=lattice.layers.common + cell_accuracy(0.0))
-        if lattice.layers
-        else None,
-    )
-
-
-def _coarse_tangents(masses: Array, fine: float, factor: int, tilt: float, blocks: int) -> Array:
-    """The optimistic row of :func:`coarsen`: tangents half a coarse step to either side of each coarse loss."""
-    half = factor // 2
-    padded = np.zeros((blocks + 1) * factor)
-    padded[half : half + len(masses)] = masses
-    around = padded.reshape(blocks + 1, factor)
-    distance = fine * (np.arange(factor) - half)
-    # Untilting the rounding noise far from the bulk would drown it; mass may be dropped from this row.
-    total = around.sum(axis=1)
-    if not np.any(total > 0):
-        return np.zeros(blocks + 1)
-    losses = fine * factor * (np.arange(blocks + 1, dtype=np.float64) - int(np.argmax(total)))
-    bulk = np.nonzero((total > 1e-11 * total.max()) & (tilt * np.abs(losses) < 300.0))[0]
-    near = slice(int(bulk[0]), int(bulk[-1]) + 1)
-    losses, around = losses[near], around[near]
-    untilt = np.exp(-tilt * losses)
-    p = _weighted(around, np.exp(-tilt * distance)) * untilt
-    scaled_q = _weighted(around, np.exp(-(tilt + 1) * distance)) * untilt
-    row = np.zeros(blocks + 1)
-    row[near] = _lower_curve(p, scaled_q, losses, cell_accuracy(0.0)) / untilt
-    return row

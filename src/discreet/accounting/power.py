@@ -11,15 +11,21 @@ proved at a_1 is above what is proved at some larger a.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import numpy as np
+from scipy.special import ndtri
 
+from discreet.accounting.largest import ULPS
 from discreet.accounting.lattice import OPTIMISTIC, PESSIMISTIC, Lattice
-from discreet.guarantee import Bounds
+from discreet.charts import Picture, attack_chart, html_table
+from discreet.errors import probability
+from discreet.guarantee import AnyNeighbours, Bounds
 
 _FAR = 700.0
+_SHOWN = (1e-5, 1e-6, 1e-8)  # deltas of which a notebook shows the epsilon
 
 
 def power_on(lattice: Lattice, alarms: float) -> Bounds:
@@ -48,6 +54,64 @@ def _lower_power(lattice: Lattice, alarms: float, at: float, left: float) -> flo
     return float(min(values))
 
 
+class AttackerView(ABC):
+    """What a curve says of attacks, and shows in a notebook: it all follows from its points and its hit rates."""
+
+    neighbours: AnyNeighbours
+
+    @abstractmethod
+    def epsilon_bounds(self, delta: float) -> Bounds:
+        """Certified bounds on epsilon at ``delta``."""
+
+    @abstractmethod
+    def delta(self, epsilon: float) -> float:
+        """The smallest delta proved at ``epsilon``."""
+
+    @abstractmethod
+    def power_bounds(self, false_alarms: float, *, tolerance: float | None = None) -> Bounds:
+        """Certified bounds on the best attacker's hit rate at this false-alarm rate."""
+
+    def plot(self) -> Picture:
+        """The best attack: how many records it finds, at every rate of false alarms."""
+        return Picture(attack_chart(self.power))
+
+    def _repr_html_(self) -> str:
+        bounds = [(f"{delta:g}", *self.epsilon_bounds(delta)) for delta in _SHOWN]
+        rows = [(delta, f"{upper:.4g}", f"{lower:.4g}") for delta, lower, upper in bounds]
+        head, caption = ("delta", "epsilon at most", "and at least"), f"{self.neighbours} neighbours"
+        return html_table(head, rows, caption) + self.plot().svg
+
+    def advantage(self) -> float:
+        """The best attacker's hit rate minus false-alarm rate, at most: delta at epsilon 0."""
+        return self.delta(0.0)
+
+    def bayes_risk(self, prior: float) -> float:
+        """Guarantee: who believes that the record is there with probability ``prior``, and sees everything, is wrong
+        with at least this probability.
+
+        It is min(prior, 1 - prior) without the releases. The best attacker decides by the ratio of both worlds'
+        densities, and errs with probability prior - prior H_a, a = (1 - prior) / prior.
+        """
+        prior = probability("prior", prior)
+        rarer = min(prior, 1 - prior)
+        odds = (1 - rarer) / rarer * (1 - ULPS)
+        return max(0.0, rarer * (1 - self.delta(float(np.log(max(odds, 1.0))))) * (1 - ULPS))
+
+    def mu_estimate(self) -> float:
+        """About the mu of the single Gaussian release that is as easy to attack. An estimate: it proves nothing.
+
+        The largest of what the attacker's hit rates at false alarms from 1e-3 to one half amount to. For plain
+        Gaussian noise it is exact; for many small steps it is the limit of the central limit theorem.
+        """
+        alarms = np.array([1e-3, 1e-2, 0.1, 0.3, 0.5])
+        hits = np.array([min(self.power(float(at)), 1 - 1e-16) for at in alarms])
+        return max(0.0, float(np.max(ndtri(hits) - ndtri(alarms))))
+
+    def power(self, false_alarms: float, *, tolerance: float | None = None) -> float:
+        """The best attacker's hit rate at this false-alarm rate, at most."""
+        return self.power_bounds(false_alarms, tolerance=tolerance).upper
+
+
 class AtEpsilon(Protocol):
     """A composition in one direction that can be looked at closely near an epsilon."""
 
@@ -56,7 +120,13 @@ class AtEpsilon(Protocol):
     def lattice_near(self, epsilon: float, tolerance: float) -> Lattice | None: ...
 
 
-def power_of(composed: AtEpsilon, alarms: float, tolerance: float) -> Bounds:
+def power_near(each: Iterable[AtEpsilon], alarms: float, tolerance: float, rough: Bounds) -> Bounds:
+    """The worst direction's hit rate within ``rough``: few alarms are raised far out in the law, where a tilted
+    lattice looks closely."""
+    return rough.also(Bounds.of_largest(_power_of(composed, alarms, tolerance) for composed in each))
+
+
+def _power_of(composed: AtEpsilon, alarms: float, tolerance: float) -> Bounds:
     """Guarantee: as :func:`power_on`, on lattices that are moved to where the alarms are raised."""
     best = Bounds(0.0, 1.0)
     epsilon = composed.estimate_epsilon(alarms)
@@ -65,7 +135,7 @@ def power_of(composed: AtEpsilon, alarms: float, tolerance: float) -> Bounds:
         if lattice is None:
             break
         found = power_on(lattice, alarms)
-        best = Bounds(max(best.lower, found.lower), min(best.upper, found.upper))
+        best = best.also(found)
         if best.upper - best.lower <= tolerance * best.upper:
             break
         epsilon = max(_crossing(lattice, PESSIMISTIC, alarms), 0.0)

@@ -1,0 +1,144 @@
+"""The pair of a group of records, each of which may be sampled or not: mixtures of Gaussians."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from scipy.special import ndtr
+
+from discreet.accounting.pairs import Array, Cells, Pair, increasing, normal_masses, normal_quantile
+
+
+@lru_cache(maxsize=16)
+def _binomial(size: int, rate: float) -> tuple[Array, Array]:
+    """The possible numbers of sampled records, with their probabilities."""
+    shifts = np.arange(size + 1.0)
+    if size <= 1:
+        weights = np.array([1 - rate, rate] if size else [1.0])
+    else:
+        from scipy.stats import binom  # takes half a second to import, and only groups need it
+
+        weights = binom.pmf(shifts, size, rate)
+    kept = weights > 0
+    return shifts[kept], weights[kept]
+
+
+@dataclass(frozen=True)
+class GroupPair(Pair):
+    """``leaving`` records of one group against ``joining`` others, each sampled on its own with ``rate``.
+
+    P mixes N(j, noise^2) and Q mixes N(-j, noise^2) over the binomial number j of sampled records. It dominates
+    because all inner products of the shifts are extreme together when the shifts are collinear and opposite
+    (Kahane's comparison for signed mixtures). ``leaving = joining = 1`` is Poisson sampling under replace-one.
+    """
+
+    noise: float
+    rate: float
+    leaving: int
+    joining: int
+
+    def _mixture(self, size: int) -> tuple[Array, Array]:
+        return _binomial(size, self.rate)
+
+    def _log_ratio(self, outcome: Array, size: int) -> tuple[Array, Array]:
+        """log density ratio of the mixture to N(0), and its derivative."""
+        shifts, weights = self._mixture(size)
+        shifts = shifts / self.noise
+        exponents = np.multiply.outer(outcome / self.noise, shifts) - shifts**2 / 2
+        top = exponents.max(axis=-1, keepdims=True)
+        terms = weights * np.exp(exponents - top)
+        total = terms.sum(axis=-1)
+        # Near a ratio of 1 the logarithm of a sum would lose its digits.
+        surplus = (weights * np.expm1(np.minimum(exponents, 40.0))).sum(axis=-1)
+        near = np.abs(surplus) < 0.5
+        value = np.where(near, np.log1p(np.where(near, surplus, 0.0)), top[..., 0] + np.log(total))
+        return value, (terms @ shifts) / total / self.noise
+
+    def _loss(self, outcome: Array) -> tuple[Array, Array]:
+        up, up_slope = self._log_ratio(outcome, self.leaving)
+        down, down_slope = self._log_ratio(-outcome, self.joining)
+        return up - down, up_slope + down_slope
+
+    def _limits(self) -> tuple[float, float]:
+        """The open range of the loss."""
+        low = self.leaving * np.log1p(-self.rate) if self.joining == 0 and self.rate < 1 else -np.inf
+        high = -self.joining * np.log1p(-self.rate) if self.leaving == 0 and self.rate < 1 else np.inf
+        return low, high
+
+    @cached_property
+    def _table(self) -> tuple[Array, Array]:
+        """Outcomes and their losses, as first guesses."""
+        outcomes = np.linspace(-60.0 * self.noise - self.joining, 60.0 * self.noise + self.leaving, 6000)
+        return outcomes, np.maximum.accumulate(self._loss(outcomes)[0])
+
+    def _outcome(self, loss: Array) -> Array:
+        """The outcome at which the loss takes these values; the loss increases with the outcome."""
+        if self.leaving == self.joining == 1:
+            return self._single_outcome(loss)
+        low, high = self._limits()
+        result = np.where(loss <= low, -np.inf, np.inf)
+        inside = (loss > low) & (loss < high)
+        wanted = loss[inside]
+        outcomes, losses = self._table
+        guess = np.interp(wanted, losses, outcomes)
+        for _ in range(8):
+            value, slope = self._loss(guess)
+            error = value - wanted
+            if np.all(np.abs(error) <= 1e-14 * np.maximum(1.0, np.abs(wanted))):
+                break
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                step = np.where(error == 0, 0.0, np.clip(error / slope, -self.noise, self.noise))
+            guess = guess - np.nan_to_num(step)
+        result[inside] = np.maximum.accumulate(guess)
+        return result
+
+    def _single_outcome(self, loss: Array) -> Array:
+        """One record exchanged for another: a quadratic equation in e^{x / noise^2}, solved without overflow."""
+        half = np.abs(loss) / 2
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            log_sinh = half + np.log(-np.expm1(-2 * half) / 2)
+            log_ratio = log_sinh + np.log1p(-self.rate) - np.log(self.rate) + 1 / (2 * self.noise**2)
+            arc = np.where(
+                log_ratio > 30.0, log_ratio + np.log(2.0), np.arcsinh(np.exp(np.minimum(log_ratio, 30.0)))
+            )
+        return np.where(np.isinf(loss), loss, np.sign(loss) * self.noise**2 * (half + arc))
+
+    def cells(self, boundaries: Array) -> Cells:
+        outcome = self._outcome(boundaries)
+        p, p_below, p_above = self._side(outcome, self.leaving, +1.0)
+        q, _, _ = self._side(outcome, self.joining, -1.0)
+        return Cells(p, q, p_below, p_above)
+
+    def _side(self, outcome: Array, size: int, sign: float) -> tuple[Array, float, float]:
+        masses, below, above = np.zeros(len(outcome) - 1), 0.0, 0.0
+        for shift, weight in zip(*self._mixture(size), strict=True):
+            z = (outcome - sign * shift) / self.noise
+            masses += weight * normal_masses(z)
+            below += weight * float(ndtr(z[0]))
+            above += weight * float(ndtr(-z[-1]))
+        return masses, below, above
+
+    def _outcome_range(self, log_tail: float, size: int) -> tuple[float, float]:
+        shifts, weights = self._mixture(size)
+        z = np.array([normal_quantile(min(log_tail - np.log(w * len(shifts)), 0.0)) for w in weights])
+        return float(np.min(shifts - self.noise * z)), float(np.max(shifts + self.noise * z))
+
+    def _range(self, low: float, high: float) -> tuple[float, float]:
+        if np.isinf(low) or np.isinf(high):
+            return self._limits()
+        losses, _ = self._loss(np.array([low, high]))
+        return float(losses[0]), float(losses[1])
+
+    def p_range(self, log_tail: float) -> tuple[float, float]:
+        return self._range(*self._outcome_range(log_tail, self.leaving))
+
+    def q_range(self, log_tail: float) -> tuple[float, float]:
+        low, high = self._outcome_range(log_tail, self.joining)
+        return self._range(-high, -low)
+
+    def nodes(self, log_tail: float) -> Array:
+        low, high = self._outcome_range(log_tail, self.leaving)
+        count = int(np.clip((high - low) / (0.05 * self.noise), 400, 4000))
+        return increasing(self._loss(np.linspace(low, high, count))[0])
