@@ -128,10 +128,10 @@ class Notebook:
             case _:
                 self.said.append(note)
 
-    def all_went_on(self, since: float) -> bool:
-        """Every party has answered in every study, and there were updates with everybody."""
-        heard = all(self.answered.get((name, kind), 0.0) > since for name in NAMES for kind in KINDS)
-        return heard and all(self.whole.get(kind, 0.0) > since for kind in KINDS)
+    def waiting(self, since: float) -> list[str]:
+        """Who has not answered in which study, and which study had no update with everybody."""
+        silent = [f"{n} in {k}" for n in NAMES for k in KINDS if self.answered.get((n, k), 0.0) <= since]
+        return silent + [f"everybody in {kind}" for kind in KINDS if self.whole.get(kind, 0.0) <= since]
 
 
 class Torture:
@@ -149,6 +149,7 @@ class Torture:
         )
         self._said()
         self._starts, self.pids = 0, dict[str, int]()
+        self.last = list[str]()  # whom it was waited for at the very end
         self.times: dict[str, list[float]] = defaultdict(list)
 
     def _said(self) -> str:
@@ -188,7 +189,13 @@ class Torture:
     def goes_on(self, since: float | None = None) -> float:
         """Seconds until all three studies make progress with everybody."""
         begun = time.monotonic() if since is None else since
-        self.until(lambda: self.book.all_went_on(begun), "the studies did not go on")
+
+        def went_on() -> bool:
+            waiting = self.book.waiting(begun)
+            self.last = waiting or self.last
+            return not waiting
+
+        self.until(went_on, "the studies did not go on")
         return time.monotonic() - begun
 
     def until(self, test: Callable[[], bool], otherwise: str) -> None:
@@ -435,7 +442,8 @@ def main() -> None:
                 if time.monotonic() > end:
                     break
                 torture.times[fault].append(getattr(torture, fault)())
-                print(f"{fault} {torture.times[fault][-1]:.1f} s", file=sys.stderr, flush=True)
+                late = f", last {', '.join(torture.last)}" if torture.times[fault][-1] > LOCKED / 2 else ""
+                print(f"{fault} {torture.times[fault][-1]:.1f} s{late}", file=sys.stderr, flush=True)
         except TimeoutError as error:
             wrong.append(f"{fault}: {error}")
         finally:

@@ -6,6 +6,7 @@ import pytest
 from discreet.core.randomness import RandomStream
 from discreet.parties import Coordinator, StudyStopped
 from discreet.parties.messages import Message
+from discreet.parties.round_sums import Pause
 from discreet.parties.state import StateFile
 from discreet.parties.study import Aggregation
 from support.parties_bank import ROSTER, Silent, study
@@ -212,3 +213,41 @@ def test_missing_charges_are_detected():
     hello.run()
     with pytest.raises(AssertionError, match="not counted"):
         wire.check()
+
+
+# ---- who is left alone, and for how long ----
+
+
+def test_who_does_not_answer_is_asked_less_often_but_within_a_timeout():
+    """Sixty-four updates may take minutes: who is back is asked after one timeout at most."""
+    now = [0.0]
+    pause = Pause(10.0, lambda: now[0])
+    asked = []
+    for update in range(300):
+        if pause.over(update):
+            asked.append(update)
+            pause.lengthen(update)
+    assert asked == [0, 1, 3, 7, 15, 31, 63, 127, 191, 255]
+    assert not pause.over(300)
+    now[0] = 10.0
+    assert pause.over(300)
+
+
+def test_secure_sums_readmit_a_party_at_the_round_that_it_will_answer():
+    """It was killed and has paid ahead: to be let in earlier, and refuse, would cost it another pause."""
+    plan = study(rounds=60, aggregation=Aggregation("secure", dropouts=1))
+    told = []
+
+    def fault(wire, party, message, deliver):
+        if party == "bob" and Message.decode(message).round == 10 and not wire.injected:
+            wire.injected += 1
+            wire.parties["bob"]._session._run.reserve(20)
+            wire.restart("bob")
+            return None
+        return deliver()
+
+    wire = Wire(plan, fault, stream=Silent())
+    result = Coordinator(plan, wire, ROSTER, progress=lambda now: told.append(now.missing)).run()
+    following = wire.parties["bob"]._session._lost + 1
+    assert [place for place, missing in enumerate(told, 1) if missing] == list(range(10, following))
+    assert result.missed["bob"] == following - 10

@@ -29,7 +29,7 @@ from discreet.parties.arrangement import Arrangement
 from discreet.parties.joint import Ending, is_of
 from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.optimizers import Descent, Iterate, averages, predicted_excess_risk, step_size
-from discreet.parties.round_sums import MOST_PAUSE, PlainSums, SecureSums
+from discreet.parties.round_sums import Pause, PlainSums, SecureSums
 from discreet.parties.state import State, StateFile
 from discreet.parties.study import Study
 from discreet.parties.transport import Asking, DirectTransport, Transport
@@ -267,20 +267,21 @@ class Coordinator:
         """SGD1: one update for each token. Who is missing is left alone for a while, longer each time at first."""
         state, nothing = self._state, np.zeros(self.study.dimension)
         order = islice(sgd1.order(self.study, state.key), state.round, self.study.updates)
-        away: dict[str, tuple[int, int]] = {}  # who is missing: when to ask again, and how long to wait then
+        away: dict[str, Pause] = {}  # who is missing, and when to ask again
         empty = 0
         for token, party in enumerate(order, state.round + 1):
             turn, gradient = state.calls.get(party, 0) + 1, None
-            due, pause = away.pop(party, (0, 1))
+            pause = away.pop(party, None)
             if len(away) > self.study.dropouts or empty >= MOST_EMPTY_ROUNDS * len(self.study.names):
                 raise self._too_few(f"token {token}")
-            if due <= token and not self._is_lost(party, turn, away):
+            if (pause is None or pause.over(token)) and not self._is_lost(party, turn, away):
                 gradient = self._gradient(party, turn)
-                empty, due, pause = empty + 1, token + pause, min(2 * pause, MOST_PAUSE)
+                empty, pause = empty + 1, pause or Pause(self.study.network.timeout)
+                pause.lengthen(token)
             if gradient is not None:
                 empty = 0
-            elif due and not self._has_passed(party, turn + 1):  # else it lost its memory, and is there again
-                away[party] = due, pause
+            elif pause is not None and not self._has_passed(party, turn + 1):  # else it has lost its memory
+                away[party] = pause
             state.iterate = self._descent.updated(state.iterate, nothing if gradient is None else gradient)
             state.round, state.calls[party] = token, turn
             self._tell(token, [] if gradient is not None else [party])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -21,7 +23,28 @@ Floats = NDArray[np.float64]
 Hello = Callable[[str], int | None]
 
 MOST_PAUSE = 64
-"""After so many updates at most a party that was missing is asked again: who is back is not left waiting for long."""
+"""After so many updates at most, or one timeout, a party that was missing is asked again."""
+
+
+class Pause:
+    """How long a party that did not answer is left alone: twice as many updates each time, but not for long.
+
+    To ask somebody who is silent takes a timeout, so this much time may pass between two questions as well: the study
+    takes twice as long at most, and who is back is asked soon, however slow its updates are.
+    """
+
+    def __init__(self, timeout: float, clock: Callable[[], float] = time.monotonic, *, due: int = 0) -> None:
+        self._timeout, self._clock = timeout, clock
+        self._due, self._until, self._length = due, math.inf, 1
+
+    def over(self, update: int) -> bool:
+        """Whether the party is to be asked in this update."""
+        return update >= self._due or self._clock() >= self._until
+
+    def lengthen(self, update: int) -> None:
+        """The party was asked again."""
+        self._due, self._until = update + self._length, self._clock() + self._timeout
+        self._length = min(2 * self._length, MOST_PAUSE)
 
 
 class Round(NamedTuple):
@@ -79,7 +102,7 @@ class SecureSums:
     def __init__(self, study: Study, asking: Asking, hello: Hello, roster: Roster) -> None:
         self._study, self._asking, self._hello = study, asking, hello
         self._circles = [_Circle(study, group, roster) for group in study.groups]
-        self._wait = self._pause = 0
+        self._pause = Pause(study.network.timeout)
 
     @property
     def _members(self) -> list[str]:
@@ -88,7 +111,7 @@ class SecureSums:
     def round(self, round: int, theta: Floats) -> Round:
         """Ask for masked sums, and for what unmasks their totals."""
         try:
-            back = self._somebody_is_back()
+            back = self._somebody_is_back(round)
             for circle in self._circles:
                 if not circle.members or (back and len(circle.members) < len(circle.names)):
                     self._introduce(circle, round)
@@ -100,7 +123,7 @@ class SecureSums:
         if set(missing) & set(self._members):
             for circle in self._circles:
                 circle.members = [name for name in circle.members if name not in missing]
-            self._wait, self._pause = 1, 1
+            self._pause = Pause(self._study.network.timeout)
         if len(missing) > self._study.dropouts:  # in several groups, none of which knows of the others
             return Round(None, missing)
         return Round(gradient, missing)
@@ -121,16 +144,19 @@ class SecureSums:
         share = self._study.grid / (self._study.records * self._study.training.rate)
         return total * share, [name for name in self._study.names if name not in masked]
 
-    def _somebody_is_back(self) -> bool:
+    def _somebody_is_back(self, round: int) -> bool:
         """Ask the missing parties now and then, less often each time at first."""
         members = self._members
         absent = [name for name in self._study.names if name not in members]
-        self._wait -= 1
-        if not members or not absent or self._wait > 0:
+        if not members or not absent or not self._pause.over(round):
             return False
-        self._pause = min(2 * self._pause, MOST_PAUSE)
-        self._wait = self._pause
-        return any(self._hello(name) is not None for name in absent)
+        self._pause.lengthen(round)
+        following = [found for name in absent if (found := self._hello(name)) is not None]
+        if (
+            following and min(following) > round
+        ):  # back, but what it may have answered before it does not repeat
+            self._pause = Pause(self._study.network.timeout, due=min(following))
+        return bool(following) and min(following) <= round
 
     def _bytes(self, parties: Sequence[str], kind: str, round: int, content: bytes) -> dict[str, bytes]:
         body = np.frombuffer(content, np.uint8)

@@ -6,11 +6,18 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from nvflare.fuel.f3 import communicator
+from nvflare.fuel.f3.cellnet.core_cell import _Waiter
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.endpoint import Endpoint, EndpointState
+from nvflare.fuel.f3.sfm import sfm_endpoint
+from nvflare.fuel.f3.sfm.conn_manager import ConnManager, Mode
 
 from discreet.errors import CannotConnect, InvalidParameter
 from discreet.parties.network import doors
-from discreet.parties.network.doors import Doors, default_address, open_door, use_door
+from discreet.parties.network.doors import Doors, Orderly, default_address, open_door, use_door
 from discreet.parties.network.kits import make_kits, open_kit
+from discreet.parties.network.sites import Site
 from discreet.parties.network.workspace import write_workspace
 from support.small_study import study
 
@@ -124,8 +131,6 @@ def test_a_door_without_certificates_on_both_sides_stays_shut(kits, monkeypatch,
 
 
 def test_a_party_has_no_door_and_nvflare_no_other_way(monkeypatch):
-    from nvflare.fuel.f3 import communicator
-
     monkeypatch.setattr(Doors, "door", None)
     monkeypatch.setattr(communicator, "driver_loaded", False)
     monkeypatch.setattr(communicator.driver_mgr, "drivers", {"grpc": object})
@@ -173,3 +178,113 @@ def test_rarer_troubles_have_sentences_too(error, words, monkeypatch):
     monkeypatch.setattr(doors.socket, "create_server", refuse)
     with pytest.raises(CannotConnect, match=words):
         open_door("localhost:80")
+
+
+# ---- comings and goings ----
+
+
+class Told:
+    """What NVFlare tells of the sites that are connected."""
+
+    def __init__(self):
+        self.ready, self.said = set(), []
+
+    def state_change(self, endpoint):
+        self.said.append(endpoint.state)
+        (self.ready.add if endpoint.state == EndpointState.READY else self.ready.discard)(endpoint.name)
+
+
+def managed(kind):
+    """A list of connections of this kind, who is told of changes, and a way for a party to come in."""
+    manager, told = kind(Endpoint("server")), Told()
+    manager.add_endpoint_monitor(told)
+
+    def come():
+        wire = SimpleNamespace(
+            name=f"CN{len(manager.sfm_conns) + len(told.said)}",
+            connector=SimpleNamespace(mode=Mode.PASSIVE, params={}),
+            get_conn_properties=dict,
+            register_frame_receiver=lambda receiver: None,
+            close=lambda: None,
+        )
+        manager.handle_new_connection(wire)
+        return wire, manager.sfm_conns[wire.name]
+
+    def hello(connection):
+        manager.update_endpoint(connection, {"endpoint_name": "party"})
+
+    return manager, told, come, hello
+
+
+def evicted_in_the_gap(kind, monkeypatch):
+    """The party comes anew; the thread of its old connection wakes up after the eviction, before the new entry."""
+    manager, told, come, hello = managed(kind)
+    old, first = come()
+    hello(first)
+    goes = threading.Thread(target=manager.close_connection, args=(old,))
+
+    def meanwhile(text, *rest):
+        if "evicted" in text:
+            goes.start()
+            goes.join(0.2)  # with the lock it cannot end here
+
+    monkeypatch.setattr(sfm_endpoint.log, "info", meanwhile)
+    hello(come()[1])
+    goes.join(PATIENCE)
+    return manager, told
+
+
+def test_who_comes_again_while_its_old_connection_goes_is_there(monkeypatch):
+    manager, told = evicted_in_the_gap(Orderly, monkeypatch)
+    assert told.ready == {"party"}
+    assert manager.sfm_endpoints["party"].endpoint.state == EndpointState.READY
+    ready, gone = EndpointState.READY, EndpointState.DISCONNECTED
+    assert told.said == [ready, gone, ready]  # whoever waits for an answer by the old one is told
+
+
+def test_without_the_order_it_would_be_struck_off(monkeypatch):
+    """The broken twin: NVFlare's own list. The party is connected, and nobody can ask it anything."""
+    manager, told = evicted_in_the_gap(ConnManager, monkeypatch)
+    assert manager.sfm_endpoints["party"].connections
+    assert told.ready == set()
+
+
+def test_a_site_uses_the_orderly_list(monkeypatch):
+    monkeypatch.setattr(Doors, "door", None)
+    use_door(None)
+    assert communicator.ConnManager is Orderly
+
+
+def test_a_party_dials_again_after_a_second_however_often_it_was_cut_off(kits, monkeypatch):
+    """NVFlare would wait longer each time, up to ten seconds."""
+    dialled, waited = [], []
+    line = connector(kits["hospital-a"])
+    line.params |= {"host": "localhost", "port": 1, "client_cert": line.params["server_cert"]}
+    line.params["client_key"] = line.params["server_key"]
+
+    def wait(seconds):
+        waited.append(seconds)
+        if len(waited) == 7:
+            line.stopped.set()
+
+    line.stopped = SimpleNamespace(is_set=lambda: len(waited) == 7, wait=wait, set=lambda: None)
+
+    def refused(place, timeout):
+        dialled.append(place)
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(doors.socket, "create_connection", refused)
+    Doors().connect(line)
+    assert dialled == [("localhost", 1)] * 7
+    assert waited == [1.0] * 7
+
+
+def test_nobody_waits_for_an_answer_by_a_connection_that_has_ended():
+    site = Site(None)
+    waiters = [_Waiter(["a", "b"]), _Waiter(["a"]), _Waiter(["b"])]
+    waiters[0].reply_time["b"] = 1.0
+    site.cell, site.heard = SimpleNamespace(waiters=dict(enumerate(waiters))), {"a": 0.0, "b": 0.0}
+    site.miss("a")
+    assert [waiter.is_set() for waiter in waiters] == [True, True, False]
+    assert waiters[0].received_replies["a"].get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.COMM_ERROR
+    assert set(site.heard) == {"b"}

@@ -5,6 +5,10 @@ come in there, call himself the server and speak to the party. There are no jobs
 also shakes hands on the thread that accepts, so one caller who says nothing would shut out everybody. Here each
 caller has a thread and a time limit, and if too many wait at once, the oldest of the busiest address has to go.
 
+When a party comes back before its old connection is gone, NVFlare closes the old one, and may then take the party for
+gone although it has just come: here comings and goings are taken one at a time. And NVFlare waits longer after every
+loss before it dials again, up to ten seconds; here it is a second, always.
+
 The socket is opened before NVFlare starts, on the very address that was asked for, so that what is wrong with it is
 known at once.
 """
@@ -27,6 +31,8 @@ from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from nvflare.fuel.f3.drivers.net_utils import get_ssl_context
 from nvflare.fuel.f3.drivers.socket_conn import SocketConnection
 from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver
+from nvflare.fuel.f3.endpoint import Endpoint, EndpointState
+from nvflare.fuel.f3.sfm.conn_manager import ConnManager
 
 from discreet.errors import CannotConnect
 from discreet.parties.network.kits import split_address
@@ -36,6 +42,7 @@ HANDSHAKE_SECONDS = 20.0
 MOST_CALLERS = 256
 """So many callers may be about it at once."""
 _LOOK_SECONDS = 0.5
+_AGAIN_SECONDS = 1.0
 _LOOPBACK = ("localhost", "127.0.0.1")
 
 
@@ -72,6 +79,38 @@ def use_door(door: socket.socket | None) -> None:
     Doors.door = door
     communicator.driver_mgr.drivers = dict.fromkeys(Doors.supported_transports(), Doors)
     communicator.driver_loaded = True
+    communicator.ConnManager = Orderly
+
+
+class Orderly(ConnManager):  # type: ignore[misc]
+    """NVFlare's list of who is connected, in which nobody comes while somebody goes.
+
+    Guarantee: whoever has a connection is listed as ready, and who comes by a new one is known to have been gone.
+    Without the lock a close between the eviction of a party's old connection and the entry of its new one finds none,
+    and strikes the party off for as long as the new one lasts. And NVFlare says nothing of an eviction: who asked by
+    the old connection would wait for an answer that nobody gives.
+    """
+
+    def __init__(self, *words: Any, **more: Any) -> None:
+        super().__init__(*words, **more)
+        self._order = threading.RLock()
+
+    def update_endpoint(self, sfm_conn: Any, data: dict[str, Any]) -> None:
+        """A site has said who it is; its certificate is checked before anything changes."""
+        with self._order:
+            before = {name: found.connections[:] for name, found in self.sfm_endpoints.items()}
+            super().update_endpoint(sfm_conn, data)
+            endpoint = sfm_conn.sfm_endpoint.endpoint
+            if before.get(endpoint.name):
+                gone = Endpoint(endpoint.name)
+                gone.state = EndpointState.DISCONNECTED
+                self.notify_monitors(gone)
+                self.notify_monitors(endpoint)
+
+    def close_connection(self, connection: Any) -> None:
+        """A connection has ended."""
+        with self._order:
+            super().close_connection(connection)
 
 
 class Doors(TcpDriver):  # type: ignore[misc]
@@ -113,14 +152,16 @@ class Doors(TcpDriver):  # type: ignore[misc]
             threading.Thread(target=self._admit, args=(secure,), name="caller", daemon=True).start()
 
     def connect(self, connector: Any) -> None:
-        """Dial the coordinator; shaking hands has a time limit here, too."""
+        """Dial the coordinator, again and again; shaking hands has a time limit here, too."""
         self.connector = connector
         place = connector.params[DriverParams.HOST.value], int(connector.params[DriverParams.PORT.value])
         context = get_ssl_context(connector.params, ssl_server=False)
         if context is None:
             raise ConnectionError("nothing is said without TLS")
-        with socket.create_connection(place, timeout=HANDSHAKE_SECONDS) as plain:
-            self._serve(context.wrap_socket(plain))
+        while not connector.stopped.is_set():
+            with suppress(OSError), socket.create_connection(place, timeout=HANDSHAKE_SECONDS) as plain:
+                self._serve(context.wrap_socket(plain))
+            connector.stopped.wait(_AGAIN_SECONDS)
 
     def shutdown(self) -> None:
         """End all connections; the door is closed by whoever opened it."""

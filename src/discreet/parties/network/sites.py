@@ -78,6 +78,18 @@ class Site:
             self.say(OUT, [party])
         self.owner.client_manager.disable_client(party)
 
+    def miss(self, party: str) -> None:
+        """The coordinator: a connection has ended, and with it the wait for an answer by it."""
+        self.heard.pop(party, None)
+        for waiter in list(self.cell.waiters.values()):
+            if party in waiter.targets and not waiter.reply_time.get(party):
+                waiter.received_replies[party] = Message(
+                    {MessageHeaderKey.RETURN_CODE: ReturnCode.COMM_ERROR}, b""
+                )
+                waiter.reply_time[party] = time.time()
+                if all(map(waiter.reply_time.get, waiter.targets)):
+                    waiter.set()
+
     def on_line(self, party: str) -> bool:
         """The coordinator: connected, and ready to answer."""
         return bool(self.cell.is_cell_connected(party)) and party in self.heard
@@ -116,7 +128,7 @@ class CoordinatorService(FLComponent):  # type: ignore[misc]
             site.owner = fl_ctx.get_engine().server
             site.cell = site.owner.cell.core_cell
             site.cell.register_request_cb(CHANNEL, HERE, site.hear)
-            site.cell.set_cell_disconnected_cb(lambda agent: site.heard.pop(agent.endpoint.name, None))
+            site.cell.set_cell_disconnected_cb(lambda agent: site.miss(agent.endpoint.name))
             site.ready.set()
 
 
