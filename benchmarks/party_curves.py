@@ -19,7 +19,7 @@ import pandas as pd
 from sklearn.metrics import roc_auc_score
 
 from discreet.adapters.joint_model import JointModel
-from discreet.cli.study import study_text
+from discreet.cli.study_file import study_text
 from discreet.linear.tables import table_in
 from discreet.parties import Study, rehearse
 

@@ -9,8 +9,8 @@ import pytest
 
 import discreet
 from discreet.core.grouping import NOBODY, id_codes, person_of
-from discreet.evaluation.evaluate import _weights
 from discreet.evaluation.splitting import unit_ids
+from discreet.evaluation.tally import person_weights
 from discreet.linear.glm.people import People
 
 SEVEN = [7, 7.0, "7", " 7", "7.0", "7.", b"7", np.int8(7), np.float32(7), Decimal(7)]
@@ -35,7 +35,7 @@ def test_one_person_however_the_id_is_written():
     assert people.weights(1)[codes == 0].sum() <= 1
     frame = pd.DataFrame({"who": column})
     ids = unit_ids(frame, "who", len(frame))
-    weights = _weights(ids)
+    weights = person_weights(ids)
     assert weights[: len(SEVEN)].tolist() == pytest.approx([1 / len(SEVEN)] * len(SEVEN))
     assert weights[-len(NOBODIES) :].tolist() == [0.0] * len(NOBODIES)
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +58,8 @@ class JointModel:
 
     study: Study
     schema: Schema
+    made: ClassVar[str] = "The model"
+    """What the parties make together, in words."""
 
     @classmethod
     def of(cls, study: Study) -> JointModel:
@@ -171,6 +173,14 @@ class JointModel:
             "parameters": theta.tolist(),
         }
         return self.fitted(theta).write(folder, about)
+
+    def told(self, theta: NDArray[np.float64]) -> str:
+        """Lines for a screen: none, since ``discreet report`` shows a model."""
+        return ""
+
+    def digest_in(self, folder: Path) -> str:
+        """The digest of the model that a folder says it holds."""
+        return str(model_text(folder).get("model_digest"))
 
     def insist_on(self, folder: Path, expected: str) -> str:
         """That the weights in a folder are the model of this digest, in words; else

@@ -63,14 +63,14 @@ def coordinate(
     the end it writes joint.json: the parties' signed certificates and the digest of the model. A party that was away
     then gets the model with --serve, for as long as --wait says.
     """
-    from discreet.adapters.joint_model import JointModel
+    from discreet.adapters.joint_evaluation import joint_of
     from discreet.parties import Study
     from discreet.parties.network.kits import open_kit
     from discreet.parties.network.nvflare import listen
 
     patience, rest = real("wait", wait, above=0), real("linger", linger, at_least=0)
     study = Study.load(study_file)
-    model, kit = JointModel.of(study), open_kit(kit_file)
+    model, kit = joint_of(study), open_kit(kit_file)
     kit.check(study)
     if not kit.is_coordinator:
         raise CannotConnect(f"{kit_file.name} is the kit of a party ({kit.party}); use coordinator.zip.")
@@ -103,11 +103,12 @@ def coordinate(
         **result.observers.to_dict(),
     }
     missed = ", ".join(f"{name} missed {count}" for name, count in result.missed.items() if count)
-    text = f"{result.updates} updates{'; ' + missed if missed else ''}. The model is in {folder}."
+    text = f"{result.updates} updates{'; ' + missed if missed else ''}. {model.made} is in {folder}."
     away = [name for name in study.names if name not in heard]
     if away:
         text += f"\n{', '.join(away)} did not get it; hand it out later with --serve."
-    return Answer(data, f"{text}\n{digest_line(ending)}\n\n{result.observers}")
+    told = model.told(ending.theta)
+    return Answer(data, f"{text}\n{told}{digest_line(ending)}\n\n{result.observers}")
 
 
 def _status_page(study: Any, port: int | None, folder: Path, transport: Any) -> Any:

@@ -70,6 +70,7 @@ def evaluate(
     asked["by"] = list(asked["by"]) or None
     with _ledger(ledger, key, name) as book:
         found = evaluated(fitted, rows, unit=people, ledger=book, **asked)
+    assert found.certificate is not None
     written = []
     for path, text in (
         (out, json.dumps(found.to_dict(), indent=2, allow_nan=False)),

@@ -89,7 +89,7 @@ def join(
     what leaves is charged to your ledger first. You may stop and join again at any time, also after the end: then the
     coordinator hands out the model again (`discreet coordinate --serve`), and nothing is charged.
     """
-    from discreet.adapters.joint_model import JointModel
+    from discreet.adapters.joint_evaluation import joint_of
     from discreet.ledger import Till
     from discreet.parties import Party, Study, Terms
     from discreet.parties.network.kits import open_kit
@@ -97,7 +97,7 @@ def join(
 
     patience = real("wait", wait, above=0)
     study = Study.load(study_file)
-    model, locks = JointModel.of(study), click.get_current_context()
+    model, locks = joint_of(study), click.get_current_context()
     locks.with_resource(kit_lock(kit_file))
     kit = open_kit(kit_file)
     kit.check(study)
@@ -143,7 +143,7 @@ def join(
         else ", proved for real numbers only (float arithmetic)"
     )
     text = f"{kit.party} spent epsilon {rounded_up(epsilon)} at delta {study.privacy.delta:g}{exact}.\n"
-    text += f"Certificate: {path}\nModel: {folder}\n{digest_line(ending)}"
+    text += f"Certificate: {path}\n{model.made}: {folder}\n{model.told(ending.theta)}{digest_line(ending)}"
     return Answer({"certificate": path, "epsilon": epsilon, "out": folder, "model": ending.model}, text)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,8 @@ import click
 
 from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import FILE, NUMBER, Answer, group, refuse_existing, table
-from discreet.errors import CertificateRejected, InvalidParameter
+from discreet.cli.study_file import evaluation_text, named, study_text
+from discreet.errors import CertificateRejected
 from discreet.files import whole_file
 from discreet.guarantee import rounded_up
 
@@ -27,6 +26,7 @@ def study() -> None:
     3. discreet study kits ...      the coordinator makes one kit for each party
     4. discreet coordinate ...      the coordinator starts
     5. discreet join ...            every party joins with its own table
+    6. discreet study evaluate ...  how good the model is for everybody: another study, of one round
     """
 
 
@@ -83,105 +83,45 @@ def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
     )
 
 
-def study_text(
-    name: str,
-    parties: tuple[str, ...],
-    schema_file: Path,
-    target: str | None,
-    epsilon: float,
-    delta: float,
-    rounds: int | None,
-    clip_norm: float,
-    learning_rate: float | None,
-    secure: bool,
-    robust: bool,
-    dropouts: int | None,
-    curves: int | None,
-    party_bound: float | None,
-    coordinator: str,
-) -> str:
-    """The text of a new study file."""
-    from discreet.adapters.joint_model import dimension, pieces_of
-    from discreet.linear.schema import Numeric, Schema
-    from discreet.parties.optimizers import suggested_rate, suggested_rounds
-    from discreet.parties.study import FORMAT, Study
+@study.command("evaluate", renamed={"model": "MODEL"})
+@click.argument("model", metavar="MODEL", type=FILE)
+@click.option("--epsilon", type=NUMBER, required=True, help="What this evaluation may cost each party.")
+@click.option("--delta", type=NUMBER, help="That of the study, unless given.")
+@click.option("--by", multiple=True, help="A category or flag of the study: rates of each group. Repeatable.")
+@click.option(
+    "--party",
+    "parties",
+    multiple=True,
+    metavar="NAME=RECORDS",
+    help="About how many records each will bring, at most; those of the study, unless given.",
+)
+@click.option("--secure", is_flag=True, help="The coordinator sees only the sum over all parties.")
+@click.option("--coordinator", help="host:port of the coordinator; that of the study, unless given.")
+@click.option("--name", help="By default that of the study and -evaluation.")
+@click.option("--out", type=FILE, default="evaluation.toml", show_default=True)
+@click.option("--overwrite", is_flag=True, help="Replace an existing file.")
+def evaluate(model: Path, out: Path, overwrite: bool, **settings: Any) -> Answer:
+    """Write a study that scores the joint model in the folder MODEL on records that every party kept apart.
 
-    found = Schema.load(schema_file)
-    if found.unit is not None:
-        remedy = "is not for studies: a person's rows cannot be counted across parties. Keep one record per person."
-        raise InvalidParameter("schema.unit", found.unit.column, remedy)
-    schema = Schema(found.columns, target or found.target)
-    if schema.target is None:
-        raise InvalidParameter("target", None, "is needed: the column to be predicted.")
-    kind = "linear" if isinstance(schema.columns[schema.target], Numeric) else "logistic"
-    columns = "\n".join(f"{_word(key)} = {_toml(column.to_dict())}" for key, column in schema.columns.items())
-    sections: dict[str, dict[str, Any]] = {
-        "study": {"name": name, "algorithm": "sgd2"},
-        "parties": dict(_named(parties, "party", "NAME=RECORDS", int)),
-        "privacy": {"epsilon": epsilon, "delta": delta, "against": "coordinator"},
-        "training": {"rounds": 100 if rounds is None else rounds, "clip_norm": clip_norm},
-        "aggregation": {
-            "kind": "secure" if secure else "plain",
-            "dropouts": 0 if secure else len(parties) - 1,
-        },
-        "network": {"coordinator": coordinator, "timeout": 10.0},
-        "model": {"kind": kind, "dimension": dimension(schema, pieces_of(curves)), "target": schema.target},
-    }
-    if curves is not None:
-        sections["model"]["curves"] = pieces_of(curves)
-    if dropouts is not None:
-        sections["aggregation"]["dropouts"] = dropouts
-    if robust:
-        sections["aggregation"]["robust"] = "geometric-median"
-    if party_bound is not None:
-        sections["training"]["party_bound"] = party_bound
-    if rounds is None:
-        sections["training"]["rounds"] = suggested_rounds(Study.from_dict(sections), _steepest(schema))
-    if learning_rate is None:
-        learning_rate = suggested_rate(Study.from_dict(sections), _steepest(schema))
-    sections["training"]["learning_rate"] = learning_rate
-    written = [
-        f"[{title}]\n" + "\n".join(f"{_word(key)} = {_toml(value)}" for key, value in section.items())
-        for title, section in sections.items()
-    ]
-    return "\n\n".join([f"format = {_toml(FORMAT)}", *written, f"[model.columns]\n{columns}"]) + "\n"
+    \b
+    discreet study evaluate readmission --epsilon 0.5 --by ward
 
+    It is a study of one round, with the same commands: `study check`, `study kits`, `coordinate` and `join`. Each
+    party adds noise to its own counts of (label, score, group) and pays from its own ledger. AUC, accuracy, log loss,
+    calibration and the rates of each group, all with intervals, follow from the sum, and are written by every site.
+    """
+    from discreet.parties.study import Study
 
-def _steepest(schema: Any) -> float:
-    """The largest learning rate: twice the inverse of the loss's curvature; for numbers, whose errors vary, 1."""
-    from discreet.linear.schema import Category, Numeric
-
-    target = schema.columns[schema.target]
-    if isinstance(target, Numeric):
-        return 1.0
-    return 4.0 if isinstance(target, Category) and len(target.values) > 2 else 8.0
-
-
-def _named(pairs: tuple[str, ...], option: str, form: str, kind: Any) -> list[tuple[str, Any]]:
-    found = []
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        try:
-            found.append((name, kind(value)))
-        except ValueError:
-            separator = ""
-        if not separator or not name:
-            raise InvalidParameter(option, pair, f"must be {form}.")
-    return found
-
-
-def _word(key: str) -> str:
-    """A key as TOML writes it: bare if it can be."""
-    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _toml(key)
-
-
-def _toml(value: Any) -> str:
-    """A value as TOML writes it."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{_word(key)} = {_toml(item)}" for key, item in value.items()) + " }"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    return json.dumps(value)
+    refuse_existing("out", out, overwrite)
+    text = evaluation_text(model, **settings)
+    made = Study.from_toml(text)
+    with whole_file(out) as file:
+        file.write(text)
+    return Answer(
+        {"out": out, "digest": made.digest()},
+        f"{out} is written, study {made.digest()[:12]}: one noisy histogram of {made.dimension} cells. "
+        f"Read it, then: discreet study check {out}",
+    )
 
 
 @study.command("check", renamed={"path": "STUDY"})
@@ -308,7 +248,7 @@ def kits(
     from discreet.parties.study import Study
 
     loaded = Study.load(study_file)
-    keys = dict(_named(public_keys, "public_keys", "PARTY=KEY", str))
+    keys = dict(named(public_keys, "public_keys", "PARTY=KEY", str))
     paths = make_kits(loaded, out, valid_days=days, keys=keys)  # type: ignore[arg-type]
     kit = open_kit(paths["coordinator"])
     data = {"kits": {name: str(path) for name, path in paths.items()}, "roster": kit.fingerprint}
@@ -384,7 +324,8 @@ def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
     model's digest is the one on every screen, which each party signed, and is computed anew from the weights in the
     folder.
     """
-    from discreet.adapters.joint_model import JointModel
+    from discreet.adapters.joint_evaluation import FILE as SCORES
+    from discreet.adapters.joint_evaluation import joint_of
     from discreet.parties.joint import JointCertificate
 
     joint = JointCertificate.load(path)
@@ -394,8 +335,8 @@ def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
     lines = [f"  {name}: {guarantee}" for name, guarantee in found.items()]
     lines += [f"  {name}: no certificate" for name in joint.missing]
     place = folder or path.parent
-    if folder is not None or (place / "weights.safetensors").exists():
-        weights = JointModel.of(joint.study).insist_on(place, joint.model)
+    if folder is not None or any((place / name).exists() for name in ("weights.safetensors", SCORES)):
+        weights = joint_of(joint.study).insist_on(place, joint.model)
     else:
         weights = "no weights at hand: name the folder of the model with --model"
     vouched = "accepted" if roster is not None else f"consistent; nobody vouches for it. {_COMPARE}"

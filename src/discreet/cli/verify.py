@@ -89,6 +89,8 @@ def _whole(folder: Path, certificate: Certificate) -> str:
         from discreet.linear.model_folder import WHOLE, verified_model
     except ImportError:  # of a light installation; the digests were compared all the same
         return "weights and coefficients were not compared with model.json: pip install 'discreet[tables]' for that"
+    if (folder / "evaluation.json").exists():
+        return _joint(folder, certificate) or WHOLE
     verified_model(folder, certificate)
     return _joint(folder, certificate) or WHOLE
 
@@ -98,10 +100,8 @@ def _joint(folder: Path, certificate: Certificate) -> str | None:
     study = certificate.plan.settings.get("study")
     if study is None:
         return None
-    from discreet.adapters.joint_model import JointModel
-    from discreet.linear.fitted_model import model_text
+    from discreet.adapters.joint_evaluation import joint_of
     from discreet.parties.study import Study
 
-    return JointModel.of(Study.from_dict(study)).insist_on(
-        folder, str(model_text(folder).get("model_digest"))
-    )
+    joint = joint_of(Study.from_dict(study))
+    return joint.insist_on(folder, joint.digest_in(folder))

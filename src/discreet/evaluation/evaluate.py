@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +12,10 @@ from scipy.special import ndtri
 from discreet.errors import InvalidParameter, probability
 from discreet.evaluation.answers import answers, task_for
 from discreet.evaluation.result import Evaluation
-from discreet.evaluation.scoring import Block, Counts, Scoring, Shared
+from discreet.evaluation.scoring import Scoring, Shared
 from discreet.evaluation.splitting import row_count, unit_ids
-from discreet.evaluation.tasks import Cells, Measured, Numbers, Task
+from discreet.evaluation.tally import Grouping, Tally, person_weights
+from discreet.evaluation.tasks import Cells, Numbers, Task
 from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.cells import declared_numbers
@@ -29,7 +28,6 @@ from discreet.statistics.purchase import MOST_RECORDS, Purchase, bought
 
 Array = NDArray[np.float64]
 
-_MOST_CELLS = 2**22
 MODEL_NOT_COVERED = "the model: it is public, or paid for elsewhere, and answers for each record by itself"
 
 
@@ -75,6 +73,54 @@ def evaluate(
     unit = unit_for(model, unit)
     budget = Budget(epsilon, delta, neighbours, unit="record" if unit is None else "person")
     reach = float(ndtri(0.5 + probability("confidence", confidence, remedy="For instance 0.9.") / 2))
+    cast = ballots(model, x, y, by=by, classes=classes, target_bounds=target_bounds, unit=unit)
+    with bought(
+        "evaluation",
+        _settings(cast.tally, unit, confidence),
+        budget,
+        float(cast.tally.lengths.sum()),
+        ledger=ledger,
+        ledger_key=ledger_key,
+        unsafe_seed=unsafe_seed,
+        not_covered=(MODEL_NOT_COVERED,),
+    ) as purchase:
+        noisy, lengths = release(purchase, cast)
+    found = cast.tally.scored(noisy, purchase.noise, lengths, Scoring(reach))
+    return Evaluation(
+        found.overall,
+        found.groups,
+        found.notes,
+        purchase.certificate,
+        confidence,
+        cast.tally.task.labels,
+        "person" if unit is not None else "record",
+    )
+
+
+class Ballots(NamedTuple):
+    """Where each record falls in a tally, and what it weighs; private."""
+
+    tally: Tally
+    placed: list[Shared]
+    group: Cells
+    weights: Array | None = None
+
+    def total(self, steps: Sequence[int]) -> Cells:
+        """:meth:`Tally.total` of them."""
+        return self.tally.total(self.placed, self.group, steps, self.weights)
+
+
+def ballots(
+    model: Any,
+    x: Any,
+    y: Any = None,
+    *,
+    by: Any = None,
+    classes: Any = None,
+    target_bounds: Any = None,
+    unit: Any = None,
+) -> Ballots:
+    """The cells of all records, by the model's answers and what is true of them; words as in :func:`evaluate`."""
     task = task_for(model, classes, target_bounds)
     x, unit = _in_memory(model, x, unit)
     rows = row_count(x)
@@ -84,41 +130,20 @@ def evaluate(
     y, x = _target(x, y, target[0] if target else None)
     truth = _truth(one_for_each_row("y", y, rows), task, target[1] if target else None)
     groups = _groups(by, x, rows, _schema_columns(model))
-    weights = None if unit is None else _weights(unit_ids(x, unit, rows))
-    said = answers(model, task, x)
-    cells = _placed(task, truth, said)
-    blocks, group = task.blocks, _crossed(groups, rows)
-    number = math.prod(len(one.declared) + 1 for one in groups)
-    if number * sum(block.size for block in blocks) > _MOST_CELLS:
-        raise InvalidParameter("by", [one.name for one in groups], "makes too many groups; ask for fewer.")
-    settings = _settings(task, groups, unit, confidence)
-    lengths = np.sqrt([block.share for block in blocks])
-    with bought(
-        "evaluation",
-        settings,
-        budget,
-        float(lengths.sum()),
-        ledger=ledger,
-        ledger_key=ledger_key,
-        unsafe_seed=unsafe_seed,
-        not_covered=(MODEL_NOT_COVERED,),
-    ) as purchase:
-        counts = _counted(purchase, blocks, cells, group, number, weights)
-    tables = [
-        Counts(one.cells.reshape(*(len(part.declared) + 1 for part in groups), block.size), one.noise)
-        for one, block in zip(counts, blocks, strict=True)
-    ]
-    scoring = Scoring(reach)
-    overall, unscored = _measured(task, tables, scoring)
-    return Evaluation(
-        overall,
-        {one.name: dict(_by(task, tables, scoring, place, one)) for place, one in enumerate(groups)},
-        tuple(_notes(overall, unscored)),
-        purchase.certificate,
-        confidence,
-        task.labels,
-        "person" if unit is not None else "record",
-    )
+    weights = None if unit is None else person_weights(unit_ids(x, unit, rows))
+    tally = Tally(task, tuple(one for one, _ in groups))
+    placed = tally.placed(truth, answers(model, task, x))
+    return Ballots(tally, placed, tally.crossed([places for _, places in groups], rows), weights)
+
+
+def release(purchase: Purchase, cast: Ballots) -> tuple[Array, Array]:
+    """The noisy sum of what all records add, and how much of it a record may add to each block.
+
+    Guarantee: as the purchase. A record adds to the cells of each block, all together, what :meth:`Purchase.weights`
+    allows it, and a person's rows together no more, because their weights add up to 1.
+    """
+    lengths = purchase.weights(cast.tally.lengths)
+    return purchase.release(cast.total([purchase.steps(length) for length in lengths])), lengths
 
 
 # ---- what is asked for ----
@@ -148,23 +173,19 @@ def _in_memory(model: Any, x: Any, unit: Any) -> tuple[Any, Any]:
     return joined(chunks, columns), ids
 
 
-@dataclass(frozen=True)
-class _Groups:
-    """A grouping: the declared values, and the place of each record's value among them; the last is for others."""
-
-    name: str
-    declared: tuple[Any, ...]
-    places: Cells
+Places = tuple[
+    Grouping, Cells
+]  # a grouping, and the place of each record's value in it; the last is for others
 
 
-def _groups(by: Any, x: Any, rows: int, schema: Mapping[str, Column]) -> list[_Groups]:
+def _groups(by: Any, x: Any, rows: int, schema: Mapping[str, Column]) -> list[Places]:
     if by is None:
         return []
     wanted = dict(by) if isinstance(by, Mapping) else dict.fromkeys([by] if isinstance(by, str) else by)
     return [_group(name, declared, x, rows, schema) for name, declared in wanted.items()]
 
 
-def _group(name: str, declared: Any, x: Any, rows: int, schema: Mapping[str, Column]) -> _Groups:
+def _group(name: str, declared: Any, x: Any, rows: int, schema: Mapping[str, Column]) -> Places:
     values = None
     if isinstance(declared, tuple) and len(declared) == 2 and hasattr(declared[0], "__len__"):
         values, declared = (None, declared) if isinstance(declared[0], str) else declared
@@ -175,16 +196,22 @@ def _group(name: str, declared: Any, x: Any, rows: int, schema: Mapping[str, Col
         values = column_values(x, name)
     column = schema.get(name)
     if declared is None:
-        if not isinstance(column, Category | Flag):
-            remedy = (
-                "needs its declared values, such as by={'sex': ('F', 'M')}; those in the records are private."
-            )
-            raise InvalidParameter("by", name, remedy)
-        declared = column.values if isinstance(column, Category) else (True, False)
+        declared = declared_groups(name, column)
+        assert column is not None
         values = declared_labels(column, one_for_each_row("by", values, rows))
     known = tuple(distinct("by", declared))
     places = codes(one_for_each_row("by", values, rows), known)
-    return _Groups(name, known, np.where(places < 0, len(known), places))
+    return Grouping(name, known), np.where(places < 0, len(known), places)
+
+
+def declared_groups(name: str, column: Column | None) -> tuple[Any, ...]:
+    """The groups that a schema declares for a column."""
+    if not isinstance(column, Category | Flag):
+        remedy = (
+            "needs its declared values, such as by={'sex': ('F', 'M')}; those in the records are private."
+        )
+        raise InvalidParameter("by", name, remedy)
+    return tuple(column.values) if isinstance(column, Category) else (True, False)
 
 
 def _target(x: Any, y: Any, name: str | None) -> tuple[Any, Any]:
@@ -225,11 +252,12 @@ def _truth(y: NDArray[Any], task: Task, column: Column | None) -> Array:
     return np.where(places < 0, np.nan, places)
 
 
-def _settings(task: Task, groups: list[_Groups], unit: Any, confidence: float) -> dict[str, Any]:
+def _settings(tally: Tally, unit: Any, confidence: float) -> dict[str, Any]:
     """What was declared, for the certificate."""
+    task = tally.task
     settings: dict[str, Any] = {
         "blocks": [[block.name, block.size, block.share] for block in task.blocks],
-        "by": {one.name: list(one.declared) for one in groups},
+        "by": {one.name: list(one.declared) for one in tally.groups},
         "confidence": confidence,
     }
     if isinstance(task, Numbers):
@@ -239,117 +267,3 @@ def _settings(task: Task, groups: list[_Groups], unit: Any, confidence: float) -
     if unit is not None:
         settings["unit"] = {"column": unit if isinstance(unit, str) else "an array of ids"}
     return settings
-
-
-# ---- counting ----
-
-
-def _weights(ids: list[bytes | None]) -> Array:
-    """1 over the number of a person's rows, for each row; 0 for rows of nobody."""
-    many: dict[bytes, int] = {}
-    for one in ids:
-        if one is not None:
-            many[one] = many.get(one, 0) + 1
-    return np.array([0.0 if one is None else 1.0 / many[one] for one in ids], np.float64)
-
-
-def _placed(task: Task, truth: Array, said: Array) -> list[Shared]:
-    """The cells of all records: those that cannot be scored are in the last cell of the first block only."""
-    good = np.isfinite(truth) & np.isfinite(said).all(1)
-    placed = []
-    for number, (block, part) in enumerate(
-        zip(task.blocks, task.cells(truth[good], said[good]), strict=True)
-    ):
-        cells = np.full((len(truth), part.cells.shape[1]), block.size - 1, np.int64)
-        shares = np.zeros(cells.shape)
-        if number == 0:
-            shares[:, 0] = 1.0
-        cells[good], shares[good] = part
-        placed.append(Shared(cells, shares))
-    return placed
-
-
-def _crossed(groups: list[_Groups], rows: int) -> Cells:
-    """The number of each record's group among all combinations of groups."""
-    place = np.zeros(rows, np.int64)
-    for one in groups:
-        place = place * (len(one.declared) + 1) + one.places
-    return place
-
-
-def _counted(
-    purchase: Purchase,
-    blocks: tuple[Block, ...],
-    placed: list[Shared],
-    group: Cells,
-    groups: int,
-    weights: Array | None,
-) -> list[Counts]:
-    """The noisy number of records in each cell of each group, block by block.
-
-    Guarantee: as the purchase. A record adds to the cells of each block, all together, what :meth:`Purchase.weights`
-    allows it, and a person's rows together no more, because their weights add up to 1.
-    """
-    lengths = purchase.weights(np.sqrt([block.share for block in blocks]))
-    totals = [
-        _spread(where, group, groups, block.size, purchase.steps(length), weights)
-        for block, where, length in zip(blocks, placed, lengths, strict=True)
-    ]
-    noisy = purchase.release(np.concatenate(totals))
-    parts = np.split(noisy, np.cumsum([total.size for total in totals])[:-1])
-    return [
-        Counts(part / length, purchase.noise / length) for part, length in zip(parts, lengths, strict=True)
-    ]
-
-
-def _spread(
-    where: Shared, group: Cells, groups: int, size: int, steps: int, weights: Array | None = None
-) -> Cells:
-    """Whole numbers, at most ``steps`` in all from each record, in its cells.
-
-    Each is cut toward zero. What shares and weights are above 1 together by their rounding is less than one step in
-    ``steps``, which is below 2^48; so a sum of whole numbers cannot be above ``steps`` by it.
-    """
-    total = np.zeros(groups * size, np.int64)
-    for cells, shares in zip(where.cells.T, where.shares.T, strict=True):
-        amounts = (shares if weights is None else shares * weights) * steps
-        np.add.at(total, group * size + cells, amounts.astype(np.int64))
-    return total
-
-
-# ---- scoring ----
-
-
-def _measured(task: Task, tables: list[Counts], scoring: Scoring) -> tuple[Measured, Counts]:
-    """The scores of all groups together, and how many records could not be scored."""
-    summed = []
-    for table in tables:
-        flat = table.cells.reshape(-1, table.cells.shape[-1])
-        summed.append(Counts(flat.sum(0), table.noise * math.sqrt(len(flat))))
-    unscored = summed[0].of(slice(-1, None))
-    summed[0] = summed[0].of(slice(-1))
-    return task.measured(summed, scoring), unscored
-
-
-def _by(
-    task: Task, tables: list[Counts], scoring: Scoring, axis: int, groups: _Groups
-) -> Iterator[tuple[Any, Measured]]:
-    for place, value in enumerate(groups.declared):
-        part = [Counts(np.take(table.cells, place, axis), table.noise) for table in tables]
-        yield value, _measured(task, part, scoring)[0]
-
-
-def _notes(overall: Measured, unscored: Counts) -> Iterator[str]:
-    """What released numbers say of the table, in sentences."""
-    records = overall["records"]
-    if records.value < 4 * records.noise:
-        yield (
-            f"about {max(records.value, 0):.0f} records could be scored, which noise alone could explain: does the "
-            "table hold records with labels as declared, and is the budget enough for them?"
-        )
-    share = unscored.total / max(unscored.total + records.value, 1.0)
-    if unscored.total > 6 * unscored.noise and share > 0.01:
-        yield (
-            f"about {min(share, 1):.0%} of the records could not be scored: their label is none of those declared, "
-            "or the model failed at them or did not answer with probabilities; try it on a made-up record."
-        )

@@ -28,10 +28,12 @@ class Evaluation:
     overall: Measured
     groups: Mapping[str, Mapping[Any, Measured]]
     notes: tuple[str, ...]
-    certificate: Certificate
+    certificate: Certificate | None
     confidence: float
     classes: tuple[Any, ...] = ()
     unit: str = "record"
+    promise: str = ""
+    """What it cost, in words, where there is no certificate of all of it: in a study each party has its own."""
 
     @property
     def scores(self) -> Mapping[str, Score]:
@@ -59,7 +61,8 @@ class Evaluation:
 
     def _cost(self) -> str:
         what = "noise and sampling" if self.unit == "record" else "noise and the sampling of persons"
-        return f"{self.confidence:.0%} intervals, for {what}; {self.certificate.headline}"
+        cost = self.promise if self.certificate is None else self.certificate.headline
+        return f"{self.confidence:.0%} intervals, for {what}; {cost}"
 
     def _repr_html_(self) -> str:
         head = "<tr><th>score</th><th>value</th><th>from</th><th>to</th></tr>"
@@ -93,8 +96,8 @@ class Evaluation:
                 for column, groups in self.groups.items()
             },
             "notes": list(self.notes),
-            "guarantee": str(self.certificate.guarantee),
-            "certificate": self.certificate.digest(),
+            "guarantee": self.promise if self.certificate is None else str(self.certificate.guarantee),
+            "certificate": None if self.certificate is None else self.certificate.digest(),
             "table": [{"name": name, "cells": list(cells)} for name, cells in self._rows()],
         }
 

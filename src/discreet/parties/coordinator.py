@@ -185,6 +185,8 @@ class Coordinator:
                 ):  # there may be rounds that are not remembered here
                     self._state.most_missing = self.study.dropouts
                 self._run_rounds(following)
+            if not self._state.iterate.updates:
+                raise self._too_few("any round")
             self._state.finished = True
         finally:
             self._save(now=True)

@@ -46,6 +46,8 @@ def liars(study: Study) -> str:
     """What a party that lies about its records or its noise can do."""
     if study.aggregation.kind == "secure":
         return "a party that lies about its records or noise: it can spoil the model, and the protection of others"
+    if study.model["kind"] == "evaluation":
+        return "a party that lies about its records: it can move every score"
     if study.aggregation.robust == "none":
         return "a party that lies: alone it can turn the model into its opposite (robust = 'none')"
     return "parties that lie and together have half of the weight or more: they can spoil the model"

@@ -1,0 +1,168 @@
+"""Study files as text: for a new model, and for the evaluation of one."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from discreet.errors import InvalidParameter
+
+
+def study_text(
+    name: str,
+    parties: tuple[str, ...],
+    schema_file: Path,
+    target: str | None,
+    epsilon: float,
+    delta: float,
+    rounds: int | None,
+    clip_norm: float,
+    learning_rate: float | None,
+    secure: bool,
+    robust: bool,
+    dropouts: int | None,
+    curves: int | None,
+    party_bound: float | None,
+    coordinator: str,
+) -> str:
+    """The text of a new study file."""
+    from discreet.adapters.joint_model import dimension, pieces_of
+    from discreet.linear.schema import Numeric, Schema
+    from discreet.parties.optimizers import suggested_rate, suggested_rounds
+    from discreet.parties.study import Study
+
+    found = Schema.load(schema_file)
+    if found.unit is not None:
+        remedy = "is not for studies: a person's rows cannot be counted across parties. Keep one record per person."
+        raise InvalidParameter("schema.unit", found.unit.column, remedy)
+    schema = Schema(found.columns, target or found.target)
+    if schema.target is None:
+        raise InvalidParameter("target", None, "is needed: the column to be predicted.")
+    kind = "linear" if isinstance(schema.columns[schema.target], Numeric) else "logistic"
+    sections: dict[str, dict[str, Any]] = {
+        "study": {"name": name, "algorithm": "sgd2"},
+        "parties": dict(named(parties, "party", "NAME=RECORDS", int)),
+        "privacy": {"epsilon": epsilon, "delta": delta, "against": "coordinator"},
+        "training": {"rounds": 100 if rounds is None else rounds, "clip_norm": clip_norm},
+        "aggregation": {
+            "kind": "secure" if secure else "plain",
+            "dropouts": 0 if secure else len(parties) - 1,
+        },
+        "network": {"coordinator": coordinator, "timeout": 10.0},
+        "model": {"kind": kind, "dimension": dimension(schema, pieces_of(curves)), "target": schema.target},
+    }
+    if curves is not None:
+        sections["model"]["curves"] = pieces_of(curves)
+    if dropouts is not None:
+        sections["aggregation"]["dropouts"] = dropouts
+    if robust:
+        sections["aggregation"]["robust"] = "geometric-median"
+    if party_bound is not None:
+        sections["training"]["party_bound"] = party_bound
+    if rounds is None:
+        sections["training"]["rounds"] = suggested_rounds(Study.from_dict(sections), _steepest(schema))
+    if learning_rate is None:
+        learning_rate = suggested_rate(Study.from_dict(sections), _steepest(schema))
+    sections["training"]["learning_rate"] = learning_rate
+    return _text(sections, {key: column.to_dict() for key, column in schema.columns.items()})
+
+
+def evaluation_text(
+    model: Path,
+    epsilon: float,
+    delta: float | None,
+    by: tuple[str, ...],
+    parties: tuple[str, ...],
+    secure: bool,
+    coordinator: str | None,
+    name: str | None,
+) -> str:
+    """The text of a study that evaluates the model in a folder, which a study has trained."""
+    from discreet.adapters.joint_evaluation import JointEvaluation, tally_of
+    from discreet.linear.fitted_model import FittedModel, model_text
+    from discreet.parties.study import Study
+
+    about = model_text(model)
+    if not {"study", "parameters"} <= set(about):
+        remedy = "is no model of a study; `discreet evaluate` scores models of one table."
+        raise InvalidParameter("model", str(model), remedy)
+    trained = Study.from_dict(about["study"])
+    tally = tally_of(FittedModel.read(model), by)
+    counts = dict(named(parties, "party", "NAME=RECORDS", int))
+    if unknown := sorted(set(counts) - set(trained.names)):
+        raise InvalidParameter("party", unknown[0], f"must be one of {', '.join(trained.names)}.")
+    kept = ("target", "curves")
+    sections: dict[str, dict[str, Any]] = {
+        "study": {"name": name or f"{trained.name[:29]}-evaluation", "algorithm": "sgd2"},
+        "parties": dict(trained.parties) | counts,
+        "privacy": {
+            "epsilon": epsilon,
+            "delta": trained.privacy.delta if delta is None else delta,
+            "neighbours": "add-remove",
+            "against": "coordinator",
+        },
+        "training": {"rounds": 1, "clip_norm": 1.0, "learning_rate": 1.0},
+        "aggregation": {"kind": "secure" if secure else "plain"},
+        "network": {
+            "coordinator": coordinator or trained.network.coordinator,
+            "timeout": trained.network.timeout,
+        },
+        "model": {"kind": "evaluation", "dimension": tally.size, "by": list(by)}
+        | {word: trained.model[word] for word in kept if word in trained.model}
+        | {"parameters": about["parameters"]},
+    }
+    text = _text(sections, trained.model["columns"])
+    JointEvaluation.of(Study.from_toml(text))
+    return text
+
+
+def _text(sections: Mapping[str, Mapping[str, Any]], columns: Mapping[str, Any]) -> str:
+    """A study file."""
+    from discreet.parties.study import FORMAT
+
+    written = [
+        f"[{title}]\n" + "\n".join(f"{_word(key)} = {_toml(value)}" for key, value in section.items())
+        for title, section in sections.items()
+    ]
+    declared = "\n".join(f"{_word(key)} = {_toml(column)}" for key, column in columns.items())
+    return "\n\n".join([f"format = {_toml(FORMAT)}", *written, f"[model.columns]\n{declared}"]) + "\n"
+
+
+def _steepest(schema: Any) -> float:
+    """The largest learning rate: twice the inverse of the loss's curvature; for numbers, whose errors vary, 1."""
+    from discreet.linear.schema import Category, Numeric
+
+    target = schema.columns[schema.target]
+    if isinstance(target, Numeric):
+        return 1.0
+    return 4.0 if isinstance(target, Category) and len(target.values) > 2 else 8.0
+
+
+def named(pairs: tuple[str, ...], option: str, form: str, kind: Any) -> list[tuple[str, Any]]:
+    found = []
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        try:
+            found.append((name, kind(value)))
+        except ValueError:
+            separator = ""
+        if not separator or not name:
+            raise InvalidParameter(option, pair, f"must be {form}.")
+    return found
+
+
+def _word(key: str) -> str:
+    """A key as TOML writes it: bare if it can be."""
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else _toml(key)
+
+
+def _toml(value: Any) -> str:
+    """A value as TOML writes it."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_word(key)} = {_toml(item)}" for key, item in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return json.dumps(value)
