@@ -206,3 +206,46 @@ def test_an_unfinished_study_has_no_model_to_hand_out(folder, monkeypatch):
     early = CliRunner().invoke(main, (*COORDINATE[:4], "--out", "other", "--serve"))
     assert early.exit_code == 1
     assert "has not come to its end; start without --serve" in early.stderr
+
+
+@pytest.mark.slow
+def test_the_parties_evaluate_their_model_together(folder, screens):
+    """A study like any other, of one round: the same commands, each party charged, the same scores everywhere."""
+    words = ("study", "evaluate", str(folder / "joint"), "--epsilon", "8", "--out", str(folder / "test.toml"))
+    for line in (words, ("study", "kits", str(folder / "test.toml"), "--out", str(folder / "test-kits"))):
+        done = CliRunner().invoke(main, line)
+        assert done.exit_code == 0, done.output
+    sites = [
+        Command(folder, "coordinate", "test.toml", "--kit", "test-kits/coordinator.zip", "--out", "scores")
+    ]
+    for party in "ab":
+        files = (
+            "--data",
+            f"{party}.csv",
+            "--kit",
+            f"test-kits/{party}.zip",
+            "--ledger",
+            f"{party}-test.ledger",
+        )
+        sites.append(Command(folder, "join", "test.toml", *files, "--yes", "--wait", str(PATIENCE)))
+    try:
+        found = [site.ended() for site in sites]
+    finally:
+        for site in sites:
+            site.close()
+    assert [status for status, _ in found] == [0, 0, 0], found
+    texts = {(folder / place / "evaluation.json").read_text() for place in ("scores", *_EVALUATED)}
+    assert len(texts) == 1
+    joint = JointCertificate.load(folder / "scores/joint.json")
+    for _, text in found:
+        assert "accuracy" in text
+        assert f"Evaluation {joint.model}" in text
+    verified = ("study", "verify", str(folder / "scores/joint.json"), "--roster", joint.fingerprint)
+    done = CliRunner().invoke(main, verified)
+    assert done.exit_code == 0
+    assert "follow from the histogram" in done.output
+    ledger = ("verify", str(folder / _EVALUATED[0]), "--ledger", str(folder / "a-test.ledger"))
+    assert CliRunner().invoke(main, ledger).exit_code == 0
+
+
+_EVALUATED = ("demo-evaluation-a", "demo-evaluation-b")

@@ -103,12 +103,13 @@ def coordinate(
         **result.observers.to_dict(),
     }
     missed = ", ".join(f"{name} missed {count}" for name, count in result.missed.items() if count)
-    text = f"{result.updates} updates{'; ' + missed if missed else ''}. {model.made} is in {folder}."
+    number = f"{result.updates} update{'' if result.updates == 1 else 's'}{'; ' + missed if missed else ''}"
+    text = f"{number}. {model.made} is in {folder}."
     away = [name for name in study.names if name not in heard]
     if away:
         text += f"\n{', '.join(away)} did not get it; hand it out later with --serve."
     told = model.told(ending.theta)
-    return Answer(data, f"{text}\n{told}{digest_line(ending)}\n\n{result.observers}")
+    return Answer(data, f"{text}\n{told}{digest_line(ending, model.made)}\n\n{result.observers}")
 
 
 def _status_page(study: Any, port: int | None, folder: Path, transport: Any) -> Any:
@@ -122,9 +123,10 @@ def _status_page(study: Any, port: int | None, folder: Path, transport: Any) -> 
     return page
 
 
-def digest_line(ending: Any) -> str:
+def digest_line(ending: Any, made: str = "The model") -> str:
     """What every site shows at the end, to be compared."""
-    return f"Model {ending.model}: the same on every screen, or somebody has another model."
+    what = made.removeprefix("The ")
+    return f"{what.capitalize()} {ending.model}: the same on every screen, or somebody has another {what}."
 
 
 def _insist_on_end(state: Path, study: Any) -> None:

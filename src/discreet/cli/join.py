@@ -143,7 +143,8 @@ def join(
         else ", proved for real numbers only (float arithmetic)"
     )
     text = f"{kit.party} spent epsilon {rounded_up(epsilon)} at delta {study.privacy.delta:g}{exact}.\n"
-    text += f"Certificate: {path}\n{model.made}: {folder}\n{model.told(ending.theta)}{digest_line(ending)}"
+    text += f"Certificate: {path}\n{model.made}: {folder}\n{model.told(ending.theta)}"
+    text += digest_line(ending, model.made)
     return Answer({"certificate": path, "epsilon": epsilon, "out": folder, "model": ending.model}, text)
 
 
