@@ -38,8 +38,8 @@ from discreet.core.clipping import clip_rows
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream
 from discreet.events import Event
+from discreet.lecture.certified_descent import private_descent
 from discreet.lecture.gradient_sum import Clip
-from discreet.lecture.private_descent import private_descent
 from discreet.linear.losses import Logistic
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage

@@ -13,7 +13,8 @@ import time
 import numpy as np
 
 from discreet import Budget
-from discreet.core.mean import Ball, FixedClip, Interval, SecondMoment, best_clip_norm, private_mean
+from discreet.core.mean import Ball, FixedClip, Interval, SecondMoment, private_mean
+from discreet.core.mean.error_bounds import best_clip_norm
 from discreet.core.mechanisms import laplace_event
 from discreet.core.randomness import RandomStream
 

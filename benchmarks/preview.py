@@ -20,11 +20,11 @@ from sklearn.metrics import d2_tweedie_score, r2_score
 import linear_data
 from discreet import Budget
 from discreet.core.randomness import RandomStream
-from discreet.linear import Preview
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
+from discreet.linear.preview import Preview
 
 DELTA, EPSILONS, SIZES = 1e-5, (0.1, 0.5, 2.0, 8.0), (300, 2000, 20_000)
 TASKS = {Logistic: "classification", Softmax: "classification", Squared: "regression", Poisson: "counts"}

@@ -26,7 +26,8 @@ import numpy as np
 import torch
 
 import discreet as dp
-from discreet.ledger import GaussianFilter, Ledger, Run, Till
+from discreet.ledger import GaussianFilter, Ledger, Till
+from discreet.ledger.journal import Run
 from discreet.linear import PrivateLogisticRegression
 from discreet.linear.glm import spending
 from discreet.pytorch import PrivateRun

@@ -17,10 +17,10 @@ from scipy.optimize import minimize
 
 from discreet import Budget
 from discreet.core.randomness import RandomStream
+from discreet.lecture.certified_descent import private_descent
 from discreet.lecture.erm import METHODS, private_minimiser
 from discreet.lecture.gradient_sum import Declared
 from discreet.lecture.lecture_noise import exact_noise, noise_by_steps
-from discreet.lecture.private_descent import private_descent
 from discreet.lecture.rank_bound import Span, enough_steps, rank_bound
 from discreet.lecture.utility import average_excess, best_step_size
 from discreet.linear.losses import Logistic

@@ -20,6 +20,7 @@ FLOODED = [
     (PoissonSampled(0.1, Gaussian(1.0)) * 10 + Laplace(1 / 800), "add-remove", 1, 1e-5, 799.0),
     (PoissonSampled(0.5, Gaussian(0.03)), "add-remove", 1, 1e-6, 500.0),
     (PoissonSampled(0.5, Gaussian(0.026)) * 2, "add-remove", 1, 1e-5, 500.0),
+    (PoissonSampled(0.01, Gaussian(1e-6)) * 100, "add-remove", 1, 1e-5, 4e11),  # once a MemoryError
 ]
 
 

@@ -21,8 +21,8 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.events import Gaussian, Laplace, PoissonSampled, RandomlyAllocated
 from discreet.guarantee import Bounds, Budget, Guarantee
+from discreet.lecture.certified_descent import private_descent
 from discreet.lecture.gradient_sum import Clip
-from discreet.lecture.private_descent import private_descent
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger
 from discreet.linear.losses import Logistic
 from discreet.plan.plan import Plan

@@ -15,14 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 import discreet.certificate.verification as verification
 from discreet import Bounds, Budget, Composition, Gaussian, Laplace, Ledger, account
 from discreet.accounting.renyi import renyi_epsilon
-from discreet.certificate import (
-    Arithmetic,
-    Certificate,
-    CertificateRejected,
-    new_signing_key,
-    public_key_of,
-    read_signing_key,
-)
+from discreet.certificate import Arithmetic, Certificate, CertificateRejected, new_signing_key, public_key_of
+from discreet.certificate.signatures import read_signing_key
 from discreet.core.noise import distance_to_continuous, grid_for
 from discreet.errors import BudgetExceeded, DiscreetError, InvalidParameter, PlanViolation
 from discreet.files import digest

@@ -17,9 +17,9 @@ from discreet import (
 from discreet.accounting.account import account
 from discreet.core.descent import OntoBall, OntoBox, Path, decreasing, descend
 from discreet.core.randomness import RandomStream
+from discreet.lecture.certified_descent import private_descent
 from discreet.lecture.gradient_sum import BoundedData, Clip, Declared, GradientSum
 from discreet.lecture.lecture_noise import exact_noise
-from discreet.lecture.private_descent import private_descent
 from discreet.lecture.table import Table
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared

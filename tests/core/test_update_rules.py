@@ -7,7 +7,7 @@ import torch
 from discreet import Budget, InvalidParameter
 from discreet.core.descent import AdaGrad, Adam, AdamW, Momentum, Plain, descend
 from discreet.core.randomness import RandomStream
-from discreet.lecture.private_descent import private_descent
+from discreet.lecture.certified_descent import private_descent
 from discreet.linear.losses import Logistic
 
 STEP = 0.03

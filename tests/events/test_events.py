@@ -25,7 +25,7 @@ from discreet import (
     account,
 )
 from discreet.errors import InvalidParameter
-from discreet.events import MAX_COUNT
+from discreet.events.common import MAX_COUNT
 
 positive = st.floats(min_value=1e-3, max_value=1e6)
 noises = st.builds(Gaussian, positive) | st.builds(Laplace, positive)

@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from discreet import Budget, InvalidParameter
 from discreet.core.descent import OntoBall, decreasing, descend
 from discreet.core.randomness import RandomStream
+from discreet.lecture.certified_descent import private_descent
 from discreet.lecture.gradient_sum import Declared
 from discreet.lecture.lecture_noise import (
     basic_composition_noise,
@@ -21,7 +22,6 @@ from discreet.lecture.lecture_noise import (
     noise_by_steps,
     true_epsilon,
 )
-from discreet.lecture.private_descent import private_descent
 from discreet.lecture.rank_bound import (
     Span,
     enough_steps,

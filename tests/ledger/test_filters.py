@@ -20,8 +20,8 @@ from discreet import (
 )
 from discreet.accounting.gaussian import gaussian_epsilon_bounds
 from discreet.accounting.renyi import renyi_divergence
-from discreet.ledger import FixedPlan, GaussianFilter, SpendingRule, TruncatedRenyiFilter
-from discreet.ledger.filters import renyi_limit
+from discreet.ledger import FixedPlan, GaussianFilter, TruncatedRenyiFilter
+from discreet.ledger.filters import SpendingRule, renyi_limit
 
 BUDGET = Budget(1.0, 1e-5)
 STEP = PoissonSampled(0.01, Gaussian(4.0))

@@ -11,12 +11,12 @@ from sklearn.linear_model import LogisticRegression
 from discreet import InvalidParameter
 from discreet.cli import main
 from discreet.linear import (
-    Preview,
     PrivateAdditiveRegressor,
     PrivateLinearRegression,
     PrivateLogisticRegression,
     Schema,
 )
+from discreet.linear.preview import Preview
 
 SCHEMA = """
 target = "ill"

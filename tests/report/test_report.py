@@ -28,7 +28,8 @@ from discreet.cli import main
 from discreet.events import Gaussian
 from discreet.ledger import FixedPlan, GaussianFilter, TruncatedRenyiFilter
 from discreet.plan import Plan
-from discreet.report import Bullets, Code, Cover, Report, Section, Table, Text
+from discreet.report import Cover, Report
+from discreet.report.blocks import Bullets, Code, Section, Table, Text
 from discreet.report.chapters import SECTIONS
 from discreet.report.report import OTHER, SAME, read_page
 from support.axe import insist_accessible

@@ -13,9 +13,9 @@ from scipy.sparse import csr_array
 from discreet import Budget, Gaussian, Laplace, Ledger
 from discreet.core.mean import Interval, private_mean
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
+from discreet.lecture.certified_descent import private_descent
 from discreet.lecture.exponential import exponential_choice, exponential_sampling
 from discreet.lecture.lecture_noise import exact_noise
-from discreet.lecture.private_descent import private_descent
 from discreet.ledger import GaussianFilter
 from discreet.linear.losses import Logistic
 from discreet.statistics import (

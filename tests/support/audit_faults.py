@@ -155,9 +155,7 @@ class CoreLoop:
 
 
 def linear_engine() -> Engine:
-    linear = importlib.import_module(
-        "discreet.lecture.private_descent"
-    )  # the face has a function of this name
+    linear = importlib.import_module("discreet.lecture.certified_descent")
     at, decide = GradientSum.at, linear._decide
 
     def release(records):
@@ -180,7 +178,7 @@ def linear_engine() -> Engine:
 
     return Engine(
         "linear private descent",
-        ("discreet.lecture.private_descent",),
+        ("discreet.lecture.certified_descent",),
         release,
         run,
         {

@@ -23,6 +23,7 @@ Whole = NDArray[np.int64]
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
 NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2
 MOST_LABELS = 400_000
+MOST_EDGES = 2**21  # between which integrands are smooth: a few hundred bytes each
 OCTAVES = 40  # between the largest losses and the smallest that are told apart
 
 
@@ -182,7 +183,10 @@ class _Grid:
 
     def _edges(self, losses: Array, low: float, high: float) -> Array:
         """Outcomes between which everything is smooth: at labels, and not far apart in outcome or loss."""
-        wide = np.nonzero(np.diff(losses) > 0.5)[0]
+        gaps = np.diff(losses)
+        wide = np.nonzero(gaps > 0.5)[0]
+        if gaps[wide].sum() > MOST_EDGES / 2:
+            raise FloatingPointError("a privacy loss beyond what memory is given to it")
         more = [np.arange(losses[i] + 0.5, losses[i + 1], 0.5) for i in wide]
         inner = self.pair._outcome(np.unique(np.concatenate([losses, *more])))
         panels = max(8, math.ceil((high - low) / (0.25 * self.pair.noise)))

@@ -27,7 +27,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from discreet.errors import real, whole
-from discreet.events import MAX_COUNT
+from discreet.events.common import MAX_COUNT
 
 ROUND_UP = 1 + 1e-14
 """More than the rounding of the closed formulas that are multiplied by it."""

@@ -27,7 +27,8 @@ from discreet.accounting.lattice import Lattice, Transformed, compose_transforme
 from discreet.accounting.pairs import Array
 from discreet.accounting.steering import Aim, Scout, log_shape
 from discreet.errors import InvalidParameter, real, whole
-from discreet.events import MAX_COUNT, Event, Gaussian, PoissonSampled
+from discreet.events import Event, Gaussian, PoissonSampled
+from discreet.events.common import MAX_COUNT
 from discreet.guarantee import AnyNeighbours, Bounds, any_neighbours_named
 
 TOLERANCE = 1e-3

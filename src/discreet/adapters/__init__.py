@@ -16,18 +16,16 @@ from typing import Any as _Any
 if _TYPE_CHECKING:
     from discreet.adapters.accelerated import accelerated_run
     from discreet.adapters.dask_engine import DaskEngine
-    from discreet.adapters.head_losses import losses_of
     from discreet.adapters.hugging_face import PrivateTrainer
     from discreet.adapters.lightning_module import PrivateModule
 
-__all__ = ["DaskEngine", "PrivateModule", "PrivateTrainer", "accelerated_run", "losses_of"]
+__all__ = ["DaskEngine", "PrivateModule", "PrivateTrainer", "accelerated_run"]
 
 _LATER = {
     "DaskEngine": "dask_engine",
     "PrivateModule": "lightning_module",
     "PrivateTrainer": "hugging_face",
     "accelerated_run": "accelerated",
-    "losses_of": "head_losses",
 }
 
 

@@ -67,7 +67,7 @@ def core_attack(stage: Stage, canaries: int, runs: int) -> Attacked:
 
 def linear_subject(plan: Plan) -> Subject:
     """A logistic regression by private descent, seen from outside: one step on all records, noise included."""
-    from discreet.lecture.private_descent import private_descent
+    from discreet.lecture.certified_descent import private_descent
     from discreet.linear.losses import Logistic
 
     stage = plan.stage()
@@ -90,7 +90,7 @@ def linear_subject(plan: Plan) -> Subject:
 
 def linear_attack(plan: Plan, canaries: int, runs: int) -> Attacked:
     """Canary records for the whole plan; only the final model is seen."""
-    from discreet.lecture.private_descent import private_descent
+    from discreet.lecture.certified_descent import private_descent
     from discreet.linear.losses import Logistic
 
     stage = plan.stage()

@@ -27,7 +27,7 @@ it depends on a record but, through the noise, the digests of such files.
 
 from discreet.certificate.certificate import Certificate
 from discreet.certificate.promises import Arithmetic
-from discreet.certificate.signatures import Signature, new_signing_key, public_key_of, read_signing_key
+from discreet.certificate.signatures import new_signing_key, public_key_of
 from discreet.certificate.verification import Verification
 from discreet.errors import CertificateRejected
 
@@ -35,9 +35,7 @@ __all__ = [
     "Arithmetic",
     "Certificate",
     "CertificateRejected",
-    "Signature",
     "Verification",
     "new_signing_key",
     "public_key_of",
-    "read_signing_key",
 ]

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from discreet.certificate import Certificate, read_signing_key
+from discreet.certificate import Certificate
+from discreet.certificate.signatures import read_signing_key
 from discreet.cli.events import delta_note, gaussian_budget
 from discreet.cli.ledger import RUN_NAME, opened
 from discreet.cli.shell import MODEL, REPORT, Answer, ignore_interrupts, note, refuse_existing, table

@@ -26,18 +26,10 @@ from discreet.errors import InvalidParameter, LedgerUnavailable, PlanViolation
 from discreet.events import Composition, Event
 from discreet.files import parsed, read_text, whole_file
 from discreet.guarantee import Budget, Neighbours, Unit, protected_unit, rounded_down, rounded_up
-from discreet.ledger import (
-    Anchor,
-    FixedPlan,
-    GaussianFilter,
-    Ledger,
-    Run,
-    SpendingRule,
-    Statement,
-    TruncatedRenyiFilter,
-)
+from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, Statement, TruncatedRenyiFilter
 from discreet.ledger.book import RunStatement
-from discreet.ledger.filters import Filter
+from discreet.ledger.filters import Filter, SpendingRule
+from discreet.ledger.journal import Run
 from discreet.plan.plan import Plan
 
 if TYPE_CHECKING:

@@ -3,8 +3,7 @@
 from discreet.core.clipping import AdaptiveClip, ClipRule, Flat, Normalised, PerBlock, clip_rows
 from discreet.core.descent import AdaGrad, Adam, Momentum, OntoBall
 from discreet.core.noise import BoundedSum, add_noise, grid_for, hardened_sum
-from discreet.core.randomness import RandomStream
-from discreet.core.sampling import FixedSizeSampler, PoissonSampler, Sampler
+from discreet.core.sampling import PoissonSampler, Sampler
 
 __all__ = [
     "AdaGrad",
@@ -12,14 +11,12 @@ __all__ = [
     "AdaptiveClip",
     "BoundedSum",
     "ClipRule",
-    "FixedSizeSampler",
     "Flat",
     "Momentum",
     "Normalised",
     "OntoBall",
     "PerBlock",
     "PoissonSampler",
-    "RandomStream",
     "Sampler",
     "add_noise",
     "clip_rows",

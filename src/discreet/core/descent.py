@@ -10,7 +10,7 @@
 be published, and whatever is made of it (the last iterate, an average, a projection, an optimizer with momentum)
 is post-processing that costs nothing. The noise belongs to the gradient, inside the step size. How a private
 gradient is made of records is told in :mod:`discreet.lecture.gradient_sum`; :func:`private_descent` of
-:mod:`discreet.lecture.private_descent` joins the two.
+:mod:`discreet.lecture.certified_descent` joins the two.
 
 >>> path = descend(lambda theta: theta - 3.0, np.zeros(1), steps=3, step_size=0.5)
 >>> path.iterates.ravel()

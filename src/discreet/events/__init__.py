@@ -21,7 +21,6 @@ from discreet.events.catalogue import (
     ZeroConcentratedDP,
 )
 from discreet.events.common import (
-    MAX_COUNT,
     ApproximateDP,
     Composition,
     Event,
@@ -34,7 +33,6 @@ from discreet.events.common import (
 )
 
 __all__ = [
-    "MAX_COUNT",
     "ApproximateDP",
     "BoundedRange",
     "Composition",

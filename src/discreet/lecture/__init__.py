@@ -1,6 +1,7 @@
 """The lectures' theorems and algorithms, for comparison and study. Product code never imports them."""
 
 from discreet.lecture.amplification import poisson_amplification
+from discreet.lecture.certified_descent import private_descent
 from discreet.lecture.composition import (
     advanced_composition,
     basic_composition,
@@ -19,7 +20,6 @@ from discreet.lecture.lecture_noise import (
     true_epsilon,
 )
 from discreet.lecture.moments import moments_accountant
-from discreet.lecture.private_descent import private_descent
 from discreet.lecture.rank_bound import Span, enough_steps, excess_by_dimension, lecture_steps
 
 __all__ = [

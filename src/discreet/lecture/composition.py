@@ -37,7 +37,8 @@ from scipy.special import logsumexp
 from discreet.accounting.epsilon_delta import ROUND_UP, EpsilonDelta, checked_pair, round_up
 from discreet.accounting.gaussian import gaussian_epsilon_bounds
 from discreet.errors import InvalidParameter, probability, real, whole
-from discreet.events import MAX_COUNT, Gaussian, PoissonSampled
+from discreet.events import Gaussian, PoissonSampled
+from discreet.events.common import MAX_COUNT
 from discreet.lecture.amplification import poisson_amplification
 
 _MAX_OPTIMAL = 10**6

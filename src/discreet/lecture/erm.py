@@ -35,11 +35,11 @@ from numpy.typing import ArrayLike
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, one_of
 from discreet.guarantee import Budget
+from discreet.lecture.certified_descent import private_descent
 from discreet.lecture.exponential import exponential_sampling
 from discreet.lecture.gradient_sum import BoundedData
 from discreet.lecture.lecture_noise import exact_noise
 from discreet.lecture.perturbation import objective_perturbation, output_perturbation
-from discreet.lecture.private_descent import private_descent
 from discreet.lecture.release import LinearRelease
 from discreet.lecture.risk import posed
 from discreet.lecture.utility import smooth_average_excess, smooth_step_size
@@ -121,7 +121,7 @@ def descent_by_theory(
 ) -> LinearRelease:
     """Full-batch descent whose steps, step size and average are those of the bound for smooth losses.
 
-    Guarantee: as :func:`~discreet.lecture.private_descent.private_descent`.
+    Guarantee: as :func:`~discreet.lecture.certified_descent.private_descent`.
     """
     setting, _ = posed(loss, X, y, budget, row_bound, norm_guess, records)
     route = BoundedData(setting.row_bound)

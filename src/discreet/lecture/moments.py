@@ -39,7 +39,7 @@ import math
 from discreet.accounting.epsilon_delta import ROUND_UP
 from discreet.accounting.renyi import epsilon_of_divergence, log_moment
 from discreet.errors import probability, real, whole
-from discreet.events import MAX_COUNT
+from discreet.events.common import MAX_COUNT
 
 
 def moments_accountant(

@@ -26,8 +26,7 @@ copy of the whole ledger put in its place.
 
 from discreet.errors import LedgerCorrupted, LedgerUnavailable
 from discreet.ledger.book import Statement
-from discreet.ledger.filters import FixedPlan, GaussianFilter, SpendingRule, TruncatedRenyiFilter
-from discreet.ledger.journal import Run
+from discreet.ledger.filters import FixedPlan, GaussianFilter, TruncatedRenyiFilter
 from discreet.ledger.ledger import Ledger
 from discreet.ledger.seal import Anchor
 from discreet.ledger.till import Till
@@ -39,8 +38,6 @@ __all__ = [
     "Ledger",
     "LedgerCorrupted",
     "LedgerUnavailable",
-    "Run",
-    "SpendingRule",
     "Statement",
     "Till",
     "TruncatedRenyiFilter",

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from discreet.errors import BudgetExceeded, LedgerCorrupted, LedgerUnavailable, PlanViolation, whole
-from discreet.events import MAX_COUNT, Event
+from discreet.events import Event
+from discreet.events.common import MAX_COUNT
 from discreet.ledger.book import Book, Entry, RunRecord
 from discreet.ledger.seal import Anchor, same_seal, sealed
 from discreet.ledger.store import Head, Row, Store, Transaction

@@ -20,7 +20,6 @@ if _TYPE_CHECKING:
     from discreet.linear.losses import Logistic, Loss, Squared
     from discreet.linear.model_folder import load
     from discreet.linear.partitions import Partitions
-    from discreet.linear.preview import Preview
     from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
     from discreet.linear.schema import Category, Date, Flag, Numeric, Schema, Unit
     from discreet.linear.storage import Storage
@@ -37,7 +36,6 @@ __all__ = [
     "Loss",
     "Numeric",
     "Partitions",
-    "Preview",
     "PrivateAdditiveClassifier",
     "PrivateAdditiveRegressor",
     "PrivateLinearRegression",
@@ -65,7 +63,6 @@ _LATER = {
     "Loss": "losses",
     "Numeric": "schema",
     "Partitions": "partitions",
-    "Preview": "preview",
     "PrivateAdditiveClassifier": "additive.estimators",
     "PrivateAdditiveRegressor": "additive.estimators",
     "PrivateLinearRegression": "regression",

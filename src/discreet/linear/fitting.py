@@ -28,7 +28,8 @@ from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.events import ApproximateDP
 from discreet.guarantee import Budget
-from discreet.ledger import FixedPlan, GaussianFilter, SpendingRule, Till
+from discreet.ledger import FixedPlan, GaussianFilter, Till
+from discreet.ledger.filters import SpendingRule
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.encoder import Scaled
 from discreet.linear.glm.glm import fit_glm

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from discreet.errors import InvalidParameter, one_of, real, whole
-from discreet.events import MAX_COUNT
+from discreet.events.common import MAX_COUNT
 from discreet.guarantee import Neighbours, neighbours_named
 from discreet.parties.who_sees.binomial import chance_above, most_likely_count
 

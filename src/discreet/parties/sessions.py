@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
-from discreet.ledger import Run
-from discreet.ledger.journal import LEASES
+from discreet.ledger.journal import LEASES, Run
 from discreet.parties import sgd1, sgd2
 from discreet.parties.messages import Holder, Message, Refusal, Roster
 from discreet.parties.secure.secure_sum import SecureParty

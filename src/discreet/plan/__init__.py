@@ -3,6 +3,6 @@
 from discreet.plan.explore import explore, records_needed
 from discreet.plan.plan import Plan
 from discreet.plan.recipe import Recipe, StagedRecipe
-from discreet.plan.stage import Stage, add_sampling
+from discreet.plan.stage import add_sampling
 
-__all__ = ["Plan", "Recipe", "Stage", "StagedRecipe", "add_sampling", "explore", "records_needed"]
+__all__ = ["Plan", "Recipe", "StagedRecipe", "add_sampling", "explore", "records_needed"]

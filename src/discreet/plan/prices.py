@@ -23,7 +23,7 @@ from scipy.optimize import brentq
 from discreet.accounting.gaussian import analytic_gaussian_noise, gaussian_mu
 from discreet.core.clipping import clip_norm_of
 from discreet.errors import InvalidParameter, UnsupportedEvent, real, whole
-from discreet.events import MAX_COUNT
+from discreet.events.common import MAX_COUNT
 from discreet.guarantee import Budget, contributions_apart
 from discreet.plan.plan import checked_budget
 from discreet.plan.stage import Stage

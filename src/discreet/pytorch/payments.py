@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from discreet.errors import PlanViolation
-from discreet.ledger import Run, Till
-from discreet.ledger.journal import LEASES
+from discreet.ledger import Till
+from discreet.ledger.journal import LEASES, Run
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch.distributed import Processes

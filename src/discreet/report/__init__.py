@@ -15,8 +15,7 @@ written as one HTML file that needs no network and carries its certificate (``di
 Markdown, and as JSON. What it says, section by section, is listed in :mod:`discreet.report.chapters`.
 """
 
-from discreet.report.blocks import Bullets, Code, Picture, Section, Table, Text
 from discreet.report.cover import Cover
 from discreet.report.report import Report
 
-__all__ = ["Bullets", "Code", "Cover", "Picture", "Report", "Section", "Table", "Text"]
+__all__ = ["Cover", "Report"]

@@ -10,19 +10,9 @@ from scipy.optimize import minimize_scalar
 
 from discreet.accounting.account import account
 from discreet.accounting.gaussian import gaussian_mu
-from discreet.core.mean import (
-    Ball,
-    FixedClip,
-    Interval,
-    SecondMoment,
-    best_clip_norm,
-    error_bound,
-    lecture_clip_norm,
-    private_mean,
-    recentring,
-)
+from discreet.core.mean import Ball, FixedClip, Interval, SecondMoment, private_mean, recentring
 from discreet.core.mean import clipped_rows as records
-from discreet.core.mean.error_bounds import deviation
+from discreet.core.mean.error_bounds import best_clip_norm, deviation, error_bound, lecture_clip_norm
 from discreet.core.noise import add_noise
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter

@@ -24,7 +24,6 @@ All of it is public and never taken from the data. So is the number of records: 
 it is the number of rows; under add-remove neighbours that is private, and ``records`` must be declared.
 """
 
-from discreet.core.mean.error_bounds import best_clip_norm, error_bound, lecture_clip_norm
 from discreet.core.mean.estimate import MeanEstimate, private_mean
 from discreet.core.mean.known import FixedClip, Interval, SecondMoment
 from discreet.core.mean.recentring import Ball
@@ -35,8 +34,5 @@ __all__ = [
     "Interval",
     "MeanEstimate",
     "SecondMoment",
-    "best_clip_norm",
-    "error_bound",
-    "lecture_clip_norm",
     "private_mean",
 ]

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from discreet.core.mean import FixedClip, private_mean
 from discreet.core.randomness import RandomStream
 from discreet.guarantee import Budget
+from discreet.lecture.certified_descent import private_descent
 from discreet.lecture.figures.canvas import Figure, Line, Panel
 from discreet.lecture.gradient_sum import Clip, Declared
 from discreet.lecture.lecture_noise import exact_noise
-from discreet.lecture.private_descent import private_descent
 from discreet.lecture.rank_bound import excess_by_dimension
 from discreet.lecture.utility import average_excess, best_step_size
 from discreet.linear.losses import Logistic

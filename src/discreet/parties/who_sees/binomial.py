@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from discreet.errors import InvalidParameter, probability, real, whole
-from discreet.events import MAX_COUNT
+from discreet.events.common import MAX_COUNT
 
 ALLOWANCE = 1e-6
 """The relative error that computed binomial probabilities are allowed; theirs is far smaller."""

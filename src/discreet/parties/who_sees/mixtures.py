@@ -26,7 +26,8 @@ from typing import NamedTuple
 from discreet.accounting.account import account
 from discreet.accounting.curve import DELTA_REMEDY, PrivacyCurve
 from discreet.errors import InvalidParameter, real, whole
-from discreet.events import MAX_COUNT, Event, Gaussian
+from discreet.events import Event, Gaussian
+from discreet.events.common import MAX_COUNT
 from discreet.guarantee import Bounds, Guarantee, Neighbours, neighbours_named
 from discreet.parties.who_sees.binomial import ALLOWANCE, brackets, chance_above, most_likely_count
 
