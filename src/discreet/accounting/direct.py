@@ -17,7 +17,8 @@ from scipy.special import ndtr
 
 from discreet.accounting.group_pair import GroupPair
 from discreet.accounting.pairs import Array, GaussianPair, Pair, Reversed, Sampled
-from discreet.accounting.rounded_losses import UNIT, Piece, Reach, RoundedLoss, together
+from discreet.accounting.rounded_losses import Reach, RoundedLoss
+from discreet.accounting.rounded_sums import UNIT, Piece, together
 
 Whole = NDArray[np.int64]
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)

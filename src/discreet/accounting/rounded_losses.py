@@ -21,29 +21,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
-
-UNIT = 2.0**-53
-"""Relative error of one floating-point operation."""
+from discreet.accounting.rounded_sums import UNIT, Array, Piece, together
 
 Reach = Callable[[int], int]
 """exponent -> labels up to this distance from the centre are kept at spacing 2^exponent; 0 if it is too fine."""
-
-
-class Piece(NamedTuple):
-    """The labels ``start, start + 1, ...`` at one spacing: masses p in row 0, masses r in row 1."""
-
-    start: int
-    rows: Array
-
-    @property
-    def end(self) -> int:
-        return self.start + int(self.rows.shape[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,18 +115,6 @@ def _trimmed_above(pieces: dict[int, Piece], spare: float) -> tuple[dict[int, Pi
 
 def _turned(piece: Piece) -> Piece:
     return Piece(1 - piece.end, piece.rows[:, ::-1])
-
-
-def together(*pieces: Piece | None) -> Piece | None:
-    """All labels of pieces with the same spacing."""
-    present = [piece for piece in pieces if piece is not None]
-    if len(present) < 2:
-        return present[0] if present else None
-    start = min(piece.start for piece in present)
-    rows = np.zeros((2, max(piece.end for piece in present) - start))
-    for piece in present:
-        rows[:, piece.start - start : piece.end - start] += piece.rows
-    return Piece(start, rows)
 
 
 def _terms(left: Piece | None, right: Piece | None) -> int:

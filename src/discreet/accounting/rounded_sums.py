@@ -40,14 +40,29 @@ UNIT = 2.0**-53
 
 
 class Piece(NamedTuple):
-    """The labels ``start, start + 1, ...`` at one spacing: masses in row 0, moments / spacing in row 1."""
+    """The labels ``start, start + 1, ...`` at one spacing: masses in row 0, moments / spacing in row 1.
+
+    Of privacy losses, row 1 has masses, too: see :mod:`~discreet.accounting.rounded_losses`.
+    """
 
     start: int
     rows: Array
 
     @property
     def end(self) -> int:
-        return self.start + len(self.rows[0])
+        return self.start + int(self.rows.shape[1])
+
+
+def together(*pieces: Piece | None) -> Piece | None:
+    """All labels of pieces with the same spacing."""
+    present = [piece for piece in pieces if piece is not None]
+    if len(present) < 2:
+        return present[0] if present else None
+    start = min(piece.start for piece in present)
+    rows = np.zeros((2, max(piece.end for piece in present) - start))
+    for piece in present:
+        rows[:, piece.start - start : piece.end - start] += piece.rows
+    return Piece(start, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,12 +101,12 @@ class RoundedSum:
         exponent = finest
         while exponent <= coarsest or waiting is not None:
             mine, theirs = self.pieces.get(exponent), other.pieces.get(exponent)
-            here = _together(theirs, finer_other)
-            waiting = _together(waiting, _product(mine, here), _product(finer_self, theirs))
+            here = together(theirs, finer_other)
+            waiting = together(waiting, _product(mine, here), _product(finer_self, theirs))
             kept, waiting = _divided(waiting, 2 * first_label(exponent + 1))
             if kept is not None:
                 pieces[exponent] = kept
-            finer_self, finer_other = _coarser(_together(mine, finer_self)), _coarser(here)
+            finer_self, finer_other = _coarser(together(mine, finer_self)), _coarser(here)
             waiting = _coarser(waiting)
             exponent += 1
         # A sum of positive terms, in any order, is wrong by at most one unit per addition: those of one
@@ -133,18 +148,6 @@ def positions(count: int, exponent: int, start: int, end: int) -> tuple[Array, A
     if exponent > 0:
         return count + centred, centred
     return np.ldexp(float((count << -exponent) + start) + steps, exponent), centred
-
-
-def _together(*pieces: Piece | None) -> Piece | None:
-    """All labels of pieces with the same spacing."""
-    present = [piece for piece in pieces if piece is not None]
-    if len(present) < 2:
-        return present[0] if present else None
-    start = min(piece.start for piece in present)
-    rows = np.zeros((2, max(piece.end for piece in present) - start))
-    for piece in present:
-        rows[:, piece.start - start : piece.end - start] += piece.rows
-    return Piece(start, rows)
 
 
 def _product(left: Piece | None, right: Piece | None) -> Piece | None:

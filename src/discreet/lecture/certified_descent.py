@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.accounting.account import account
 from discreet.accounting.calibration import calibrate
 from discreet.core.descent import Average, Path, Projection, Schedule, Update, descend
+from discreet.core.mean.error_bounds import deviation
 from discreet.core.mechanisms import Release, laplace_event
 from discreet.core.noise import add_noise
 from discreet.core.randomness import RandomStream, system_stream
@@ -34,7 +35,7 @@ from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one
 from discreet.events import Event, Gaussian, Laplace
 from discreet.guarantee import Budget, Guarantee, of_records
 from discreet.lecture.gradient_sum import Clip, GradientSum, Route
-from discreet.lecture.release import charge, deviation
+from discreet.lecture.release import charge
 from discreet.lecture.table import Floats, Table
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss

@@ -32,13 +32,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet.accounting.gaussian import gaussian_delta_bounds
+from discreet.core.mean.error_bounds import deviation
 from discreet.core.mechanisms import certified, gaussian_event, laplace_event
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, real
 from discreet.events import Gaussian
 from discreet.guarantee import Budget, Neighbours
-from discreet.lecture.release import LinearRelease, black_box, charge, deviation
+from discreet.lecture.release import LinearRelease, black_box, charge
 from discreet.lecture.risk import Risk, posed
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss

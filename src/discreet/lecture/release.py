@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from discreet.core.mechanisms import Release
-from discreet.events import ApproximateDP, Event, Gaussian, Laplace
+from discreet.events import ApproximateDP, Event
 from discreet.guarantee import Budget, Guarantee
 from discreet.ledger import FixedPlan, Till
 from discreet.ledger.till import AnyLedger, KeyFile
@@ -54,8 +53,3 @@ def charge(
 def black_box(budget: Budget, delta: float) -> ApproximateDP:
     """The event of a release that is calibrated to the budget as a whole, with a hair of room for rounding."""
     return ApproximateDP(budget.epsilon * (1 - 1e-10), delta)
-
-
-def deviation(event: Gaussian | Laplace) -> float:
-    """Standard deviation of the noise on one coordinate of a sum, in clip norms."""
-    return event.noise_multiplier if isinstance(event, Gaussian) else math.sqrt(2) * event.scale

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.errors import InvalidParameter, whole
-from discreet.guarantee import Neighbours
+from discreet.errors import InvalidParameter
+from discreet.guarantee import Neighbours, public_records
 
 Floats = NDArray[np.float64]
-
-_MOST_RECORDS = 10**12
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +34,7 @@ class Table:
             raise InvalidParameter("y", targets.ndim, "must have one target for each row of X.")
         if rows.shape[1] == 0:
             raise InvalidParameter("X", "no columns", "must have at least one column.")
-        return cls(rows, targets, _public_number(records, len(rows), neighbours))
+        return cls(rows, targets, public_records(records, len(rows), neighbours, "X"))
 
     @property
     def dimension(self) -> int:
@@ -57,20 +55,3 @@ def _numbers(name: str, values: ArrayLike, dimensions: int) -> Floats:
         raise InvalidParameter(f"{name}.ndim", array.ndim, f"must have the shape {wanted}.")
     with np.errstate(over="ignore"):  # a longdouble beyond float64 becomes infinite, hence zero
         return np.ascontiguousarray(array, np.float64)
-
-
-def _public_number(records: int | None, rows: int, neighbours: Neighbours) -> int:
-    if neighbours == "add-remove":
-        if records is None:
-            requirement = (
-                "must be declared: under add-remove neighbours the number of rows is private. "
-                'Give a public number of records, or use Budget(..., neighbours="replace-one").'
-            )
-            raise InvalidParameter("records", records, requirement)
-        return whole("records", records, at_least=1, at_most=_MOST_RECORDS)
-    if rows == 0:
-        raise InvalidParameter("X", "no rows", "must hold at least one record under replace-one neighbours.")
-    if records is not None and whole("records", records, at_least=1) != rows:
-        requirement = "is not the number of rows, which replace-one neighbours make public; leave it out."
-        raise InvalidParameter("records", records, requirement)
-    return rows

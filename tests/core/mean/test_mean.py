@@ -421,7 +421,7 @@ BROKEN = {
     "a release that is not charged": (recentring, "Recentring", Cheaper),
     "no clip": (records, "clip_rows", unclipped),
     "a bound from the data": (recentring, "_distance_of_most", farthest),
-    "the number of rows": (records, "_public_number", lambda declared, rows, relation: max(1, rows)),
+    "the number of rows": (records, "public_records", lambda declared, rows, relation: max(1, rows)),
     "a clip that lets NaN pass": (
         records,
         "clip_rows",

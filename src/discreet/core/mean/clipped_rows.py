@@ -17,8 +17,8 @@ from discreet.core.clipping import clip_rows
 from discreet.core.mean.error_bounds import Noise, Norm, deviation, norm_of
 from discreet.core.noise import BoundedSum, add_noise, grid_for, hardened_sum
 from discreet.core.randomness import RandomStream, system_stream
-from discreet.errors import InvalidParameter, one_of, whole
-from discreet.guarantee import Neighbours
+from discreet.errors import InvalidParameter, one_of
+from discreet.guarantee import Neighbours, public_records
 
 Array = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class Records:
         self.rows = array[:, None] if array.ndim == 1 else array
         self.scalar = array.ndim == 1
         self.dimension = self.rows.shape[1]
-        self.records = _public_number(records, len(self.rows), neighbours)
+        self.records = public_records(records, len(self.rows), neighbours)
         self.number_is_exact = neighbours == "replace-one"
         self.arithmetic: Literal["float", "hardened"] = (
             "float" if one_of("arithmetic", arithmetic, ("float", "hardened")) == "float" else "hardened"
@@ -127,20 +127,3 @@ def _real_numbers(x: ArrayLike) -> NDArray[Any]:
         requirement = "must be (records,) for numbers or (records, coordinates) for vectors."
         raise InvalidParameter("x.ndim" if array.ndim else "x", array.ndim, requirement)
     return array
-
-
-def _public_number(records: int | None, rows: int, neighbours: Neighbours) -> int:
-    if neighbours == "add-remove":
-        if records is None:
-            requirement = (
-                "must be declared: under add-remove neighbours the number of rows is private. "
-                'Give a public number of records, or use Budget(..., neighbours="replace-one").'
-            )
-            raise InvalidParameter("records", records, requirement)
-        return whole("records", records, at_least=1, at_most=10**12)
-    if rows == 0:
-        raise InvalidParameter("x", "no rows", "must hold at least one record under replace-one neighbours.")
-    if records is not None and whole("records", records, at_least=1) != rows:
-        requirement = "is not the number of rows, which replace-one neighbours make public; leave it out."
-        raise InvalidParameter("records", records, requirement)
-    return rows
