@@ -237,9 +237,9 @@ def warn_of_width(columns: int) -> None:
     """Say what to declare of a wide sparse table."""
     if columns > NARROW:
         message = (
-            f"Nothing is declared of the {columns} columns of a sparse X, so the budget also pays for a range of each. "
-            "If its rows have a public norm, as those of TfidfVectorizer have, row_norm=1.0 costs nothing; for counts, "
-            "bounds=(0, most)."
+            f"Nothing is declared of the {columns} columns of a sparse X, so the budget also pays for a range of "
+            "each. If its rows have a public norm, as those of TfidfVectorizer have, row_norm=1.0 costs nothing; "
+            "for counts, bounds=(0, most)."
         )
         warnings.warn(message, DeclarationWarning, stacklevel=5)
 
