@@ -118,6 +118,25 @@ class Peak:
         self.anonymous = max(self.anonymous, resident("RssAnon"))
 
 
+def sparse(rows, columns):
+    """Memory beyond the input over its size, and CPU, of a sparse table with 38 entries in a row."""
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(0)
+    common = np.cumsum(np.arange(1.0, columns + 1) ** -0.7)
+    places = np.searchsorted(common / common[-1], rng.random(38 * rows)).astype(np.int32)
+    starts = np.arange(0, 38 * rows + 1, 38, dtype=np.int32)
+    x = sp.csr_array((10 * rng.random(38 * rows), places, starts), shape=(rows, columns))
+    x.sum_duplicates()
+    score = x @ rng.standard_normal(columns)
+    y = (score > np.median(score)).astype(np.int8)
+    model().fit(x[:5000], y[:5000])
+    before, most = resident("RssAnon"), Peak()
+    seconds = cpu(lambda: model(verbose=most).fit(x, y))
+    size = (x.data.nbytes + x.indices.nbytes + x.indptr.nbytes) / 2**20
+    return {"over size": (most.anonymous - before) / size, "CPU s": seconds, "size MB": size}
+
+
 def from_file(kind, rows, columns):
     """Everything a process takes that fits a file."""
 
@@ -278,6 +297,7 @@ LINES = {
     "kept": kept,
     "sklearn": against_sklearn,
     "mapped": mapped,
+    "sparse": sparse,
     "file": from_file,
     "cluster": on_a_cluster,
     "sharded": sharded,
@@ -310,6 +330,8 @@ def main():
         "1e6 x 50, not kept / kept": ("kept", 10**6 // few, 50),
         "1e6 x 20 beside scikit-learn": ("sklearn", 10**6 // few, 20),
         "memory map 1e8 x 2": ("mapped", 10**8 // few, 2),
+        "CSR 1e5 x 1000": ("sparse", 10**5 // few, 1000),
+        "CSR 3e5 x 5000": ("sparse", 3 * 10**5 // few, 5000),
         "CSV 5e6 x 20": ("file", "csv", 5 * 10**6 // few, 20),
         "Parquet 5e6 x 20": ("file", "parquet", 5 * 10**6 // few, 20),
         "cluster 4e6 x 20, 2 workers": ("cluster", 4 * 10**6 // few, 20, 2),
@@ -335,6 +357,9 @@ def main():
             targets.limit("CPU of predict over scikit-learn", 2, {title: found["predict"]})
         if case[0] == "mapped":
             targets.limit("MB beyond the input", 512, {title: found["MB"]})
+        if case[0] == "sparse":
+            targets.limit("memory beyond a sparse table over its size", 4, {title: found["over size"]})
+            targets.limit("CPU seconds of a sparse table", 120, {title: found["CPU s"]})
         if case[0] == "file":
             targets.limit("MB resident", 717, {title: found["MB"]})
         if case[0] == "sharded":

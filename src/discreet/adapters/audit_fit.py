@@ -430,6 +430,7 @@ class _Whole:
     constant: float = 0.0
     weights: Floats | None = None
     people: NDArray[np.int64] | None = None
+    centre: None = None
 
     def __iter__(self) -> Iterator[Block]:
         z = np.ascontiguousarray(self.z, np.float64)

@@ -25,6 +25,7 @@ from discreet.guarantee import Budget
 from discreet.linear.encoder import Encoding, SchemaEncoding
 from discreet.linear.fitting import Model
 from discreet.linear.glm.marginals import BINS, Counts, Released
+from discreet.linear.glm.sparse_rows import NARROW
 from discreet.linear.glm.spending import Wealth
 from discreet.linear.schema import Category, Column, Date, Flag, Numeric
 
@@ -230,6 +231,17 @@ class _Seen:
 
 class DeclarationWarning(UserWarning):
     """What was declared does not fit the data, as far as released, noisy numbers show, or promises nothing."""
+
+
+def warn_of_width(columns: int) -> None:
+    """Say what to declare of a wide sparse table."""
+    if columns > NARROW:
+        message = (
+            f"Nothing is declared of the {columns} columns of a sparse X, so the budget also pays for a range of "
+            "each. If its rows have a public norm, as those of TfidfVectorizer have, row_norm=1.0 costs nothing; "
+            "for counts, bounds=(0, most)."
+        )
+        warnings.warn(message, DeclarationWarning, stacklevel=5)
 
 
 def warn_weak(budget: Budget) -> None:

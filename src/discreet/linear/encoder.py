@@ -28,6 +28,7 @@ from discreet.errors import InvalidParameter, real
 from discreet.linear.cells import declared_codes, declared_numbers
 from discreet.linear.glm.records import Columns
 from discreet.linear.inputs import OnDemand, column_names, is_frame, lazy_column, number_table
+from discreet.linear.kernels.csr_entries import bound_entries
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import scale_rows
 from discreet.linear.schema import Category, Flag, Numeric, Schema, ordered_bounds
@@ -94,7 +95,8 @@ class BoundedNumbers(Encoding):
         if self.lower.any():
             requirement = "zeros must stay zeros in a sparse table: declare lower bounds of 0, or row_norm."
             raise InvalidParameter("lower", self.lower.tolist(), requirement)
-        data = scaled(table.data, 0.0, self.upper[table.indices]).astype(np.float32)
+        data = np.empty(table.nnz, np.float32)
+        bound_entries(readable(table.data), readable(table.indices), self.upper, data)
         return csr_array((data, table.indices, table.indptr), shape=table.shape)
 
     def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:

@@ -20,6 +20,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
 from discreet.errors import InvalidParameter
+from discreet.linear.kernels.csr_entries import in_order
+from discreet.linear.kernels.kernel import readable
 
 Floats = NDArray[np.floating[Any]]
 
@@ -142,7 +144,7 @@ def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
     in a list of rows count as missing.
     """
     if issparse(X):
-        table = _sane(csr_array(X))
+        table = sane_csr(csr_array(X))
     elif is_frame(X):
         names = X.column_names if hasattr(X, "column_names") else list(X.columns)
         for column in names:
@@ -208,14 +210,17 @@ def _refuse_labels(X: Any, column: Any, name: str) -> None:
         raise InvalidParameter(f"{name}[{column!r}].dtype", kind, remedy)
 
 
-def _sane(table: csr_array) -> csr_array:
-    """The sparse table with entries in existing columns only, each at most once.
+def sane_csr(table: csr_array) -> csr_array:
+    """The sparse table with entries in existing columns only, each at most once; as it is, if it is so.
 
     scipy does not look at indices, and compiled code would follow them anywhere.
     """
+    data, indices, indptr = readable(table.data), readable(table.indices), readable(table.indptr)
+    if data.dtype in (np.float32, np.float64) and in_order(data, indices, indptr, table.shape[1]):
+        return table
     inside = (table.indices >= 0) & (table.indices < table.shape[1])
+    ends = np.clip(np.maximum.accumulate(table.indptr), 0, len(table.data))
     data = np.where(inside, numbers(table.data), 0.0)
-    ends = np.clip(np.maximum.accumulate(table.indptr), 0, len(data))
     sane = csr_array((data, np.where(inside, table.indices, 0), ends), shape=table.shape)
     sane.sum_duplicates()
     return sane

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from typing import IO, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array, issparse
 
 from discreet.errors import InvalidParameter, whole
 
@@ -73,7 +75,7 @@ class Shelf:
         written: list[_Written] = []
         with tempfile.TemporaryFile(prefix="discreet-", dir=self._folder) as file:
             for piece in pieces:
-                size = sum(part.nbytes for part in piece if isinstance(part, np.ndarray))
+                size = sum(array.nbytes for part in piece for array in _arrays(part))
                 if not written and size <= self._left:
                     self._left -= size
                     in_memory.append(piece)
@@ -90,16 +92,30 @@ class Shelf:
         places: list[Any] = []
         try:
             for part in piece:
-                if not isinstance(part, np.ndarray) or part.size == 0:
-                    places.append(_Plain(part))
-                    continue
-                places.append(_Place(file.seek(-(-file.tell() // _LINE) * _LINE), part.dtype, part.shape))
-                file.write(np.ascontiguousarray(part).data)
+                arrays = [self._placed(file, array) for array in _arrays(part)]
+                if issparse(part):
+                    places.append(_Sparse(tuple(arrays), part.shape))
+                else:
+                    places.append(arrays[0] if arrays else _Plain(part))
             last = file.seek(-(-file.tell() // _PAGE) * _PAGE)
             file.truncate()
         except OSError as error:
             raise no_room(self._folder, error) from None
         return _Written(type(piece), tuple(places), first, last)
+
+    def _placed(self, file: IO[bytes], array: NDArray[Any]) -> _Place | _Plain:
+        if array.size == 0:
+            return _Plain(array)
+        place = _Place(file.seek(-(-file.tell() // _LINE) * _LINE), array.dtype, array.shape)
+        file.write(np.ascontiguousarray(array).data)
+        return place
+
+
+def _arrays(part: Any) -> list[NDArray[Any]]:
+    """What takes room of a part of a piece."""
+    if issparse(part):
+        return [part.data, part.indices, part.indptr]
+    return [part] if isinstance(part, np.ndarray) else []
 
 
 def no_room(folder: Any, error: OSError) -> InvalidParameter:
@@ -123,6 +139,14 @@ class _Plain(NamedTuple):
 
     def read(self, mapping: Any) -> Any:
         return self.value
+
+
+class _Sparse(NamedTuple):
+    places: tuple[Any, ...]
+    shape: tuple[int, int]
+
+    def read(self, mapping: Any) -> Any:
+        return csr_array(tuple(place.read(mapping) for place in self.places), shape=self.shape)
 
 
 class _Written(NamedTuple):

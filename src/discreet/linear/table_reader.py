@@ -14,6 +14,7 @@ from sklearn.utils.validation import validate_data
 from discreet.errors import InvalidParameter
 from discreet.linear.cells import declared_numbers
 from discreet.linear.declarations import Declarations
+from discreet.linear.diagnosis import warn_of_width
 from discreet.linear.encoder import (
     BoundedNumbers,
     BoundedRows,
@@ -138,6 +139,8 @@ class TableReader(Declarations):
             return BoundedRows(self.n_features_in_, self.row_norm)
         if self.bounds is not None:
             return BoundedNumbers(*bounds_of(self.bounds, self.n_features_in_, column_names(X)))
+        if issparse(table):
+            warn_of_width(table.shape[1])
         ranges, found = _learned(table, weights, spending)
         if issparse(table):  # zeros must stay zeros
             ranges = [(0.0, max(upper, -lower)) for lower, upper in ranges]

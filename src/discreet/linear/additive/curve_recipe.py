@@ -33,7 +33,7 @@ from discreet.linear.additive.smoothing import (
     visible,
     white,
 )
-from discreet.linear.glm.coordinates import Standardised, Whitened, second_moments, standardised
+from discreet.linear.glm.coordinates import Coordinates, Whitened, second_moments, standardised
 from discreet.linear.glm.glm import Fit, Recipe
 from discreet.linear.glm.marginals import Counts, Marginals, pooled, typical_size
 from discreet.linear.glm.people import People
@@ -88,6 +88,7 @@ class Expanded:
 class AdditiveRecipe(Recipe):
     """One fit of curves. ``basis`` is None where records are too few for any: then it is the linear fit."""
 
+    widest = math.inf  # many columns are few curves
     basis: Basis | None = None
     histograms: Histograms | None = None
     straight: Marginals  # of the columns before they were curves
@@ -169,7 +170,7 @@ class AdditiveRecipe(Recipe):
         theta: Array,
         start: Array,
         error: PathError,
-        coordinates: Standardised | Whitened,
+        coordinates: Coordinates,
         problem: Problem,
         counts: Counts,
     ) -> Array:
@@ -206,7 +207,7 @@ class AdditiveRecipe(Recipe):
 
     def coordinates(
         self, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
-    ) -> tuple[Standardised | Whitened, float]:
+    ) -> tuple[Coordinates, float]:
         if self.basis is None or self.histograms is None:
             return super().coordinates(records, marginals, counts, wealth)
         return self._smooth(self.basis, self.histograms, records, marginals, counts, wealth)

@@ -10,17 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk
+from scipy.sparse import issparse
 
 from discreet.core.clipping import clip_rows
 from discreet.linear.glm.marginals import Marginals
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
+from discreet.linear.glm.sparse_rows import divided
 from discreet.linear.glm.spending import Stage
+from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
 from discreet.linear.kernels.rowwise import standardise_rows, times
 
@@ -29,6 +32,9 @@ Matrix = NDArray[np.float32]
 
 _LEAST_SEEN = 0.1  # of a second moment that the noise hides
 _SMALLEST = 1e-9  # a row shorter than this has no direction
+_LEAST_CURVATURE, _CURVATURE = 4.0, 0.02  # of wide tables: the second is a share of all eigenvalues
+WIDEST = 2048
+"""Columns up to which rows are whitened: its cost grows with their square."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +67,7 @@ class Standardised:
         """A guess at the second moment of each number of a row."""
         return np.full(self.width + 1, self.row_size**2 / (self.width + 1))
 
-    def apply(self, x: Matrix) -> Matrix:
+    def apply(self, x: Any) -> Any:
         """The rows in these coordinates."""
         z = standardised(x, self.marginals) / np.float32(self.radius)
         norms = np.maximum(row_norms(z, 0.0), _SMALLEST)
@@ -78,6 +84,61 @@ class Standardised:
     def back(self, theta: Array) -> tuple[Array, Array]:
         """Coefficients of the encoded columns and intercept."""
         return _unstandardised(self.constant * theta[0], theta[1:] / self.radius, self.marginals)
+
+
+@dataclass(frozen=True, eq=False)
+class Diagonal:
+    """(x - centre) / scale, for wide tables: the scales are such that a typical row has the norm sqrt(width).
+
+    Sparse rows are not centred here: the sums of their gradients are, by ``centre``, which is what it would take.
+    """
+
+    marginals: Marginals
+    centre: Centre | None
+    constant: ClassVar[float] = 1.0
+
+    @classmethod
+    def of(cls, marginals: Marginals, radius: float, sparse: bool) -> Diagonal:
+        scale = marginals.scale * (radius / math.sqrt(len(marginals.scale)))
+        if not sparse:
+            return cls(marginals._replace(scale=scale), None)
+        middle = Centre.near(marginals.centre / scale)
+        lower, upper = np.minimum(marginals.lower, 0.0), np.maximum(marginals.upper, 0.0)
+        return cls(Marginals(middle.values * scale, scale, lower, upper, marginals.released), middle)
+
+    @property
+    def width(self) -> int:
+        """The number of columns beside the constant."""
+        return len(self.marginals.centre)
+
+    @property
+    def row_size(self) -> float:
+        """The norm of a typical row."""
+        return math.sqrt(self.width + 1)
+
+    @property
+    def curvature(self) -> float:
+        """A guess at the largest eigenvalue of the second moments, whose mean is 1."""
+        return max(_LEAST_CURVATURE, _CURVATURE * self.width)
+
+    @property
+    def spread(self) -> Array:
+        """The second moment of each number of a row."""
+        return np.ones(self.width + 1)
+
+    def apply(self, x: Any) -> Any:
+        """The rows in these coordinates, sparse ones not centred."""
+        return standardised(x, self.marginals)
+
+    def of_constant(self, value: Array) -> Array:
+        """The parameters of a model that gives every record ``value``."""
+        theta = np.zeros((self.width + 1, *value.shape))
+        theta[0] = value
+        return theta
+
+    def back(self, theta: Array) -> tuple[Array, Array]:
+        """Coefficients of the encoded columns and intercept."""
+        return _unstandardised(theta[0], theta[1:], self.marginals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,12 +190,24 @@ class Whitened:
         return _unstandardised(straight[0], straight[1:], self.marginals)
 
 
-def standardised(x: Matrix, marginals: Marginals) -> Matrix:
-    """(x - centre) / scale, with x clamped to the limits first."""
+Coordinates = Standardised | Diagonal | Whitened
+
+
+def standardised(x: Any, marginals: Marginals) -> Any:
+    """(x - centre) / scale, with x clamped to the limits first; sparse rows are clamped and divided only."""
+    if issparse(x):
+        return divided(x, marginals.lower, marginals.upper, marginals.scale)
     centre, scale, lower, upper = (values.astype(np.float32) for values in marginals[:4])
     z = np.empty(x.shape, np.float32)
     standardise_rows(readable(x), lower, upper, centre, scale, z)
     return z
+
+
+def standard_norms(x: Any, marginals: Marginals) -> Array:
+    """The norm of (x - centre) / scale of each row, dense or sparse."""
+    if not issparse(x):
+        return row_norms(standardised(x, marginals), 0.0)
+    return centred_norms(standardised(x, marginals), 0.0, Centre.near(marginals.centre / marginals.scale))
 
 
 def _unstandardised(constant: Array, slopes: Array, marginals: Marginals) -> tuple[Array, Array]:

@@ -35,7 +35,15 @@ from scipy.sparse import issparse
 
 from discreet.errors import InvalidParameter, real
 from discreet.linear.glm import problems
-from discreet.linear.glm.coordinates import Standardised, Whitened, standardised, whitened
+from discreet.linear.glm.coordinates import (
+    WIDEST,
+    Coordinates,
+    Diagonal,
+    Standardised,
+    Whitened,
+    standard_norms,
+    whitened,
+)
 from discreet.linear.glm.inference import (
     Inference,
     Scale,
@@ -55,10 +63,12 @@ from discreet.linear.glm.marginals import (
     measured,
     pooled,
     typical_size,
+    unlooked,
 )
 from discreet.linear.glm.people import People
 from discreet.linear.glm.problems import MIDDLE, Look, Problem
 from discreet.linear.glm.records import Columns, Records
+from discreet.linear.glm.sparse_rows import NARROW
 from discreet.linear.glm.spending import COUNTS, WHITENING, Progress, Spending, Stage, Wealth
 from discreet.linear.glm.steps import (
     PathError,
@@ -80,6 +90,7 @@ Array = NDArray[np.float64]
 _LOOKS, _NEARLY_ALL = 3, 0.9
 _ZOOMS = 3  # into the bounds of a target
 _RARE_BY_NOISE = 0.06  # values below so many spectral norms of the second moments' noise have no line
+_ROW_NORM, _LONGER = 0.02, 2.0  # the share of learning it; typical norms that a sparse row may have
 _FEWEST = 25.0  # records, each with the information of a number, that a line needs
 
 
@@ -102,7 +113,7 @@ class Fit:
     counts: Counts
     theta: Array
     iterates: Array
-    coordinates: Standardised | Whitened
+    coordinates: Coordinates
     problem: Problem
     rule: StepRule
     gradient_noise: float
@@ -145,13 +156,17 @@ def fit_glm(
     it first.
     """
     recipe = Recipe(loss, columns, spending, progress, target_bounds, averaging, references)
-    records = Records(loss, x, y, columns, weights, people, (storage or Storage()).shelf())
+    wide = issparse(x) and columns.width > NARROW and not columns.groups
+    sparse = wide and people is None and references is None  # these two look at whole rows
+    records = Records(loss, x, y, columns, weights, people, (storage or Storage()).shelf(), sparse)
     spending.refuse_more_rows(len(records))
     return recipe.fit(records)
 
 
 class Recipe:
     """One fit, stage by stage. Additive models are a subclass."""
+
+    widest: float = WIDEST
 
     def __init__(
         self,
@@ -170,6 +185,8 @@ class Recipe:
             self.spending.progress = progress
 
     def fit(self, records: Records) -> Fit:
+        if records.sparse and self.columns.numerics:
+            records = self.as_text(records)
         counts, wealth = self.counted(records)
         size = self.columns.width + 1
         if size == 1 or not (self.loss.kind == "classes" or wealth.sees_slopes(size)):
@@ -188,7 +205,8 @@ class Recipe:
             size = self.columns.width + 1 - len(self.columns.groups)
             wanted = wealth.for_inference(size, bounded=self.loss.lipschitz is not None)
             for_inference = min(wanted, (self.spending.left - for_the_end) / 2)
-        working = records.working(coordinates.apply, problem.target, coordinates.constant)
+        centre = coordinates.centre if isinstance(coordinates, Diagonal) else None
+        working = records.working(coordinates.apply, problem.target, coordinates.constant, centre)
         steps = wealth.steps
         stage = self.spending.stage("gradients", self.spending.left - for_the_end - for_inference, steps)
         size = self.columns.width + 1
@@ -239,7 +257,7 @@ class Recipe:
         theta: Array,
         start: Array,
         error: PathError,
-        coordinates: Standardised | Whitened,
+        coordinates: Coordinates,
         problem: Problem,
         row_size: float,
         counts: Counts,
@@ -257,7 +275,7 @@ class Recipe:
         before: Array,
         after: Array,
         error: PathError,
-        coordinates: Standardised | Whitened,
+        coordinates: Coordinates,
         problem: Problem,
         row_size: float,
         count: float,
@@ -299,11 +317,21 @@ class Recipe:
         counts = count_classes(records, self.loss.class_count, self.spending.stage("counts", COUNTS))
         return counts, self.wealth(counts)
 
+    def as_text(self, records: Records) -> Records:
+        """Sparse numbers as rows of a norm that is learnt: most are 0, so rows are far shorter than they might be."""
+        stage = self.spending.stage("row-norm", self.at_most_half(_ROW_NORM))
+        norms = ((row_norms(x, 0.0), weights) for x, _, weights in records.chunks())
+        typical = typical_size(norms, stage)
+        if typical.found:
+            records = records.as_text(min(_LONGER * typical.size, self.columns.reach))
+            self.columns = records.columns
+        return records
+
     def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
         stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
         if wealth.sees_histograms:
             return measured(records, counts.records, stage), counts
-        return pooled(records, counts, stage)
+        return (unlooked if records.sparse else pooled)(records, counts, stage)
 
     def reshaped(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
         """The records in other columns, if the marginals call for it; here they stay as they are."""
@@ -319,13 +347,16 @@ class Recipe:
 
     def coordinates(
         self, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
-    ) -> tuple[Standardised | Whitened, float]:
+    ) -> tuple[Coordinates, float]:
         """Coordinates for the descent, and the typical norm of a row in them."""
         size = self.columns.width + 1
         share = wealth.for_row_norms
-        enough = wealth.sees_second_moments(size)
-        stage = self.spending.stage("row-norms", share / 2 if enough else share)
+        enough, wide = wealth.sees_second_moments(size), records.sparse or size > self.widest
+        stage = self.spending.stage("row-norms", share / 2 if enough and not wide else share)
         radius = self.radius(records, marginals, stage)
+        if records.sparse or (wide and enough):
+            diagonal = Diagonal.of(marginals, radius.size, records.sparse)
+            return diagonal, diagonal.row_size
         if not enough:
             mostly_text = self.columns.text > self.columns.width / 2
             plain = Standardised(marginals, radius.size, radius.found, mostly_text)
@@ -343,7 +374,7 @@ class Recipe:
 
     def radius(self, records: Records, marginals: Marginals, stage: Any) -> Typical:
         """The typical norm of the standardised features; a guess if the noise hides it."""
-        norms = ((row_norms(standardised(x, marginals), 0.0), weights) for x, _, weights in records.chunks())
+        norms = ((standard_norms(x, marginals), weights) for x, _, weights in records.chunks())
         typical = typical_size(norms, stage)
         if typical.found:
             return typical
@@ -383,7 +414,7 @@ class Recipe:
         theta: Array,
         start: Array,
         error: PathError,
-        coordinates: Standardised | Whitened,
+        coordinates: Coordinates,
         problem: Problem,
         counts: Counts,
     ) -> Array:
@@ -400,7 +431,7 @@ class Recipe:
         self,
         problem: Problem,
         working: Any,
-        coordinates: Standardised | Whitened,
+        coordinates: Coordinates,
         theta: Array,
         start: Array,
         counts: Counts,
@@ -419,7 +450,7 @@ class Recipe:
 
     # ---- which effects are real ----
 
-    def infers(self, coordinates: Standardised | Whitened) -> TypeGuard[Whitened]:
+    def infers(self, coordinates: Coordinates) -> TypeGuard[Whitened]:
         """Whether a step for inference is asked for, and the second moments that it needs were seen."""
         return self.references is not None and isinstance(coordinates, Whitened)
 

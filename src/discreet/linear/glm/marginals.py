@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from discreet.core.clipping import clip_rows
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Columns, Records
+from discreet.linear.glm.sparse_rows import squares_of
 from discreet.linear.glm.spending import Stage
 
 Array = NDArray[np.float64]
@@ -342,8 +343,11 @@ def measured(records: Records, count: float, stage: Stage) -> Marginals:
     square = 1.25 * k + len(columns.groups) + 2 * columns.text_square
     sums = Sums(stage, k * BINS + width + columns.text, _ROUNDING * math.sqrt(square))
     for x, _, weights in records.chunks():
+        if records.sparse:
+            _add_sparse(sums, columns, x, weights)
+            continue
         sums.add_bins(x[:, :k], BINS, weights)
-        sums.add_rows(k * BINS, x[:, :k] - np.float32(0.5), weights)
+        sums.add_rows(k * BINS, x[:, :k], weights, less=0.5)
         sums.add_rows(k * BINS + k, x[:, k:], weights)
         words = x[:, columns.words].astype(np.float64)  # whose squares are exact
         sums.add_rows(k * BINS + width, words**2, weights, unit=1 / columns.text_norm)
@@ -352,7 +356,20 @@ def measured(records: Records, count: float, stage: Stage) -> Marginals:
     means, squares = noisy[k * BINS :][:width] / count, noisy[k * BINS + width :] * columns.text_norm / count
     means[:k] += 0.5
     found = from_release(columns, histograms, means, squares, noise, count)
+    if records.sparse:
+        return found
     return found._replace(released=Released(histograms, means[columns.categories] * count, noise))
+
+
+def _add_sparse(sums: Sums, columns: Columns, x: Any, weights: Array | None) -> None:
+    """The same of sparse rows, which are all numbers or all text: the very same sums."""
+    if columns.text:
+        sums.add_rows(0, x, weights)
+        sums.add_rows(columns.width, squares_of(x), weights, unit=1 / columns.text_norm)
+        return
+    places = np.minimum((x.data * np.float32(BINS)).astype(np.int64), BINS - 1)
+    sums.add_cells(x, places, np.zeros(columns.width, np.int64), BINS, weights)
+    sums.add_rows(columns.width * BINS, x, weights, less=0.5)
 
 
 def from_release(
@@ -413,6 +430,20 @@ def pooled(records: Records, counts: Counts, stage: Stage) -> tuple[Marginals, C
     centre = public + shrunk(offsets, sums.noise / counts.records, common=columns.numerics)
     centre[: columns.numerics] = np.clip(centre[: columns.numerics], 0, 1)
     return Marginals(centre, np.sqrt(variance), *columns.public_limits()), counts
+
+
+def unlooked(records: Records, counts: Counts, stage: Stage) -> tuple[Marginals, Counts]:
+    """Public scales for few sparse rows; classes are counted a second time.
+
+    Guarantee: a record adds 1 to one class count, so the sensitivity is 1.
+    """
+    columns, classes = records.columns, len(counts.classes)
+    sums = Sums(stage, classes, clip_norm=1.0)
+    for _, y, weights in records.chunks():
+        sums.add_ones(class_of(y, classes), weights)
+    scale = np.sqrt(columns.public_variance())
+    public = Marginals(np.zeros(columns.width), scale, *columns.public_limits())
+    return public, counts.with_second_look(sums.released(), sums.noise)
 
 
 def shrunk(offsets: Array, error: float, common: int = 0) -> Array:

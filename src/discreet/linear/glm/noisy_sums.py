@@ -21,10 +21,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from discreet.core.noise import FLOAT_ROOM, BoundedSum
 from discreet.errors import PlanViolation
+from discreet.linear.glm.sparse_rows import triple
 from discreet.linear.glm.spending import Stage
+from discreet.linear.kernels.csr_entries import add_cut_entries, count_cells
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import add_cut_ones, add_cut_rows, count_bins
 
@@ -69,17 +72,44 @@ class Sums:
             cells = np.minimum((rows[:, column] * bins).astype(np.int64), bins - 1)
             self.add_ones(cells + column * bins, weights)
 
+    def add_cells(
+        self,
+        rows: Any,
+        cells: NDArray[np.int64],
+        zeros: NDArray[np.int64],
+        width: int,
+        weights: NDArray[Any] | None = None,
+    ) -> None:
+        """For each record 1, times its weight, into a cell of every column of sparse rows, of ``width`` each.
+
+        ``cells`` are those of the entries, negative where they are not counted, and ``zeros`` those of all others.
+        """
+        _, indices, indptr = triple(rows)
+        steps = np.full(rows.shape[0], int(1.0 / self.grid), np.int64)
+        if weights is not None:
+            steps = (weights * (1.0 / self.grid)).astype(np.int64)
+        counts = self._counts[: len(zeros) * width]
+        count_cells(cells.astype(np.int64), indices, indptr, steps, zeros.astype(np.int64), width, counts)
+
     def add_signed(self, cells: NDArray[np.int64], values: Array) -> None:
         """For each record its value, of either sign, into its cell."""
         add_cut_ones(cells, values / self.grid, self._counts)
 
     def add_rows(
-        self, first: int, rows: NDArray[Any], weights: NDArray[Any] | None = None, unit: float = 1.0
+        self, first: int, rows: Any, weights: NDArray[Any] | None = None, unit: float = 1.0, less: float = 0.0
     ) -> None:
-        """For each record ``unit`` times its weight times its row, into the cells from ``first`` on."""
-        steps = unit / self.grid
-        factors = np.full(len(rows), steps) if weights is None else weights * steps
-        add_cut_rows(np.ascontiguousarray(rows), factors, self._counts[first : first + rows.shape[1]])
+        """For each record ``unit`` times its weight times its row, into the cells from ``first`` on.
+
+        ``less`` is what is taken off every number of a row before; rows may be sparse.
+        """
+        steps, counts = unit / self.grid, self._counts[first : first + rows.shape[1]]
+        factors = np.full(rows.shape[0], steps) if weights is None else weights * steps
+        if issparse(rows):
+            add_cut_entries(*triple(rows), factors, less, counts)
+        else:
+            add_cut_rows(
+                np.ascontiguousarray(rows - rows.dtype.type(less) if less else rows), factors, counts
+            )
 
     def add_total(self, total: NDArray[np.int64]) -> None:
         """A sum that somebody else made, in whole steps of :attr:`grid`."""

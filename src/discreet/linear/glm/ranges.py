@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from discreet.linear.glm.noisy_sums import Sums
+from discreet.linear.glm.sparse_rows import pieces
 from discreet.linear.glm.spending import Spending, Stage
 
 Array = NDArray[np.float64]
@@ -65,8 +66,9 @@ def learned_ranges(
     ranges = [_span(histogram, noise) for histogram, noise in coarse]
     lower, width = np.array([low for low, _ in ranges]), np.array([high - low for low, high in ranges])
 
-    def zoomed(block: Array) -> Array:
-        return np.asarray(np.clip(np.floor((block - lower) / width * _ZOOM), -1, _ZOOM) + 1)
+    def zoomed(values: Array, columns: Any) -> Array:
+        place = np.floor((values - lower[columns]) / width[columns] * _ZOOM)
+        return np.asarray(np.clip(place, -1, _ZOOM) + 1)
 
     fine = _histograms(table, weights, spending.stage(f"{name}-zoom", share / 2), zoomed, _ZOOM + 2)
     narrow = [
@@ -82,26 +84,38 @@ def _histograms(
     """A noisy histogram for each column, and the standard deviation of its noise."""
     columns = table.shape[1]
     sums = Sums(stage, columns * cells, math.sqrt(columns) * _ROUNDING)
-    for rows, block in _blocks(table):
+    for rows in pieces(table) if issparse(table) else _blocks(table):
+        own = None if weights is None else weights[rows]
         with np.errstate(all="ignore"):
-            places = cells_of(block)
-        for column in range(columns):
-            counted = ~np.isnan(places[:, column])
-            own = None if weights is None else weights[rows][counted]
-            sums.add_ones(column * cells + places[counted, column].astype(np.int64), own)
+            if issparse(table):
+                _add_sparse(sums, csr_array(table[rows]), own, cells_of, cells)
+            else:
+                _add_block(sums, cells_of(np.asarray(table[rows], np.float64), slice(None)), own, cells)
     released = sums.released().reshape(columns, cells)
     return [(histogram, sums.noise) for histogram in released]
 
 
-def _blocks(table: Any) -> Iterator[tuple[slice, Array]]:
+def _add_block(sums: Sums, places: Array, weights: Array | None, cells: int) -> None:
+    for column in range(places.shape[1]):
+        counted = ~np.isnan(places[:, column])
+        own = None if weights is None else weights[counted]
+        sums.add_ones(column * cells + places[counted, column].astype(np.int64), own)
+
+
+def _add_sparse(sums: Sums, rows: csr_array, weights: Array | None, cells_of: Any, cells: int) -> None:
+    """The same of sparse rows: the very same sums."""
+    columns = np.arange(rows.shape[1])
+    places = cells_of(rows.data.astype(np.float64), rows.indices)
+    zeros = cells_of(np.zeros(len(columns)), columns).astype(np.int64)
+    sums.add_cells(rows, np.nan_to_num(places, nan=-1.0).astype(np.int64), zeros, cells, weights)
+
+
+def _blocks(table: Any) -> Iterator[slice]:
     step = max(1, _BLOCK // max(1, table.shape[1]))
-    for start in range(0, table.shape[0], step):
-        rows = slice(start, start + step)
-        block = table[rows].toarray() if issparse(table) else table[rows]
-        yield rows, np.asarray(block, np.float64)
+    yield from (slice(start, start + step) for start in range(0, table.shape[0], step))
 
 
-def _power_cells(values: Array) -> Array:
+def _power_cells(values: Array, columns: Any = None) -> Array:
     """The cell of each value: 2**(e-1) < |x| <= 2**e, below zero from the left, zero in the middle; NaN stays."""
     powers = np.clip(np.ceil(np.log2(np.abs(values))), _SMALLEST, _LARGEST) - _SMALLEST + 1
     powers = np.where(np.abs(values) <= 2.0 ** (_SMALLEST - 1), 0.0, powers)

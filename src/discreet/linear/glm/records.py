@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +21,10 @@ from scipy.sparse import issparse
 
 from discreet.core.clipping import clip_rows
 from discreet.errors import InvalidParameter, real, whole
+from discreet.linear.glm import sparse_rows
 from discreet.linear.glm.people import People
+from discreet.linear.inputs import sane_csr
+from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
 from discreet.linear.kernels.rowwise import rows_are_finite
 from discreet.linear.losses import Loss
@@ -139,7 +143,7 @@ _PART = 2**20  # numbers that are encoded or transformed at once: what is made o
 class Chunk(NamedTuple):
     """Some records: admitted features, targets, and weights (None if all are 1)."""
 
-    x: Matrix
+    x: Any
     y: Array
     weights: Array | None
 
@@ -147,14 +151,17 @@ class Chunk(NamedTuple):
 class _Owned(NamedTuple):
     """A chunk, and whose each record is."""
 
-    x: Matrix
+    x: Any
     y: Array
     weights: Array | None
     people: Codes | None
 
 
 class Records:
-    """Encoded records with their targets. Refusals depend on types and shapes alone."""
+    """Encoded records with their targets. Refusals depend on types and shapes alone.
+
+    With ``sparse``, the features of chunks and blocks are CSR (:mod:`~discreet.linear.glm.sparse_rows`).
+    """
 
     def __init__(
         self,
@@ -165,8 +172,9 @@ class Records:
         weights: Any = None,
         people: People | None = None,
         shelf: Shelf | None = None,
+        sparse: bool = False,
     ) -> None:
-        self.loss, self.columns = loss, columns
+        self.loss, self.columns, self.sparse = loss, columns, sparse
         self.shelf = Storage().shelf() if shelf is None else shelf
         # What has a shape and gives rows by slice is read in chunks: arrays, memory maps, tables encoded on demand.
         self._x = x.tocsr() if issparse(x) else x if hasattr(x, "shape") else np.asarray(x)
@@ -174,6 +182,7 @@ class Records:
             raise InvalidParameter(
                 "X.shape", self._x.shape, f"must have {columns.width} columns as declared."
             )
+        self._x = sane_csr(self._x) if sparse else self._x
         self._y = _one_each("y", y, self._x.shape[0])
         self._weights = None if weights is None else _one_each("weights", weights, self._x.shape[0])
         self._order = None if people is None else people.order()
@@ -203,30 +212,54 @@ class Records:
             else:
                 yield _part(chunk, accepted), None if people is None else people[accepted]
 
+    def as_text(self, norm: float) -> Records:
+        """The same sparse records with rows of at most this norm: a block of text, whatever they were."""
+        other = copy(self)
+        other.columns = Columns(0, text=self.columns.width, text_norm=norm)
+        return other
+
     def _owned(self) -> Iterator[tuple[Chunk, Codes | None]]:
-        return ((Chunk(x, y, weights), people) for x, y, weights, people in self._kept)
+        for x, y, weights, people in self._kept:
+            if self.sparse and self.columns.text:
+                x = sparse_rows.shortened(x, self.columns.text_norm)
+            yield Chunk(x, y, weights), people
 
     def working(
-        self, transform: Callable[[Matrix], Matrix], target: Callable[[Array], Array], constant: float
+        self,
+        transform: Callable[[Any], Any],
+        target: Callable[[Array], Array],
+        constant: float,
+        centre: Centre | None = None,
     ) -> Working:
         """The records in other coordinates, with other targets, kept for many passes."""
-        return Working(self.blocks(transform, target, constant), constant, self.shelf)
+        return Working(self.blocks(transform, target, constant, centre), constant, self.shelf, centre)
 
     def blocks(
-        self, transform: Callable[[Matrix], Matrix], target: Callable[[Array], Array], constant: float
+        self,
+        transform: Callable[[Any], Any],
+        target: Callable[[Array], Array],
+        constant: float,
+        centre: Centre | None = None,
     ) -> Iterator[Block]:
         """The same for one pass."""
         step = max(1, _PART // max(1, self.columns.width))
         for (x, y, weights), people in self.owned_chunks():
-            parts = [transform(x[rows]) for rows in _pieces(slice(0, len(x)), len(x), step)]
-            z = np.ascontiguousarray(_joined(parts), np.float32)
+            if self.sparse:
+                z: Any = transform(x)
+            else:
+                parts = [transform(x[rows]) for rows in _pieces(slice(0, len(x)), len(x), step)]
+                z = np.ascontiguousarray(_joined(parts), np.float32)
             with np.errstate(over="ignore"):
                 y = target(y).astype(np.float32)
             weights = None if weights is None else weights.astype(np.float32)
-            yield Block(z, y, weights, row_norms(z, constant), people)
+            norms = row_norms(z, constant) if centre is None else centred_norms(z, constant, centre)
+            yield Block(z, y, weights, norms, people)
 
     def _read(self) -> Iterator[_Owned]:
         """The chunks, each made of parts, so that what is made on the way is small."""
+        if self.sparse:
+            yield from map(self._admitted, sparse_rows.pieces(self._x))
+            return
         step = max(1, _PART // max(1, self.columns.width))
         for rows in self._parts():
             parts = [self._admitted(part) for part in _pieces(rows, len(self), step)]
@@ -234,14 +267,23 @@ class Records:
 
     def _admitted(self, rows: Any) -> _Owned:
         x: Any = self._x[rows]
-        x, y = x.toarray() if issparse(x) else np.asarray(x), np.asarray(self._y[rows], np.float64)
+        y = np.asarray(self._y[rows], np.float64)
         weights = None if self._weights is None else np.asarray(self._weights[rows], np.float64)
-        good = _finite(x)
+        if self.sparse:
+            good = sparse_rows.finite_rows(x)
+        else:
+            x = x.toarray() if issparse(x) else np.asarray(x)
+            good = _finite(x)
         if weights is not None:
             good = np.logical_and(good, np.isfinite(weights))
         people = None if self._people is None else self._people[rows][good]
         x = x if good.all() else x[good]
-        return _Owned(self.columns.admitted(x), y[good], _bounded(weights, good), people)
+        return _Owned(self._promised(x), y[good], _bounded(weights, good), people)
+
+    def _promised(self, x: Any) -> Any:
+        if not self.sparse:
+            return self.columns.admitted(x)
+        return sparse_rows.admitted(x, self.columns.text_norm if self.columns.text else None)
 
     def _parts(self) -> Iterator[Any]:
         """Which rows are read at once: slices of the table, or of the order of its people, none of them in two."""
@@ -261,10 +303,11 @@ class Records:
 class Block(NamedTuple):
     """Some records in the coordinates of the descent, with bounds of the norms of (constant, z).
 
-    ``people`` is the number of each record's person, all of whose records are in this block, next to one another.
+    Sparse rows z may have a centre, which is taken off in norms and sums only. ``people`` is the number of each
+    record's person, all of whose records are in this block, next to one another.
     """
 
-    z: NDArray[Any]
+    z: Any
     y: NDArray[Any]
     weights: NDArray[Any] | None
     norms: Array
@@ -278,14 +321,20 @@ class Blocks(Protocol):
     def constant(self) -> float:
         """The number that stands before every row."""
 
+    @property
+    def centre(self) -> Centre | None:
+        """What is to be taken off every row of sparse blocks."""
+
     def __iter__(self) -> Iterator[Block]: ...
 
 
 class Working:
     """The records in the coordinates of the descent: iterate over it for :class:`Block` after block."""
 
-    def __init__(self, blocks: Iterable[Block], constant: float, shelf: Shelf) -> None:
-        self.constant, self.shelf = constant, shelf
+    def __init__(
+        self, blocks: Iterable[Block], constant: float, shelf: Shelf, centre: Centre | None = None
+    ) -> None:
+        self.constant, self.shelf, self.centre = constant, shelf, centre
         self._kept = shelf.kept(blocks)
 
     def __iter__(self) -> Iterator[Block]:

@@ -21,6 +21,7 @@ from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.problems import Problem
 from discreet.linear.glm.records import Block, Blocks, Working
 from discreet.linear.glm.spending import Spending, Stage
+from discreet.linear.kernels.centred import centred_gradient
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Loss
@@ -124,8 +125,11 @@ def noisy_gradient(loss: Loss, working: Blocks, theta: Array, clip_norm: float, 
     """
     sums = Sums(stage, theta.size, clip_norm)
     for z, y, weights, norms, people in working:
-        known = (loss, z, y, theta, working.constant, norms, clip_norm)
-        sums.add_total(hardened_clipped_gradient(*known, sums.grid, weights, people))
+        known = (loss, z, y, theta, working.constant, norms, clip_norm, sums.grid, weights)
+        if working.centre is None:
+            sums.add_total(hardened_clipped_gradient(*known, people))
+        else:
+            sums.add_total(centred_gradient(working.centre, *known))
     return sums.released().reshape(theta.shape)
 
 
@@ -153,7 +157,7 @@ class Scores:
     They take the place of :class:`~discreet.linear.glm.records.Working` in a descent over two parameters.
     """
 
-    constant = 1.0
+    constant, centre = 1.0, None
 
     def __init__(self, working: Working, features: Array, unit: float) -> None:
         self._working, self._features, self._unit = working, features, unit
@@ -164,7 +168,7 @@ class Scores:
 
     def _made(self) -> Iterator[Block]:
         for block in self._working:
-            score = scores(block, self._features, self._working.constant) / self._unit
+            score = scores(block, self._features, self._working) / self._unit
             z = np.clip(score, -_LARGEST_SCORE, _LARGEST_SCORE)[:, None]
             yield block._replace(z=z, norms=row_norms(z, self.constant))
 
@@ -189,7 +193,7 @@ def recalibrated(
     """
     features = theta - start
     stage = spending.stage("score-sizes", _FOR_THE_UNIT * share)
-    sizes = ((abs(scores(block, features, working.constant)), block.weights) for block in working)
+    sizes = ((abs(scores(block, features, working)), block.weights) for block in working)
     typical = typical_size(sizes, stage)
     size = min(max(typical.size, expected / 8), 4 * expected) if typical.found else expected
     width = _UNIT * max(size, 1e-6)
@@ -229,7 +233,7 @@ def mean_matched(
     cut = min(most, max(mean + _FAR * problem.residual, _EXACT * mean * count * stage.strength))
     sums = Sums(stage, 1, cut * (1 + 1e-9))
     for block in working:
-        expected = np.exp(np.minimum(scores(block, theta, working.constant), math.log(cut)))
+        expected = np.exp(np.minimum(scores(block, theta, working), math.log(cut)))
         sums.add_rows(0, (np.clip(block.y, 0, cut) - expected)[:, None], block.weights)
     missing = float(sums.released()[0]) / (mean * count)
     shift = -math.log1p(-min(max(missing, -_LARGEST_SHIFT), 1 - math.exp(-1)))
@@ -237,9 +241,12 @@ def mean_matched(
     return np.asarray(theta + unit * shift * max(0.0, 1 - error**2 / max(shift**2, 1e-12)))
 
 
-def scores(block: Block, theta: Array, constant: float) -> Array:
-    """constant * theta[0] + z @ theta[1:] of each record."""
-    return np.asarray(constant * theta[0] + times(block.z, theta[1:]), np.float64)
+def scores(block: Block, theta: Array, working: Blocks) -> Array:
+    """constant * theta[0] + z @ theta[1:] of each record, z less its centre if it has one."""
+    if working.centre is None:
+        return np.asarray(working.constant * theta[0] + times(block.z, theta[1:]), np.float64)
+    offset = working.constant * theta[0] - working.centre.values @ theta[1:]
+    return np.asarray(offset + block.z @ theta[1:], np.float64)
 
 
 # ---- how much of a noisy result to believe ----
