@@ -96,7 +96,7 @@ def centred_gradient(
     ``norms`` are :func:`centred_norms` of the same rows, and the constant must be 1.
 
     Guarantee: adding or removing a row changes the result by a vector of norm at most ``clip_norm / grid``
-    (docs/engines.md: E19). With a residual r that is clipped by the norm of (1, z - m), in steps of the grid, the row
+    (docs/engines.md: E20). With a residual r that is clipped by the norm of (1, z - m), in steps of the grid, the row
     changes the first number by k, which is r cut to a whole one, and another by r z_j, cut, less k m_j, and by less
     than 1 more, as the sum of all k times m_j is rounded. So it is off r (1, z - m) by at most 1 + sqrt(d) + |m| +
     sqrt(d), for which the clip leaves room.
