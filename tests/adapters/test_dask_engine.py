@@ -60,6 +60,18 @@ def test_a_cluster_gives_the_bits_of_a_local_fit(client, partitions, local):
     np.testing.assert_array_equal(found.intercept_, local.intercept_)
 
 
+def test_people_with_rows_in_several_files_too(client, tmp_path):
+    rng = np.random.default_rng(1)
+    x = rng.random((900, 2)) * 10
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "label": (x[:, 0] > x[:, 1]).astype(int)})
+    frame["person"] = rng.integers(200, size=900)
+    for number, part in enumerate(np.split(np.arange(900), 3)):
+        frame.iloc[part].to_parquet(tmp_path / f"part-{number}.parquet", index=False)
+    partitions = Partitions(tmp_path / "part-*.parquet")
+    found = model(unit="person").fit(partitions, y="label", engine=DaskEngine(client))
+    np.testing.assert_array_equal(found.coef_, model(unit="person").fit(partitions, y="label").coef_)
+
+
 def test_a_worker_that_is_killed_in_a_task_changes_nothing(client, partitions, local, tmp_path):
     """It is killed with signal 9 as soon as the tenth value is on disk, and its partitions go elsewhere."""
     victim = next(iter(client.run(os.getpid).values()))
@@ -125,7 +137,7 @@ def test_refusals_come_before_anything_is_spent(client, partitions):
         (lambda: model().fit(x, y="label", engine=engine), "must be Partitions"),
         (lambda: model().fit(partitions, y=[1, 2], engine=engine), "must be the name of a column"),
         (lambda: model().fit(partitions, "label", np.ones(3), engine=engine), "columns of the files only"),
-        (lambda: model(unit="a").fit(partitions, y="label", engine=engine), "rows of one person"),
+        (lambda: model(unit="who").fit(partitions, y="label", engine=engine), "who"),
         (lambda: model(arithmetic="float").fit(partitions, y="label", engine=engine), "hardened"),
         (lambda: model().fit(partitions, y="lable", engine=engine), "lable"),
         (lambda: DaskEngine("tcp://127.0.0.1:1"), r"must be a distributed\.Client"),

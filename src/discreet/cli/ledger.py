@@ -36,7 +36,7 @@ from discreet.ledger import (
     Statement,
     TruncatedRenyiFilter,
 )
-from discreet.ledger.book import RunStatement
+from discreet.ledger.book import RunRecord, RunStatement
 from discreet.ledger.filters import Filter
 from discreet.plan.plan import Plan
 
@@ -73,6 +73,10 @@ class NamedLedger(Ledger):
     ) -> Run:
         """As for every ledger."""
         return super().run(event, plan_hash, name=self.label + name, data=data, distance=distance)
+
+    def runs(self) -> dict[str, RunRecord]:
+        """As for every ledger, those with the label by the names that they were given here."""
+        return {name.removeprefix(self.label): known for name, known in super().runs().items()}
 
 
 def opened(
