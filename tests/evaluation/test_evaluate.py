@@ -14,7 +14,8 @@ import discreet
 from discreet import Budget, Ledger
 from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.evaluation import evaluate
-from discreet.evaluation.evaluate import _counted, _placed, _spread, _weights
+from discreet.evaluation.evaluate import _counted
+from discreet.evaluation.question import Placed, placed_cells, spread, weights_of
 from discreet.evaluation.scoring import Counts, Scoring, Shared, error_bins, probability_bins
 from discreet.evaluation.splitting import unit_ids
 from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, TwoClasses
@@ -128,7 +129,7 @@ def covered(task, y, answers, truths, epsilon, repeats, rng, rows):
             noise = scale * longer / math.sqrt(block.share)
             size = block.size - (place == 0)
             where = Shared(*(part[drawn] for part in cells[place]))
-            exact = _spread(where, np.zeros(rows, int), 1, size, 2**20) / 2**20
+            exact = spread(where, np.zeros(rows, int), 1, size, 2**20) / 2**20
             noisy = exact + rng.laplace(0, noise / math.sqrt(2), size)
             counts.append(Counts(noisy, noise))
         measured = task.measured(counts, scoring)
@@ -189,7 +190,7 @@ def test_squared_errors_and_variance_go_together(monkeypatch):
     def told():
         counts = [
             Counts(
-                _spread(where, np.zeros(20_000, int), 1, block.size, 2**20)[: block.size - last] / 2**20, 0.0
+                spread(where, np.zeros(20_000, int), 1, block.size, 2**20)[: block.size - last] / 2**20, 0.0
             )
             for where, block, last in zip(task.cells(target, answers), task.blocks, (1, 0), strict=True)
         ]
@@ -239,7 +240,7 @@ def total_of(task, y, answers, weights, ledger=None):
     lengths = np.sqrt([block.share for block in task.blocks]).sum()
     with bought("test", {}, Budget(1.0, 1e-6), lengths, ledger=ledger) as purchase:
         kept = Kept(purchase)
-        _counted(kept, task.blocks, _placed(task, y, answers), np.zeros(len(y), int), 1, weights)
+        _counted(kept, Placed(task, placed_cells(task, y, answers), (), np.zeros(len(y), int), weights))
         return kept.total * kept.grid, kept.norm
 
 
@@ -261,11 +262,11 @@ def test_a_person_moves_the_release_by_one_at_most(task, gaussian):
     who = list(rng.choice(["ann", "bob", "eve", "joe"], 60))
     with Ledger.in_memory(GaussianFilter(Budget(50.0, 1e-3))) as book:
         ledger = book if gaussian else None
-        whole, norm = total_of(task, y, answers, _weights([one.encode() for one in who]), ledger)
+        whole, norm = total_of(task, y, answers, weights_of([one.encode() for one in who]), ledger)
         assert norm == ("l2" if gaussian else norm)
         for person in set(who):
             rest = np.array([one != person for one in who])
-            weights = _weights([one.encode() for one in np.array(who)[rest]])
+            weights = weights_of([one.encode() for one in np.array(who)[rest]])
             part, _ = total_of(task, y[rest], answers[rest], weights, ledger)
             assert 0 < np.linalg.norm(whole - part, 2 if norm == "l2" else 1) <= 1.0
         uncapped, _ = total_of(task, y, answers, np.ones(60), ledger)
@@ -275,7 +276,7 @@ def test_a_person_moves_the_release_by_one_at_most(task, gaussian):
 
 def test_weights_of_persons_sum_to_one_and_nobody_counts_nothing():
     ids = unit_ids(pd.DataFrame({"who": ["a", None, "b", "a", float("nan")]}), "who", 5)
-    assert _weights(ids).tolist() == [0.5, 0.0, 1.0, 0.5, 0.0]
+    assert weights_of(ids).tolist() == [0.5, 0.0, 1.0, 0.5, 0.0]
 
 
 def test_a_person_counts_as_one():

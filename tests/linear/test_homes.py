@@ -19,7 +19,7 @@ from discreet.linear import (
 from discreet.linear.contributions import Task, contribution
 from discreet.linear.homes import Census, Ids, Register, homes_of, people_in
 from discreet.linear.tally import Answer
-from support.partitions_here import Here, for_workers, homes_in, model
+from support.partitions_here import Here, for_workers, model, shares_of
 
 IDS = Ids("person", b"a key")
 
@@ -69,17 +69,13 @@ def test_people_in_several_files_give_the_bits_of_one_table(tmp_path, make, more
 # ---- (U4): what a person moves ----
 
 
-def sums(partitions, values, homes):
+def sums(shares, values):
     """The sum of every release over all partitions, in whole numbers, and the largest norm of one addition."""
-    fitted = for_workers(model(unit="person"))
+    fitted, fit = for_workers(model(unit="person")), str(shares)
     found = []
     for release in range(len(values)):
-        answers = [
-            contribution(
-                Task(str(homes), release, place, part, fitted, "label", 0, tuple(values[:release]), home)
-            )
-            for place, (part, home) in enumerate(zip(partitions.parts, homes, strict=True))
-        ]
+        tasks = [Task(fit, release, share, fitted, "label", 0, tuple(values[:release])) for share in shares]
+        answers = [contribution(task) for task in tasks]
         assert {answer.code for answer in answers} == {"sum"}
         total = np.sum([answer.counts for answer in answers], axis=0)
         found.append((total, answers[0].clip_norm / answers[0].grid))
@@ -97,12 +93,8 @@ def test_a_person_in_all_files_moves_every_sum_by_the_clip_norm_at_most(tmp_path
     engine = Here(there)
     model(unit="person").fit(there, y="label", engine=engine)
 
-    def homes(partitions):
-        return [None] * len(partitions) if broken else homes_in(partitions, "person")
-
-    pairs = zip(
-        sums(there, engine.values, homes(there)), sums(without, engine.values, homes(without)), strict=True
-    )
+    both = [shares_of(partitions, None if broken else "person") for partitions in (there, without)]
+    pairs = zip(*(sums(shares, engine.values) for shares in both), strict=True)
     moved = [np.linalg.norm((one - other).astype(float)) / most for (one, most), (other, _) in pairs]
     assert len(moved) > 40
     assert max(moved) > 0.5  # somebody whom one sees
@@ -176,11 +168,10 @@ def test_files_that_changed_or_have_no_such_column_are_told_by_codes(tmp_path):
 def test_a_guest_whose_file_changed_stops_the_fit(tmp_path):
     """The own file is as it was; the one that rows are fetched from is not."""
     partitions = written(tmp_path / "files", frame(60, 5), cuts=(0, 30))
-    homes = homes_in(partitions, "person")
-    place = next(place for place, home in enumerate(homes) if home.files == (0, 1))
-    frame(61, 5).to_parquet(tmp_path / "files" / f"part-{1 - place}.parquet")
-    known = (partitions.parts[place], for_workers(model(unit="person")), "label", 0, ())
-    assert contribution(Task("guest", 0, place, *known, homes[place])).code == "changed"
+    share = next(share for share in shares_of(partitions, "person") if share.home.files == (0, 1))
+    frame(61, 5).to_parquet(tmp_path / "files" / f"part-{1 - share.place}.parquet")
+    task = Task("guest", 0, share, for_workers(model(unit="person")), "label", 0, ())
+    assert contribution(task).code == "changed"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from discreet.linear import (
 )
 from discreet.linear import contributions as module
 from discreet.linear.contributions import Task, contribution
+from discreet.linear.homes import Share
 from discreet.linear.partitions import Part
 from discreet.linear.public_log import PublicLog
 from discreet.linear.schema import Unit
@@ -140,7 +141,7 @@ def test_answers_do_not_depend_on_what_was_asked_before(tmp_path):
 
 def test_a_worker_that_lost_its_state_says_so(tmp_path):
     partitions = written(tmp_path)
-    task = Task("lost", 3, 0, partitions.parts[0], model(), "label", 3, ())
+    task = Task("lost", 3, Share(0, partitions.parts[0]), model(), "label", 3, ())
     assert contribution(task).code == "behind"
 
 
@@ -170,7 +171,7 @@ def test_workers_answer_with_codes_and_no_word_of_a_record(tmp_path, trouble, mo
         part = Part.of(part.path)
     else:
         monkeypatch.setattr(module._Waiting, "release", lambda *_: 1 / 0)
-    answer = contribution(Task(trouble, 0, 0, part, model(), "label", 0, ()))
+    answer = contribution(Task(trouble, 0, Share(0, part), model(), "label", 0, ()))
     assert answer.code == {"gone": "unreadable", "other columns": "refused", "raises": "failed"}[trouble]
     assert "secret" not in repr(answer)
     assert answer.counts is None

@@ -5,10 +5,9 @@ import pandas as pd
 
 from discreet.linear import Partitions, PrivateLogisticRegression
 from discreet.linear.contributions import Task, contribution
-from discreet.linear.homes import Census, Ids, Register, homes_of, people_in
+from discreet.linear.homes import Census, Ids, Register, Share, homes_of, people_in
 from discreet.linear.public_log import Gathering, PublicLog
-from discreet.linear.spool import spooled
-from discreet.linear.storage import Storage
+from discreet.linear.tally import Tally
 
 
 def model(make=PrivateLogisticRegression, **more):
@@ -32,37 +31,46 @@ def for_workers(fitted):
     return type(fitted)(**(fitted.get_params(deep=False) | {"ledger": None, "unsafe_seed": None}))
 
 
-def homes_in(partitions, column):
-    """Where everybody is added up."""
-    ids = Ids(column, b"a key")
-    register = Register([part.rows for part in partitions.parts])
-    for place, part in enumerate(partitions.parts):
+def shares_of(partitions, column=None):
+    """What each partition adds up."""
+    parts = partitions.parts
+    if column is None:
+        return [Share(place, part) for place, part in enumerate(parts)]
+    ids, register = Ids(column, b"a key"), Register([part.rows for part in parts])
+    for place, part in enumerate(parts):
         register.add(people_in(Census(place, part, ids)))
-    return homes_of(register.answers(), ids, partitions.parts)
+    homes = homes_of(register.answers(), ids, parts)
+    return [Share(*known) for known in zip(range(len(parts)), parts, homes, strict=True)]
 
 
 class Here:
     """The engine. ``tamper`` may change what is asked and answered."""
 
-    def __init__(self, partitions, target="label", log=None, tamper=None, run="fit-0"):
-        self.partitions, self.target, self.tamper = partitions, target, tamper
+    def __init__(self, partitions, log=None, tamper=None, run="fit-0"):
+        self.partitions, self.tamper = partitions, tamper
         self.log, self.run, self.asked, self.values = log, run, 0, []
 
     def fit(self, fitted, partitions, target):
-        columns, unit = fitted._to_read(partitions.first(), target, target=target is None), fitted._unit()
-        workers, log = for_workers(fitted), PublicLog(self.log, self.run, partitions.digest())
-        homes = None if unit is None else homes_in(partitions, unit.column)
+        unit, workers = fitted._unit(), for_workers(fitted)
+        log = PublicLog(self.log, self.run, partitions.digest())
+        shares = shares_of(partitions, None if unit is None else unit.column)
 
         def ask(release, values, tally):
-            for place, part in enumerate(partitions.parts):
+            for share in shares:
                 self.asked += 1
-                home = None if homes is None else homes[place]
-                task = Task(log.run, release, place, part, workers, target, 0, tuple(values), home)
+                task = Task(log.run, release, share, workers, target, 0, tuple(values))
                 for answer in [contribution(task)] if self.tamper is None else self.tamper(task):
                     tally.add(answer)
 
-        empty = spooled((), columns, Storage())
-        rows = [part.rows for part in partitions.parts] if homes is None else [home.rows for home in homes]
+        gathering = Gathering([share.rows for share in shares], log, ask)
         with log.lock():
-            fitted._fit(empty, target, None, None, None, elsewhere=Gathering(rows, log, ask))
+            fitted._fit(partitions.without_rows(), target, None, None, None, elsewhere=gathering)
         self.values = log.values
+
+    def total(self, partitions, column, ask, like, public):
+        shares = shares_of(partitions, column)
+        tally = Tally(0, len(shares), like, [share.rows for share in shares], public)
+        for share in shares:
+            function, task = ask(share)
+            tally.add(function(task))
+        return tally.total()

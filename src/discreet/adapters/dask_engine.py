@@ -12,22 +12,24 @@ import asyncio
 import ipaddress
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
+from numpy.typing import NDArray
+
 from discreet.adapters.dask_rounds import Patience, Rounds
+from discreet.core.noise import BoundedSum
 from discreet.errors import CannotConnect, InvalidParameter, MissingDependency, real, whole
 from discreet.linear.contributions import Task, contribution
 from discreet.linear.fitting import run_name
-from discreet.linear.homes import Census, Home, Ids, Register, homes_of, people_in
-from discreet.linear.partitions import Part, Partitions
+from discreet.linear.homes import Census, Ids, Register, Share, homes_of, people_in
+from discreet.linear.partitions import Partitions
 from discreet.linear.public_log import Gathering, PublicLog
-from discreet.linear.spool import spooled
-from discreet.linear.storage import Storage
-from discreet.linear.tally import Tally
+from discreet.linear.tally import Answer, Tally
 
 _ANSWER = 5.0  # seconds that a scheduler has to answer a first time
 
@@ -63,30 +65,49 @@ class DaskEngine:
             raise InvalidParameter("y", type(target).__name__, "must be the name of a column of the files.")
         if model._chosen_arithmetic() != "hardened" or model.method != "recipe":
             raise InvalidParameter("engine", "dask", "needs method='recipe' and hardened arithmetic.")
-        first, unit = partitions.first(), model._unit()
-        columns = model._to_read(first, target, target=target is None)
-        nothing = spooled([next(first.chunks(columns))], columns, Storage())  # which refuses unknown names
+        nothing, unit = partitions.without_rows(), model._unit()
+        nothing.chunks(model._to_read(nothing, target, target=target is None))  # which refuses unknown names
         seed = "" if model.unsafe_seed is None else " with a seed"  # which certificates tell
         about = f"{type(model).__name__} {model._settings()} {target} {partitions.digest()}{seed}"
         log = PublicLog(self._log, run_name(type(model).__name__), about)
         with log.lock():
             rounds = self._rounds(log.run)
-            homes = None if unit is None else self._homes(rounds, partitions, unit.column)
-            question = _Question(rounds, self.for_workers(model), partitions.parts, target, homes)
-            rows = [at.rows for at in homes or partitions.parts]
-            gathering = Gathering(rows, log, question.ask)
+            shares = self._shares(rounds, partitions, None if unit is None else unit.column)
+            question = _Question(rounds, self.for_workers(model), shares, target)
+            gathering = Gathering([share.rows for share in shares], log, question.ask)
             model._fit(nothing, target, None, None, None, elsewhere=gathering)
+
+    def total(
+        self,
+        partitions: Partitions,
+        column: str | None,
+        ask: Callable[[Share], tuple[Callable[[Any], Answer], Any]],
+        like: BoundedSum,
+        public: str,
+    ) -> NDArray[np.int64]:
+        """One sum of whole numbers over all partitions, of the kind of ``like``; ``column`` says whose a row is.
+
+        ``ask`` is the function that a worker calls for its share of the table, and with what.
+        """
+        rounds = self._rounds("evaluation")
+        shares = self._shares(rounds, partitions, column)
+        tally = Tally(0, len(shares), like, [share.rows for share in shares], public)
+        rounds.ask(lambda place, since: ask(shares[place]), tally)
+        return tally.total()
 
     def _rounds(self, name: str) -> Rounds:
         """Rounds under a name that no driver had before: what workers remember of another one is not used."""
         return Rounds(self.client, f"{name}-{os.urandom(4).hex()}", self._patience)
 
-    def _homes(self, rounds: Rounds, partitions: Partitions, column: str) -> list[Home]:
-        """Where everybody is added up, who may have rows in several files."""
-        ids, parts = Ids(column, os.urandom(32)), partitions.parts
-        register = Register([part.rows for part in parts])
+    def _shares(self, rounds: Rounds, partitions: Partitions, column: str | None) -> list[Share]:
+        """What each partition adds up; with a column of ids, everybody in one of them."""
+        parts = partitions.parts
+        if column is None:
+            return [Share(place, part) for place, part in enumerate(parts)]
+        ids, register = Ids(column, os.urandom(32)), Register([part.rows for part in parts])
         rounds.ask(lambda place, since: (people_in, Census(place, parts[place], ids)), register)
-        return homes_of(register.answers(), ids, parts)
+        homes = homes_of(register.answers(), ids, parts)
+        return [Share(*known) for known in zip(range(len(parts)), parts, homes, strict=True)]
 
     def for_workers(self, model: Any) -> Any:
         """The model as workers need it: parameters only, without ledger, key and seed."""
@@ -99,20 +120,18 @@ class DaskEngine:
 class _Question:
     """What partitions are asked in a fit, release after release."""
 
-    def __init__(
-        self, rounds: Rounds, model: Any, parts: Sequence[Part], target: Any, homes: Sequence[Home] | None
-    ) -> None:
-        self._rounds, self._model, self._parts = rounds, model, parts
-        self._target, self._homes = target, homes
+    def __init__(self, rounds: Rounds, model: Any, shares: list[Share], target: str | None) -> None:
+        self._rounds, self._model, self._shares, self._target = rounds, model, shares, target
 
     def ask(self, release: int, values: list[Any], tally: Tally) -> None:
         """Let the tally have all answers."""
 
         def task(place: int, since: int) -> tuple[Any, Task]:
-            begins = (self._model, None if self._homes is None else self._homes[place])
-            model, home = begins if since == 0 else (None, None)
-            known = (self._rounds.name, release, place, self._parts[place], model, self._target)
-            return contribution, Task(*known, since, tuple(values[since:]), home)
+            share, model = self._shares[place], self._model
+            if since:  # it has begun
+                share, model = share._replace(home=None), None
+            known = (self._rounds.name, release, share, model, self._target)
+            return contribution, Task(*known, since, tuple(values[since:]))
 
         self._rounds.ask(task, tally)
 

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from discreet.core.noise import BoundedSum
 from discreet.errors import InvalidParameter, probability
-from discreet.evaluation.answers import answers, task_for
+from discreet.evaluation.answers import task_for
+from discreet.evaluation.question import Counting, Groups, Placed, Question, counts_there
 from discreet.evaluation.result import Evaluation
-from discreet.evaluation.scoring import Block, Counts, Scoring, Shared
-from discreet.evaluation.splitting import row_count, unit_ids
+from discreet.evaluation.scoring import Counts, Scoring
 from discreet.evaluation.tasks import Cells, Measured, Numbers, Task
 from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.linear.cells import declared_numbers
-from discreet.linear.inputs import codes, column_names, column_values
-from discreet.linear.schema import Category, Column, Flag, Numeric, distinct, schema_of
-from discreet.linear.sources import source_of
-from discreet.linear.tables import joined
-from discreet.linear.targets import declared_labels, one_for_each_row, target_numbers
+from discreet.linear.homes import Share
+from discreet.linear.partitions import Partitions
 from discreet.statistics.purchase import MOST_RECORDS, Purchase, bought
 
-Array = NDArray[np.float64]
-
-_MOST_CELLS = 2**22
 MODEL_NOT_COVERED = "the model: it is public, or paid for elsewhere, and answers for each record by itself"
 
 
@@ -49,6 +42,7 @@ def evaluate(
     ledger: AnyLedger = None,
     ledger_key: KeyFile = None,
     unsafe_seed: int | None = None,
+    engine: Any = None,
 ) -> Evaluation:
     """Score ``model`` on private records, at the cost of (epsilon, delta) for everything together.
 
@@ -67,6 +61,8 @@ def evaluate(
         own fit, so that who was protected there as a person is so here.
     confidence : of the intervals, which are for noise and sampling together.
     ledger, ledger_key : what pays, as for every fit. None is a ledger in memory, for this alone.
+    engine : asks :class:`~discreet.linear.partitions.Partitions` where they lie, such as
+        :class:`~discreet.adapters.dask_engine.DaskEngine`, of a model with a schema.
 
     Guarantee: all of the result costs (epsilon, delta) at most, for one record, or one person if there is a ``unit``.
     Refusals depend on parameters, names, types and shapes. A record that the model fails at, or whose label nobody
@@ -76,34 +72,24 @@ def evaluate(
     budget = Budget(epsilon, delta, neighbours, unit="record" if unit is None else "person")
     reach = float(ndtri(0.5 + probability("confidence", confidence, remedy="For instance 0.9.") / 2))
     task = task_for(model, classes, target_bounds)
-    x, unit = _in_memory(model, x, unit)
-    rows = row_count(x)
-    if rows > MOST_RECORDS:
-        raise InvalidParameter("x", "too many rows", f"must have at most {MOST_RECORDS}.")
-    target = _target_column(model)
-    y, x = _target(x, y, target[0] if target else None)
-    truth = _truth(one_for_each_row("y", y, rows), task, target[1] if target else None)
-    groups = _groups(by, x, rows, _schema_columns(model))
-    weights = None if unit is None else _weights(unit_ids(x, unit, rows))
-    said = answers(model, task, x)
-    cells = _placed(task, truth, said)
-    blocks, group = task.blocks, _crossed(groups, rows)
-    number = math.prod(len(one.declared) + 1 for one in groups)
-    if number * sum(block.size for block in blocks) > _MOST_CELLS:
-        raise InvalidParameter("by", [one.name for one in groups], "makes too many groups; ask for fewer.")
-    settings = _settings(task, groups, unit, confidence)
-    lengths = np.sqrt([block.share for block in blocks])
+    question = Question(model, task, y, by, unit)
+    if engine is not None:
+        _refuse_arrays(x, question)
+    placed = question.ask(_table(x, engine))
+    groups, blocks = placed.groups, task.blocks
     with bought(
         "evaluation",
-        settings,
+        _settings(task, groups, unit, confidence),
         budget,
-        float(lengths.sum()),
+        float(np.sqrt([block.share for block in blocks]).sum()),
         ledger=ledger,
         ledger_key=ledger_key,
         unsafe_seed=unsafe_seed,
         not_covered=(MODEL_NOT_COVERED,),
+        later=engine is not None,
     ) as purchase:
-        counts = _counted(purchase, blocks, cells, group, number, weights)
+        there = None if engine is None else Elsewhere(engine, x, question)
+        counts = _counted(purchase, placed, there)
     tables = [
         Counts(one.cells.reshape(*(len(part.declared) + 1 for part in groups), block.size), one.noise)
         for one, block in zip(counts, blocks, strict=True)
@@ -132,100 +118,7 @@ def unit_for(model: Any, unit: Any) -> Any:
     return declared.get("column") if isinstance(declared, Mapping) else None
 
 
-def _in_memory(model: Any, x: Any, unit: Any) -> tuple[Any, Any]:
-    """The columns of the model's schema, and whose each row is, if ``x`` is read from elsewhere."""
-    source = source_of(x)
-    if source is None:
-        return x, unit
-    columns = _schema_columns(model)
-    if not columns:
-        raise InvalidParameter("x", type(x).__name__, "must be in memory for a model without a schema.")
-    named = isinstance(unit, str)
-    if named and unit not in source.names:
-        raise InvalidParameter("unit", unit, "is not a column of the table.")
-    chunks = list(source.chunks(columns, [unit] if named else []))
-    ids = np.concatenate([chunk.kept[unit] for chunk in chunks] or [np.empty(0)]) if named else unit
-    return joined(chunks, columns), ids
-
-
-@dataclass(frozen=True)
-class _Groups:
-    """A grouping: the declared values, and the place of each record's value among them; the last is for others."""
-
-    name: str
-    declared: tuple[Any, ...]
-    places: Cells
-
-
-def _groups(by: Any, x: Any, rows: int, schema: Mapping[str, Column]) -> list[_Groups]:
-    if by is None:
-        return []
-    wanted = dict(by) if isinstance(by, Mapping) else dict.fromkeys([by] if isinstance(by, str) else by)
-    return [_group(name, declared, x, rows, schema) for name, declared in wanted.items()]
-
-
-def _group(name: str, declared: Any, x: Any, rows: int, schema: Mapping[str, Column]) -> _Groups:
-    values = None
-    if isinstance(declared, tuple) and len(declared) == 2 and hasattr(declared[0], "__len__"):
-        values, declared = (None, declared) if isinstance(declared[0], str) else declared
-    if values is None:
-        if name not in (column_names(x) or ()):
-            remedy = "must be a column of x, or come with an array: by={name: (array, declared values)}."
-            raise InvalidParameter("by", name, remedy)
-        values = column_values(x, name)
-    column = schema.get(name)
-    if declared is None:
-        if not isinstance(column, Category | Flag):
-            remedy = (
-                "needs its declared values, such as by={'sex': ('F', 'M')}; those in the records are private."
-            )
-            raise InvalidParameter("by", name, remedy)
-        declared = column.values if isinstance(column, Category) else (True, False)
-        values = declared_labels(column, one_for_each_row("by", values, rows))
-    known = tuple(distinct("by", declared))
-    places = codes(one_for_each_row("by", values, rows), known)
-    return _Groups(name, known, np.where(places < 0, len(known), places))
-
-
-def _target(x: Any, y: Any, name: str | None) -> tuple[Any, Any]:
-    """The target, and the table without it if it is one of its columns."""
-    if y is None and name is None:
-        raise InvalidParameter("y", None, "must be the labels, or the name of their column in x.")
-    wanted = name if y is None else y
-    if not isinstance(wanted, str):
-        return wanted, x
-    if wanted not in (column_names(x) or ()):
-        raise InvalidParameter("y", wanted, "is not a column of x.")
-    found = column_values(x, wanted)
-    if hasattr(x, "drop_columns"):
-        return found, x.drop_columns([wanted])
-    if hasattr(x, "drop"):
-        return found, x.drop(columns=[wanted]) if hasattr(x, "iloc") else x.drop(wanted)
-    return found, x
-
-
-def _schema_columns(model: Any) -> Mapping[str, Column]:
-    schema = getattr(model, "schema", None)
-    return {} if schema is None else schema_of(schema).columns
-
-
-def _target_column(model: Any) -> tuple[str, Column] | None:
-    schema = getattr(model, "schema", None)
-    target = None if schema is None else schema_of(schema).target
-    return None if target is None else (target, schema_of(schema).columns[target])
-
-
-def _truth(y: NDArray[Any], task: Task, column: Column | None) -> Array:
-    """The target as a class's place or a number; NaN for what nobody declared."""
-    if isinstance(task, Numbers):
-        return target_numbers(declared_numbers(column, y, "y") if isinstance(column, Numeric) else y)
-    if isinstance(column, Category | Flag):
-        y = declared_labels(column, y)
-    places = codes(y, task.labels)
-    return np.where(places < 0, np.nan, places)
-
-
-def _settings(task: Task, groups: list[_Groups], unit: Any, confidence: float) -> dict[str, Any]:
+def _settings(task: Task, groups: Sequence[Groups], unit: Any, confidence: float) -> dict[str, Any]:
     """What was declared, for the certificate."""
     settings: dict[str, Any] = {
         "blocks": [[block.name, block.size, block.share] for block in task.blocks],
@@ -241,80 +134,64 @@ def _settings(task: Task, groups: list[_Groups], unit: Any, confidence: float) -
     return settings
 
 
+def _table(x: Any, engine: Any) -> Any:
+    """What is read here: nothing but the names, where an engine reads the files."""
+    if not isinstance(x, Partitions):
+        return x
+    return x.pattern if engine is None else x.without_rows()
+
+
+def _refuse_arrays(x: Any, question: Question) -> None:
+    """Raise unless all that an engine is asked for is in the files."""
+    if not isinstance(x, Partitions):
+        remedy = "must be Partitions('folder/*.parquet'): files that every worker can read."
+        raise InvalidParameter("x", type(x).__name__, remedy)
+    if sum(part.rows for part in x.parts) > MOST_RECORDS:
+        raise InvalidParameter("x", "too many rows", f"must have at most {MOST_RECORDS}.")
+    for name, given in (("y", question.y), ("unit", question.unit)):
+        if not isinstance(given, str | None):
+            raise InvalidParameter(name, type(given).__name__, "must be the name of a column of the files.")
+
+
 # ---- counting ----
 
 
-def _weights(ids: list[bytes | None]) -> Array:
-    """1 over the number of a person's rows, for each row; 0 for rows of nobody."""
-    many: dict[bytes, int] = {}
-    for one in ids:
-        if one is not None:
-            many[one] = many.get(one, 0) + 1
-    return np.array([0.0 if one is None else 1.0 / many[one] for one in ids], np.float64)
+@dataclass(frozen=True)
+class Elsewhere:
+    """Counts by an engine, where the files lie."""
+
+    engine: Any
+    partitions: Partitions
+    question: Question
+
+    def total(self, like: BoundedSum, steps: tuple[int, ...], public: str) -> Cells:
+        """The sum over all files, of the kind of ``like``."""
+        question, grid = self.question.for_workers(), like.grid
+        assert grid is not None
+
+        def ask(share: Share) -> tuple[Any, Counting]:
+            return counts_there, Counting(share, question, steps, grid)
+
+        return self.engine.total(self.partitions, question.unit, ask, like, public)  # type: ignore[no-any-return]
 
 
-def _placed(task: Task, truth: Array, said: Array) -> list[Shared]:
-    """The cells of all records: those that cannot be scored are in the last cell of the first block only."""
-    good = np.isfinite(truth) & np.isfinite(said).all(1)
-    placed = []
-    for number, (block, part) in enumerate(
-        zip(task.blocks, task.cells(truth[good], said[good]), strict=True)
-    ):
-        cells = np.full((len(truth), part.cells.shape[1]), block.size - 1, np.int64)
-        shares = np.zeros(cells.shape)
-        if number == 0:
-            shares[:, 0] = 1.0
-        cells[good], shares[good] = part
-        placed.append(Shared(cells, shares))
-    return placed
-
-
-def _crossed(groups: list[_Groups], rows: int) -> Cells:
-    """The number of each record's group among all combinations of groups."""
-    place = np.zeros(rows, np.int64)
-    for one in groups:
-        place = place * (len(one.declared) + 1) + one.places
-    return place
-
-
-def _counted(
-    purchase: Purchase,
-    blocks: tuple[Block, ...],
-    placed: list[Shared],
-    group: Cells,
-    groups: int,
-    weights: Array | None,
-) -> list[Counts]:
+def _counted(purchase: Purchase, placed: Placed, there: Elsewhere | None = None) -> list[Counts]:
     """The noisy number of records in each cell of each group, block by block.
 
     Guarantee: as the purchase. A record adds to the cells of each block, all together, what :meth:`Purchase.weights`
-    allows it, and a person's rows together no more, because their weights add up to 1.
+    allows it, and a person's rows together no more.
     """
-    lengths = purchase.weights(np.sqrt([block.share for block in blocks]))
-    totals = [
-        _spread(where, group, groups, block.size, purchase.steps(length), weights)
-        for block, where, length in zip(blocks, placed, lengths, strict=True)
-    ]
-    noisy = purchase.release(np.concatenate(totals))
-    parts = np.split(noisy, np.cumsum([total.size for total in totals])[:-1])
+    lengths = purchase.weights(np.sqrt([block.share for block in placed.task.blocks]))
+    steps = tuple(purchase.steps(length) for length in lengths)
+    totals = placed.totals(steps)
+    total = np.concatenate(totals)
+    if there is not None:
+        total = total + there.total(purchase.sum_of(total), steps, placed.digest(steps))
+    noisy = purchase.release(total)
+    parts = np.split(noisy, np.cumsum([part.size for part in totals])[:-1])
     return [
         Counts(part / length, purchase.noise / length) for part, length in zip(parts, lengths, strict=True)
     ]
-
-
-def _spread(
-    where: Shared, group: Cells, groups: int, size: int, steps: int, weights: Array | None = None
-) -> Cells:
-    """Whole numbers, at most ``steps`` in all from each record, in its cells.
-
-    Each is cut toward zero. What shares and weights are above 1 together by their rounding is less than one step in
-    ``steps``, which is below 2^48; so a sum of whole numbers cannot be above ``steps`` by it.
-    """
-    total = np.zeros(groups * size, np.int64)
-    for cells, shares in zip(where.cells.T, where.shares.T, strict=True):
-        amounts = (shares if weights is None else shares * weights) * steps
-        np.add.at(total, group * size + cells, amounts.astype(np.int64))
-    return total
 
 
 # ---- scoring ----
@@ -332,7 +209,7 @@ def _measured(task: Task, tables: list[Counts], scoring: Scoring) -> tuple[Measu
 
 
 def _by(
-    task: Task, tables: list[Counts], scoring: Scoring, axis: int, groups: _Groups
+    task: Task, tables: list[Counts], scoring: Scoring, axis: int, groups: Groups
 ) -> Iterator[tuple[Any, Measured]]:
     for place, value in enumerate(groups.declared):
         part = [Counts(np.take(table.cells, place, axis), table.noise) for table in tables]

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from discreet.core.noise import BoundedSum
 from discreet.errors import DiscreetError
-from discreet.linear.homes import Home
-from discreet.linear.partitions import Part
+from discreet.linear.homes import Share
 from discreet.linear.tally import Answer
 
 Array = NDArray[np.float64]
@@ -27,20 +26,23 @@ _STATES = 256  # fits of partitions that a worker keeps waiting
 
 
 class Task(NamedTuple):
-    """What a worker is asked: the sum that ``part`` adds to a release. ``values`` are those from ``since`` on.
+    """What a worker is asked: what a share of the table adds to a release. ``values`` are those from ``since`` on.
 
-    ``model`` and ``home`` are needed to begin; a worker that has begun is told the new values only.
+    ``model`` and the share's home are needed to begin; a worker that has begun is told the new values only.
     """
 
     fit: str
     release: int
-    place: int
-    part: Part
+    share: Share
     model: Any
     target: str | None
     since: int
     values: tuple[Array, ...]
-    home: Home | None = None
+
+    @property
+    def place(self) -> int:
+        """The number of the partition."""
+        return self.share.place
 
 
 class _Stopped(BaseException):
@@ -62,13 +64,11 @@ class _Waiting:
 
     def _fit(self) -> None:
         task = self._task
-        files = (task.part,) if task.home is None else task.home.parts
         try:
-            if not all(part.is_as_it_was() for part in files):
+            if not task.share.is_as_it_was():
                 self._sums.put("changed")
                 return
-            rows = task.part.path if task.home is None else task.home.source()
-            task.model._fit(rows, task.target, None, None, None, elsewhere=self)
+            task.model._fit(task.share.source(), task.target, None, None, None, elsewhere=self)
         except _Stopped:
             return
         except DiscreetError:
@@ -121,7 +121,7 @@ def _contribution(task: Task) -> Answer:
         return Answer(word, task.place, task.release)
 
     try:
-        if not task.part.is_as_it_was(thoroughly=False):
+        if not task.share.part.is_as_it_was(thoroughly=False):
             return code("changed")
     except Exception:
         return code("unreadable")

@@ -97,6 +97,27 @@ class Home(NamedTuple):
         return found
 
 
+class Share(NamedTuple):
+    """What a partition adds up: a file, or all that its home says."""
+
+    place: int
+    part: Part
+    home: Home | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are, at most."""
+        return self.part.rows if self.home is None else self.home.rows
+
+    def source(self) -> Source:
+        """The rows, to be read."""
+        return self.part.source() if self.home is None else self.home.source()
+
+    def is_as_it_was(self) -> bool:
+        """Whether no file changed that it reads."""
+        return all(part.is_as_it_was() for part in ((self.part,) if self.home is None else self.home.parts))
+
+
 class _AtHome(Source):
     """The rows of a file that one partition adds up."""
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from discreet.errors import InvalidParameter
 from discreet.linear.sources import files_of
-from discreet.linear.tables import Source, table_in
+from discreet.linear.tables import Read, Source, Table, table_in
 
 
 class Part(NamedTuple):
@@ -69,6 +70,19 @@ class Partitions:
         """SHA-256 of what is known of the files."""
         return hashlib.sha256(json.dumps(self.parts).encode()).hexdigest()
 
-    def first(self) -> Source:
-        """The first partition: its columns are those of all."""
-        return self.parts[0].source()
+    def without_rows(self) -> Source:
+        """The table as its driver knows it: the columns of the first file, which are those of all."""
+        return _NoRows(self.parts[0].source())
+
+
+class _NoRows(Source):
+    """The columns of a table."""
+
+    def __init__(self, source: Any) -> None:
+        self.path, self.names, self.schema = source.path, source.names, source.schema
+
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+        return iter(())
+
+    def progress(self) -> float:
+        return 1.0
