@@ -3,11 +3,11 @@
     python benchmarks/torture_cluster.py [--kills 200] [--twin sums|charges] [--minutes 60]
 
 A scheduler, two workers and a driver, each a process that is forked anew when it was killed with signal 9, at any
-moment; every third driver dies between noise and log. Every second fit protects people, who have rows in all files.
-The driver notes each sum that gets noise. Afterwards a single process adds up the whole table, told the values of the
-public log: its sums must be those, and the ledger must hold each release of the log once. A fit that shows no release
-within a minute of a kill hangs. Twins that count an answer twice, or begin a new account after a crash, must be
-caught.
+moment; every third driver dies between noise and log, and in every tenth round a partition answers twice. Every
+second fit protects people, who have rows in all files. The driver notes each sum that gets noise. Afterwards a single
+process adds up the whole table, told the values of the public log: its sums must be those, and the ledger must hold
+each release of the log once. A fit that shows no release within a minute of a kill hangs. Twins that count an answer
+twice, or begin a new account after a crash, must be caught.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ import pandas as pd
 
 import discreet as dp
 from discreet.adapters import DaskEngine
+from discreet.adapters.dask_rounds import Rounds
 from discreet.errors import DiscreetError
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import Partitions, PrivateLogisticRegression
@@ -51,20 +52,20 @@ PEOPLE = dp.Budget(100.0, 1e-5, unit="person")
 
 
 def write_files(folder: Path) -> Partitions:
-    """Four files, one of them empty; each of 100 people has rows in several."""
+    """Four files, one of them empty; most of 300 people have rows in several."""
     rng = np.random.default_rng(0)
     for number, rows in enumerate((300, 0, 400, 200)):
         x = rng.random((rows, 3))
         frame = pd.DataFrame(x, columns=["a", "b", "c"])
         frame["label"] = (x[:, 0] > x[:, 1]).astype(int)
-        frame["person"] = rng.integers(100, size=rows)
+        frame["person"] = rng.integers(300, size=rows)
         frame.to_parquet(folder / f"part-{number}.parquet", index=False)
     return Partitions(folder / "part-*.parquet")
 
 
 def new_model(people: bool, ledger: Any = None) -> PrivateLogisticRegression:
     unit = "person" if people else None
-    return PrivateLogisticRegression(1.0, 1e-8, classes=(0, 1), bounds=(0, 1), unit=unit, ledger=ledger)
+    return PrivateLogisticRegression(4.0, 1e-8, classes=(0, 1), bounds=(0, 1), unit=unit, ledger=ledger)
 
 
 # ---- the processes ----
@@ -125,16 +126,14 @@ def digest(counts: Any) -> str:
     return hashlib.sha256(np.ascontiguousarray(counts, np.int64).tobytes()).hexdigest()
 
 
-def drive(
-    port: int, folder: Path, files: Partitions, people: bool, dies_at: int | None, deadline: float
-) -> None:
+def drive(port: int, folder: Path, files: Partitions, people: bool, dies_at: int | None) -> None:
     spending.add_noise = Tap(folder, dies_at)  # type: ignore[assignment]
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with (
         Ledger.open(folder / "a.ledger") as ledger,
         distributed.Client(f"tcp://127.0.0.1:{port}", timeout=30, set_as_default=False) as client,
     ):
-        engine = DaskEngine(client, log=folder / "log", deadline=deadline, attempts=1000)
+        engine = DaskEngine(client, log=folder / "log", deadline=20)
         new_model(people, ledger).fit(files, y="label", engine=engine)
 
 
@@ -150,13 +149,20 @@ class Cluster:
         self.workers = [forked(lambda: work(self.port)) for _ in range(2)]
 
     def kill(self, kind: str) -> None:
+        """Only the scheduler, or one of the workers: those who lost their scheduler end by themselves."""
         if kind == "worker":
             place = random.randrange(2)
             end(self.workers[place])
             self.workers[place] = forked(lambda: work(self.port))
         else:
-            self.close()
-            self.begin()
+            end(self.scheduler)
+            self.scheduler = forked(lambda: schedule(self.port))
+
+    def tend(self) -> None:
+        """Workers that ended begin again."""
+        for place, process in enumerate(self.workers):
+            if os.waitpid(process, os.WNOHANG)[0]:
+                self.workers[place] = forked(lambda: work(self.port))
 
     def close(self) -> None:
         for process in (self.scheduler, *self.workers):
@@ -201,16 +207,14 @@ class Story:
 class Fit:
     """A fit with a folder of its own, whose driver is forked until it came to its end."""
 
-    def __init__(
-        self, cluster: Cluster, folder: Path, files: Partitions, people: bool, deadline: float
-    ) -> None:
+    def __init__(self, cluster: Cluster, folder: Path, files: Partitions, people: bool) -> None:
         self.cluster, self.folder, self.files, self.people = cluster, folder, files, people
-        self._deadline, self._driver, self.stopped = deadline, 0, 0
+        self._driver, self.stopped = 0, 0
         Ledger.create(folder / "a.ledger", GaussianFilter(PEOPLE if people else BUDGET)).close()
         self.begin()
 
     def begin(self, dies_at: int | None = None) -> None:
-        known = (self.cluster.port, self.folder, self.files, self.people, dies_at, self._deadline)
+        known = (self.cluster.port, self.folder, self.files, self.people, dies_at)
         self._driver = forked(lambda: drive(*known))
 
     @property
@@ -219,6 +223,7 @@ class Fit:
 
     def is_over(self) -> bool:
         """Whether the driver has come to its end; one that stopped or was killed begins again."""
+        self.cluster.tend()
         process, status = os.waitpid(self._driver, os.WNOHANG)
         if not process:
             return False
@@ -317,11 +322,26 @@ def judge(fit: Fit, story: Story) -> None:
     story.stopped += fit.stopped
 
 
-# ---- broken twins ----
+# ---- answers that come twice, and broken twins ----
+
+
+def repeat_answers() -> None:
+    """In every tenth round some partition answers again, as where a scheduler retries."""
+    honest = Rounds._collect
+
+    def collect(self: Any, futures: Any, roll: Any) -> int:
+        place, future = random.choice(list(futures.items()))
+        behind = honest(self, futures, roll)
+        if random.random() < 0.1:
+            for answer in self._answers({place: future}).values():
+                roll.add(answer)
+        return behind
+
+    Rounds._collect = collect  # type: ignore[method-assign]
 
 
 def count_twice() -> None:
-    """Sums as an accumulator keeps them: what was asked again, and came late, is added again."""
+    """Sums as an accumulator keeps them: what is answered again is added again."""
     honest = Tally.add
 
     def add(self: Any, answer: Answer) -> None:
@@ -348,16 +368,16 @@ def main() -> None:
     chosen = parser.parse_args()
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     warnings.simplefilter("ignore")
+    repeat_answers()
     if chosen.twin:
         TWINS[chosen.twin]()
     story, until = Story(), time.monotonic() + 60 * chosen.minutes
-    deadline = 0.05 if chosen.twin == "sums" else 20.0  # the twin is asked twice at every turn
     with tempfile.TemporaryDirectory() as place:
         files, cluster = write_files(Path(place)), Cluster()
         try:
             while sum(story.kills.values()) < chosen.kills and time.monotonic() < until:
                 with tempfile.TemporaryDirectory() as folder:
-                    fit = Fit(cluster, Path(folder), files, story.fits % 2 == 1, deadline)
+                    fit = Fit(cluster, Path(folder), files, story.fits % 2 == 1)
                     torture(fit, story, chosen.kills)
                     judge(fit, story)
                 story.print_table()
