@@ -10,7 +10,7 @@ WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: demo demo-parties check docs pictures axe house reference test test-all coverage dist chromium bench-accounting bench-accounting-suites bench-accounting-everywhere bench-noise bench-mean bench-linear bench-chart bench-additive bench-preview \
-	bench-linear-speed bench-scale bench-utility bench-torch bench-check bench-product bench-parties bench-party-curves bench-low-bits bench-audit bench-units bench-statistics scorecard torture torture-parties clean
+	bench-linear-speed bench-scale bench-utility bench-torch bench-check bench-product bench-parties bench-party-curves bench-low-bits bench-audit bench-units bench-statistics scorecard torture torture-parties torture-cluster clean
 
 DATA ?= data
 
@@ -182,6 +182,11 @@ torture: $(VENV)/dev
 
 torture-parties: $(VENV)/dev
 	$(BIN)/python benchmarks/torture_parties.py
+
+torture-cluster: $(VENV)/dev
+	$(BIN)/python benchmarks/torture_cluster.py
+	$(BIN)/python benchmarks/torture_cluster.py --kills 12 --twin sums
+	$(BIN)/python benchmarks/torture_cluster.py --kills 12 --twin charges
 
 clean:
 	rm -rf $(VENV) .venv-peers .venv-ebm .venv-statistics build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,10 +12,19 @@ import pytest
 
 distributed = pytest.importorskip("distributed")
 
-from discreet.adapters import DaskEngine  # noqa: E402
+from discreet import evaluate  # noqa: E402
+from discreet.adapters import DaskEngine, dask_engine  # noqa: E402
 from discreet.adapters.dask_engine import refuse_open_doors  # noqa: E402
 from discreet.errors import InvalidParameter, PlanViolation  # noqa: E402
-from discreet.linear import Partitions, PrivateLogisticRegression  # noqa: E402
+from discreet.linear import (  # noqa: E402
+    Category,
+    Flag,
+    Numeric,
+    Partitions,
+    PrivateLogisticRegression,
+    Schema,
+    tables,
+)
 
 pytestmark = [pytest.mark.network, pytest.mark.filterwarnings("ignore")]  # the cluster's own warnings
 
@@ -58,6 +67,28 @@ def test_a_cluster_gives_the_bits_of_a_local_fit(client, partitions, local):
     found = model().fit(partitions, y="label", engine=DaskEngine(client))
     np.testing.assert_array_equal(found.coef_, local.coef_)
     np.testing.assert_array_equal(found.intercept_, local.intercept_)
+
+
+def test_people_with_rows_in_several_files_too(client, tmp_path):
+    rng = np.random.default_rng(1)
+    x = rng.random((900, 2)) * 10
+    frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "label": (x[:, 0] > x[:, 1]).astype(int)})
+    frame["person"] = rng.integers(200, size=900)
+    for number, part in enumerate(np.split(np.arange(900), 3)):
+        frame.iloc[part].to_parquet(tmp_path / f"part-{number}.parquet", index=False)
+    partitions = Partitions(tmp_path / "part-*.parquet")
+    found = model(unit="person").fit(partitions, y="label", engine=DaskEngine(client))
+    np.testing.assert_array_equal(found.coef_, model(unit="person").fit(partitions, y="label").coef_)
+
+
+def test_an_evaluation_gives_the_scores_of_one_table(client, partitions):
+    schema = Schema({"a": Numeric(0, 10), "b": Numeric(0, 10), "label": Category((0, 1))}, target="label")
+    fitted = PrivateLogisticRegression(1.0, schema=schema, unsafe_seed=5).fit(partitions)
+    here, there = (
+        evaluate(fitted, partitions, epsilon=1.0, unsafe_seed=3, engine=engine)
+        for engine in (None, DaskEngine(client))
+    )
+    assert str(there) == str(here)
 
 
 def test_a_worker_that_is_killed_in_a_task_changes_nothing(client, partitions, local, tmp_path):
@@ -125,7 +156,7 @@ def test_refusals_come_before_anything_is_spent(client, partitions):
         (lambda: model().fit(x, y="label", engine=engine), "must be Partitions"),
         (lambda: model().fit(partitions, y=[1, 2], engine=engine), "must be the name of a column"),
         (lambda: model().fit(partitions, "label", np.ones(3), engine=engine), "columns of the files only"),
-        (lambda: model(unit="a").fit(partitions, y="label", engine=engine), "rows of one person"),
+        (lambda: model(unit="who").fit(partitions, y="label", engine=engine), "who"),
         (lambda: model(arithmetic="float").fit(partitions, y="label", engine=engine), "hardened"),
         (lambda: model().fit(partitions, y="lable", engine=engine), "lable"),
         (lambda: DaskEngine("tcp://127.0.0.1:1"), r"must be a distributed\.Client"),
@@ -140,3 +171,56 @@ def test_refusals_come_before_anything_is_spent(client, partitions):
 def test_workers_get_no_ledger_no_key_and_no_seed(client, tmp_path):
     sent = DaskEngine(client).for_workers(model(ledger=str(tmp_path / "ledger.db"), ledger_key="key"))
     assert (sent.ledger, sent.ledger_key, sent.unsafe_seed, sent.verbose) == (None, None, None, False)
+
+
+# ---- not a word of a record ----
+
+
+def leaky(task):
+    """The broken twin of a contribution: it lets an exception through."""
+    task.model._fit(task.share.source(), task.target, None, None, None, elsewhere=object())
+
+
+def all_that_is_told(client, refused):
+    """What the driver's user, the logs of workers and scheduler, and the scheduler's own memory say."""
+    told = [str(refused), repr(refused.__cause__), repr(refused.__context__)]
+    told += [str(client.get_worker_logs()), str(client.get_scheduler_logs())]
+
+    def remembered(dask_scheduler):
+        tasks = dask_scheduler.tasks.values()
+        kept = [(task.exception_text, task.traceback_text, str(task.run_spec)) for task in tasks]
+        return str([*kept, *dask_scheduler.get_events().items()])
+
+    return "".join([*told, client.run_on_scheduler(remembered)])
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_no_word_of_a_record_reaches_messages_logs_or_the_scheduler(tmp_path, monkeypatch, capfd, broken):
+    """A cell makes the worker fail with an exception that quotes it, and its whole column."""
+
+    def quotes(self, cells):
+        if "secret-cell" in list(cells):
+            raise ValueError(f"cannot read {cells}")
+        return honest(self, cells)
+
+    honest = tables._Known.read
+    monkeypatch.setattr(tables._Known, "read", quotes)
+    if broken:
+        monkeypatch.setattr(dask_engine, "contribution", leaky)
+    frame = pd.DataFrame({"a": [1.0, 2.0], "job": ["clerk", "secret-cell"], "label": [0, 1]})
+    frame.to_parquet(tmp_path / "part-0.parquet", index=False)
+    schema = Schema(
+        {"a": Numeric(0, 9), "job": Category(("clerk", "farmer")), "label": Flag()}, target="label"
+    )
+    with (
+        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster, set_as_default=False) as alone,
+    ):
+        with pytest.raises(PlanViolation) as refused:
+            PrivateLogisticRegression(1.0, schema=schema).fit(
+                Partitions(tmp_path / "part-*.parquet"), engine=DaskEngine(alone, attempts=1)
+            )
+        told = all_that_is_told(alone, refused.value)
+    out, err = capfd.readouterr()
+    assert ("secret" in told + out + err) == broken
+    assert ("the worker failed" in str(refused.value)) != broken

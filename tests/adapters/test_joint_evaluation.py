@@ -15,7 +15,7 @@ from discreet.cli import main
 from discreet.cli.study_file import evaluation_text
 from discreet.core.randomness import RandomStream
 from discreet.errors import CertificateRejected, InvalidParameter, StudyStopped
-from discreet.evaluation.evaluate import Ballots
+from discreet.evaluation.tally import Ballots
 from discreet.linear.schema import Schema
 from discreet.linear.tables import table_in
 from discreet.parties import Coordinator, Study, Terms, observers, rehearse

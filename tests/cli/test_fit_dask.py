@@ -11,8 +11,11 @@ from click.testing import CliRunner
 
 distributed = pytest.importorskip("distributed")
 
+from discreet import Budget  # noqa: E402
 from discreet.adapters import dask_engine  # noqa: E402
 from discreet.cli import fitting, main  # noqa: E402
+from discreet.ledger import GaussianFilter, Ledger  # noqa: E402
+from discreet.linear.public_log import PublicLog  # noqa: E402
 
 pytestmark = [pytest.mark.network, pytest.mark.filterwarnings("ignore")]  # the cluster's own warnings
 
@@ -75,6 +78,45 @@ def test_a_cluster_writes_the_bits_of_a_fit_on_this_machine(scheduler, place, tm
     assert there.stdout == here.stdout.replace(str(tmp_path / "here"), str(tmp_path / "there"))
 
 
+def test_a_command_that_was_killed_goes_on_from_its_log(scheduler, place, tmp_path, monkeypatch):
+    """The ledger has room for one fit; what was released before is neither drawn nor paid again."""
+
+    class Killed(BaseException):
+        pass
+
+    append = PublicLog.append
+
+    def killed(self, value):
+        if len(self.values) == 7:
+            raise Killed
+        append(self, value)
+
+    ledger = tmp_path / "a.ledger"
+    Ledger.create(ledger, GaussianFilter(Budget(1.0, 1e-6))).close()
+    words = (
+        *DASK,
+        "--scheduler",
+        scheduler,
+        "--model",
+        "linear",
+        "--log",
+        tmp_path / "log",
+        "--ledger",
+        ledger,
+    )
+    monkeypatch.setattr(PublicLog, "append", killed)
+    with pytest.raises(Killed):
+        fit(place, tmp_path / "model", *words)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "log").glob("release-*.npy")}
+    assert len(before) == 7
+    monkeypatch.setattr(PublicLog, "append", append)
+    result = fit(place, tmp_path / "model", *words)
+    assert result.exit_code == 0, result.stderr
+    assert all((tmp_path / "log" / name).read_bytes() == value for name, value in before.items())
+    again = fit(place, tmp_path / "more", *words[:-4], "--ledger", ledger)
+    assert "error[budget-exceeded]" in again.stderr  # one fit was paid for, and no room is left
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
@@ -83,6 +125,8 @@ def test_a_cluster_writes_the_bits_of_a_fit_on_this_machine(scheduler, place, tm
         ((*DASK, "--scheduler", "tcp://10.0.0.5:8786"), "--scheduler=tcp://10.0.0.5:8786: must be tls://"),
         ((*DASK, "--scheduler", "tls://["), "must be tls://"),
         ((*DASK, "--scheduler", "localhost:8786"), "must be tls://"),
+        (("--log", "folder"), "--log=folder: goes with --engine dask."),
+        ((*DASK, "--scheduler", "tls://host:8786", "--log", "folder"), "--log=folder: goes with --ledger"),
         ((*DASK, "--scheduler", "tcp://127.0.0.1"), "must be an address with a port"),
         ((*DASK, "--scheduler", "tcp://127.0.0.1:nan"), "must be an address with a port"),
     ],
@@ -103,9 +147,7 @@ def test_what_the_engine_does_not_do_is_refused(scheduler, place, tmp_path):
     where = (*DASK, "--scheduler", scheduler)
     refused(fit(place, tmp_path / "m", *where, table="table.csv"), 2, "must be a Parquet file")
     refused(fit(place, tmp_path / "m", *where, table="none-*.parquet"), 2, "names no file")
-    refused(
-        fit(place, tmp_path / "m", *where, schema="people.toml"), 2, "rows of one person may be in several"
-    )
+    refused(fit(place, tmp_path / "m", *where, schema="people.toml"), 2, "has no column 'person'")
     refused(fit(place, tmp_path / "m", *where, "--arithmetic", "float"), 2, "hardened arithmetic")
     assert list(tmp_path.iterdir()) == []
 

@@ -14,10 +14,10 @@ import discreet
 from discreet import Budget, Ledger
 from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.evaluation import evaluate
-from discreet.evaluation.evaluate import Ballots, release
+from discreet.evaluation.evaluate import release
 from discreet.evaluation.scoring import Counts, Scoring, Shared, error_bins, probability_bins
 from discreet.evaluation.splitting import unit_ids
-from discreet.evaluation.tally import Tally, person_weights, spread
+from discreet.evaluation.tally import Ballots, Tally, person_weights, spread
 from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, TwoClasses
 from discreet.events import Gaussian, Laplace
 from discreet.ledger import GaussianFilter

@@ -1,6 +1,6 @@
 """Fits on a Dask cluster: :class:`DaskEngine`.
 
-Each release asks every partition once, by a task that is a pure function (:mod:`discreet.linear.partitions`).
+Each release asks every partition once, by a task that is a pure function (:mod:`discreet.linear.contributions`).
 Workers and scheduler see exact sums, which are private: they must be trusted as the driver is. And Dask unpickles
 what it is sent: who can reach the scheduler can run code on every machine. So plain ``tcp://`` is refused beyond this
 machine.
@@ -12,30 +12,25 @@ import asyncio
 import ipaddress
 import logging
 import os
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from typing import Any
 from urllib.parse import urlsplit
 
-from discreet.errors import CannotConnect, InvalidParameter, MissingDependency, PlanViolation, real, whole
-from discreet.linear.fitting import run_name
-from discreet.linear.partitions import (
-    Answer,
-    Gathering,
-    Partitions,
-    PublicLog,
-    Tally,
-    Task,
-    contribution,
-    first_file,
-)
-from discreet.linear.spool import spooled
-from discreet.linear.storage import Storage
+import numpy as np
+from numpy.typing import NDArray
 
-_LOOK = 0.25  # seconds between two looks at who is still there
-_GONE = "The scheduler is gone; nothing more is released."
+from discreet.adapters.dask_rounds import Patience, Rounds
+from discreet.core.noise import BoundedSum
+from discreet.errors import CannotConnect, InvalidParameter, MissingDependency, real, whole
+from discreet.linear.contributions import Task, contribution
+from discreet.linear.fitting import run_name
+from discreet.linear.homes import Census, Ids, Register, Share, homes_of, people_in
+from discreet.linear.partitions import Partitions
+from discreet.linear.public_log import Gathering, PublicLog
+from discreet.linear.roll_call import Answer, Tally
+
 _ANSWER = 5.0  # seconds that a scheduler has to answer a first time
 
 
@@ -58,42 +53,61 @@ class DaskEngine:
         if not isinstance(client, _distributed().Client):
             raise InvalidParameter("client", type(client).__name__, "must be a distributed.Client.")
         refuse_open_doors(str(getattr(client.scheduler, "address", None)))
-        self._client, self._log = client, log
-        self._deadline = real("deadline", deadline, above=0)
-        self._attempts = whole("attempts", attempts, at_least=1)
+        self.client, self._log = client, log
+        attempts = whole("attempts", attempts, at_least=1)
+        self._patience = Patience(real("deadline", deadline, above=0), attempts)
         self._memory = whole("memory", memory, at_least=0)
 
     def fit(self, model: Any, partitions: Any, target: Any) -> None:
         """Fit ``model``, an estimator of :mod:`discreet.linear`, over the partitions; ``target`` names a column."""
-        if not isinstance(partitions, Partitions):
-            kind = type(partitions).__name__
-            requirement = "must be Partitions('folder/*.parquet'): files that every worker can read."
-            raise InvalidParameter("X", kind, requirement)
+        _refuse_other_tables("X", partitions)
         if not isinstance(target, str | None):
             raise InvalidParameter("y", type(target).__name__, "must be the name of a column of the files.")
-        if model._unit() is not None:
-            requirement = "is not known to a cluster: rows of one person may be in several files."
-            raise InvalidParameter("unit", model._unit().column, requirement)
         if model._chosen_arithmetic() != "hardened" or model.method != "recipe":
             raise InvalidParameter("engine", "dask", "needs method='recipe' and hardened arithmetic.")
-        first = first_file(partitions)
-        columns = model._to_read(first, target, target=target is None)
-        nothing = spooled([next(first.chunks(columns))], columns, Storage())  # which refuses unknown names
+        nothing, unit = partitions.without_rows(), model._unit()
+        nothing.chunks(model._to_read(nothing, target, target=target is None))  # which refuses unknown names
         seed = "" if model.unsafe_seed is None else " with a seed"  # which certificates tell
         about = f"{type(model).__name__} {model._settings()} {target} {partitions.digest()}{seed}"
         log = PublicLog(self._log, run_name(type(model).__name__), about)
-        round_ = _Round(self, model, partitions, target, log.run)
-        gathering = Gathering(partitions.parts, log, round_.ask)
         with log.lock():
+            rounds = self._rounds(log.run)
+            shares = self._shares(rounds, partitions, None if unit is None else unit.column)
+            question = _Question(rounds, self.for_workers(model), shares, target)
+            gathering = Gathering([share.rows for share in shares], log, question.ask)
             model._fit(nothing, target, None, None, None, elsewhere=gathering)
 
-    @property
-    def client(self) -> Any:
-        return self._client
+    def total(
+        self,
+        partitions: Partitions,
+        column: str | None,
+        ask: Callable[[Share], tuple[Callable[[Any], Answer], Any]],
+        like: BoundedSum,
+        public: str,
+    ) -> NDArray[np.int64]:
+        """One sum of whole numbers over all partitions, of the kind of ``like``; ``column`` says whose a row is.
 
-    @property
-    def patience(self) -> tuple[float, int]:
-        return self._deadline, self._attempts
+        ``ask`` is the function that a worker calls for its share of the table, and with what.
+        """
+        rounds = self._rounds("evaluation")
+        shares = self._shares(rounds, partitions, column)
+        tally = Tally(0, len(shares), like, [share.rows for share in shares], public)
+        rounds.ask(lambda place, since: ask(shares[place]), tally)
+        return tally.total()
+
+    def _rounds(self, name: str) -> Rounds:
+        """Rounds under a name that no driver had before: what workers remember of another one is not used."""
+        return Rounds(self.client, f"{name}-{os.urandom(4).hex()}", self._patience)
+
+    def _shares(self, rounds: Rounds, partitions: Partitions, column: str | None) -> list[Share]:
+        """What each partition adds up; with a column of ids, everybody in one of them."""
+        parts = partitions.parts
+        if column is None:
+            return [Share(place, part) for place, part in enumerate(parts)]
+        ids, register = Ids(column, os.urandom(32)), Register([part.rows for part in parts])
+        rounds.ask(lambda place, since: (people_in, Census(place, parts[place], ids)), register)
+        homes = homes_of(register.answers(), ids, parts)
+        return [Share(*known) for known in zip(range(len(parts)), parts, homes, strict=True)]
 
     def for_workers(self, model: Any) -> Any:
         """The model as workers need it: parameters only, without ledger, key and seed."""
@@ -103,114 +117,52 @@ class DaskEngine:
         return plain.set_params(**{name: value for name, value in nothing.items() if name in known})
 
 
-class _Round:
-    """Asks all partitions for one release after the other; each stays with the worker that has its rows."""
+class _Question:
+    """What partitions are asked in a fit, release after release."""
 
-    def __init__(self, engine: DaskEngine, model: Any, partitions: Partitions, target: Any, fit: str) -> None:
-        self._engine, self._model = engine, engine.for_workers(model)
-        self._parts, self._target, self._fit = partitions.parts, target, fit
-        self._homes: dict[int, str] = {}
-        self._told: dict[int, int] = {}  # how many values the worker of a partition has seen
+    def __init__(self, rounds: Rounds, model: Any, shares: list[Share], target: str | None) -> None:
+        self._rounds, self._model, self._shares, self._target = rounds, model, shares, target
 
     def ask(self, release: int, values: list[Any], tally: Tally) -> None:
         """Let the tally have all answers."""
-        try:
-            self._ask(release, values, tally)
-        except OSError:  # as Dask calls it if nobody is there any more
-            raise PlanViolation(_GONE) from None
 
-    def _ask(self, release: int, values: list[Any], tally: Tally) -> None:
-        deadline, attempts = self._engine.patience
-        asked: list[Any] = []
-        behind = 0
-        attempt = 0
-        while tally.missing:
-            if attempt >= attempts + behind:
-                raise PlanViolation(
-                    f"Partitions {tally.missing[:5]} did not answer {attempts} times; nothing is released. "
-                    "With a log the fit can go on later."
-                )
-            futures = {place: self._submit(release, values, place, attempt) for place in tally.missing}
-            asked.extend(futures.values())
-            behind += self._collect(futures, tally, deadline)
-            attempt += 1
-        for future in asked:  # what came late counts too: it must say the same
-            if future.status == "finished":
-                tally.add(future.result())
-            else:
-                future.cancel()
+        def task(place: int, since: int) -> tuple[Any, Task]:
+            share, model = self._shares[place], self._model
+            if since:  # it has begun
+                share, model = share._replace(home=None), None
+            known = (self._rounds.name, release, share, model, self._target)
+            return contribution, Task(*known, since, tuple(values[since:]))
 
-    def _submit(self, release: int, values: list[Any], place: int, attempt: int) -> Any:
-        workers = self._workers()
-        home = self._homes.get(place)
-        if home not in workers:
-            self._homes[place] = home = workers[place % len(workers)]
-            self._told[place] = 0
-        since = self._told.get(place, 0) if attempt == 0 else 0
-        known = (self._fit, release, place, self._parts[place], self._model, self._target)
-        task = Task(*known, since, tuple(values[since:]))
-        key = f"discreet-{self._fit}-{release}-{place}-{attempt}"
-        return self._engine.client.submit(
-            contribution, task, key=key, workers=[home], allow_other_workers=False, pure=False, retries=0
-        )
+        self._rounds.ask(task, tally)
 
-    def _workers(self) -> list[str]:
-        client, until = self._engine.client, time.monotonic() + self._engine.patience[0]
-        while True:
-            if client.status == "closed":
-                raise PlanViolation(_GONE)
-            workers = sorted(client.scheduler_info(n_workers=-1).get("workers", ()))
-            if workers:
-                return workers
-            if time.monotonic() > until:
-                raise PlanViolation("The cluster has no workers; nothing is released.")
-            time.sleep(_LOOK)
 
-    def _collect(self, futures: dict[int, Any], tally: Tally, deadline: float) -> int:
-        """Wait for answers until all are there, their workers are gone, or the deadline has passed.
-
-        Says 1 if some worker had lost what it was told before, so that asking again is no failed attempt.
-        """
-        until, behind, open_ = time.monotonic() + deadline, 0, dict(futures)
-        looked = time.monotonic()
-        while open_ and time.monotonic() < until:
-            for place, future in list(open_.items()):
-                if future.status == "pending":
-                    continue
-                del open_[place]
-                answer = future.result() if future.status == "finished" else Answer("lost", place, -1)
-                self._told[place] = answer.release if answer.code == "sum" else 0
-                behind = behind or int(answer.code == "behind")
-                tally.add(answer)
-            if time.monotonic() - looked > _LOOK:
-                looked, workers = time.monotonic(), set(self._workers())
-                open_ = {place: future for place, future in open_.items() if self._homes[place] in workers}
-            time.sleep(0.005)
-        for place in open_:
-            self._homes.pop(place)  # it may be stuck: another one is asked
-        return behind
+def _refuse_other_tables(name: str, partitions: Any) -> None:
+    if not isinstance(partitions, Partitions):
+        kind = type(partitions).__name__
+        requirement = "must be Partitions('folder/*.parquet'): files that every worker can read."
+        raise InvalidParameter(name, kind, requirement)
 
 
 # ---- the way to a scheduler ----
 
 
 @contextmanager
-def engine_at(scheduler: str) -> Iterator[DaskEngine]:
+def engine_at(scheduler: str, log: str | os.PathLike[str] | None = None) -> Iterator[DaskEngine]:
     """The engine of the cluster whose scheduler has this address, such as ``tls://host:8786``.
 
     The files of TLS are those of Dask's configuration. Whatever goes wrong is a sentence, after seconds.
     """
     refuse_open_doors(scheduler)
     _refuse_half_addresses(scheduler)
-    log, client = logging.getLogger("distributed.client"), _client(scheduler)
-    level = log.level
-    log.setLevel(logging.CRITICAL)  # what it would say, in tracebacks, a refusal says
+    said, client = logging.getLogger("distributed.client"), _client(scheduler)
+    level = said.level
+    said.setLevel(logging.CRITICAL)  # what it would say, in tracebacks, a refusal says
     try:
-        yield DaskEngine(client)
+        yield DaskEngine(client, log)
     finally:
         with suppress(Exception):  # what was fitted stays, also if nobody is there to say goodbye to
             client.close(timeout=_ANSWER)
-        log.setLevel(level)
+        said.setLevel(level)
 
 
 def _refuse_half_addresses(scheduler: str) -> None:

@@ -32,10 +32,10 @@ from discreet.adapters.joint_model import dimension as parameters_of
 from discreet.core.noise import BoundedSum
 from discreet.errors import CertificateRejected, InvalidParameter, whole
 from discreet.evaluation.answers import task_for
-from discreet.evaluation.evaluate import Ballots, ballots, declared_groups
+from discreet.evaluation.question import Question, declared_groups
 from discreet.evaluation.result import Evaluation
 from discreet.evaluation.scoring import Scoring
-from discreet.evaluation.tally import Grouping, Tally
+from discreet.evaluation.tally import Ballots, Grouping, Tally
 from discreet.files import parsed, read_text, write_whole
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.schema import Schema
@@ -119,7 +119,8 @@ class JointEvaluation:
     def holder(self, path: Path) -> HistogramHolder:
         """The records in a table, ready to be counted. What is not as declared counts as unscored, silently."""
         table = table_in(path).whole(self.schema.columns)
-        cast = ballots(self.fitted, table, by=list(self.study.model.get("by", [])) or None)
+        by = list(self.study.model.get("by", [])) or None
+        cast = Question(self.fitted, self.tally.task, None, by, None).ask(table)
         return HistogramHolder(cast, self.lengths)
 
     def unlike_declared(self, path: Path) -> list[str]:

@@ -59,6 +59,11 @@ _RENAMED = {
 @click.option("--engine", type=click.Choice(["dask"]), help="Fit Parquet files where they lie, on a cluster.")
 @click.option("--scheduler", help="For --engine dask: its address, tls://host:8786.")
 @click.option(
+    "--log",
+    type=FILE,
+    help="For --engine dask: a folder from which a fit that was killed goes on, with --ledger.",
+)
+@click.option(
     "--preview",
     is_flag=True,
     help="Tell what accuracy to expect, from --records and the schema; fit nothing.",

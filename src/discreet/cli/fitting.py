@@ -54,6 +54,7 @@ def fit_table(
     inference: bool = False,
     engine: str | None = None,
     scheduler: str | None = None,
+    log: Path | None = None,
     **settings: Any,
 ) -> Answer:
     """Fit a model to a table, write it into the folder ``out``, and say what was spent.
@@ -72,11 +73,12 @@ def fit_table(
     if inference:
         settings["inference"] = True
     refuse_half_a_cluster(engine, scheduler)
+    _refuse_a_log_alone(log, scheduler, ledger)
     source = table_in(table_file) if scheduler is None else Partitions(table_file)
     insist_writable(out)
     with ExitStack() as stack:
         book = stack.enter_context(_ledger(ledger, key, budget, name))
-        cluster = None if scheduler is None else stack.enter_context(_engine_at(scheduler))
+        cluster = None if scheduler is None else stack.enter_context(_engine_at(scheduler, log))
         rows = source if isinstance(source, Partitions) else _read(source, schema)
         progress = stack.enter_context(Spent(book, budget).shown())
         model = estimator_for(task, schema, family, **settings, ledger=book, verbose=progress)
@@ -187,10 +189,19 @@ def refuse_half_a_cluster(engine: str | None, scheduler: str | None) -> None:
         raise InvalidParameter("engine", engine, remedy)
 
 
-def _engine_at(scheduler: str) -> AbstractContextManager[Any]:
+def _refuse_a_log_alone(log: Path | None, scheduler: str | None, ledger: str | None) -> None:
+    """Raise where nothing could go on from a log."""
+    if log is not None and scheduler is None:
+        raise InvalidParameter("log", str(log), "goes with --engine dask.")
+    if log is not None and ledger is None:
+        remedy = "goes with --ledger: what was paid before a fit was killed must still be known."
+        raise InvalidParameter("log", str(log), remedy)
+
+
+def _engine_at(scheduler: str, log: Path | None) -> AbstractContextManager[Any]:
     from discreet.adapters.dask_engine import engine_at  # which most fits do not need
 
-    return engine_at(scheduler)
+    return engine_at(scheduler, log)
 
 
 def _read(source: Source, schema: Schema) -> Spooled:

@@ -27,7 +27,7 @@ from discreet.events import Composition, Event
 from discreet.files import parsed, read_text, whole_file
 from discreet.guarantee import Budget, Neighbours, Unit, protected_unit, rounded_down, rounded_up
 from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, Statement, TruncatedRenyiFilter
-from discreet.ledger.book import RunStatement
+from discreet.ledger.book import RunRecord, RunStatement
 from discreet.ledger.filters import Filter, SpendingRule
 from discreet.ledger.journal import Run
 from discreet.plan.plan import Plan
@@ -65,6 +65,10 @@ class NamedLedger(Ledger):
     ) -> Run:
         """As for every ledger."""
         return super().run(event, plan_hash, name=self.label + name, data=data, distance=distance)
+
+    def runs(self) -> dict[str, RunRecord]:
+        """As for every ledger, those with the label by the names that they were given here."""
+        return {name.removeprefix(self.label): known for name, known in super().runs().items()}
 
 
 def opened(

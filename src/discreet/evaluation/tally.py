@@ -7,10 +7,11 @@ several parties, add up to one of all their records.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +73,11 @@ class Tally:
     def lengths(self) -> Array:
         """How much a record may add to each block, if all of it shall have the l2 norm 1."""
         return np.sqrt([block.share for block in self.task.blocks])
+
+    def digest(self, steps: Sequence[int]) -> str:
+        """Of all that is public of a sum: those whose sums are added up must agree in it."""
+        known = (self.task.blocks, [(one.name, one.declared) for one in self.groups], list(steps))
+        return hashlib.sha256(repr(known).encode()).hexdigest()
 
     # ---- counting ----
 
@@ -145,6 +151,19 @@ class Tally:
         for place, value in enumerate(groups.declared):
             part = [Counts(np.take(table.cells, place, axis), table.noise) for table in tables]
             yield value, self._measured(part, scoring)[0]
+
+
+class Ballots(NamedTuple):
+    """Where each record falls in a tally, and what it weighs; private."""
+
+    tally: Tally
+    placed: list[Shared]
+    group: Cells
+    weights: Array | None = None
+
+    def total(self, steps: Sequence[int]) -> Cells:
+        """:meth:`Tally.total` of them."""
+        return self.tally.total(self.placed, self.group, steps, self.weights)
 
 
 def spread(

@@ -30,6 +30,8 @@ def source_of(X: Any) -> Source | None:
     kind, home = type(X).__name__, type(X).__module__.partition(".")[0]
     if isinstance(X, str | os.PathLike):
         return table_in(Path(X))
+    if isinstance(X, Source):
+        return X
     if home in ("dask", "dask_expr") and hasattr(X, "npartitions"):
         requirement = (
             "lies on a cluster and is not pulled into this process: write it to Parquet, and fit Partitions."

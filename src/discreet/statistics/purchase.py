@@ -74,6 +74,7 @@ class Purchase:
         self._not_covered = not_covered
         self.grid = grid_for(event, 1.0, MOST_RECORDS)
         self._size: int | None = None
+        self._paid = False
 
     @property
     def norm(self) -> Literal["l1", "l2"]:
@@ -111,8 +112,19 @@ class Purchase:
                 f"Whole numbers are gathered here, not {total.dtype}; {MOST_NUMBERS} at most."
             )
         self._size = total.size
-        bounded = BoundedSum(total, 1.0, self.norm, self.grid)
-        return np.asarray(add_noise(bounded, self.event, self._stream), np.float64)
+        if not self._paid:
+            self.pay()
+        return np.asarray(add_noise(self.sum_of(total), self.event, self._stream), np.float64)
+
+    def pay(self) -> None:
+        """Pay for the release."""
+        name, distance = str(self._plan.settings["run"]), self.distance(MOST_NUMBERS)
+        self._till.pay(self.event, name=name, distance=distance)
+        self._paid = True
+
+    def sum_of(self, total: NDArray[np.int64]) -> BoundedSum:
+        """Whole steps of the grid as a sum to which a record adds 1 at most."""
+        return BoundedSum(total, 1.0, self.norm, self.grid)
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -137,11 +149,13 @@ def bought(
     ledger_key: KeyFile = None,
     unsafe_seed: int | None = None,
     not_covered: tuple[str, ...] = (),
+    later: bool = False,
 ) -> Iterator[Purchase]:
     """Pay for one release within ``budget``, from ``ledger``.
 
     ``l1_excess`` is how much longer a record's vector may be in the l1 than in the l2 norm. The certificate is made
-    when the block is left, at the latest.
+    when the block is left, at the latest. ``later`` pays when something is released, not at once: for sums that are
+    gathered from others, who may fail.
 
     Guarantee: what is released costs at most the budget; nothing of it depends on a record.
     """
@@ -155,7 +169,8 @@ def bought(
         unique = f"{name.replace(' ', '-')}-{os.urandom(8).hex()}"
         plan = Plan.adaptive(name, _rule(event, budget), {**settings, "run": unique})
         purchase = Purchase(Till.open(opened.ledger, plan), plan, event, stream, not_covered)
-        purchase._till.pay(event, name=unique, distance=purchase.distance(MOST_NUMBERS))
+        if not later:
+            purchase.pay()
         yield purchase
         _ = purchase.certificate
 

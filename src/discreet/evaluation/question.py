@@ -1,0 +1,200 @@
+"""What the records of a table are asked in an evaluation, and how their answers are counted: :class:`Question`.
+
+A question holds what was declared, and nothing of a record: it is the same for all parts of a table. Counts are
+whole numbers, so those of several parts add up to those of the table, to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.errors import DiscreetError, InvalidParameter
+from discreet.evaluation.answers import answers
+from discreet.evaluation.splitting import row_count, unit_ids
+from discreet.evaluation.tally import Ballots, Grouping, Tally, person_weights
+from discreet.evaluation.tasks import Cells, Numbers, Task
+from discreet.linear.cells import declared_numbers
+from discreet.linear.homes import Share
+from discreet.linear.inputs import codes, column_names, column_values
+from discreet.linear.roll_call import Answer
+from discreet.linear.schema import Category, Column, Flag, Numeric, distinct, schema_of
+from discreet.linear.sources import source_of
+from discreet.linear.tables import as_they_are, joined
+from discreet.linear.targets import declared_labels, one_for_each_row, target_numbers
+from discreet.statistics.purchase import MOST_RECORDS
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Question:
+    """``y``, ``by`` and ``unit`` as they were given to :func:`~discreet.evaluation.evaluate.evaluate`."""
+
+    model: Any
+    task: Task
+    y: Any
+    by: Any
+    unit: Any
+
+    def ask(self, x: Any) -> Ballots:
+        """The cells of the records of ``x``, which may have to be read. Refusals depend on names and shapes."""
+        x, unit = self._in_memory(x)
+        rows = row_count(x)
+        if rows > MOST_RECORDS:
+            raise InvalidParameter("x", "too many rows", f"must have at most {MOST_RECORDS}.")
+        target = _target_column(self.model)
+        y, x = _target(x, self.y, target[0] if target else None)
+        truth = _truth(one_for_each_row("y", y, rows), self.task, target[1] if target else None)
+        groups = _groups(self.by, x, rows, _schema_columns(self.model))
+        weights = None if unit is None else person_weights(unit_ids(x, unit, rows))
+        tally = Tally(self.task, tuple(one for one, _ in groups))
+        placed = tally.placed(truth, answers(self.model, self.task, x))
+        return Ballots(tally, placed, tally.crossed([places for _, places in groups], rows), weights)
+
+    def for_workers(self) -> Question:
+        """The same without ledger, key and seed of the model."""
+        known = {"ledger", "ledger_key", "unsafe_seed"} & set(
+            vars(self.model) if hasattr(self.model, "ledger") else ()
+        )
+        model = copy(self.model) if known else self.model
+        for name in known:
+            setattr(model, name, None)
+        return replace(self, model=model)
+
+    def _in_memory(self, x: Any) -> tuple[Any, Any]:
+        """The columns of the model's schema, and whose each row is, if ``x`` is read from elsewhere."""
+        source, unit = source_of(x), self.unit
+        if source is None:
+            return x, unit
+        columns = _schema_columns(self.model)
+        if not columns:
+            raise InvalidParameter("x", type(x).__name__, "must be in memory for a model without a schema.")
+        named = isinstance(unit, str)
+        if named and unit not in source.names:
+            raise InvalidParameter("unit", unit, "is not a column of the table.")
+        chunks = list(source.chunks(columns, [unit] if named else []))
+        ids = np.concatenate([_as_in_the_file(chunk.kept[unit]) for chunk in chunks]) if named else unit
+        return joined(chunks, columns), ids
+
+
+# ---- what is asked for ----
+
+
+Places = tuple[Grouping, Cells]
+"""A grouping, and the place of each record's value in it; the last one is for others."""
+
+
+def _groups(by: Any, x: Any, rows: int, schema: Mapping[str, Column]) -> list[Places]:
+    if by is None:
+        return []
+    wanted = dict(by) if isinstance(by, Mapping) else dict.fromkeys([by] if isinstance(by, str) else by)
+    return [_group(name, declared, x, rows, schema) for name, declared in wanted.items()]
+
+
+def _group(name: str, declared: Any, x: Any, rows: int, schema: Mapping[str, Column]) -> Places:
+    values = None
+    if isinstance(declared, tuple) and len(declared) == 2 and hasattr(declared[0], "__len__"):
+        values, declared = (None, declared) if isinstance(declared[0], str) else declared
+    if values is None:
+        if name not in (column_names(x) or ()):
+            remedy = "must be a column of x, or come with an array: by={name: (array, declared values)}."
+            raise InvalidParameter("by", name, remedy)
+        values = column_values(x, name)
+    column = schema.get(name)
+    if declared is None:
+        declared = declared_groups(name, column)
+        assert column is not None
+        values = declared_labels(column, one_for_each_row("by", values, rows))
+    known = tuple(distinct("by", declared))
+    places = codes(one_for_each_row("by", values, rows), known)
+    return Grouping(name, known), np.where(places < 0, len(known), places)
+
+
+def declared_groups(name: str, column: Column | None) -> tuple[Any, ...]:
+    """The groups that a schema declares for a column."""
+    if not isinstance(column, Category | Flag):
+        remedy = (
+            "needs its declared values, such as by={'sex': ('F', 'M')}; those in the records are private."
+        )
+        raise InvalidParameter("by", name, remedy)
+    return tuple(column.values) if isinstance(column, Category) else (True, False)
+
+
+def _target(x: Any, y: Any, name: str | None) -> tuple[Any, Any]:
+    """The target, and the table without it if it is one of its columns."""
+    if y is None and name is None:
+        raise InvalidParameter("y", None, "must be the labels, or the name of their column in x.")
+    wanted = name if y is None else y
+    if not isinstance(wanted, str):
+        return wanted, x
+    if wanted not in (column_names(x) or ()):
+        raise InvalidParameter("y", wanted, "is not a column of x.")
+    found = column_values(x, wanted)
+    if hasattr(x, "drop_columns"):
+        return found, x.drop_columns([wanted])
+    if hasattr(x, "drop"):
+        return found, x.drop(columns=[wanted]) if hasattr(x, "iloc") else x.drop(wanted)
+    return found, x
+
+
+def _schema_columns(model: Any) -> Mapping[str, Column]:
+    schema = getattr(model, "schema", None)
+    return {} if schema is None else schema_of(schema).columns
+
+
+def _target_column(model: Any) -> tuple[str, Column] | None:
+    schema = getattr(model, "schema", None)
+    target = None if schema is None else schema_of(schema).target
+    return None if target is None else (target, schema_of(schema).columns[target])
+
+
+def _truth(y: NDArray[Any], task: Task, column: Column | None) -> Array:
+    """The target as a class's place or a number; NaN for what nobody declared."""
+    if isinstance(task, Numbers):
+        return target_numbers(declared_numbers(column, y, "y") if isinstance(column, Numeric) else y)
+    if isinstance(column, Category | Flag):
+        y = declared_labels(column, y)
+    places = codes(y, task.labels)
+    return np.where(places < 0, np.nan, places)
+
+
+def _as_in_the_file(cells: Any) -> NDArray[Any]:
+    """Whole numbers stay what they are: as floats, large ids would be others than beside a missing one."""
+    return as_they_are(cells.to_pylist() if hasattr(cells, "to_pylist") else cells)
+
+
+# ---- a part of a table, where it lies ----
+
+
+class Counting(NamedTuple):
+    """What a worker is asked: the counts of a share of the table."""
+
+    share: Share
+    question: Question
+    steps: tuple[int, ...]
+    grid: float
+
+
+def counts_there(task: Counting) -> Answer:
+    """The counts of a share of the table, or a code. Never raises: an exception could carry a record."""
+    place = task.share.place
+    try:
+        if not task.share.is_as_it_was():
+            return Answer("changed", place, 0)
+        cast = task.question.ask(task.share.source())
+        total, public = cast.total(task.steps), cast.tally.digest(task.steps)
+        if not task.share.is_as_it_was():
+            return Answer("changed", place, 0)
+        return Answer("sum", place, 0, total, 1.0, task.grid, public)
+    except OSError:
+        return Answer("unreadable", place, 0)
+    except DiscreetError:
+        return Answer("refused", place, 0)
+    except BaseException:
+        return Answer("failed", place, 0)

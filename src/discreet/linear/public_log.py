@@ -1,0 +1,113 @@
+"""A fit whose rows lie elsewhere, for its driver: :class:`Gathering`, and the :class:`PublicLog` of its values.
+
+The driver runs the ordinary fit on no rows. Before each release every partition is asked what it would add
+(:mod:`discreet.linear.contributions`). Budget, ledger, noise and keys are the driver's alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.noise import BoundedSum
+from discreet.errors import AlreadyRunning, InvalidParameter
+from discreet.files import held, whole_file, write_whole
+from discreet.linear.roll_call import Tally
+
+Array = NDArray[np.float64]
+
+_FORMAT = "discreet public log 1"
+
+
+class PublicLog:
+    """The values released so far, in order. With a ``folder`` each is on disk before anybody sees it.
+
+    A value that was drawn and not written was seen by nobody: it is drawn anew. One process at a time goes on with a
+    folder: two would draw the same release twice.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None, run: str, about: str) -> None:
+        self.values: list[Array] = []
+        self.run, self._folder = run, None if folder is None else Path(folder)
+        if self._folder is None:
+            return
+        head = self._folder / "log.json"
+        if head.exists():
+            self._take_over(head, about)
+        else:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            write_whole(head, json.dumps({"format": _FORMAT, "run": run, "fit": about}) + "\n")
+
+    def _take_over(self, head: Path, about: str) -> None:
+        told = json.loads(head.read_text())
+        if told.get("format") != _FORMAT or told.get("fit") != about:
+            requirement = "is the log of another fit, or of other files: name a new folder."
+            raise InvalidParameter("log", str(head.parent), requirement)
+        self.run = told["run"]
+        while (path := self._path(len(self.values))).exists():
+            self.values.append(np.asarray(np.load(path, allow_pickle=False), np.float64))
+
+    def append(self, value: Array) -> None:
+        """Write a value down."""
+        if self._folder is not None:
+            with whole_file(self._path(len(self.values)), "wb") as file:
+                np.save(file, value, allow_pickle=False)
+        self.values.append(value)
+
+    def lock(self) -> AbstractContextManager[None]:
+        """To be held while a fit goes on."""
+        if self._folder is None:
+            return nullcontext()
+        sentence = f"Another process goes on with the log {self._folder}; wait for it or stop it."
+        return held(self._folder / ".lock", AlreadyRunning(sentence))
+
+    def _path(self, number: int) -> Path:
+        assert self._folder is not None
+        return self._folder / f"release-{number:05d}.npy"
+
+
+class Gathering:
+    """The driver's side of a fit. ``rows`` are those of each partition, at most; ``ask(release, values, tally)`` lets
+    the tally have all answers."""
+
+    def __init__(
+        self, rows: Sequence[int], log: PublicLog, ask: Callable[[int, list[Array], Tally], None]
+    ) -> None:
+        self._rows, self._log, self._ask = rows, log, ask
+        self._made = 0
+
+    @property
+    def run(self) -> str:
+        """The name of this fit in its ledger."""
+        return self._log.run
+
+    @property
+    def rows(self) -> int:
+        """How many rows all partitions have."""
+        return sum(self._rows)
+
+    def release(
+        self, total: BoundedSum, public: str, draw: Callable[[BoundedSum], Array], pay: Callable[[bool], None]
+    ) -> Array:
+        """The next value: from the log if it is there, else drawn for the sum over all partitions.
+
+        Guarantee: paid for before it is drawn.
+        """
+        number, self._made = self._made, self._made + 1
+        if number < len(self._log.values):
+            pay(True)
+            return self._log.values[number]
+        if total.grid is None:
+            raise InvalidParameter("arithmetic", "float", "sums of several machines are hardened ones.")
+        tally = Tally(number, len(self._rows), total, self._rows, public)
+        self._ask(number, list(self._log.values), tally)
+        pay(False)
+        value = draw(BoundedSum(total.value + tally.total(), total.clip_norm, total.norm, grid=total.grid))
+        self._log.append(value)
+        return value

@@ -1,0 +1,117 @@
+"""What partitions answer, each counted once: :class:`Tally`.
+
+>>> like = BoundedSum(np.zeros(1, np.int64), 1.0, grid=2.0**-10)
+>>> tally = Tally(release=0, places=2, like=like, most=(5, 5))
+>>> for place, count in [(1, 7), (0, 5), (1, 7)]:  # the second partition answers twice
+...     tally.add(Answer("sum", place, 0, np.array([count]), 1.0, 2.0**-10))
+>>> tally.total().tolist()
+[12]
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.noise import BoundedSum
+from discreet.errors import PlanViolation
+
+Counts = NDArray[np.int64]
+
+_FATAL = {
+    "changed": "its file changed since the fit began; the fit stops.",
+    "unreadable": "its file cannot be read there.",
+    "refused": "its columns are not those of the first file, by name or type.",
+    "failed": "the worker failed; its own log has no word of the records either.",
+}
+"""Codes after which asking again would not help."""
+
+
+class Answer(NamedTuple):
+    """What a partition says: ``code`` is ``"sum"``, or why there is none. Nothing of a record beside the numbers."""
+
+    code: str
+    place: int
+    release: int
+    counts: Counts | None = None
+    clip_norm: float = 0.0
+    grid: float | None = None
+    public: str = ""
+
+
+class Roll(ABC):
+    """One answer of each partition.
+
+    Guarantee: what was answered twice counts once, and two answers that differ stop everything.
+    """
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._known: dict[int, Counts] = {}
+
+    @property
+    def missing(self) -> list[int]:
+        """The partitions that have not answered."""
+        return [place for place in range(self._places) if place not in self._known]
+
+    def add(self, answer: Answer) -> None:
+        """Note an answer, if it holds numbers."""
+        if answer.code in _FATAL:
+            raise PlanViolation(f"Partition {answer.place}: {_FATAL[answer.code]}")
+        if answer.code != "sum":
+            return
+        if answer.place not in range(self._places) or not isinstance(answer.counts, np.ndarray):
+            raise PlanViolation("An answer is not one of a partition of this fit; the fit stops.")
+        if answer.counts.dtype != np.int64:
+            raise PlanViolation(f"Partition {answer.place} gave a sum of another kind; the fit stops.")
+        self._refuse_lies(answer, answer.counts)
+        known = self._known.setdefault(answer.place, answer.counts)
+        if not np.array_equal(known, answer.counts):
+            raise PlanViolation(f"Partition {answer.place} gave two different sums; the fit stops.")
+
+    @abstractmethod
+    def _refuse_lies(self, answer: Answer, counts: Counts) -> None:
+        """Raise if no partition could have answered so."""
+
+    def answers(self) -> list[Counts]:
+        """What the partitions said, in their order."""
+        if self.missing:
+            raise PlanViolation(f"Partitions {self.missing[:5]} gave no sum: nothing is released.")
+        return [self._known[place] for place in range(self._places)]
+
+
+class Tally(Roll):
+    """Exactly one sum for each partition. ``like`` is the driver's own, empty sum; ``most`` are rows, at most.
+
+    Guarantee: as :class:`Roll`; without an answer of every partition there is no total.
+    """
+
+    def __init__(
+        self, release: int, places: int, like: BoundedSum, most: Sequence[int], public: str = ""
+    ) -> None:
+        super().__init__(places)
+        self._release, self._like, self._most, self._public = release, like, most, public
+
+    def _refuse_lies(self, answer: Answer, counts: Counts) -> None:
+        like, place = self._like, answer.place
+        theirs = (answer.release, answer.clip_norm, answer.grid, answer.public)
+        if theirs != (self._release, like.clip_norm, like.grid, self._public):
+            raise PlanViolation(
+                f"Partition {place} worked with other public numbers than the driver: all machines need the "
+                "same versions of the packages, and processors of the same kind."
+            )
+        if counts.shape != like.value.shape:
+            raise PlanViolation(f"Partition {place} gave a sum of another kind; the fit stops.")
+        assert like.grid is not None
+        largest = self._most[place] * (like.clip_norm / like.grid) * (1 + 1e-9)
+        if not float(np.linalg.norm(counts.astype(np.float64))) <= largest:
+            raise PlanViolation(f"Partition {place} gave more than its rows can add up to; the fit stops.")
+
+    def total(self) -> Counts:
+        """The sum over all partitions."""
+        total: Counts = np.sum(self.answers(), axis=0, dtype=np.int64)
+        return total

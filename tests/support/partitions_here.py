@@ -1,0 +1,76 @@
+"""A cluster without one: all workers in this process."""
+
+import numpy as np
+import pandas as pd
+
+from discreet.linear import Partitions, PrivateLogisticRegression
+from discreet.linear.contributions import Task, contribution
+from discreet.linear.homes import Census, Ids, Register, Share, homes_of, people_in
+from discreet.linear.public_log import Gathering, PublicLog
+from discreet.linear.roll_call import Tally
+
+
+def model(make=PrivateLogisticRegression, **more):
+    return make(1.0, bounds=(0, 10), unsafe_seed=5, **more)
+
+
+def written(folder, rows=(700, 0, 500, 301)):
+    """Files of so many rows, in each of which a cell is missing."""
+    rng = np.random.default_rng(0)
+    for number, count in enumerate(rows):
+        x = rng.random((count, 3)) * 10
+        y = (x[:, 0] - x[:, 1] + rng.logistic(size=count) > 0).astype(np.int64)
+        frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "label": y})
+        if count:
+            frame.loc[1, "b"] = np.nan
+        frame.to_parquet(folder / f"part-{number}.parquet", index=False)
+    return Partitions(folder / "part-*.parquet")
+
+
+def for_workers(fitted):
+    return type(fitted)(**(fitted.get_params(deep=False) | {"ledger": None, "unsafe_seed": None}))
+
+
+def shares_of(partitions, column=None):
+    """What each partition adds up."""
+    parts = partitions.parts
+    if column is None:
+        return [Share(place, part) for place, part in enumerate(parts)]
+    ids, register = Ids(column, b"a key"), Register([part.rows for part in parts])
+    for place, part in enumerate(parts):
+        register.add(people_in(Census(place, part, ids)))
+    homes = homes_of(register.answers(), ids, parts)
+    return [Share(*known) for known in zip(range(len(parts)), parts, homes, strict=True)]
+
+
+class Here:
+    """The engine. ``tamper`` may change what is asked and answered."""
+
+    def __init__(self, partitions, log=None, tamper=None, run="fit-0"):
+        self.partitions, self.tamper = partitions, tamper
+        self.log, self.run, self.asked, self.values = log, run, 0, []
+
+    def fit(self, fitted, partitions, target):
+        unit, workers = fitted._unit(), for_workers(fitted)
+        log = PublicLog(self.log, self.run, partitions.digest())
+        shares = shares_of(partitions, None if unit is None else unit.column)
+
+        def ask(release, values, tally):
+            for share in shares:
+                self.asked += 1
+                task = Task(log.run, release, share, workers, target, 0, tuple(values))
+                for answer in [contribution(task)] if self.tamper is None else self.tamper(task):
+                    tally.add(answer)
+
+        gathering = Gathering([share.rows for share in shares], log, ask)
+        with log.lock():
+            fitted._fit(partitions.without_rows(), target, None, None, None, elsewhere=gathering)
+        self.values = log.values
+
+    def total(self, partitions, column, ask, like, public):
+        shares = shares_of(partitions, column)
+        tally = Tally(0, len(shares), like, [share.rows for share in shares], public)
+        for share in shares:
+            function, task = ask(share)
+            tally.add(function(task))
+        return tally.total()
