@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from discreet.core.noise import BoundedSum
 from discreet.errors import AlreadyRunning, DiscreetError, InvalidParameter, PlanViolation
-from discreet.files import held, whole_file, write_whole
+from discreet.files import hold_lock, whole_file, write_whole
 from discreet.linear.sources import files_of
 from discreet.linear.tables import table_in
 
@@ -212,7 +212,7 @@ class PublicLog:
         if self._folder is None:
             return nullcontext()
         sentence = f"Another process goes on with the log {self._folder}; wait for it or stop it."
-        return held(self._folder / ".lock", AlreadyRunning(sentence))
+        return hold_lock(self._folder / ".lock", AlreadyRunning(sentence))
 
     def _path(self, number: int) -> Path:
         assert self._folder is not None
