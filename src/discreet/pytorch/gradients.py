@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import Tensor
 
+from discreet.pytorch.kernels.norms import chunks
 from discreet.pytorch.layer_rules.embedding import EmbeddingWeight
 from discreet.pytorch.layer_rules.linear import LinearWeight
 from discreet.pytorch.layer_rules.use import (
     CANCELLED,
     PRECISION,
     Use,
-    chunks,
     not_cancelled,
     sums_of_squares,
     wide,

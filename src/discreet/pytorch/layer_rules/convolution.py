@@ -15,12 +15,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from discreet.pytorch.kernels.convolution import Geometry, geometry, gradients
+from discreet.pytorch.kernels.norms import chunks
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.use import (
     Source,
     Use,
     arguments,
-    chunks,
     ghost_norms,
     not_cancelled,
     product_of_squares,

@@ -16,13 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from discreet.pytorch.kernels.norms import gram_norms
+from discreet.pytorch.kernels.norms import chunks, gram_norms
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.use import (
     Source,
     Use,
     arguments,
-    chunks,
     ghost_norms,
     not_cancelled,
     product_of_squares,

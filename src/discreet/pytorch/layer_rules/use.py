@@ -23,7 +23,6 @@ LEAST_LEFT = 1e-4  # of its parts: a gradient that cancels further counts as thi
 PRECISION = 2.0**-20  # of squared norms
 # Squared: see norms.REACH, which is that of float32.
 REACH = {torch.float32: norms.REACH, torch.float64: 2.0**256}
-CHUNK = 1 << 21  # numbers: the largest scratch array of per-example gradients that is not kept
 
 
 class Source:
@@ -225,29 +224,12 @@ def ghost_norms(a: Tensor, g: Tensor, of_input: Tensor, of_grad: Tensor) -> tupl
     That is where large positions cancel, or where products could have been too small or too large for their
     type. ``of_input`` and ``of_grad`` are the squared norms of ``a`` and ``g``, or more.
     """
-    total = a.new_empty(len(a), dtype=torch.float64)
-    unrelated = torch.empty_like(total)
-    half = a.shape[1] // 2
-    for part in chunks(len(a), a.shape[1] ** 2):
-        x, y = (a[part, :half], g[part, :half]), (a[part, half:], g[part, half:])
-        own, other, both = (_grams(u, v) for u, v in ((x, x), (y, y), (x, y)))  # they are symmetric
-        total[part] = own.sum((1, 2)) + other.sum((1, 2)) + 2 * both.sum((1, 2))
-        diagonals = (product.diagonal(dim1=1, dim2=2).sum(1) for product in (own, other))
-        unrelated[part] = sum(diagonals, torch.zeros_like(unrelated[part]))
+    on_cpu = a.device.type == "cpu" and a.dtype == g.dtype == torch.float32
+    total, unrelated = norms.ghost_norms(a, g) if on_cpu else norms.ghost_norms_by_torch(a, g)
     lost = a.shape[1] * (g.shape[2] * of_input + a.shape[2] * of_grad + a.shape[1])
     least = torch.maximum(CANCELLED * unrelated, torch.finfo(a.dtype).tiny / PRECISION * lost)
     sure = (total >= least) & (total < torch.inf) | (of_input == 0) | (of_grad == 0)
     return total, torch.nonzero(~sure).flatten()
-
-
-def _grams(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:
-    return torch.bmm(x[0], y[0].mT).mul_(torch.bmm(x[1], y[1].mT))
-
-
-def chunks(examples: int, numbers_each: int) -> list[slice]:
-    """Parts of the examples whose gradients fit into a scratch array."""
-    size = max(1, CHUNK // max(1, numbers_each))
-    return [slice(start, min(start + size, examples)) for start in range(0, examples, size)]
 
 
 def arguments(names: str, args: tuple[Any, ...], kwargs: dict[str, Any], **defaults: Any) -> list[Any]:
