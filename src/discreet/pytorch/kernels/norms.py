@@ -26,6 +26,11 @@ CHUNK = 1 << 21  # numbers: the largest scratch array of per-example gradients t
 REACH = 2.0**128  # of float32
 
 
+def on_host(tensor: Tensor) -> bool:
+    """Whether a tensor is in the memory of this process, where nobody has to be waited for."""
+    return tensor.device.type == "cpu"
+
+
 def squared_norms(rows: Tensor) -> Tensor:
     """Of float32 rows on the CPU, in float64. The twin is :func:`squared_norms_by_torch`."""
     values = rows.numpy()
@@ -71,7 +76,8 @@ def gram_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def ghost_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """Squared norms of ``g[i].T @ a[i]``, and what they were if positions were unrelated, in float32 on the CPU.
 
-    Gram matrices are symmetric, so half of each is enough, and neither is ever held. Inner products are float32.
+    Gram matrices are symmetric, so half of each is enough, and neither is ever held. The twin is
+    :func:`ghost_norms_by_torch`, which is quicker where rows are not one after the other in memory.
     """
     out = np.empty((2, len(a)))
     left, right = _fours(a), _fours(g)
@@ -100,21 +106,13 @@ def _in_threads(work: Callable[[slice], None], rows: int, numbers: int) -> None:
 
 
 def squared_norms_by_torch(rows: Tensor) -> Tensor:
-    """The same for any type and device.
+    """The same for any type and device, without a question to the device.
 
-    ``vector_norm`` adds up float32 one after the other and loses 1e-4 of a long row, always downwards. So it
-    is used on short pieces only.
+    In float32 ``vector_norm`` adds up one after the other and loses 1e-4 of a long row, always downwards.
     """
     if rows.dtype == torch.float64:
         return rows.square().sum(1)
-    whole = rows.shape[1] // 128 * 128
-    pieces = rows[:, :whole].reshape(len(rows), whole // 128, 128)
-    norms = torch.linalg.vector_norm(pieces, dim=2).double()
-    again = ~((norms >= LEAST_SQUARES**0.5) & (norms < torch.inf))
-    norms[again] = torch.linalg.vector_norm(pieces[again], dim=1, dtype=torch.float64)
-    total: Tensor = norms.square_().sum(1)
-    if whole < rows.shape[1]:
-        total += rows[:, whole:].double().square_().sum(1)
+    total: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).square_()
     return total
 
 
@@ -122,10 +120,14 @@ def ghost_norms_by_torch(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """The twin of :func:`ghost_norms` for any type and device."""
     total = a.new_empty(len(a), dtype=torch.float64)
     unrelated = torch.empty_like(total)
+    half = a.shape[1] // 2
     for part in chunks(len(a), a.shape[1] ** 2):
-        products = torch.bmm(a[part], a[part].mT).mul_(torch.bmm(g[part], g[part].mT))
-        total[part] = products.sum((1, 2), dtype=torch.float64)
-        unrelated[part] = products.diagonal(dim1=1, dim2=2).sum(1, dtype=torch.float64)
+        x, y = (a[part, :half], g[part, :half]), (a[part, half:], g[part, half:])
+        own, other, both = (
+            torch.bmm(u[0], v[0].mT).mul_(torch.bmm(u[1], v[1].mT)) for u, v in ((x, x), (y, y), (x, y))
+        )
+        total[part] = own.sum((1, 2)) + other.sum((1, 2)) + 2 * both.sum((1, 2))
+        unrelated[part] = own.diagonal(dim1=1, dim2=2).sum(1) + other.diagonal(dim1=1, dim2=2).sum(1)
     return total, unrelated
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -198,7 +199,7 @@ def without(rows: Tensor, bad: Tensor) -> Tensor:
 def sums_of_squares(rows: Tensor) -> Tensor:
     """The squared norm of each row in float64, whatever the rows are."""
     rows = rows if rows.ndim == 2 else rows.reshape(len(rows), -1)
-    if rows.dtype == torch.float32 and rows.device.type == "cpu":
+    if rows.dtype == torch.float32 and norms.on_host(rows):
         return norms.squared_norms(rows)
     return norms.squared_norms_by_torch(rows)
 
@@ -224,12 +225,24 @@ def ghost_norms(a: Tensor, g: Tensor, of_input: Tensor, of_grad: Tensor) -> tupl
     That is where large positions cancel, or where products could have been too small or too large for their
     type. ``of_input`` and ``of_grad`` are the squared norms of ``a`` and ``g``, or more.
     """
-    on_cpu = a.device.type == "cpu" and a.dtype == g.dtype == torch.float32
-    total, unrelated = norms.ghost_norms(a, g) if on_cpu else norms.ghost_norms_by_torch(a, g)
+    compiled = norms.on_host(a) and a.dtype == torch.float32 and a.is_contiguous() and g.is_contiguous()
+    total, unrelated = (norms.ghost_norms if compiled else norms.ghost_norms_by_torch)(a, g)
     lost = a.shape[1] * (g.shape[2] * of_input + a.shape[2] * of_grad + a.shape[1])
     least = torch.maximum(CANCELLED * unrelated, torch.finfo(a.dtype).tiny / PRECISION * lost)
     sure = (total >= least) & (total < torch.inf) | (of_input == 0) | (of_grad == 0)
-    return total, torch.nonzero(~sure).flatten()
+    return total, ~sure
+
+
+def settled(squares: Tensor, doubtful: Tensor, most: Tensor, exact: Callable[[int], Tensor]) -> Tensor:
+    """Squared norms with those that are doubtful found the long way.
+
+    Or, on a device, which would have to be waited for, as large as they can be: nobody is clipped too little.
+    """
+    if not norms.on_host(squares):
+        return torch.where(doubtful, most, squares)
+    for i in torch.nonzero(doubtful).flatten().tolist():
+        squares[i] = exact(i)
+    return squares
 
 
 def arguments(names: str, args: tuple[Any, ...], kwargs: dict[str, Any], **defaults: Any) -> list[Any]:
