@@ -37,11 +37,11 @@ from discreet.events import Gaussian
 # Within these limits the square of a clip norm and all that is derived from it are ordinary float64 numbers.
 SMALLEST_CLIP_NORM, LARGEST_CLIP_NORM = 1e-100, 1e100
 
-_UNIT = 2.0**-52  # twice the rounding error of float64: the bounds hold in every rounding mode
+UNIT = 2.0**-52  # twice the rounding error of float64: the bounds hold in every rounding mode
 _SAFE_NORM = 2.0**450
 _SHRINK = 2.0**-600  # an exact factor after which the square of every float64 is finite
 _MOST_GROWTH = 2.0**-20  # of the clip norm: shorter gradients are made no longer by a rule of a user's own
-_LEAST_FACTOR = 2.0**-1000  # float64 numbers below it lose digits and may round up
+LEAST_FACTOR = 2.0**-1000  # float64 numbers below it lose digits and may round up
 
 
 def clip_rows(
@@ -146,7 +146,7 @@ class PerBlock(ClipRule):
     @property
     def clip_norm(self) -> float:  # type: ignore[override]
         """Bound on the norm of a whole clipped gradient: the root of the sum of squares, rounded up."""
-        return math.hypot(*self.clip_norms) * (1 + 4 * _UNIT)
+        return math.hypot(*self.clip_norms) * (1 + 4 * UNIT)
 
     def factors(self, norms: ArrayLike, error: float = 1e-12) -> NDArray[np.float64]:
         """Factors for norms of shape ``(n, blocks)``; see :func:`scale_factors`."""
@@ -226,7 +226,7 @@ class AdaptiveClip:
         Guarantee: the two releases on the same batch cost at most this event on it, however it is drawn.
         """
         signal = math.hypot(1 / of_sum.noise_multiplier, 1 / self.count_event.noise_multiplier)
-        return Gaussian((1 - 8 * _UNIT) / signal)
+        return Gaussian((1 - 8 * UNIT) / signal)
 
     def of_sum(self, combined: Gaussian) -> Gaussian:
         """The inverse of :meth:`combined`, rounded up: the sum's noise when a step may cost ``combined``."""
@@ -235,7 +235,7 @@ class AdaptiveClip:
             needed = f"must be above {combined.noise_multiplier / 2:g}, or the count alone costs too much."
             raise InvalidParameter("count_noise", self.count_noise, needed)
         rest = (1 - ratio) * (1 + ratio)
-        return Gaussian(combined.noise_multiplier / math.sqrt(rest) * (1 + 16 * _UNIT / rest))
+        return Gaussian(combined.noise_multiplier / math.sqrt(rest) * (1 + 16 * UNIT / rest))
 
     def updated(self, released: float) -> AdaptiveClip:
         """The state for the next step, from the count as released with its noise."""
@@ -255,14 +255,14 @@ def clip_norm_of(name: str, value: object) -> float:
 def _upper(norms: ArrayLike, error: float) -> NDArray[np.float64]:
     """Upper bounds of the true norms; infinity where there is no sensible norm."""
     values = np.asarray(norms, dtype=np.float64)
-    relative = 1 + real("error", error, at_least=0, at_most=1) + 4 * _UNIT
+    relative = 1 + real("error", error, at_least=0, at_most=1) + 4 * UNIT
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(values >= 0, values * relative, math.inf)
 
 
 def _divide_down(clip_norm: Any, upper: NDArray[np.float64]) -> NDArray[np.float64]:
-    factors = clip_norm / upper * (1 - 4 * _UNIT)
-    return np.where(factors >= _LEAST_FACTOR, factors, 0.0)
+    factors = clip_norm / upper * (1 - 4 * UNIT)
+    return np.where(factors >= LEAST_FACTOR, factors, 0.0)
 
 
 def _as_floats(rows: ArrayLike) -> NDArray[Any]:
@@ -316,8 +316,8 @@ def _errors(rows: NDArray[Any], norm: str) -> tuple[float, float, float]:
     root, the division, and squares too small for float64, which are nothing beside a legal clip norm.
     """
     size, kind = rows.shape[1], np.finfo(rows.dtype)
-    of_norm = 1 + (size + 16) * _UNIT
-    of_product = 1 + float(kind.eps) + 16 * _UNIT
+    of_norm = 1 + (size + 16) * UNIT
+    of_product = 1 + float(kind.eps) + 16 * UNIT
     subnormal = float(kind.smallest_subnormal) * (math.sqrt(size) if norm == "l2" else size)
     return of_norm, of_product, 2 * subnormal
 

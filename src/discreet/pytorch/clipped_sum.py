@@ -18,11 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from discreet.core.clipping import ClipRule, PerBlock
+from discreet.core.clipping import LEAST_FACTOR, UNIT, ClipRule, Flat, Normalised, PerBlock
 from discreet.errors import InvalidParameter, whole
 from discreet.pytorch.examples import number_of_examples, select, tensors_of
 from discreet.pytorch.gradients import Gradients, Sums, wide_type
 from discreet.pytorch.graph_uses import UnusualCall, UsualCalls, gradients_in_graph, linear_layers
+from discreet.pytorch.kernels import norms as kernels
 from discreet.pytorch.layer_rules.use import Scratch, Source
 from discreet.pytorch.members import tensors_in
 from discreet.pytorch.per_example import (
@@ -109,7 +110,7 @@ class ClippedSum:
         """The gradients of some examples as they are in the batch, stacked: private, not for release."""
         self.check_parameters()
         gradients = self._gradients(batch)
-        _finite_norms(gradients, dict.fromkeys(self.parameters, 0))
+        _finite_norms(gradients, gradients.squared_norms(dict.fromkeys(self.parameters, 0)))
         found = [gradients.of_example(index) for index in chosen]
         return {name: torch.stack([one[name] for one in found]) for name in self.parameters}
 
@@ -122,7 +123,13 @@ class ClippedSum:
     def weights_of(self, gradients: Gradients, blocks: dict[str, int]) -> Tensor:
         """What the rule multiplies each example's gradient with; gradients that are not finite become zeros."""
         self._check_clip_norm()
-        return torch.from_numpy(self.rule.factors(_finite_norms(gradients, blocks), self._error))
+        squares = gradients.squared_norms(blocks)
+        if not kernels.on_host(squares):
+            found = factors_on_device(self.rule, squares.sqrt(), self._error)
+            if found is not None:
+                gradients.forget(~squares.isfinite().all(1))
+                return found
+        return torch.from_numpy(self.rule.factors(_finite_norms(gradients, squares), self._error))
 
     def gradients_by_rules(self, batch: Any) -> Gradients | None:
         """Gradients by one forward and one backward pass, never more and never less; None if that is not enough.
@@ -240,9 +247,27 @@ class ClippedSum:
         return per_example_gradients(self.model, self.losses, batch, names)
 
 
-def _finite_norms(gradients: Gradients, blocks: dict[str, int]) -> Any:
+def factors_on_device(rule: ClipRule, norms: Tensor, error: float) -> Tensor | None:
+    """The factors of ``rule`` without a word to the host; None for a rule that is known for arrays only.
+
+    Guarantee: that of :func:`~discreet.core.clipping.scale_factors`; a norm that is not finite has the factor 0.
+    """
+    if type(rule) not in (Flat, PerBlock, Normalised):
+        return None
+    limits = rule.clip_norms if isinstance(rule, PerBlock) else (rule.clip_norm,)
+    clip_norms = torch.tensor(limits, dtype=torch.float64).to(norms.device, non_blocking=True)
+    upper = norms * (1 + error + 4 * UNIT)
+    if isinstance(rule, Normalised):
+        factors = clip_norms / (upper + rule.stabiliser) * (1 - 4 * UNIT)
+    else:
+        down = clip_norms / torch.maximum(upper, clip_norms) * (1 - 4 * UNIT)
+        factors = torch.where(upper <= clip_norms, 1.0, down)
+    return torch.where(upper.isfinite() & (factors >= LEAST_FACTOR), factors, 0.0)
+
+
+def _finite_norms(gradients: Gradients, squares: Tensor) -> Any:
     """Norms as an array; gradients that are not finite become zeros."""
-    norms = gradients.squared_norms(blocks).sqrt().cpu().numpy()
+    norms = squares.sqrt().cpu().numpy()
     if not math.isfinite(norms.sum()):
         gradients.forget(torch.from_numpy(~np.isfinite(norms).all(1)))
     return norms

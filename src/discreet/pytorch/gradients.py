@@ -7,14 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 from torch import Tensor
 
+from discreet.pytorch.kernels.norms import chunks
 from discreet.pytorch.layer_rules.embedding import EmbeddingWeight
 from discreet.pytorch.layer_rules.linear import LinearWeight
 from discreet.pytorch.layer_rules.use import (
     CANCELLED,
     PRECISION,
     Use,
-    chunks,
     not_cancelled,
+    settled,
     sums_of_squares,
     wide,
     without,
@@ -72,8 +73,13 @@ class Gradients:
         inner, lost = tied(looked_up, applied)
         total = apart + inner
         sure = (total >= torch.maximum(CANCELLED * apart, lost / PRECISION)) & (total < torch.inf)
-        for i in torch.nonzero(~(sure | (apart == 0))).flatten().tolist():
-            total[i] = self._of_sum(applied.source.name, [looked_up, applied], [slice(i, i + 1)])[0]
+        uses: list[Use] = [looked_up, applied]
+        total = settled(
+            total,
+            ~(sure | (apart == 0)),
+            2 * apart,
+            lambda i: self._of_sum(applied.source.name, uses, [slice(i, i + 1)])[0],
+        )
         return not_cancelled(total, apart)
 
     def _of_sum(self, name: str, uses: list[Use], parts: list[slice]) -> Tensor:

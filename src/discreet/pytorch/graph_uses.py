@@ -26,6 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from discreet.pytorch.gradients import Gradients, Sums, within_range
 from discreet.pytorch.graph_rules import SHARED
+from discreet.pytorch.kernels import norms
 from discreet.pytorch.kernels.norms import add_norms_of_linear, add_weighted_products
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.linear import LinearWeight
@@ -195,7 +196,7 @@ def _is_plain(layer: LinearLayer, grad: Tensor, examples: int) -> bool:
         len(grad) == examples
         and grad.dtype == torch.float32
         and of_parameters == {torch.float32}
-        and grad.device.type == "cpu"
+        and norms.on_host(grad)
     )
 
 

@@ -6,7 +6,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from discreet.pytorch.kernels import convolution, lstm
-from discreet.pytorch.kernels.norms import gram_norms, squared_norms, squared_norms_by_torch
+from discreet.pytorch.kernels.norms import (
+    ghost_norms,
+    ghost_norms_by_torch,
+    gram_norms,
+    squared_norms,
+    squared_norms_by_torch,
+)
 from discreet.pytorch.layer_rules.convolution import ConvolutionWeight, padded
 from discreet.pytorch.layer_rules.use import Scratch, Source
 from discreet.pytorch.layouts import Layout
@@ -107,6 +113,32 @@ def test_gram_norms_of_bad_rows_and_of_what_cancels():
     total = gram_norms(a, g)[0]
     assert torch.isfinite(total).tolist() == [True, False, False, True]
     assert total[3] == 0
+
+
+@pytest.mark.parametrize(
+    "shape", [(1, 2, 1, 1), (5, 3, 7, 2), (4, 17, 30, 40), (0, 20, 3, 3), (2, 66, 5000, 9), (3, 128, 16, 32)]
+)
+@pytest.mark.parametrize("kernel", [ghost_norms, ghost_norms_by_torch])
+def test_ghost_norms(shape, kernel):
+    """Against the gradients themselves, formed in float64; and the twin for other devices."""
+    examples, positions, into, out = shape
+    a, g = numbers(into, examples, positions).float(), numbers(examples, positions, out, seed=1).float()
+    a = a.movedim(0, 2)  # in another order in memory
+    exact = torch.bmm(g.double().mT, a.double()).square().sum((1, 2))
+    apart = (a.double().square().sum(2) * g.double().square().sum(2)).sum(1)
+    total, unrelated = kernel(a, g)
+    torch.testing.assert_close(unrelated, apart, rtol=1e-6, atol=0)
+    assert bool(((total - exact).abs() <= 1e-6 * torch.maximum(exact, apart)).all())
+
+
+def test_ghost_norms_of_long_rows_are_not_low_and_bad_rows_are_not_finite():
+    """Equal numbers, which add up in float32 with errors of one sign."""
+    a, g = torch.full((3, 5, 60_001), 0.1), torch.full((3, 5, 2), 0.3)
+    g[1, 4, 0], a[2, 1, 60_000] = torch.nan, torch.inf
+    total = ghost_norms(a, g)[0]
+    exact = torch.bmm(g.double().mT, a.double()).square().sum((1, 2))
+    torch.testing.assert_close(total[:1], exact[:1], rtol=2e-6, atol=0)
+    assert torch.isfinite(total).tolist() == [True, False, False]
 
 
 def test_squared_norms_of_bad_rows():

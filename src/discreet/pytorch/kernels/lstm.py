@@ -19,6 +19,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 from torch import Tensor
 
+from discreet.pytorch.kernels import norms
 from discreet.pytorch.kernels.panels import panel_product
 
 _FAST = {"contract", "nnan", "ninf", "nsz", "arcp"}  # no reordering: the reduction in _exp is in two terms
@@ -28,7 +29,7 @@ _F = np.float32
 
 
 def supports(x: Tensor, hidden: int) -> bool:
-    return x.device.type == "cpu" and x.dtype == torch.float32 and hidden % _WIDTH == 0
+    return norms.on_host(x) and x.dtype == torch.float32 and hidden % _WIDTH == 0
 
 
 def forward(x: Tensor, h: Tensor, c: Tensor, w_ih: Tensor, w_hh: Tensor, bias: Tensor) -> dict[str, Tensor]:

@@ -13,15 +13,22 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as functional
 from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
 _WORTH_A_THREAD = 1 << 20
 LEAST_SQUARES = 2.0**-80  # a float32 sum of squares below it may have lost some of them
+CHUNK = 1 << 21  # numbers: the largest scratch array of per-example gradients that is not kept
 # Squared: an input or output gradient longer than this counts as zero. With weights as large as clipping makes
 # them, its product with the other factor could fall among numbers that have lost their digits.
 REACH = 2.0**128  # of float32
+
+
+def on_host(tensor: Tensor) -> bool:
+    """Whether a tensor is in the memory of this process, where nobody has to be waited for."""
+    return tensor.device.type == "cpu"
 
 
 def squared_norms(rows: Tensor) -> Tensor:
@@ -66,6 +73,27 @@ def gram_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return total, of_input, of_grad
 
 
+def ghost_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared norms of ``g[i].T @ a[i]``, and what they were if positions were unrelated, in float32 on the CPU.
+
+    Gram matrices are symmetric, so half of each is enough, and neither is ever held. The twin is
+    :func:`ghost_norms_by_torch`, which is quicker where rows are not one after the other in memory.
+    """
+    out = np.empty((2, len(a)))
+    left, right = _fours(a), _fours(g)
+    work = a.shape[1] * (left.size + right.size)
+    _in_threads(lambda part: _ghosts(left[part], right[part], out[:, part]), len(left), work)
+    total, unrelated = torch.from_numpy(out)
+    return total, unrelated
+
+
+def _fours(values: Tensor) -> NDArray[Any]:
+    """With positions that are multiples of four, filled up with zeros."""
+    more = -values.shape[1] % 4
+    found: NDArray[Any] = (functional.pad(values, (0, 0, 0, more)) if more else values.contiguous()).numpy()
+    return found
+
+
 def _in_threads(work: Callable[[slice], None], rows: int, numbers: int) -> None:
     """``work`` on all rows, in parts if there are many ``numbers``."""
     threads = min(torch.get_num_threads(), numbers // _WORTH_A_THREAD)
@@ -78,22 +106,35 @@ def _in_threads(work: Callable[[slice], None], rows: int, numbers: int) -> None:
 
 
 def squared_norms_by_torch(rows: Tensor) -> Tensor:
-    """The same for any type and device.
+    """The same for any type and device, without a question to the device.
 
-    ``vector_norm`` adds up float32 one after the other and loses 1e-4 of a long row, always downwards. So it
-    is used on short pieces only.
+    In float32 ``vector_norm`` adds up one after the other and loses 1e-4 of a long row, always downwards.
     """
     if rows.dtype == torch.float64:
         return rows.square().sum(1)
-    whole = rows.shape[1] // 128 * 128
-    pieces = rows[:, :whole].reshape(len(rows), whole // 128, 128)
-    norms = torch.linalg.vector_norm(pieces, dim=2).double()
-    again = ~((norms >= LEAST_SQUARES**0.5) & (norms < torch.inf))
-    norms[again] = torch.linalg.vector_norm(pieces[again], dim=1, dtype=torch.float64)
-    total: Tensor = norms.square_().sum(1)
-    if whole < rows.shape[1]:
-        total += rows[:, whole:].double().square_().sum(1)
+    total: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64).square_()
     return total
+
+
+def ghost_norms_by_torch(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """The twin of :func:`ghost_norms` for any type and device."""
+    total = a.new_empty(len(a), dtype=torch.float64)
+    unrelated = torch.empty_like(total)
+    half = a.shape[1] // 2
+    for part in chunks(len(a), a.shape[1] ** 2):
+        x, y = (a[part, :half], g[part, :half]), (a[part, half:], g[part, half:])
+        own, other, both = (
+            torch.bmm(u[0], v[0].mT).mul_(torch.bmm(u[1], v[1].mT)) for u, v in ((x, x), (y, y), (x, y))
+        )
+        total[part] = own.sum((1, 2)) + other.sum((1, 2)) + 2 * both.sum((1, 2))
+        unrelated[part] = own.diagonal(dim1=1, dim2=2).sum(1) + other.diagonal(dim1=1, dim2=2).sum(1)
+    return total, unrelated
+
+
+def chunks(examples: int, numbers_each: int) -> list[slice]:
+    """Parts of the examples whose gradients fit into a scratch array."""
+    size = max(1, CHUNK // max(1, numbers_each))
+    return [slice(start, min(start + size, examples)) for start in range(0, examples, size)]
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
@@ -161,6 +202,63 @@ def _grams(a: NDArray[Any], g: NDArray[Any], out: NDArray[Any]) -> None:
         if total < 0.0:  # all of it cancelled; NaN stays
             total = 0.0
         out[0, i], out[1, i], out[2, i] = total, of_input, of_grad
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
+def _four_by_four(x: NDArray[Any], y: NDArray[Any], first: int, end: int, out: NDArray[Any]) -> None:
+    """Add the inner products of four rows with four others, whose sums stay in registers: as quick as a matrix
+    product."""
+    x0, x1, x2, x3 = x[0, first:end], x[1, first:end], x[2, first:end], x[3, first:end]
+    y0, y1, y2, y3 = y[0, first:end], y[1, first:end], y[2, first:end], y[3, first:end]
+    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = np.float32(0)
+    for j in range(len(x0)):
+        a, b, c, d = x0[j], x1[j], x2[j], x3[j]
+        p, q, r, s = y0[j], y1[j], y2[j], y3[j]
+        a0, a1, a2, a3 = a0 + a * p, a1 + a * q, a2 + a * r, a3 + a * s
+        b0, b1, b2, b3 = b0 + b * p, b1 + b * q, b2 + b * r, b3 + b * s
+        c0, c1, c2, c3 = c0 + c * p, c1 + c * q, c2 + c * r, c3 + c * s
+        d0, d1, d2, d3 = d0 + d * p, d1 + d * q, d2 + d * r, d3 + d * s
+    out[0, 0] += np.float64(a0)
+    out[0, 1] += np.float64(a1)
+    out[0, 2] += np.float64(a2)
+    out[0, 3] += np.float64(a3)
+    out[1, 0] += np.float64(b0)
+    out[1, 1] += np.float64(b1)
+    out[1, 2] += np.float64(b2)
+    out[1, 3] += np.float64(b3)
+    out[2, 0] += np.float64(c0)
+    out[2, 1] += np.float64(c1)
+    out[2, 2] += np.float64(c2)
+    out[2, 3] += np.float64(c3)
+    out[3, 0] += np.float64(d0)
+    out[3, 1] += np.float64(d1)
+    out[3, 2] += np.float64(d2)
+    out[3, 3] += np.float64(d3)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _inner_products(x: NDArray[Any], y: NDArray[Any], out: NDArray[Any]) -> None:
+    """Those of four rows with four others: short sums in float32, long ones in float64."""
+    out[:] = 0.0
+    for start in range(0, x.shape[1], 1024):
+        _four_by_four(x, y, start, min(start + 1024, x.shape[1]), out)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _ghosts(a: NDArray[Any], g: NDArray[Any], out: NDArray[Any]) -> None:
+    left, right = np.empty((4, 4)), np.empty((4, 4))
+    for i in range(a.shape[0]):
+        apart, pairs = 0.0, 0.0  # the sums on the diagonal and below it
+        for t in range(0, a.shape[1], 4):
+            for s in range(0, t + 1, 4):
+                _inner_products(a[i, t : t + 4], a[i, s : s + 4], left)
+                _inner_products(g[i, t : t + 4], g[i, s : s + 4], right)
+                for p in range(4):
+                    for q in range(p if s == t else 4):
+                        pairs += left[p, q] * right[p, q]
+                    if s == t:
+                        apart += left[p, p] * right[p, p]
+        out[0, i], out[1, i] = apart + 2 * pairs, apart
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")

@@ -7,6 +7,7 @@ of the padded input, so one batched product per kernel position covers every str
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -14,16 +15,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from discreet.pytorch.kernels import norms
 from discreet.pytorch.kernels.convolution import Geometry, geometry, gradients
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.use import (
     Source,
     Use,
     arguments,
-    chunks,
     ghost_norms,
     not_cancelled,
     product_of_squares,
+    settled,
     sums_of_squares,
     wide,
     without,
@@ -93,12 +95,12 @@ class ConvolutionWeight(Use):
         few = positions * (out + entries) < GHOST * out * entries
         if self.simple and self.folded == 1 and few and not keep:
             return self.ghost_norms()
-        if self.simple and self.a.device.type == "cpu" and self.a.dtype == torch.float32:
+        if self.simple and norms.on_host(self.a) and self.a.dtype == torch.float32:
             return self.compiled_norms(keep)
         if keep:
             self.kept = self.rows(slice(0, self.examples)).flatten(1)
             return sums_of_squares(self.kept)
-        parts = chunks(self.examples, weight.numel())
+        parts = norms.chunks(self.examples, weight.numel())
         return torch.cat([sums_of_squares(self.rows(part)) for part in parts])
 
     def compiled_norms(self, keep: bool) -> Tensor:
@@ -114,15 +116,14 @@ class ConvolutionWeight(Use):
 
     def ghost_norms(self) -> Tensor:
         found = []
-        for part in chunks(self.examples, self.source.tensor[0].numel() * math.prod(self.g.shape[2:])):
+        for part in norms.chunks(self.examples, self.source.tensor[0].numel() * math.prod(self.g.shape[2:])):
             g, x = self.g[part].flatten(2), padded(self.a[part], self.padding)
             windows = [x[window].flatten(2) for window in self.windows(g_shape=self.g.shape[2:])]
             patches = torch.cat(windows, 1)
             of_input, of_grad = sums_of_squares(patches), sums_of_squares(g)
             total, doubtful = ghost_norms(patches.mT, g.mT, of_input, of_grad)
-            for i in doubtful.tolist():
-                total[i] = sums_of_squares(g[i : i + 1] @ patches[i : i + 1].mT)[0]
-            found.append(total)
+            most = product_of_squares(of_input, of_grad, patches.dtype)
+            found.append(settled(total, doubtful, most, partial(_square_of_product, g, patches)))
         return torch.cat(found)
 
     def windows(self, g_shape: tuple[int, ...]) -> list[Any]:
@@ -229,3 +230,8 @@ def _padding(padding: Any, kernel: tuple[int, ...], dilation: tuple[int, ...]) -
         total = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
         return tuple((t // 2, t - t // 2) for t in total)
     return tuple((p, p) for p in _each(padding, len(kernel)))
+
+
+def _square_of_product(g: Tensor, patches: Tensor, index: int) -> Tensor:
+    """The squared norm of one example's gradient."""
+    return sums_of_squares(g[index : index + 1] @ patches[index : index + 1].mT)[0]

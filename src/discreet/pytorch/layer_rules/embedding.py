@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from discreet.errors import InvalidParameter
+from discreet.pytorch.kernels import norms
 from discreet.pytorch.layer_rules.use import Source, Use, arguments, sums_of_squares, wide, without
 from discreet.pytorch.layouts import Layout
 
 
 class EmbeddingWeight(Use):
-    """``where`` names (example, row) pairs, each once; ``grads`` holds their gradients."""
+    """``where`` names (example, row) pairs; ``grads`` holds their gradients, zeros if a pair is there again."""
 
     def __init__(self, source: Source, index: Tensor, padding: int) -> None:
         super().__init__(source, index)
@@ -29,9 +30,9 @@ class EmbeddingWeight(Use):
             self.g = self.g.masked_fill((self.index == self.padding).unsqueeze(2), 0)
         self.vocabulary = self.source.tensor.shape[0]
         example = torch.arange(self.examples, device=self.index.device)[:, None]
-        self.where, inverse = torch.unique(self.index + example * self.vocabulary, return_inverse=True)
+        self.where, inverse = _different((self.index + example * self.vocabulary).flatten())
         self.grads = self.g.new_zeros(len(self.where), self.g.shape[2])
-        self.grads.index_add_(0, inverse.flatten(), self.g.flatten(0, 1))
+        self.grads.index_add_(0, inverse, self.g.flatten(0, 1))
 
     def measure(self) -> None:
         super().measure()
@@ -52,7 +53,7 @@ class EmbeddingWeight(Use):
         rows = self.grads.new_zeros(part.stop - part.start, *self.source.tensor.shape)
         chosen = (self.example >= part.start) & (self.example < part.stop)
         where = self.where[chosen] - part.start * self.vocabulary
-        rows.view(-1, rows.shape[2])[where] = self.grads[chosen]
+        rows.view(-1, rows.shape[2]).index_add_(0, where, self.grads[chosen])
         return rows
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
@@ -69,6 +70,21 @@ class EmbeddingWeight(Use):
     def _add(self, total: Tensor, weights: Tensor) -> None:
         scaled = self.grads * weights[self.example].unsqueeze(1)
         total.index_add_(0, self.where % self.vocabulary, scaled)
+
+
+def _different(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """The different ones among these numbers, and which of them each is.
+
+    A device would have to be asked how many there are, so there is a place for every number, and spare ones are 0.
+    """
+    if norms.on_host(numbers):
+        found: tuple[Tensor, Tensor] = torch.unique(numbers, return_inverse=True)
+        return found
+    ordered, order = torch.sort(numbers)
+    place = torch.zeros_like(ordered)
+    place[1:] = (ordered[1:] != ordered[:-1]).cumsum(0)
+    where = torch.zeros_like(ordered).scatter_(0, place, ordered)
+    return where, torch.empty_like(place).scatter_(0, order, place)
 
 
 def embedding(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -16,16 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from discreet.pytorch.kernels.norms import gram_norms
+from discreet.pytorch.kernels import norms
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.use import (
     Source,
     Use,
     arguments,
-    chunks,
     ghost_norms,
     not_cancelled,
     product_of_squares,
+    settled,
     sums_of_squares,
     wide,
     without,
@@ -85,18 +85,18 @@ class LinearWeight(Use):
         if not ghost and self.examples * out * into <= KEEP:
             self.kept = torch.bmm(self.g.mT, self.a)
             return sums_of_squares(self.kept)
-        if ghost and positions <= FEW and self.a.dtype == torch.float32 and self.a.device.type == "cpu":
-            total, of_input, of_grad = gram_norms(self.a, self.g)
+        if ghost and positions <= FEW and self.a.dtype == torch.float32 and norms.on_host(self.a):
+            total, of_input, of_grad = norms.gram_norms(self.a, self.g)
             return not_cancelled(total, product_of_squares(of_input, of_grad, self.a.dtype))
         of_input, of_grad = sums_of_squares(self.a), sums_of_squares(self.g)
+        apart = product_of_squares(of_input, of_grad, self.a.dtype)
         if ghost:
             total, doubtful = ghost_norms(self.a, self.g, of_input, of_grad)
-            for i in doubtful.tolist():
-                total[i] = sums_of_squares(self.rows(slice(i, i + 1)))[0]
+            total = settled(total, doubtful, apart, lambda i: sums_of_squares(self.rows(slice(i, i + 1)))[0])
         else:
-            parts = chunks(self.examples, out * into)
+            parts = norms.chunks(self.examples, out * into)
             total = torch.cat([sums_of_squares(self.rows(part)) for part in parts])
-        return not_cancelled(total, product_of_squares(of_input, of_grad, self.a.dtype))
+        return not_cancelled(total, apart)
 
     def of_parts(self) -> Tensor:
         if self.kept is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,7 +24,6 @@ LEAST_LEFT = 1e-4  # of its parts: a gradient that cancels further counts as thi
 PRECISION = 2.0**-20  # of squared norms
 # Squared: see norms.REACH, which is that of float32.
 REACH = {torch.float32: norms.REACH, torch.float64: 2.0**256}
-CHUNK = 1 << 21  # numbers: the largest scratch array of per-example gradients that is not kept
 
 
 class Source:
@@ -199,7 +199,7 @@ def without(rows: Tensor, bad: Tensor) -> Tensor:
 def sums_of_squares(rows: Tensor) -> Tensor:
     """The squared norm of each row in float64, whatever the rows are."""
     rows = rows if rows.ndim == 2 else rows.reshape(len(rows), -1)
-    if rows.dtype == torch.float32 and rows.device.type == "cpu":
+    if rows.dtype == torch.float32 and norms.on_host(rows):
         return norms.squared_norms(rows)
     return norms.squared_norms_by_torch(rows)
 
@@ -225,29 +225,24 @@ def ghost_norms(a: Tensor, g: Tensor, of_input: Tensor, of_grad: Tensor) -> tupl
     That is where large positions cancel, or where products could have been too small or too large for their
     type. ``of_input`` and ``of_grad`` are the squared norms of ``a`` and ``g``, or more.
     """
-    total = a.new_empty(len(a), dtype=torch.float64)
-    unrelated = torch.empty_like(total)
-    half = a.shape[1] // 2
-    for part in chunks(len(a), a.shape[1] ** 2):
-        x, y = (a[part, :half], g[part, :half]), (a[part, half:], g[part, half:])
-        own, other, both = (_grams(u, v) for u, v in ((x, x), (y, y), (x, y)))  # they are symmetric
-        total[part] = own.sum((1, 2)) + other.sum((1, 2)) + 2 * both.sum((1, 2))
-        diagonals = (product.diagonal(dim1=1, dim2=2).sum(1) for product in (own, other))
-        unrelated[part] = sum(diagonals, torch.zeros_like(unrelated[part]))
+    compiled = norms.on_host(a) and a.dtype == torch.float32 and a.is_contiguous() and g.is_contiguous()
+    total, unrelated = (norms.ghost_norms if compiled else norms.ghost_norms_by_torch)(a, g)
     lost = a.shape[1] * (g.shape[2] * of_input + a.shape[2] * of_grad + a.shape[1])
     least = torch.maximum(CANCELLED * unrelated, torch.finfo(a.dtype).tiny / PRECISION * lost)
     sure = (total >= least) & (total < torch.inf) | (of_input == 0) | (of_grad == 0)
-    return total, torch.nonzero(~sure).flatten()
+    return total, ~sure
 
 
-def _grams(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> Tensor:
-    return torch.bmm(x[0], y[0].mT).mul_(torch.bmm(x[1], y[1].mT))
+def settled(squares: Tensor, doubtful: Tensor, most: Tensor, exact: Callable[[int], Tensor]) -> Tensor:
+    """Squared norms with those that are doubtful found the long way.
 
-
-def chunks(examples: int, numbers_each: int) -> list[slice]:
-    """Parts of the examples whose gradients fit into a scratch array."""
-    size = max(1, CHUNK // max(1, numbers_each))
-    return [slice(start, min(start + size, examples)) for start in range(0, examples, size)]
+    Or, on a device, which would have to be waited for, as large as they can be: nobody is clipped too little.
+    """
+    if not norms.on_host(squares):
+        return torch.where(doubtful, most, squares)
+    for i in torch.nonzero(doubtful).flatten().tolist():
+        squares[i] = exact(i)
+    return squares
 
 
 def arguments(names: str, args: tuple[Any, ...], kwargs: dict[str, Any], **defaults: Any) -> list[Any]:
