@@ -8,7 +8,7 @@ from discreet.accounting.gaussian import gaussian_mu
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.guarantee import Budget
 from discreet.plan.recipe import STEPS, Recipe, StagedRecipe
-from discreet.plan.stage import LARGEST_RATE, LENGTHS, LONGEST_STEP, USUAL_LENGTH
+from discreet.plan.stage import LENGTHS, LONGEST_STEP, USUAL_LENGTH
 
 SGD = Recipe(records=60_000, batch_size=600, epochs=5)
 BUDGET = Budget(epsilon=2.0, delta=1e-6)
@@ -241,7 +241,7 @@ def test_without_noise_no_step_is_longer_than_a_part_of_the_weights():
     for clip_norm in (1.0, 0.5):
         quiet = Recipe(10_000, 1000, steps=50, clip_norm=clip_norm).with_noise(0.01, delta=1e-5)
         assert quiet.learning_rate(10, 4.0) == pytest.approx(LONGEST_STEP * 4.0 / clip_norm)
-        assert quiet.learning_rate(10, 1e3) == LARGEST_RATE / clip_norm
+        assert quiet.learning_rate(10, 1e3) == pytest.approx(LONGEST_STEP * LENGTHS[1] / clip_norm)
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ class Recipe:
         >>> budget = Budget(epsilon=2.0, delta=1e-5)
         >>> recipe = Recipe.suggest(60_000, parameters=26_010, budget=budget)
         >>> recipe.batch_size, recipe.epochs, round(recipe.calibrate(budget).learning_rate(26_010), 2)
-        (1528, 19, 0.86)
+        (1528, 19, 0.5)
         """
         count = FullBatch(records).records
         whole("parameters", parameters, at_least=1)

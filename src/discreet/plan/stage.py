@@ -45,7 +45,6 @@ LENGTHS = (2.0, 14.0)
 before is not to be overrun."""
 LONGEST_STEP = 0.125
 """The largest learning rate for gradients of length one, in lengths of the initial weights, where noise allows it."""
-LARGEST_RATE = 2.0
 
 Sampling = Literal["poisson", "fixed-size", "random-allocation", "full-batch"]
 """How batches are drawn: see :mod:`discreet.core.sampling`. A shuffled loader is none of these."""
@@ -169,7 +168,7 @@ class Stage:
         if self.bands > 1:
             noise *= error_of_iterates(self.bands, self.steps) / error_of_iterates(1, self.steps)
         by_noise = length / (noise * math.sqrt(count * self.steps))
-        return min(by_noise, LONGEST_STEP * length / self.clip_norm, LARGEST_RATE / self.clip_norm)
+        return min(by_noise, LONGEST_STEP * length / self.clip_norm)
 
     def sampler(self) -> Sampler:
         """The sampler that realises this stage's event."""
