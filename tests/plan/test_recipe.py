@@ -8,7 +8,7 @@ from discreet.accounting.gaussian import gaussian_mu
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.guarantee import Budget
 from discreet.plan.recipe import STEPS, Recipe, StagedRecipe
-from discreet.plan.stage import LONGEST_STEP, NOISE_PATH
+from discreet.plan.stage import LENGTHS, LONGEST_STEP, USUAL_LENGTH
 
 SGD = Recipe(records=60_000, batch_size=600, epochs=5)
 BUDGET = Budget(epsilon=2.0, delta=1e-6)
@@ -182,8 +182,8 @@ def test_a_suggestion_keeps_the_budget_and_its_limits(records, weights, epsilon)
     assert plan.steps <= STEPS[1] + 1
     assert plan.stage().batch_size >= min(64, records)
     moved = plan.learning_rate(weights) * plan.noise_std_of_mean * math.sqrt(weights * plan.steps)
-    assert moved <= NOISE_PATH * (1 + 1e-9)
-    assert 0 < plan.learning_rate(weights) <= LONGEST_STEP
+    assert moved <= USUAL_LENGTH * (1 + 1e-9)
+    assert 0 < plan.learning_rate(weights) <= LONGEST_STEP * USUAL_LENGTH
 
 
 def test_a_larger_budget_suggests_more_steps_of_a_longer_way():
@@ -203,7 +203,7 @@ def test_what_is_given_to_a_suggestion_stays():
     assert {name: getattr(recipe, name) for name in given} == given
     assert Recipe.suggest(5000, 100, budget, sampling="full-batch").batch_size is None
     plan = recipe.calibrate(budget)
-    assert plan.learning_rate(100) <= LONGEST_STEP / 0.5
+    assert plan.learning_rate(100) <= LONGEST_STEP * USUAL_LENGTH / 0.5
 
 
 @pytest.mark.parametrize(
@@ -225,6 +225,29 @@ def test_suggestions_are_asked_for_with_numbers(settings, message):
         Recipe.suggest(**({"records": 5000, "parameters": 100, "budget": Budget(1.0, 1e-6)} | settings))
 
 
-def test_learning_rates_are_asked_for_with_numbers():
-    with pytest.raises(InvalidParameter, match="parameters=nan"):
-        Recipe(100, 10, steps=5).with_noise(1.0, 1e-3).learning_rate(math.nan)
+def test_the_noise_of_a_training_moves_weights_by_their_initial_length():
+    noisy = Recipe(1000, 100, steps=50).with_noise(30.0, delta=1e-4)
+    for length in (2.0, 5.0, 14.0):
+        rate = noisy.learning_rate(400, length)
+        assert rate * noisy.noise_std_of_mean * math.sqrt(400 * 50) == pytest.approx(length)
+    assert noisy.learning_rate(400) == noisy.learning_rate(400, USUAL_LENGTH)
+    assert noisy.learning_rate(400, 0.0) == noisy.learning_rate(400, LENGTHS[0])  # a head of zeros moves, too
+    assert noisy.learning_rate(400, 1e3) == noisy.learning_rate(
+        400, LENGTHS[1]
+    )  # and a large model has learnt before
+
+
+def test_without_noise_no_step_is_longer_than_a_part_of_the_weights():
+    for clip_norm in (1.0, 0.5):
+        quiet = Recipe(10_000, 1000, steps=50, clip_norm=clip_norm).with_noise(0.01, delta=1e-5)
+        assert quiet.learning_rate(10, 4.0) == pytest.approx(LONGEST_STEP * 4.0 / clip_norm)
+        assert quiet.learning_rate(10, 1e3) == pytest.approx(LONGEST_STEP * LENGTHS[1] / clip_norm)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [((math.nan,), "parameters=nan"), ((5, math.nan), "length=nan"), ((5, -1.0), r"length=-1\.0")],
+)
+def test_learning_rates_are_asked_for_with_numbers(asked, message):
+    with pytest.raises(InvalidParameter, match=message):
+        Recipe(100, 10, steps=5).with_noise(1.0, 1e-3).learning_rate(*asked)

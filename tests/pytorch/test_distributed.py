@@ -13,9 +13,10 @@ from discreet.events import Gaussian
 from discreet.pytorch.distributed import Processes
 
 pytestmark = pytest.mark.network
+EXAMPLE = Path(__file__).parents[2] / "examples" / "torchrun_digits.py"
 
 TOGETHER = """
-import json, os, sys
+import contextlib, io, json, os, runpy, sys
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -128,6 +129,9 @@ try:
     run.batches(torch.ones(50 - 10 * rank, 3))
 except PlanViolation as refusal:
     found["different rows"] = str(refusal)
+with contextlib.redirect_stdout(io.StringIO()) as printed:
+    runpy.run_path(sys.argv[2], run_name="__main__")
+found["example"] = printed.getvalue()
 with open(f"{place}/{rank}.json", "w") as file:
     json.dump(found, file)
 dist.barrier()
@@ -142,7 +146,7 @@ def both(tmp_path_factory):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--max-restarts=0"]
     meeting = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--local-addr=127.0.0.1"]
     done = subprocess.run(
-        [*torchrun, *meeting, str(place / "train.py"), str(place)],
+        [*torchrun, *meeting, str(place / "train.py"), str(place), str(EXAMPLE)],
         env=os.environ | {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": ""},
         capture_output=True,
         text=True,
@@ -229,6 +233,15 @@ def test_processes_that_were_given_different_things_are_refused(both, name, mess
     assert f"differ in {'the ' if message in ('parameters', 'rows') else ''}" in both[1][f"different {name}"]
     assert message in both[1][f"different {name}"]
     assert "do not add up" in both[0][f"different {name}"]
+
+
+def test_the_example_trains_one_model_in_two_processes(both):
+    """Around 93 % of the other digits in trials, and 10 % by chance."""
+    assert both[1]["example"] == ""
+    told, spent = both[0]["example"].splitlines()
+    assert float(told.partition("%")[0]) > 70
+    assert "epsilon 3.000 at delta 1e-05" in spent
+    assert len(EXAMPLE.read_text().splitlines()) < 100
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])

@@ -13,6 +13,7 @@ from discreet.core.clipping import Flat
 from discreet.core.randomness import RandomStream
 from discreet.pytorch import PrivateRun, fit, of_views
 from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.fit import length_of_weights
 
 RECORDS = 600
 
@@ -151,9 +152,18 @@ def rates_of(monkeypatch, **options):
 def test_the_learning_rate_follows_from_the_noise_and_falls_in_a_cosine(monkeypatch):
     rates, plan = rates_of(monkeypatch)
     weights = sum(value.numel() for value in network().parameters())
-    assert rates[0] == plan.learning_rate(weights)
+    assert rates[0] == plan.learning_rate(weights, length_of_weights(network()))
     assert rates[len(rates) // 2] == pytest.approx(rates[0] / 2, rel=0.1)
     assert 0 < rates[-1] < 0.02 * rates[0]
+
+
+def test_the_length_of_weights_is_that_of_trained_matrices():
+    net = nn.Sequential(
+        nn.Conv1d(1, 2, 3), nn.LayerNorm(4), nn.Linear(4, 5), nn.Linear(5, 6).requires_grad_(False)
+    )
+    expected = torch.cat([net[0].weight.flatten(), net[2].weight.flatten()]).detach().norm()
+    assert length_of_weights(net) == pytest.approx(float(expected))
+    assert length_of_weights(nn.LayerNorm(3)) == 0
 
 
 def test_what_is_given_stays(monkeypatch):

@@ -44,7 +44,7 @@ from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.guarantee import Budget, Guarantee, Neighbours, Unit, without_usual_unit
 from discreet.ledger.filters import FixedPlan, SpendingRule
 from discreet.plan.explanation import ALARMS, adaptive_explanation, explanation
-from discreet.plan.stage import Stage
+from discreet.plan.stage import USUAL_LENGTH, Stage
 
 FORMAT = "discreet plan 1"
 ADAPTIVE_FORMAT = "discreet procedure 1"  # of adaptive plans: what the first version called them
@@ -176,9 +176,9 @@ class Plan:
         """Of the only stage: the most that one record adds to the sum."""
         return self.stage().clip_norm
 
-    def learning_rate(self, parameters: int) -> float:
+    def learning_rate(self, parameters: int, length: float = USUAL_LENGTH) -> float:
         """Of the only stage: a learning rate for a model of so many weights, see :meth:`Stage.learning_rate`."""
-        return self.stage().learning_rate(parameters)
+        return self.stage().learning_rate(parameters, length)
 
     @property
     def rate(self) -> float:

@@ -30,10 +30,12 @@ from discreet.errors import InvalidParameter, real, whole
 from discreet.events import Gaussian, PoissonSampled
 from discreet.guarantee import Budget, Neighbours, Unit
 from discreet.plan.plan import Plan, as_tuple, checked_budget, composed, consistent, refuse_uncovered_bands
-from discreet.plan.stage import LONGEST_STEP, NOISE_PATH, Sampling, Stage, allocated_steps
+from discreet.plan.stage import Sampling, Stage, allocated_steps
 
 STEPS = (200, 1000)
 """The fewest and the most steps that are suggested: fewer are too coarse, more spoil what sampling saves."""
+LONG_STEP = 0.25
+"""Learning rate, in lengths of the initial weights, at which so many steps are suggested as noise leaves room for."""
 SMALLEST_BATCH = 64
 PARTS = 10
 """Of a schedule that is a function."""
@@ -109,14 +111,14 @@ class Recipe:
     ) -> Recipe:
         """A recipe for a model of ``parameters`` weights, from public numbers; what is given stays as it is.
 
-        Steps are as many as the budget has use for: so many that the learning rate from the noise is about
-        :data:`LONGEST_STEP`, within :data:`STEPS`. Epochs are 30 for small data and fewer for large, because each
-        takes time; the rest follows. ``plan.learning_rate(parameters)`` goes with the calibrated plan.
+        Steps are as many as the budget has use for: so many that steps at the learning rate from the noise are
+        about :data:`LONG_STEP` long, within :data:`STEPS`. Epochs are 30 for small data and fewer for large,
+        because each takes time; the rest follows. ``plan.learning_rate(parameters, length)`` goes with the plan.
 
         >>> budget = Budget(epsilon=2.0, delta=1e-5)
         >>> recipe = Recipe.suggest(60_000, parameters=26_010, budget=budget)
         >>> recipe.batch_size, recipe.epochs, round(recipe.calibrate(budget).learning_rate(26_010), 2)
-        (2037, 19, 1.77)
+        (1528, 19, 0.5)
         """
         count = FullBatch(records).records
         whole("parameters", parameters, at_least=1)
@@ -328,14 +330,15 @@ def _epochs(records: int) -> int:
 
 
 def _useful_steps(records: int, parameters: int, budget: Budget) -> float:
-    """How many steps of the longest kind fit into what noise leaves of the way.
+    """How many long steps fit into what noise leaves of the way.
 
-    Whatever the steps, learning rate times steps is at most what it is for full batches, where noise costs least:
-    NOISE_PATH * records * mu / sqrt(parameters), with mu that of one Gaussian release of the whole budget.
+    Whatever the steps, learning rate times steps is at most what it is for full batches, where noise costs least: in
+    lengths of the initial weights records * mu / sqrt(parameters), with mu that of one Gaussian release of the whole
+    budget.
     """
     mu = 1 / calibrate(Gaussian, budget)
-    way = NOISE_PATH * records * mu / math.sqrt(parameters)
-    return min(max(way / LONGEST_STEP, STEPS[0]), STEPS[1])
+    way = records * mu / math.sqrt(parameters)
+    return min(max(way / LONG_STEP, STEPS[0]), STEPS[1])
 
 
 def _noise_for(stage: Stage, mu_squared: float) -> float:

@@ -32,17 +32,19 @@ from discreet.core.sampling import (
     PoissonSampler,
     Sampler,
 )
-from discreet.errors import InvalidParameter, PlanViolation, one_of, whole
+from discreet.errors import InvalidParameter, PlanViolation, one_of, real, whole
 from discreet.events import Event, Gaussian
 
 MOST_STEPS = 10**9
 """Of a plan: nobody takes more, and bounds for more would take minutes to certify, or be too wide."""
 
-NOISE_PATH = 6.0
-"""How far the noise of a whole training may move the weights, before momentum. Settled on two small networks, for the
-1 797 digits of scikit-learn and 20 000 images of MNIST, by their test images; all of 4 to 8 are about as good."""
-LONGEST_STEP = 2.0
-"""The largest learning rate for gradients of length one: models of few weights could bear no more without noise."""
+USUAL_LENGTH = 4.0
+"""Of the initial weights of a small network, all together, where nobody says how long they are."""
+LENGTHS = (2.0, 14.0)
+"""Between these the length of the initial weights counts: from zero a model has to move, too, and one that has learnt
+before is not to be overrun."""
+LONGEST_STEP = 0.125
+"""The largest learning rate for gradients of length one, in lengths of the initial weights, where noise allows it."""
 
 Sampling = Literal["poisson", "fixed-size", "random-allocation", "full-batch"]
 """How batches are drawn: see :mod:`discreet.core.sampling`. A shuffled loader is none of these."""
@@ -151,20 +153,22 @@ class Stage:
         """Standard deviation of the noise on each coordinate of the sum divided by the divisor."""
         return self.noise_std_of_sum / self.divisor
 
-    def learning_rate(self, parameters: int) -> float:
-        """A learning rate for SGD with momentum 0.9 that falls to zero in a cosine, from the noise alone.
+    def learning_rate(self, parameters: int, length: float = USUAL_LENGTH) -> float:
+        """A learning rate for SGD with momentum 0.9 that falls to zero in a cosine, from public numbers alone.
 
         The noise of all steps moves ``parameters`` weights by about ``noise_std_of_mean * sqrt(parameters * steps)``
-        times the learning rate; this makes it :data:`NOISE_PATH`, whatever the budget, unless steps would be longer
-        than :data:`LONGEST_STEP`. It suits gradients that are all as long as the clip norm, as ``Normalised`` makes
-        them.
+        times the learning rate; this makes it as much as the ``length`` of the initial weights, the root of the sum
+        of their squares, within :data:`LENGTHS`. No step is longer than :data:`LONGEST_STEP` of that length. It
+        suits gradients that are all as long as the clip norm, as ``Normalised`` makes them.
         """
         count = whole("parameters", parameters, at_least=1)
+        least, most = LENGTHS
+        length = min(max(real("length", length, at_least=0), least), most)
         noise = self.noise_multiplier * self.clip_norm / self.divisor
         if self.bands > 1:
             noise *= error_of_iterates(self.bands, self.steps) / error_of_iterates(1, self.steps)
-        by_noise = NOISE_PATH / (noise * math.sqrt(count * self.steps))
-        return min(by_noise, LONGEST_STEP / self.clip_norm)
+        by_noise = length / (noise * math.sqrt(count * self.steps))
+        return min(by_noise, LONGEST_STEP * length / self.clip_norm)
 
     def sampler(self) -> Sampler:
         """The sampler that realises this stage's event."""

@@ -90,8 +90,9 @@ def fit(
     ``records`` is the declared, public number of records. All else is worked out from it, from the budget and from
     the number of weights, unless it is given: epochs and batch size by
     :meth:`~discreet.plan.recipe.Recipe.suggest`, gradients brought to length one, and SGD with momentum 0.9 whose
-    learning rate follows from the noise (:meth:`~discreet.plan.stage.Stage.learning_rate`) and falls to zero in a
-    cosine. An ``optimizer`` of your own keeps its learning rate.
+    learning rate follows from the noise and from the length of the initial weights
+    (:meth:`~discreet.plan.stage.Stage.learning_rate`) and falls to zero in a cosine. An ``optimizer`` of your own
+    keeps its learning rate.
 
     ``bands="best"`` correlates the noise of successive steps (:mod:`discreet.core.banded`).
 
@@ -128,7 +129,7 @@ def fit(
         sampling=sampling,
     )
     plan = recipe.changed(bands=bands).calibrate(budget)
-    rate = plan.learning_rate(max(1, weights))
+    rate = plan.learning_rate(max(1, weights), length_of_weights(model))
     trainer = _Trainer(model, plan.steps, optimizer, learning_rate, rate, schedule, average)
     run = PrivateRun(
         plan,
@@ -165,6 +166,12 @@ def of_views(losses: Losses, augment: Augment | None, views: int) -> Losses:
         return checked_losses(losses, model, seen, number_of_examples(seen)).view(-1, count).mean(1)
 
     return mean_of_views
+
+
+def length_of_weights(model: nn.Module) -> float:
+    """Of all trained matrices and filters together; biases and gains apart, which say nothing about their scale."""
+    matrices = [value.detach() for value in trainable(model).values() if value.ndim > 1]
+    return math.sqrt(sum(float(value.double().square().sum()) for value in matrices))
 
 
 class _Trainer:
