@@ -106,7 +106,7 @@ def _note(known: Marginals, j: int, window: Window, histogram: Array, noise: flo
     if found is None or bins is None:
         return False
     if bins.clear[0] == bins.clear[-1]:
-        return 0 < bins.clear[0] < len(bins.counts) - 1
+        return bool(0 < bins.clear[0] < len(bins.counts) - 1)
     width = window.upper - window.lower
     known.centre[j], known.scale[j] = window.lower + width * found.mean, width * math.sqrt(found.variance)
     known.lower[j], known.upper[j] = window.part(found.lower, found.upper)
