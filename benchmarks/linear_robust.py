@@ -6,9 +6,10 @@ for classes, R2 for numbers and D2 (deviance) for counts, on records the fit did
 class or the mean of the training part, "no privacy" the usual model of scikit-learn. A line ends with "below" if its
 mean is below the floor by more than twice its standard error and a point (0.01 of R2 or D2). Run with
 
-    python benchmarks/linear_robust.py [--fits 10] [--tables x10,wine] [--declared yes|no|both]
+    python benchmarks/linear_robust.py [--fits 10] [--tables x10,wine] [--declared yes|no|both] [--must]
 
-which takes some minutes. The seeds make it repeat; a release needs none.
+which takes some minutes. ``--must`` prints what has to be kept instead, line by line, and whether it was
+(:mod:`linear_musts`). The seeds make it repeat; a release needs none.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression, PrivatePoissonRegressor
+from linear_musts import all_musts
 
 DELTA = 1e-5
 EPSILONS = (0.1, 0.5, 1.0, 3.0)
@@ -218,8 +220,12 @@ def main():
     parser.add_argument(
         "--declared", choices=("yes", "no", "both"), default="both", help="bounds declared or learnt"
     )
+    parser.add_argument("--must", action="store_true", help="what has to be kept, and whether it is")
     arguments = parser.parse_args()
     wanted = arguments.tables.split(",") if arguments.tables else [""]
+    if arguments.must:
+        all_musts(arguments.fits, wanted)
+        return
     declarations = {"yes": [True], "no": [False], "both": [True, False]}[arguments.declared]
     start = time.perf_counter()
     print(

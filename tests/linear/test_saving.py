@@ -161,7 +161,8 @@ def test_without_the_rounding_of_the_fit_the_pipeline_would_differ(model):
     del plain.steps[1]
     scores = plain.decision_function if hasattr(plain, "decision_function") else plain.predict
     ours = model.decision_function(FRAME) if hasattr(model, "decision_function") else model.predict(FRAME)
-    assert not np.allclose(scores(FRAME), ours, rtol=1e-12, atol=0)
+    if np.ptp(ours) > 1e-9:  # a flag that nothing explains has a constant score
+        assert not np.allclose(scores(FRAME), ours, rtol=1e-12, atol=0)
 
 
 def test_a_pickled_pipeline_needs_scikit_learn_only(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
@@ -222,7 +221,7 @@ def _ledger(place: str | None, key: Path | None, budget: Budget, name: str) -> L
 def _of_delta(budget: Budget, model: Any) -> list[str]:
     """What to say of a large delta; the count was released with noise, and is paid for."""
     counts = model._model.counts
-    if counts is None or counts.records < 3 * counts.noise * math.sqrt(len(counts.classes)):
+    if counts is None or counts.records < 3 * counts.noise_of_records:
         return []  # nothing that could be told from noise
     who = "people" if budget.unit == "person" else "records"
     said = delta_note(budget.delta, counts.records, f"number of {who}, a noisy count")

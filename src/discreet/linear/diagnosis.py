@@ -73,7 +73,7 @@ def diagnosis(
     """What can be said of the columns of an encoding; ``target`` is its name, and what its classes are called."""
     if counts is None:
         return Diagnosis()
-    records, doubt = float(counts.classes.sum()), counts.noise * math.sqrt(len(counts.classes))
+    records, doubt = float(counts.classes.sum()), counts.noise_of_records
     if records < _FEW * doubt:
         note = (
             f"about {max(records, 0):.0f} records were found, which noise alone could explain: does the table hold "

@@ -70,7 +70,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
                 requirement = "must be declared for this method; only 'recipe' can learn them."
                 raise InvalidParameter("target_bounds", None, requirement)
             column = OnDemand((*y.shape, 1), lambda rows: y[rows][:, None])
-            found = learned_ranges(column, weights, spending, _TARGET, "target-range")
+            found = learned_ranges(column, weights, spending, _TARGET, "target-range", by_mass=True)
             self.target_bounds_ = found.ranges[0]
         lower, upper = self._usable(self.target_bounds_)
         return OnDemand(y.shape, lambda rows: np.clip(y[rows], lower, upper)), (lower, upper)

@@ -166,11 +166,15 @@ class Whitened:
 
     @property
     def spread(self) -> Array:
-        """The second moment of each number of a row, the constant's first; 1 where it was not asked for."""
+        """The second moment of each number of a row, the constant's first, which is 0; 1 where it was not asked for.
+
+        Directions seem to be long because noise made them so: what it may have added is taken off.
+        """
         if self.moments is None:
-            return np.ones(self.width + 1)
-        seen = np.sum(self.rotation * (self.moments @ self.rotation), axis=0)
-        return np.concatenate([[1.0], np.clip(seen, _LEAST_SEEN, 1.0)])
+            return np.concatenate([[0.0], np.ones(self.width)])
+        surely = self.moments - self.noise * np.eye(len(self.moments))
+        seen = np.sum(self.rotation * (surely @ self.rotation), axis=0)
+        return np.concatenate([[0.0], np.clip(seen, _LEAST_SEEN, 1.0)])
 
     def apply(self, x: Matrix) -> Matrix:
         """The rows in these coordinates."""

@@ -82,6 +82,7 @@ from discreet.linear.glm.steps import (
     recalibrated,
     step_rule,
 )
+from discreet.linear.glm.zooms import zoomed_marginals
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.losses import Loss, checked_loss
 from discreet.linear.storage import Storage
@@ -329,9 +330,16 @@ class Recipe:
 
     def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
         stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
-        if wealth.sees_histograms:
-            return measured(records, counts.records, stage), counts
-        return (unlooked if records.sparse else pooled)(records, counts, stage)
+        if not wealth.sees_histograms:
+            return (unlooked if records.sparse else pooled)(records, counts, stage)
+        found = measured(records, counts.records, stage)
+        if records.sparse:  # zeros are not moved, and most are zeros
+            return found, counts
+
+        def closer(name: str, part: float) -> Stage:
+            return self.spending.stage(name, self.at_most_half(part * wealth.for_marginals))
+
+        return zoomed_marginals(records, found, counts.records, closer), counts
 
     def reshaped(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
         """The records in other columns, if the marginals call for it; here they stay as they are."""
@@ -342,7 +350,7 @@ class Recipe:
         few = self.wealth(counts).for_recalibration == 0
         if not few or self.loss.kind != "classes":
             return counts
-        share = self.wealth(counts).for_classes * self.spending.left
+        share = self.wealth(counts).for_classes(counts.seem_unequal) * self.spending.left
         return compare_classes(records, counts, self.spending.stage("classes", share))
 
     def coordinates(

@@ -20,10 +20,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_ndtr
 
 from discreet.core.clipping import clip_rows
 from discreet.linear.glm.noisy_sums import Sums
@@ -34,7 +36,12 @@ from discreet.linear.glm.spending import Stage
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+_DEVIATIONS, _TOTALS = 3.5, 71  # of the number of records that are considered, and how many numbers
+_UNEQUAL = 2.3  # times the variance that noise gives to numbers of equal classes
+_TOTAL = 0.5  # what a record adds to a second count of all records, beside 1 in its class
+
+
+@dataclass(frozen=True, eq=False)
 class Counts:
     """Noisy numbers of records: of each class, and with a target that nobody declared.
 
@@ -51,8 +58,7 @@ class Counts:
     @property
     def records(self) -> float:
         """How many records count; never below half of its own noise, so that it can be divided by."""
-        least = 0.5 * self.noise * math.sqrt(len(self.classes))
-        return max(float(self.classes.sum()), least, 2.0)
+        return max(float(self.classes.sum()), self._fewest)
 
     @property
     def surely(self) -> float:
@@ -63,33 +69,55 @@ class Counts:
     @property
     def priors(self) -> Array:
         """The share of each class: equal as far as noise explains the rest, and away from 0 by what it hides."""
-        classes = len(self.classes)
-        least = 1.0 / (self._careful / self.noise + 2.0) / classes
-        shares = np.clip(1 / classes + self._trust * self._unequal, least, 1.0 - least)
-        return np.asarray(shares / shares.sum())
+        return self._shares[0]
 
     @property
     def share_error(self) -> float:
         """The standard error of a share in :attr:`priors`."""
-        return math.sqrt(self._trust) * self.noise / self._careful
+        return self._shares[1]
+
+    @cached_property
+    def _shares(self) -> tuple[Array, float]:
+        """Shares and their error: the mean over the numbers of records that noise leaves possible.
+
+        With so many records each share is pulled toward an equal one (:meth:`_trust`). A number at which a class
+        would have fewer than none is as likely as noise makes that.
+        """
+        classes, unequal = len(self.classes), self.classes - self.classes.mean()
+        totals = self.records + self.noise_of_records * np.linspace(-_DEVIATIONS, _DEVIATIONS, _TOTALS)
+        totals = np.maximum(totals, self._fewest) if self.noise_of_records > 0 else totals[:1]
+        likely = np.sum(log_ndtr((totals[:, None] / classes + unequal) / self.noise), axis=1)
+        if self.noise_of_records > 0:
+            likely -= 0.5 * ((totals - float(self.classes.sum())) / self.noise_of_records) ** 2
+        weights = np.exp(likely - likely.max())
+        weights /= weights.sum()
+        trust = np.array([self._trust(total) for total in totals])
+        least = 1.0 / (totals / self.noise + 2.0) / classes
+        shares = np.clip(
+            1 / classes + np.outer(trust / totals, unequal), least[:, None], 1.0 - least[:, None]
+        )
+        shares /= shares.sum(axis=1, keepdims=True)
+        mean = weights @ shares
+        spread = float(np.max(weights @ (shares - mean) ** 2))
+        return np.asarray(mean), math.sqrt(float(weights @ (trust * (self.noise / totals) ** 2)) + spread)
 
     @property
-    def _careful(self) -> float:
-        """The number of records, if anything too large: a share must not grow because they were counted badly."""
-        return math.hypot(self.records, self.noise_of_records)
+    def seem_unequal(self) -> bool:
+        """Whether the classes differ by more than noise makes them differ."""
+        unequal = self.classes - self.classes.mean()
+        return float(unequal @ unequal) > _UNEQUAL * self.noise**2 * (len(unequal) - 1)
 
     @property
-    def _unequal(self) -> Array:
-        """How far each share seems to be from an equal one."""
-        return np.asarray((self.classes - self.classes.mean()) / self._careful)
+    def _fewest(self) -> float:
+        return max(0.5 * self.noise * math.sqrt(len(self.classes)), 2.0)
 
-    @property
-    def _trust(self) -> float:
+    def _trust(self, records: float) -> float:
         """The best weight of a noisy share beside equal ones, if all divisions among the classes are as likely."""
-        classes, doubt = len(self.classes), (self.noise / self._careful) ** 2
+        classes, doubt = len(self.classes), (self.noise / records) ** 2
+        unequal = (self.classes - self.classes.mean()) / records
         expected = (1 - 1 / classes) / classes / (classes + 1)
         if classes > 3:  # many of them show how unequal they are
-            expected = min(expected, max(float(self._unequal @ self._unequal) / (classes - 1) - doubt, 0.0))
+            expected = min(expected, max(float(unequal @ unequal) / (classes - 1) - doubt, 0.0))
         return expected / (expected + doubt)
 
     def with_second_look(self, classes: Array, noise: float) -> Counts:
@@ -131,19 +159,23 @@ def counted(rows: int, weights: Array | None, stage: Stage) -> float:
 
 
 def compare_classes(records: Records, counts: Counts, stage: Stage) -> Counts:
-    """The counts after a second look at how the classes differ, not at how many records there are.
+    """The counts after a second look at how the classes differ, and a rougher one at how many records there are.
 
-    Guarantee: with K classes a record adds 1 - 1/K to its class and -1/K to the others: a vector of squared norm
-    1 - 1/K.
+    Guarantee: with K classes a record adds 1 - 1/K to its class, -1/K to the others and 1/2 to a count of all: a
+    vector of squared norm 1 - 1/K + 1/4.
     """
     classes = len(counts.classes)
-    sums = Sums(stage, classes, math.sqrt(1 - 1 / classes) * (1 + 1e-9))
+    sums = Sums(stage, classes + 1, math.sqrt(1 - 1 / classes + _TOTAL**2) * (1 + 1e-9))
     for _, y, weights in records.chunks():
-        sums.add_rows(0, np.eye(classes)[class_of(y, classes)] - 1 / classes, weights)
-    seen = sums.released()
-    both = counts.with_second_look(counts.classes.mean() + seen - seen.mean(), sums.noise)
-    classes_now = both.classes - both.classes.mean() + counts.classes.mean()
-    return replace(both, classes=classes_now, noise_of_records=counts.noise_of_records)
+        contrasts = np.eye(classes)[class_of(y, classes)] - 1 / classes
+        sums.add_rows(0, np.column_stack([contrasts, np.full(len(y), _TOTAL)]), weights)
+    released = sums.released()
+    seen, total = released[:-1] - released[:-1].mean(), float(released[-1]) / _TOTAL
+    both = counts.with_second_look(counts.classes.mean() + seen, sums.noise)
+    known, again = counts.noise_of_records**-2, (sums.noise / _TOTAL) ** -2
+    total = (float(counts.classes.sum()) * known + total * again) / (known + again)
+    classes_now = both.classes - both.classes.mean() + total / classes
+    return replace(both, classes=classes_now, noise_of_records=(known + again) ** -0.5)
 
 
 # ---- mean, variance and limits of a column from its noisy histogram: moments (post-processing, no data) ----

@@ -36,6 +36,7 @@ _CELLS = 2 * _POWERS + 1
 _ZOOM = 64
 _BLOCK = 2**21  # numbers read at once
 _ROUNDING = 1 + 1e-9
+_FEW = 0.05  # of the numbers, that may be left out if they lie apart
 _FEWEST = 3.5  # records over noise of a cell, below which nothing is found
 
 
@@ -53,17 +54,20 @@ def learned_ranges(
     share: float,
     name: str = "ranges",
     records: float = math.inf,
+    *,
+    by_mass: bool = False,
 ) -> Learned:
     """A range for each column of ``table``, an array or a CSR array; NaN is not counted.
 
-    ``records`` is a noisy number of them, to tell ranges from guesses.
+    ``records`` is a noisy number of them, to tell ranges from guesses. ``by_mass`` leaves out few numbers that lie
+    apart from all others, such as a code for missing ones, however clearly they are there.
 
     Guarantee: two stages, each with half of ``share``. In each a record adds at most 1 to one cell of each column,
     so the sensitivity is the square root of the number of columns.
     """
     spending.refuse_more_rows(table.shape[0])
     coarse = _histograms(table, weights, spending.stage(name, share / 2), _power_cells, _CELLS)
-    ranges = [_span(histogram, noise) for histogram, noise in coarse]
+    ranges = [_span(histogram, noise, by_mass) for histogram, noise in coarse]
     lower, width = np.array([low for low, _ in ranges]), np.array([high - low for low, high in ranges])
 
     def zoomed(values: Array, columns: Any) -> Array:
@@ -71,9 +75,7 @@ def learned_ranges(
         return np.asarray(np.clip(place, -1, _ZOOM) + 1)
 
     fine = _histograms(table, weights, spending.stage(f"{name}-zoom", share / 2), zoomed, _ZOOM + 2)
-    narrow = [
-        _narrowed(span, histogram, noise) for span, (histogram, noise) in zip(ranges, fine, strict=True)
-    ]
+    narrow = [_narrowed(span, *seen, by_mass) for span, seen in zip(ranges, fine, strict=True)]
     found = [_holds_most(histogram, noise, records) for histogram, noise in fine]
     return Learned(narrow, np.array(found, bool))
 
@@ -122,7 +124,7 @@ def _power_cells(values: Array, columns: Any = None) -> Array:
     return np.asarray(_POWERS + np.sign(values) * powers)
 
 
-def _span(histogram: Array, noise: float) -> Range:
+def _span(histogram: Array, noise: float, by_mass: bool) -> Range:
     """A range that holds nearly all numbers: too wide costs little later on, too narrow cannot be mended.
 
     Both signs together show how large numbers are. From the three best powers of two it goes up while a power is
@@ -130,7 +132,7 @@ def _span(histogram: Array, noise: float) -> Range:
     what was counted there.
     """
     sizes = histogram[_POWERS + 1 :] + histogram[:_POWERS][::-1]
-    first, last = _likely_powers(sizes, noise * math.sqrt(2))
+    first, last = _likely_powers(sizes, noise * math.sqrt(2), by_mass)
     above = histogram[_POWERS + 1 + first : _POWERS + 2 + last].sum()
     below = histogram[_POWERS - 1 - last : _POWERS - first].sum()
     doubt = noise * math.sqrt(last - first + 1)
@@ -144,7 +146,7 @@ def _span(histogram: Array, noise: float) -> Range:
     return (inner, outer) if above >= below else (-outer, -inner)
 
 
-def _likely_powers(sizes: Array, noise: float) -> tuple[int, int]:
+def _likely_powers(sizes: Array, noise: float, by_mass: bool) -> tuple[int, int]:
     """The first and the last power of two that numbers reach.
 
     Where the noise may be all there is, numbers near 1 are preferred: a quarter of a deviation for each octave.
@@ -156,8 +158,9 @@ def _likely_powers(sizes: Array, noise: float) -> tuple[int, int]:
         last -= 1
     while first < last and sizes[first] < noise:
         first += 1
-    clear = _standing_out(sizes, noise)
-    first, last = min([first, *clear]), max([last, *clear])
+    clear = np.union1d(_standing_out(sizes, noise), [first, last]).astype(np.int64)
+    clear = _together(clear, sizes) if by_mass else clear
+    first, last = int(clear[0]), int(clear[-1])
     while last + 1 < _POWERS and sizes[last + 1] > 2 * noise:
         last += 1
     return int(first), int(last)
@@ -177,9 +180,10 @@ def _holds_most(histogram: Array, noise: float, records: float) -> bool:
     return records > _FEWEST * noise and float(histogram[0] + histogram[-1]) < records / 2
 
 
-def _narrowed(span: Range, histogram: Array, noise: float) -> Range:
+def _narrowed(span: Range, histogram: Array, noise: float, by_mass: bool) -> Range:
     """The cells that stand out and one more on either side, if that is less than a quarter of the range."""
     found = _standing_out(histogram[1:-1], noise)
+    found = _together(found, histogram[1:-1]) if by_mass else found
     inside = histogram[1:-1][found].sum()
     if histogram.sum() - inside > 0.1 * inside + 2 * noise * math.sqrt(len(histogram)):
         return span  # too many are elsewhere
@@ -190,6 +194,33 @@ def _narrowed(span: Range, histogram: Array, noise: float) -> Range:
         return span
     width = (span[1] - span[0]) / _ZOOM
     return span[0] + first * width, span[0] + last * width
+
+
+def _together(cells: NDArray[np.int64], histogram: Array) -> NDArray[np.int64]:
+    """The cells that belong together: groups that hold few numbers and lie far from the largest one are left out.
+
+    Far is a gap wider than all that is between, and than two cells. Tails have no gaps, codes for missing numbers do.
+    """
+    groups = np.split(cells, np.flatnonzero(np.diff(cells) > 1) + 1) if len(cells) else []
+    masses = [float(histogram[group].sum()) for group in groups]
+    if not groups:
+        return cells
+    first = last = int(np.argmax(masses))
+    for place in range(first - 1, -1, -1):
+        if _belongs(
+            groups[first][0] - groups[place][-1], groups[first][0], groups[last][-1], masses[place], masses
+        ):
+            first = place
+    for place in range(last + 1, len(groups)):
+        if _belongs(
+            groups[place][0] - groups[last][-1], groups[first][0], groups[last][-1], masses[place], masses
+        ):
+            last = place
+    return np.concatenate(groups[first : last + 1])
+
+
+def _belongs(gap: int, first: int, last: int, mass: float, masses: list[float]) -> bool:
+    return gap <= max(3, last - first + 1) or mass > _FEW * sum(masses)
 
 
 def _standing_out(histogram: Array, noise: float) -> NDArray[np.int64]:

@@ -339,6 +339,7 @@ _MEAN = 0.20
 _FEWEST_SEEN = 20.0  # records over noise, below which a mean takes all of the budget
 _INFERENCE = (0.15, 0.35)  # the least and the largest share
 _CLASSES, _MOST, _NOTHING_ELSE = 0.12, 0.70, 5.0
+_SHARES = 7.0  # records over noise with which shares of two classes are known to one in 14
 _FEW_PER_COLUMN, _FEW = 60.0, 300.0  # below these the shares grow
 _STEPS, _FEW_STEPS = 40, 6
 
@@ -396,10 +397,14 @@ class Wealth:
         """For more looks at the mean of a number or a count; 0 where the first one is good enough."""
         return min(_MEAN, 0.02 * _FEW / self.overall) if self.overall < _FEW else 0.0
 
-    @property
-    def for_classes(self) -> float:
-        """For a second look at the classes, of what is left: most of it where nothing else can be seen."""
-        return _CLASSES if self.overall > _NOTHING_ELSE else _MOST
+    def for_classes(self, unequal: bool) -> float:
+        """For a second look at the classes, of what is left: most of it where nothing else can be seen.
+
+        Where they seem to be unequal, it is enough to know their shares to about .07.
+        """
+        if self.overall <= _NOTHING_ELSE:
+            return _MOST
+        return min(_MOST, max(_CLASSES, (_SHARES / self.overall) ** 2)) if unequal else _CLASSES
 
     @property
     def for_recalibration(self) -> float:

@@ -258,7 +258,8 @@ def scores(block: Block, theta: Array, working: Blocks) -> Array:
 _FLATTEST, _STEEPEST, _SIZES = 0.02, 2.5, 40  # of the deviations that features may give to scores
 _STRETCHED = 4.0  # times, at most, that a correction makes slopes longer
 _MOVED = 0.5  # of the deviation of scores: as far may slopes move an intercept
-_CLEAR = 3.0  # squared standard errors that an intercept needs to be believed where the slopes are not
+# An intercept is believed where the slopes are not if it is more than so many squared standard errors and one.
+_CLEAR = 3.5
 
 
 def pulled_back(theta: Array, start: Array, unit: Array, start_error: float, variance: float) -> Array:
@@ -296,7 +297,7 @@ def moderated(
     trusted = free_to_move / max(free_to_move + doubt, 1e-300)
     intercept = unit @ start.reshape(way.shape) / square + trusted * level
     unequal = float(np.sum(intercept**2)) / max(free * trusted * doubt, 1e-300)
-    intercept *= share + (1 - share) * max(0.0, 1 - _CLEAR / max(unequal, 1e-300))
+    intercept *= share + (1 - share) * min(max(0.0, unequal - _CLEAR), 1.0)
     return np.asarray((np.multiply.outer(unit, intercept) + kept).reshape(theta.shape))
 
 
