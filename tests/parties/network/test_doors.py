@@ -6,6 +6,7 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from nvflare.apis.event_type import EventType
 from nvflare.fuel.f3 import communicator
 from nvflare.fuel.f3.cellnet.core_cell import _Waiter
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
@@ -17,7 +18,7 @@ from discreet.errors import CannotConnect, InvalidParameter
 from discreet.parties.network import doors
 from discreet.parties.network.doors import Doors, Orderly, default_address, open_door, use_door
 from discreet.parties.network.kits import make_kits, open_kit
-from discreet.parties.network.sites import Site
+from discreet.parties.network.sites import CoordinatorService, PartyService, Site
 from discreet.parties.network.workspace import write_workspace
 from support.small_study import study
 
@@ -288,3 +289,22 @@ def test_nobody_waits_for_an_answer_by_a_connection_that_has_ended():
     assert [waiter.is_set() for waiter in waiters] == [True, True, False]
     assert waiters[0].received_replies["a"].get_header(MessageHeaderKey.RETURN_CODE) == ReturnCode.COMM_ERROR
     assert set(site.heard) == {"b"}
+
+
+@pytest.mark.parametrize("service", [PartyService, CoordinatorService])
+def test_both_sides_notice_that_a_connection_has_ended(service, monkeypatch):
+    """A party whose heartbeat was under way would wait half a minute before a new coordinator knows it."""
+    site, callbacks = Site(None if service is CoordinatorService else bytes), []
+    cell = SimpleNamespace(
+        register_request_cb=lambda *words: None, set_cell_disconnected_cb=callbacks.append, waiters={}
+    )
+    owner = SimpleNamespace(cell=SimpleNamespace(core_cell=cell))
+    engine = SimpleNamespace(client=owner, server=owner)
+    monkeypatch.setattr(Site, "current", site)
+    event = EventType.SYSTEM_START if site.answer is None else EventType.SYSTEM_BOOTSTRAP
+    service().handle_event(event, SimpleNamespace(get_engine=lambda: engine))
+    waiter = _Waiter(["server"])
+    cell.waiters["heartbeat"] = waiter
+    (gone,) = callbacks
+    gone(SimpleNamespace(endpoint=SimpleNamespace(name="server")))
+    assert waiter.is_set()

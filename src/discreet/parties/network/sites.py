@@ -78,15 +78,17 @@ class Site:
             self.say(OUT, [party])
         self.owner.client_manager.disable_client(party)
 
-    def miss(self, party: str) -> None:
-        """The coordinator: a connection has ended, and with it the wait for an answer by it."""
-        self.heard.pop(party, None)
+    def miss(self, other: str) -> None:
+        """A connection has ended, and with it the wait for an answer by it.
+
+        At a party NVFlare would else wait half a minute for the answer to its heartbeat, and not be known to a
+        coordinator that was restarted before it.
+        """
+        self.heard.pop(other, None)
         for waiter in list(self.cell.waiters.values()):
-            if party in waiter.targets and not waiter.reply_time.get(party):
-                waiter.received_replies[party] = Message(
-                    {MessageHeaderKey.RETURN_CODE: ReturnCode.COMM_ERROR}, b""
-                )
-                waiter.reply_time[party] = time.time()
+            if other in waiter.targets and not waiter.reply_time.get(other):
+                lost = Message({MessageHeaderKey.RETURN_CODE: ReturnCode.COMM_ERROR}, b"")
+                waiter.received_replies[other], waiter.reply_time[other] = lost, time.time()
                 if all(map(waiter.reply_time.get, waiter.targets)):
                     waiter.set()
 
@@ -112,6 +114,7 @@ class PartyService(FLComponent):  # type: ignore[misc]
             site.cell.register_request_cb(CHANNEL, ASK, _answering(site.answer))
             site.cell.register_request_cb(CHANNEL, BYE, _answering(site.dismiss))
             site.cell.register_request_cb(CHANNEL, OUT, _answering(site.leave))
+            site.cell.set_cell_disconnected_cb(lambda agent: site.miss(agent.endpoint.name))
         elif event_type == EventType.SYSTEM_START:
             engine.admin_agent.processors.clear()  # the server can order nothing: no deploy, no shell, no restart
             site.ready.set()

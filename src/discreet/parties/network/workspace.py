@@ -91,7 +91,8 @@ def _component(path: str) -> dict[str, Any]:
 
 
 def _client_resources() -> dict[str, Any]:
-    return _component(PARTY_COMPONENT) | {"client": {"retry_timeout": 30, "client_register_interval": 0.2}}
+    client = {"retry_timeout": 30, "client_register_interval": 0.2, "maint_msg_timeout": 10.0}
+    return _component(PARTY_COMPONENT) | {"client": client}
 
 
 def _server_resources(root: Path) -> dict[str, Any]:
