@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from discreet.adapters.joint_model import JointModel, pieces_of
+from discreet.adapters.joint_model import JointModel, check_unit, pieces_of, table_and_people
 from discreet.adapters.joint_model import dimension as parameters_of
 from discreet.core.noise import BoundedSum
 from discreet.errors import CertificateRejected, InvalidParameter, whole
@@ -39,14 +39,13 @@ from discreet.evaluation.tally import Ballots, Grouping, Tally
 from discreet.files import parsed, read_text, write_whole
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.schema import Schema
-from discreet.linear.tables import table_in
 from discreet.parties.joint import model_digest
 from discreet.parties.study import Study
 
 KIND = "evaluation"
 FILE = "evaluation.json"
 CONFIDENCE = 0.9
-_WORDS = {"kind", "dimension", "target", "columns", "curves", "by", "parameters"}
+_WORDS = {"kind", "dimension", "target", "columns", "curves", "unit", "by", "parameters"}
 _TRAINING: dict[str, Any] = {
     "rounds": 1,
     "learning_rate": 1.0,
@@ -82,6 +81,7 @@ class JointEvaluation:
                 "model", missing, "is missing; `discreet study evaluate` writes such a study."
             )
         _check_training(study)
+        check_unit(study)
         made = cls(study, Schema.from_dict({"columns": model["columns"], "target": model["target"]}))
         expected = parameters_of(made.schema, pieces_of(model.get("curves")))
         theta = np.asarray(model["parameters"])
@@ -118,9 +118,9 @@ class JointEvaluation:
 
     def holder(self, path: Path) -> HistogramHolder:
         """The records in a table, ready to be counted. What is not as declared counts as unscored, silently."""
-        table = table_in(path).whole(self.schema.columns)
+        table, people = table_and_people(path, self.schema, self.study.model.get("unit"))
         by = list(self.study.model.get("by", [])) or None
-        cast = Question(self.fitted, self.tally.task, None, by, None).ask(table)
+        cast = Question(self.fitted, self.tally.task, None, by, people).ask(table)
         return HistogramHolder(cast, self.lengths)
 
     def unlike_declared(self, path: Path) -> list[str]:
@@ -208,8 +208,9 @@ class HistogramHolder:
 
     @property
     def records(self) -> int:
-        """The number of rows."""
-        return len(self._cast.group)
+        """The number of rows, or of persons: their weights add up to 1 each."""
+        weights = self._cast.weights
+        return len(self._cast.group) if weights is None else round(float(weights.sum()))
 
     def clipped_sum(self, theta: Floats, records: NDArray[np.intp] | None) -> BoundedSum:
         """Floating-point sums are refused when the study is read."""

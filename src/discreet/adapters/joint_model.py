@@ -5,6 +5,7 @@
     dimension = 4                    # the intercept and the encoded columns; `discreet study new` counts them
     target = "readmitted"
     curves = 4                       # pieces of the curve of each number; without this word, lines
+    unit = "patient"                 # whose each row is; goes with unit = "person" in [privacy]
     [model.columns]                  # as in a schema.toml: written from knowledge, never from the records
     age = { bounds = [18, 100] }
     ward = { categories = ["surgery", "medicine"] }
@@ -42,13 +43,13 @@ from discreet.linear.kernels.rowwise import times
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic, Loss, Softmax, Squared
 from discreet.linear.schema import Category, Column, Flag, Numeric, Schema
-from discreet.linear.tables import table_in
+from discreet.linear.tables import Table, joined, table_in
 from discreet.linear.targets import declared_labels
 from discreet.parties.joint import model_digest
 from discreet.parties.study import Study
 
 KINDS = ("logistic", "linear")
-_WORDS = {"kind", "dimension", "target", "columns", "curves"}
+_WORDS = {"kind", "dimension", "target", "columns", "curves", "unit"}
 MOST_PIECES = 64
 
 
@@ -79,6 +80,7 @@ class JointModel:
             )
         schema = Schema.from_dict({"columns": model["columns"], "target": model["target"]})
         made = cls(study, schema)
+        check_unit(study)
         if isinstance(made.target, Numeric) != (model["kind"] == "linear"):
             wanted = "bounds" if model["kind"] == "linear" else "categories or a flag"
             raise InvalidParameter("model.kind", model["kind"], f"goes with a target that has {wanted}.")
@@ -117,12 +119,13 @@ class JointModel:
 
     def holder(self, path: Path) -> LinearHolder:
         """The records in a table, ready to be summed. Cells that are not as declared count as missing, silently."""
-        table = table_in(path).whole(self.schema.columns)
+        table, people = table_and_people(path, self.schema, self.study.model.get("unit"))
         features = SchemaEncoding(self.schema).encode(table).astype(np.float64)
         if self.curves is not None:
             features = self.curves.ramps(features)
         targets = self._targets(table[str(self.schema.target)])
-        return LinearHolder(self.loss, features, targets, clip_norm=self.study.training.clip_norm)
+        clip_norm = self.study.training.clip_norm
+        return LinearHolder(self.loss, features, targets, clip_norm=clip_norm, people=people)
 
     def _targets(self, cells: NDArray[Any]) -> NDArray[np.float64]:
         column = self.target
@@ -205,6 +208,25 @@ class JointModel:
                 f"{folder} is rejected: {WEIGHTS} does not follow from the parameters that the digest names."
             )
         return f"the weights in {folder} are the model {expected[:16]}, recomputed"
+
+
+def check_unit(study: Study) -> None:
+    """Raise unless a study of persons says whose each row is, and no other does."""
+    column, persons = study.model.get("unit"), study.privacy.unit == "person"
+    if persons and not (isinstance(column, str) and column):
+        raise InvalidParameter("model.unit", column, "must name the column that says whose each row is.")
+    if column is not None and not persons:
+        raise InvalidParameter("model.unit", column, "goes with unit = 'person' in [privacy].")
+    if persons and column in study.model["columns"]:
+        raise InvalidParameter("model.unit", column, "is no feature; leave it out of the columns.")
+
+
+def table_and_people(path: Path, schema: Schema, unit: str | None) -> tuple[Table, NDArray[Any] | None]:
+    """The declared columns of a table, and whose each row is, if somebody's."""
+    if unit is None:
+        return table_in(path).whole(schema.columns), None
+    chunks = list(table_in(path).chunks(schema.columns, [unit]))
+    return joined(chunks, schema.columns), np.concatenate([np.asarray(c.kept[unit], object) for c in chunks])
 
 
 def _any_declared(column: Column, cells: NDArray[Any]) -> bool:

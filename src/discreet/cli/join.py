@@ -163,7 +163,7 @@ def _consented(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> No
     not_covered = "\n".join(f"  {text}" for text in terms.not_covered)
     click.echo(f"Not covered:\n{not_covered}\n", err=True)
     click.echo(
-        f"You are {kit.party}, with {study.records_of(kit.party)} records. Roster {kit.fingerprint}.\n"
+        f"You are {kit.party}, with {study.records_of(kit.party)} {study.privacy.unit}s. Roster {kit.fingerprint}.\n"
         f"{spending(ledger, table, terms)}\n"
         f"The study costs you epsilon {rounded_up(terms.budget.epsilon)} at delta {study.privacy.delta:g} "
         f"({study.privacy.neighbours}), and nothing beyond that can be asked of you.\n"

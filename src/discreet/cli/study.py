@@ -51,6 +51,12 @@ def study() -> None:
     type=NUMBER,
     help="So many parties may be missing at a time. `study check` shows what each of them costs.",
 )
+@click.option(
+    "--persons-across-parties",
+    "across",
+    type=NUMBER,
+    help="With a [unit] in the schema: so many parties may know one person, who is protected against all of them.",
+)
 @click.option("--curves", type=NUMBER, help="A curve of so many pieces for each number, in place of a line.")
 @click.option("--party-bound", type=NUMBER, help="Cut each party's whole sum to so many clip norms.")
 @click.option(
@@ -195,8 +201,8 @@ def described(loaded: Any, seen: str, spends: dict[str, float]) -> str:
         "",
     ]
     lines = [
-        f"{name} ({loaded.records_of(name)} records) spends epsilon {rounded_up(epsilon)} at delta {privacy.delta:g} "
-        f"({privacy.neighbours}) in its own ledger."
+        f"{name} ({loaded.records_of(name)} {privacy.unit}s) spends epsilon {rounded_up(epsilon)} at delta "
+        f"{privacy.delta:g} ({privacy.neighbours}) in its own ledger."
         for name, epsilon in spends.items()
     ]
     not_covered = [f"  {text}" for text in Terms(loaded, loaded.names[0]).not_covered]

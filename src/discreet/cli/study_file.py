@@ -27,6 +27,7 @@ def study_text(
     curves: int | None,
     party_bound: float | None,
     coordinator: str,
+    across: int | None = None,
 ) -> str:
     """The text of a new study file."""
     from discreet.adapters.joint_model import dimension, pieces_of
@@ -35,9 +36,6 @@ def study_text(
     from discreet.parties.study import Study
 
     found = Schema.load(schema_file)
-    if found.unit is not None:
-        remedy = "is not for studies: a person's rows cannot be counted across parties. Keep one record per person."
-        raise InvalidParameter("schema.unit", found.unit.column, remedy)
     schema = Schema(found.columns, target or found.target)
     if schema.target is None:
         raise InvalidParameter("target", None, "is needed: the column to be predicted.")
@@ -56,6 +54,13 @@ def study_text(
     }
     if curves is not None:
         sections["model"]["curves"] = pieces_of(curves)
+    if found.unit is not None:
+        sections["privacy"] |= {"unit": "person", "persons_across_parties": across or 1}
+        sections["model"]["unit"] = found.unit.column
+    elif across is not None:
+        raise InvalidParameter(
+            "persons-across-parties", across, "needs a [unit] in the schema: whose a row is."
+        )
     if dropouts is not None:
         sections["aggregation"]["dropouts"] = dropouts
     if robust:
@@ -94,7 +99,7 @@ def evaluation_text(
     counts = dict(named(parties, "party", "NAME=RECORDS", int))
     if unknown := sorted(set(counts) - set(trained.names)):
         raise InvalidParameter("party", unknown[0], f"must be one of {', '.join(trained.names)}.")
-    kept = ("target", "curves")
+    kept = ("target", "curves", "unit")
     sections: dict[str, dict[str, Any]] = {
         "study": {"name": name or f"{trained.name[:29]}-evaluation", "algorithm": "sgd2"},
         "parties": dict(trained.parties) | counts,
@@ -103,6 +108,8 @@ def evaluation_text(
             "delta": trained.privacy.delta if delta is None else delta,
             "neighbours": "add-remove",
             "against": "coordinator",
+            "unit": trained.privacy.unit,
+            "persons_across_parties": trained.privacy.persons_across_parties,
         },
         "training": {"rounds": 1, "clip_norm": 1.0, "learning_rate": 1.0},
         "aggregation": {"kind": "secure" if secure else "plain"},

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,7 @@ from scipy.sparse import issparse
 from discreet.core.clipping import clip_norm_of
 from discreet.core.noise import BoundedSum
 from discreet.errors import InvalidParameter, real
+from discreet.linear.glm.people import People
 from discreet.linear.kernels.coefficients import OneScore
 from discreet.linear.kernels.kernel import (
     clip_margin,
@@ -43,6 +44,8 @@ class LinearHolder:
     With K classes the vector holds K numbers for the intercept, then K for each column. ``constant`` is what the
     intercept is multiplied with; ``bounds``, a declared pair (lower, upper), clamps the features, so that a record
     outside of what was agreed does not stand out. Nothing is scaled or encoded here: that is agreed on before.
+    With ``people``, the id of the person of each row, a record is a person: the gradients of their rows are averaged,
+    and clipped together; rows without an id count for nothing.
 
     Guarantee: each record adds a vector of norm at most ``clip_norm`` to the sums; one with NaN or infinity in it,
     or a target that the loss does not know, adds zero, and nobody is told.
@@ -59,12 +62,14 @@ class LinearHolder:
         clip_norm: float,
         constant: float = 1.0,
         bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        people: NDArray[Any] | None = None,
     ) -> None:
         self._loss = loss
         self._rows = _rows(X, bounds)
         self._targets = np.asarray(y).astype(self._rows.dtype)
         if self._targets.shape != self._rows.shape[:1]:
             raise InvalidParameter("y", type(y), "must hold one number for each row.")
+        self._persons = None if people is None else self._sorted(people)
         self._clip_norm = clip_norm_of("clip_norm", clip_norm)
         self._constant = real("constant", constant, at_least=0, at_most=2.0**450)
         self._norms = row_norms(self._rows, self._constant)
@@ -82,7 +87,19 @@ class LinearHolder:
     @property
     def records(self) -> int:
         """The number of rows."""
-        return int(self._rows.shape[0])
+        return int(self._rows.shape[0]) if self._persons is None else len(self._persons.starts) - 1
+
+    def _sorted(self, ids: NDArray[Any]) -> _Persons:
+        """Put the rows of each person together, and leave out those of nobody."""
+        if issparse(self._rows) or np.shape(ids) != self._rows.shape[:1]:
+            raise InvalidParameter("people", np.shape(ids), "must hold an id for each row of a dense table.")
+        people = People.of(np.asarray(ids, object))
+        order = people.order()
+        with np.errstate(all="ignore"):
+            self._rows, self._targets = self._rows[order].astype(np.float32), self._targets[order]
+        codes = people.codes[order].astype(np.int64)
+        starts = np.searchsorted(codes, np.arange(len(people) + 1))
+        return _Persons(codes, people.weights(least=1)[order], starts)
 
     @cached_property
     def one_by_one(self) -> LinearHolder:
@@ -92,13 +109,15 @@ class LinearHolder:
         joins another would move the other's digits, too, and the sum by more than the clip norm.
         """
         twin = copy(self)
-        twin._alone = True
+        twin._alone = self._persons is None
         return twin
 
     def clipped_sum(self, theta: Floats, records: Indices | None) -> BoundedSum:
         """The sum of the clipped gradients at ``theta`` of the chosen records, or of all."""
         if self._alone and records is not None and len(records) == 1 and self._code is not None:
             return BoundedSum(self._of_one(self._code, theta, int(records[0])), self._clip_norm)
+        if self._persons is not None:
+            raise InvalidParameter("people", "float sums", "are clipped together in whole numbers only.")
         rows, targets, norms = self._chosen(records)
         model = theta.reshape(self._shape)
         total = clipped_gradient(self._loss, rows, targets, model, self._constant, norms, self._clip_norm)
@@ -109,10 +128,14 @@ class LinearHolder:
         if self._alone and records is not None and len(records) == 1 and self._code is not None:
             exact = self._of_one(self._code, theta, int(records[0])) / grid  # a power of two
             return BoundedSum(exact.astype(np.int64), self._clip_norm, grid=grid)
+        weights, people = None, None
+        if self._persons is not None:
+            records = self._persons.rows_of(records)
+            weights, people = self._persons.weights[records], self._persons.codes[records]
         rows, targets, norms = self._chosen(records)
         model = theta.reshape(self._shape)
         total = hardened_clipped_gradient(
-            self._loss, rows, targets, model, self._constant, norms, self._clip_norm, grid
+            self._loss, rows, targets, model, self._constant, norms, self._clip_norm, grid, weights, people
         )
         return BoundedSum(total.reshape(-1), self._clip_norm, grid=grid)
 
@@ -133,6 +156,21 @@ class LinearHolder:
         if records is None:
             return self._rows, self._targets, self._norms
         return self._rows[records], self._targets[records], self._norms[records]
+
+
+class _Persons(NamedTuple):
+    """Rows in the order of their persons: whose each is, what it weighs, and where each person's begin."""
+
+    codes: NDArray[np.int64]
+    weights: Floats
+    starts: NDArray[np.intp]
+
+    def rows_of(self, persons: Indices | None) -> Indices:
+        """The rows of the chosen persons, or of all."""
+        if persons is None:
+            return np.arange(len(self.codes))
+        parts = [np.arange(self.starts[one], self.starts[one + 1]) for one in persons]
+        return np.concatenate(parts) if parts else np.empty(0, np.intp)
 
 
 def _rows(X: Any, bounds: tuple[ArrayLike, ArrayLike] | None) -> Any:

@@ -22,7 +22,7 @@ from typing import Any
 
 from discreet.errors import InvalidParameter, one_of, real, whole
 from discreet.events.common import MAX_COUNT
-from discreet.guarantee import Neighbours, neighbours_named
+from discreet.guarantee import Neighbours, Unit, neighbours_named, unit_named
 from discreet.parties.who_sees.binomial import chance_above, most_likely_count
 
 ALGORITHMS = ("sgd1", "sgd2")
@@ -59,6 +59,8 @@ class Arrangement:
     * ``party_bound`` (SGD2): each party cuts its whole sum to so many clip norms, which protects it as a whole.
     * ``robust`` (SGD2, plain): the coordinator looks at every message by itself before it adds up, so that the model
       is no function of their sum, and the noise of other parties hides nothing.
+    * ``unit``: what ``parties`` counts and a message clips: records, or persons with all of their rows.
+    * ``across`` (SGD2): a person may be known to so many parties.
     """
 
     algorithm: str
@@ -76,6 +78,8 @@ class Arrangement:
     contraction: float | None = None
     party_bound: float | None = None
     robust: bool = False
+    unit: Unit = "record"
+    across: int = 1
 
     def __post_init__(self) -> None:
         def keep(name: str, value: object) -> None:
@@ -103,6 +107,9 @@ class Arrangement:
             keep("contraction", real("contraction", self.contraction, at_least=0, below=1))
         if self.party_bound is not None:
             keep("party_bound", real("party_bound", self.party_bound, above=0))
+        unit_named(self.unit)
+        remedy = "So many parties may know a person."
+        keep("across", whole("across", self.across, at_least=1, at_most=len(self.parties), remedy=remedy))
         self._refuse_what_has_no_theorem()
 
     def _rounds(self) -> object:
@@ -121,6 +128,9 @@ class Arrangement:
             for name, default in _OF_SGD2.items():
                 if getattr(self, name) != default:
                     raise InvalidParameter(name, getattr(self, name), "is a setting of SGD2 only.")
+        if self.across > 1 and (self.unit != "person" or self.rate < 1 or self.contraction is not None):
+            remedy = "is for persons, in SGD2 with all of them in every round, and without a contraction."
+            raise InvalidParameter("persons_across_parties", self.across, remedy)
         if self.most_uses is not None and (self.algorithm == "sgd2" or self.schedule == "private"):
             remedy = "is for SGD1 where the coordinator names the records; leave it out."
             raise InvalidParameter("most_uses", self.most_uses, remedy)
@@ -221,7 +231,8 @@ class Arrangement:
 
     def to_dict(self) -> dict[str, Any]:
         """The arrangement as plain data for JSON."""
-        return asdict(self)
+        usual = {"unit": "record", "across": 1}
+        return {name: value for name, value in asdict(self).items() if usual.get(name) != value}
 
 
 def groups_of(names: Collection[str]) -> tuple[tuple[str, ...], ...]:
@@ -256,6 +267,7 @@ _OF_SGD2: dict[str, object] = {
     "contraction": None,
     "party_bound": None,
     "robust": False,
+    "across": 1,
 }
 
 

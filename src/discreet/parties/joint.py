@@ -159,6 +159,7 @@ def _speaks_of(certificate: Certificate, terms: Terms) -> bool:
         isinstance(rule, FixedPlan)
         and [count for _, count in rule.event.parts()] == [count for _, count in agreed.event.parts()]
         and rule.budget.neighbours == agreed.budget.neighbours
+        and rule.budget.unit == agreed.budget.unit
         and all(math.isclose(one, other, rel_tol=_AGREE) for one, other in numbers)
         and certificate.arithmetic.kind == terms.arithmetic.kind
     )

@@ -73,7 +73,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
 
 @dataclass(frozen=True)
 class Study:
-    """What the parties agree on. ``parties`` maps their names, in one order for all, to declared numbers of records.
+    """What the parties agree on. ``parties`` maps their names, in one order for all, to declared numbers of records,
+    or of persons, if they are what is protected.
 
     ``model`` says what is trained: ``kind`` and ``dimension`` (the length of the parameter vector), and whatever
     else a kind of model needs, such as names of columns; it belongs to the digest like everything else.
@@ -214,7 +215,7 @@ class Study:
             "format": FORMAT,
             "study": {"name": self.name, "algorithm": self.algorithm},
             "parties": dict(self.parties),
-            "privacy": asdict(self.privacy),
+            "privacy": self.privacy.to_dict(),
             "training": asdict(self.training),
             "aggregation": asdict(self.aggregation),
             "model": dict(self.model),
@@ -312,6 +313,8 @@ def _arranged(study: Study) -> Arrangement:
         aggregation=study.aggregation.kind,
         dropouts=study.dropouts,
         colluders=study.aggregation.colluders,
+        unit=study.privacy.unit,
+        across=study.privacy.persons_across_parties,
         **only,
     )
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from discreet.core.clipping import clip_norm_of
 from discreet.errors import InvalidParameter, one_of, probability, real, whole
-from discreet.guarantee import Budget, Neighbours, neighbours_named
+from discreet.guarantee import Budget, Neighbours, Unit, neighbours_named, unit_named
 from discreet.parties.arrangement import least_parties, withstands_lies
 from discreet.parties.who_sees.views import OBSERVERS
 
@@ -31,6 +31,10 @@ class Privacy:
     ``arithmetic`` is ``"hardened"``: messages are whole multiples of a public grid with discrete noise, and what is
     promised holds for their bits. With ``"float"`` it is proved for real numbers only, and the low bits of a message
     can show a record with certainty; every page that names an epsilon says so then.
+
+    ``unit`` is what is protected: one ``"record"``, or one ``"person"`` with all of their rows, where parties declare
+    how many persons they have and know whose each row is. A person may be known to ``persons_across_parties`` of the
+    parties at most, and is protected against what all of these release together.
     """
 
     epsilon: float
@@ -39,8 +43,15 @@ class Privacy:
     against: str = "coordinator"
     noise: Literal["calibrated", "notes"] = "calibrated"
     arithmetic: Literal["hardened", "float"] = "hardened"
+    unit: Unit = "record"
+    persons_across_parties: int = 1
 
     def __post_init__(self) -> None:
+        unit_named(self.unit)
+        across = whole("persons_across_parties", self.persons_across_parties, at_least=1)
+        set_fields(self, persons_across_parties=across)
+        if across > 1 and self.unit != "person":
+            raise InvalidParameter("persons_across_parties", across, "needs unit = 'person'.")
         set_fields(
             self, epsilon=real("epsilon", self.epsilon, above=0), delta=probability("delta", self.delta)
         )
@@ -52,7 +63,12 @@ class Privacy:
     @property
     def budget(self) -> Budget:
         """The budget as the accountant wants it."""
-        return Budget(self.epsilon, self.delta, self.neighbours)
+        return Budget(self.epsilon, self.delta, self.neighbours, unit=self.unit)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The section; words that older versions did not know are left out where they change nothing."""
+        usual = {"unit": "record", "persons_across_parties": 1}
+        return {name: value for name, value in asdict(self).items() if usual.get(name) != value}
 
 
 @dataclass(frozen=True)
@@ -183,6 +199,8 @@ def refuse_words(where: str, words: Mapping[str, Any]) -> None:
 def check_rules(study: Study) -> None:
     """Raise unless all sections fit the algorithm and one another."""
     training, privacy, secure = study.training, study.privacy, study.aggregation.kind == "secure"
+    if privacy.unit == "person" and privacy.arithmetic == "float":
+        raise InvalidParameter("arithmetic", "float", "must be 'hardened' for unit = 'person'.")
     if study.algorithm == "sgd1":
         if privacy.neighbours != "replace-one":
             needed = "must be 'replace-one' for sgd1, which draws among a public number of records."

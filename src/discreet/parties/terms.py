@@ -35,11 +35,19 @@ from discreet.plan.plan import Plan
 NOT_COVERED = (
     "what the party's own computer, its operators and its network reveal",
     "when and how often messages are sent, and whether a party is present",
-    "a person with several records, at this party or at several: it is for one record, and theirs add up",
 )
 FLOAT = (
     "the low bits of floating-point messages, which can show a record with certainty (arithmetic = 'float')"
 )
+
+
+def persons(study: Study) -> str:
+    """Which persons are not covered."""
+    if study.privacy.unit == "record":
+        return "a person with several records, at this party or at several: it is for one record, and theirs add up"
+    most = study.privacy.persons_across_parties
+    known = "one party" if most == 1 else f"{most} parties"
+    return f"a person whom more than {known} know, or whose rows have several ids at one of them"
 
 
 def liars(study: Study) -> str:
@@ -104,12 +112,13 @@ class Terms:
         """What the event costs. Above the study's budget if the noise is calibrated against a weaker observer."""
         delta, neighbours = self.study.accounted_delta, self.study.privacy.neighbours
         epsilon = account(self.event, neighbours).epsilon(delta)
-        return Budget(max(epsilon, math.ulp(0.0)), delta, neighbours)
+        unit = self.study.privacy.unit
+        return Budget(max(epsilon, math.ulp(0.0)), delta, neighbours, unit=unit)
 
     @property
     def not_covered(self) -> tuple[str, ...]:
         """What a certificate of this party does not speak of."""
-        found = [*NOT_COVERED, liars(self.study)]
+        found = [*NOT_COVERED, persons(self.study), liars(self.study)]
         if self.study.privacy.arithmetic == "float":
             found.insert(0, FLOAT)
         if self.study.aggregation.kind == "secure":

@@ -117,7 +117,14 @@ class ObserverTable:
         except UnsupportedEvent as error:  # noise so small that nothing can be said
             return Observer(view.observer, view.sees, None, str(error).rstrip("."))
         worst = Bounds(max(bounds.lower for bounds in found), max(bounds.upper for bounds in found))
-        guarantee = Guarantee(worst, self._accounted, self.arrangement.neighbours, view.group_size, view.sees)
+        guarantee = Guarantee(
+            worst,
+            self._accounted,
+            self.arrangement.neighbours,
+            view.group_size,
+            view.sees,
+            self.arrangement.unit,
+        )
         if view.observer == "whole party" and worst.upper > MOST_TELLING:
             return Observer(view.observer, view.sees, None, UNBOUNDED_PARTY)
         if self.arithmetic is not None and guarantee.at_distance(self.arithmetic.distance).delta > self.delta:
@@ -151,6 +158,9 @@ class ObserverTable:
         lines.append(
             f"at delta = {rounded_up(self.delta)}, {self.arrangement.neighbours} neighbours{missing}"
         )
+        if self.arrangement.unit == "person":
+            known = "one party" if self.arrangement.across == 1 else f"{self.arrangement.across} parties"
+            lines.append(f"for one person with all of their rows, known to {known} at most")
         if self.arithmetic is not None and self.arithmetic.kind == "float":
             lines.append(FLOAT_MESSAGES)
         return "\n".join(lines)
@@ -215,14 +225,15 @@ def noise_for(
     if budget.neighbours != arrangement.neighbours:
         remedy = f"the arrangement is for {arrangement.neighbours!r} neighbours; use the same in both."
         raise InvalidParameter("neighbours", budget.neighbours, remedy)
-    if budget.unit != "record":
-        remedy = "must be 'record': a person whose records several parties hold is not covered."
+    if budget.unit != arrangement.unit:
+        remedy = f"the arrangement counts each {arrangement.unit}; use the same in both."
         raise InvalidParameter("unit", budget.unit, remedy)
     if budget.group_size != 1:
         raise InvalidParameter(
             "group_size", budget.group_size, "must be 1: the parties protect single records."
         )
     probability("delta", budget.delta)
+    budget = replace(budget, unit="record")  # what it costs is the same
 
     def facing(noise: float) -> View:
         rows = {view.observer: view for view in views(arrangement.with_noise(noise), coalition)}

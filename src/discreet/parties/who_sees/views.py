@@ -4,9 +4,10 @@ A view is data: a name, what is seen in words, and the event (or the randomly re
 observer learns about **one record of another party**, whichever party that is: the worst one counts. The numbers
 refer to docs/observers.md.
 
-Two facts carry all rows. A record lives in one party, so only that party's messages depend on it, and the noise of
-other parties that stays hidden protects it as well as its owner's own. And seeing less can only help privacy:
-what follows from a view, such as the final model from all broadcasts, costs no more than the view.
+Two facts carry all rows. A record lives in one party (a person in ``across`` of them at most), so only that party's
+messages depend on it, and the noise of other parties that stays hidden protects it as well as its owner's own. And
+seeing less can only help privacy: what follows from a view, such as the final model from all broadcasts, costs no
+more than the view.
 """
 
 from __future__ import annotations
@@ -206,13 +207,15 @@ def _repeated(arrangement: Arrangement, event: Event, crowd: int) -> Face:
 def sgd2_party_event(arrangement: Arrangement, party: str) -> Event:
     """All messages of a party; with secure sums, as the coordinator and ``colluders`` parties see them."""
     if arrangement.aggregation == "plain":
-        return _rounds(arrangement, arrangement.noise)
+        return _rounds(arrangement, _noise_of_messages(arrangement))
+    if arrangement.across > 1:  # also in the sums of other groups
+        return _group_seen_by(arrangement, arrangement.colluders)
     return _rounds(arrangement, _noise_in_group(arrangement, party, arrangement.colluders))
 
 
 def sgd2_views(arrangement: Arrangement, coalition: int) -> Iterator[View]:
     """Every observer but the owner; so many parties collude."""
-    everything = _rounds(arrangement, arrangement.noise)
+    everything = _rounds(arrangement, _noise_of_messages(arrangement))
     plain = arrangement.aggregation == "plain"
     total = _sum_seen_by(arrangement, 0)
     yield View("final model", "sees the final model only", (total,))
@@ -254,11 +257,22 @@ def _rounds(arrangement: Arrangement, noise: float) -> Event:
     return step * arrangement.rounds
 
 
+def _noise_of_messages(arrangement: Arrangement) -> float:
+    """Noise of all messages, in units of what one person, known to ``across`` parties, adds to them; (1a)."""
+    return arrangement.noise / math.sqrt(arrangement.across) * (1 if arrangement.across == 1 else 1 - 1e-14)
+
+
 def _sum_seen_by(arrangement: Arrangement, coalition: int) -> Event:
-    """What is left to so many parties who know the sum: the least noise over all owners; (2)."""
-    return _rounds(
-        arrangement, min(_hidden_noise(arrangement, owner, coalition) for owner in arrangement.parties)
-    )
+    """What is left to so many parties who know the sum: the least noise over all owners; (2).
+
+    A plain sum follows from the messages, so it costs no more than they do.
+    """
+    found = min(_hidden_noise(arrangement, owner, coalition) for owner in arrangement.parties)
+    if arrangement.across > 1:
+        found = found / arrangement.across * (1 - 1e-14)
+        if arrangement.aggregation == "plain":
+            found = max(found, _noise_of_messages(arrangement))
+    return _rounds(arrangement, found)
 
 
 def _group_seen_by(arrangement: Arrangement, coalition: int) -> Event:
@@ -271,11 +285,14 @@ def _group_seen_by(arrangement: Arrangement, coalition: int) -> Event:
 def _noise_in_group(arrangement: Arrangement, owner: str, coalition: int) -> float:
     """Noise in the secure sum of the owner's group that a coalition, all of it in this group, does not know.
 
-    The sums of other groups hold nothing of the owner's records, and noise of their own.
+    A person known to several parties, all in this group at worst, adds as many times as much. The sums of other
+    groups hold nothing of the owner's records, and noise of their own.
     """
     size = next(len(group) for group in arrangement.groups if owner in group)
     left = max(0, size - 1 - coalition - arrangement.dropouts)
-    return arrangement.noise * arrangement.noise_share * math.sqrt(1 + left) * (1 - 1e-14)
+    return (
+        arrangement.noise * arrangement.noise_share * math.sqrt(1 + left) / arrangement.across * (1 - 1e-14)
+    )
 
 
 def _hidden_noise(arrangement: Arrangement, owner: str, coalition: int) -> float:
@@ -333,7 +350,7 @@ def _whole_party_of_sgd2(arrangement: Arrangement) -> View:
     for owner, size in sorted(arrangement.parties.items(), key=lambda party: -party[1]):
         noise = arrangement.noise
         if arrangement.aggregation == "secure":
-            noise = _noise_in_group(arrangement, owner, arrangement.colluders)
+            noise = _noise_in_group(arrangement, owner, arrangement.colluders) * arrangement.across
         reach = size if arrangement.party_bound is None else min(size, arrangement.party_bound)
         if noise / reach < least:
             worst, least = owner, noise / reach
