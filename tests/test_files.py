@@ -14,7 +14,7 @@ import pytest
 import discreet
 from discreet import Budget, Recipe
 from discreet.certificate import Certificate
-from discreet.files import held, insist_writable, whole_file, whole_folder, write_whole
+from discreet.files import hold_lock, insist_writable, whole_file, whole_folder, write_whole
 from discreet.ledger import FixedPlan, Ledger
 
 SOURCE = Path(discreet.__file__).parent
@@ -90,13 +90,13 @@ def test_what_is_being_written_is_not_swept_away(tmp_path):
 
 def test_a_lock_is_refused_at_once_and_ends_with_its_process(tmp_path):
     lock = tmp_path / "lock"
-    with held(lock, Burst()), pytest.raises(Burst), held(lock, Burst()):
+    with hold_lock(lock, Burst()), pytest.raises(Burst), hold_lock(lock, Burst()):
         pass
     script = (
         "with held(Path(sys.argv[1]), ValueError()):\n    print('writing', flush=True)\n    time.sleep(600)"
     )
     killed_while(script, lock)
-    with held(lock, Burst()):
+    with hold_lock(lock, Burst()):
         pass
 
 

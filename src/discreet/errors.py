@@ -47,7 +47,7 @@ class InvalidParameter(DiscreetError, ValueError):
     """A parameter is outside the values for which the answer means anything."""
 
     def __init__(self, name: str, value: object, requirement: str) -> None:
-        super().__init__(f"{name}={_shown(value)}: {requirement}")
+        super().__init__(f"{name}={_show(value)}: {requirement}")
         self.name = name
         self.value = value
         self.requirement = requirement
@@ -153,7 +153,7 @@ def without_passwords(text: str) -> str:
 _LONG = 24  # cells of a list that nobody would type
 
 
-def _shown(value: object) -> str:
+def _show(value: object) -> str:
     """The value as its owner typed it; numpy scalars as plain numbers; long values cut.
 
     Of an array, a frame or a long list, only what it is: it may be the records, in the place of another parameter.

@@ -61,7 +61,7 @@ def whole_file(path: Path, mode: str = "w", *, secret: bool = False, sync: bool 
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     _sweep(path)
-    with _named_after(path):
+    with _name_errors_after(path):
         part, descriptor = _new_part(path, _SECRET if secret else _PUBLIC)
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
@@ -84,7 +84,7 @@ def whole_file(path: Path, mode: str = "w", *, secret: bool = False, sync: bool 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """A folder to write into. Under its own name it appears at the end, or not at all."""
-    with _named_after(path):
+    with _name_errors_after(path):
         if not path.parent.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path)
@@ -128,7 +128,7 @@ def appears_whole(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def held(path: Path, refusal: Exception) -> Iterator[None]:
+def hold_lock(path: Path, refusal: Exception) -> Iterator[None]:
     """Hold a lock, or raise ``refusal`` at once if another process does. It ends with the process at the latest."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, _SECRET)
     try:
@@ -188,7 +188,7 @@ def _remove_if_left(part: Path) -> None:
 
 
 @contextmanager
-def _named_after(path: Path) -> Iterator[None]:
+def _name_errors_after(path: Path) -> Iterator[None]:
     """Errors name the file that was asked for, not its part."""
     try:
         yield
@@ -219,7 +219,7 @@ def digest(data: object) -> str:
     return hashlib.sha256(canonical(data).encode()).hexdigest()
 
 
-def parsed(text: str, name: str) -> dict[str, Any]:
+def parse_json(text: str, name: str) -> dict[str, Any]:
     """A JSON object without NaN, infinities or keys that occur twice; ``name`` is for the error."""
     try:
         data = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
@@ -230,7 +230,7 @@ def parsed(text: str, name: str) -> dict[str, Any]:
     return data
 
 
-def parsed_toml(text: str, name: str) -> dict[str, Any]:
+def parse_toml(text: str, name: str) -> dict[str, Any]:
     """What a TOML text says; ``name`` is for the error."""
     try:
         return tomllib.loads(text)

@@ -173,7 +173,7 @@ def test_sums_of_labels_enclose_all_outcomes(count):
 def test_what_is_trimmed_counts_as_infinite():
     losses, p, one = small_law()
     total = one.add(one, reach, 0.0)
-    trimmed = total.trimmed(0.06)
+    trimmed = total.trim(0.06)
     assert 0 < trimmed.infinite <= 0.06 * (1 + 1e-6)
     assert trimmed.law()[1].sum() + trimmed.infinite == pytest.approx(1.0, abs=1e-7)
     assert faults(trimmed, losses, p, 2) == []
@@ -193,6 +193,6 @@ def test_a_biased_rounding_is_caught(monkeypatch):
 
 def test_a_forgotten_cut_is_caught():
     losses, p, one = small_law()
-    trimmed = one.add(one, reach, 0.0).trimmed(0.2)
+    trimmed = one.add(one, reach, 0.0).trim(0.2)
     forgetful = RoundedLoss(2, 0.0, trimmed.pieces, 0.0, 0.0, 0.0)
     assert faults(forgetful, losses, p, 2) != []

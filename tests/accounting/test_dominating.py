@@ -26,7 +26,7 @@ ADD_REMOVE, REPLACE_ONE = Relation("add-remove", 1), Relation("replace-one", 1)
 
 
 def law(event, relation, direction="remove"):
-    (found,) = dominating(event, relation).composed(direction, QUALITY)
+    (found,) = dominating(event, relation).laws_of(direction, QUALITY)
     return found
 
 
@@ -97,7 +97,7 @@ def test_black_boxes_are_a_coin_and_a_response(group):
     exact = float(-mpmath.expm1(10 * mpmath.log1p(-mpmath.mpf(delta))))
     assert parts.exposure.lower <= exact <= parts.exposure.upper
     assert parts.exposure == pytest.approx((exact, exact), rel=1e-13)
-    found = parts.composed("remove", QUALITY)[0]
+    found = parts.laws_of("remove", QUALITY)[0]
     assert isinstance(found, Law)
     assert isinstance(found.upper, DiscretePair)
     assert found.upper.losses == pytest.approx([-epsilon, epsilon])

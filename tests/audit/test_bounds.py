@@ -10,7 +10,7 @@ from scipy import stats
 from discreet.accounting.account import account
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.audit.bounds import Trials, clopper_pearson, lower_epsilon, refuted_step
-from discreet.audit.claims import STEPS_PER_DOUBLING, Claim, scaled
+from discreet.audit.claims import STEPS_PER_DOUBLING, Claim, scale_noise
 from discreet.audit.lines import Lines
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.events import (
@@ -185,9 +185,9 @@ def test_more_noise_costs_less(event):
 def test_a_family_is_scaled_in_all_its_parts():
     event = PoissonSampled(0.1, Laplace(2.0)) * 3 + Gaussian(1.0) + ApproximateDP(1.0, 1e-6)
     expected = PoissonSampled(0.1, Laplace(4.0)) * 3 + Gaussian(2.0) + ApproximateDP(0.5, 1e-6)
-    assert scaled(event, 2.0) == expected
+    assert scale_noise(event, 2.0) == expected
     with pytest.raises(UnsupportedEvent, match="no family"):
-        scaled(Event(), 2.0)
+        scale_noise(Event(), 2.0)
 
 
 def test_claims_of_every_kind_agree():

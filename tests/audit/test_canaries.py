@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.audit.canaries import dirac, log_ratio, of_sum, simulated, step_of
+from discreet.audit.canaries import dirac, log_ratio, of_sum, simulate, step_of
 from discreet.core.randomness import RandomStream
 from discreet.errors import UnsupportedEvent
 from discreet.events import (
@@ -70,14 +70,14 @@ def test_scores_of_the_claim_are_calibrated(step):
 
     The seed is fixed; five standard errors would fail once in a million seeds.
     """
-    scores = simulated(step, 6, "add-remove", RandomStream(unsafe_seed=3))
+    scores = simulate(step, 6, "add-remove", RandomStream(unsafe_seed=3))
     chances = 1 / (1 + np.exp(-scores))
     assert abs(np.mean(chances) - 0.5) < 5 * np.std(chances) / np.sqrt(scores.size)
     assert np.std(chances) > 0.02
 
 
 def test_the_calibration_catches_a_wrong_score():
-    scores = simulated(Gaussian(2.0), 6, "add-remove", RandomStream(unsafe_seed=3)) - 0.2
+    scores = simulate(Gaussian(2.0), 6, "add-remove", RandomStream(unsafe_seed=3)) - 0.2
     chances = 1 / (1 + np.exp(-scores))
     assert abs(np.mean(chances) - 0.5) > 5 * np.std(chances) / np.sqrt(scores.size)
 

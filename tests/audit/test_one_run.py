@@ -11,7 +11,7 @@ from discreet.audit.bounds import lower_epsilon
 from discreet.audit.canaries import guess_rates, planned_guesses
 from discreet.audit.claims import Claim
 from discreet.audit.lines import Lines
-from discreet.audit.one_run import Guesses, _refuted, _tails, steinke_epsilon
+from discreet.audit.one_run import Guesses, _is_refuted, _tails, steinke_epsilon
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian, PoissonSampled
 
@@ -104,10 +104,10 @@ def test_the_verdict_and_the_tail_are_the_same():
     found = tails(100, 40, lines)
     for right in range(20, 41):
         assert (
-            _refuted(100, 40, right, lines.slopes, lines.intercepts, found[right] * 1.001)
+            _is_refuted(100, 40, right, lines.slopes, lines.intercepts, found[right] * 1.001)
             or found[right] == 1
         )
-        assert not _refuted(100, 40, right, lines.slopes, lines.intercepts, found[right] * 0.999)
+        assert not _is_refuted(100, 40, right, lines.slopes, lines.intercepts, found[right] * 0.999)
 
 
 def test_all_right_is_the_ceiling_and_few_guesses_have_a_low_one():

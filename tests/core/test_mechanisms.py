@@ -10,7 +10,7 @@ from discreet.accounting.account import account
 from discreet.core import mechanisms
 from discreet.core.mechanisms import (
     Release,
-    certified,
+    certified_cost,
     gaussian_event,
     gaussian_mechanism,
     laplace_event,
@@ -149,7 +149,7 @@ def test_noise_is_scaled_to_exactly_the_sensitivity(monkeypatch, sensitivity, ne
     for (total, event), release in zip(seen, releases, strict=True):
         assert total.clip_norm * units == sensitivity
         assert event == release.event
-        assert release.guarantee == certified(event, Budget(1.0, release.guarantee.delta, neighbours))
+        assert release.guarantee == certified_cost(event, Budget(1.0, release.guarantee.delta, neighbours))
 
 
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
@@ -160,16 +160,16 @@ def test_events_use_the_whole_budget(neighbours, group_size):
         epsilon, delta = 10 ** rng.uniform(-4, 2), 10 ** rng.uniform(-12, -1)
         budget = Budget(epsilon, delta, neighbours, group_size)
         for event in (gaussian_event(budget), laplace_event(budget)):
-            upper = certified(event, budget).epsilon.upper
+            upper = certified_cost(event, budget).epsilon.upper
             assert epsilon * (1 - 1e-6) <= upper <= epsilon
 
 
 def test_more_than_the_budget_is_refused():
     budget = Budget(1.0, 1e-6)
     with pytest.raises(BudgetExceeded, match="nothing was released"):
-        certified(gaussian_event(budget) * 2, budget)
+        certified_cost(gaussian_event(budget) * 2, budget)
     with pytest.raises(BudgetExceeded, match="nothing was released"):
-        certified(gaussian_event(budget), budget, spare_delta=1e-9)
+        certified_cost(gaussian_event(budget), budget, spare_delta=1e-9)
 
 
 # What goes in and what comes out.

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 import discreet as dp
 from discreet.cli import main
 from discreet.plan.prices import price_of_clip
-from discreet.studio.planning import Wish, curves, exported, priced
+from discreet.studio.planning import Wish, curves, export_plan, price_plan
 
 WISH = Wish(records=60_000, batch_size=600, epochs=10, delta=1e-6, noise_multiplier=1.2)
 WISHES = [
@@ -21,7 +21,7 @@ WISHES = [
 
 
 def test_the_price_is_that_of_the_accountant():
-    answer = priced(WISH)
+    answer = price_plan(WISH)
     bounds = dp.account(dp.PoissonSampled(0.01, dp.Gaussian(1.2)) * 1000).epsilon_bounds(1e-6)
     assert answer["epsilon"] == {"lower": bounds.lower, "upper": bounds.upper}
     assert answer["steps"] == 1000
@@ -31,7 +31,7 @@ def test_the_price_is_that_of_the_accountant():
 @pytest.mark.parametrize("wish", WISHES, ids=lambda wish: wish.sampling)
 def test_exports_make_the_same_plan(wish, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    texts = exported(wish)
+    texts = export_plan(wish)
     names = {}
     exec(texts["python"], names)
     assert names["plan"] == dp.Plan.load("plan.json") == dp.Plan.from_json(texts["plan"]) == wish.plan()
@@ -43,7 +43,7 @@ def test_exports_make_the_same_plan(wish, tmp_path, monkeypatch):
 
 
 def test_curves_pass_through_the_plan():
-    answer, epsilon = curves(WISH), priced(WISH)["epsilon"]["upper"]
+    answer, epsilon = curves(WISH), price_plan(WISH)["epsilon"]["upper"]
     steps, epsilons = answer["steps"]["steps"], answer["steps"]["epsilon"]
     assert steps[0] < 1000 < steps[-1] == 2000
     assert epsilons == sorted(epsilons)
@@ -58,7 +58,7 @@ def test_curves_pass_through_the_plan():
 
 def test_the_best_clip_is_at_the_bottom():
     answer = curves(WISH)["clip"]
-    budget = dp.Budget(priced(WISH)["epsilon"]["upper"], 1e-6)
+    budget = dp.Budget(price_plan(WISH)["epsilon"]["upper"], 1e-6)
     around = price_of_clip(60_000, 1000, 1.0, budget, [answer["best"] * f for f in (0.9, 1.0, 1.1)])
     assert around[1].total < min(around[0].total, around[2].total)
     assert min(answer["error"]) == answer["error"][answer["clip"].index(answer["best"])]
@@ -82,7 +82,7 @@ def test_the_best_clip_is_at_the_bottom():
 def test_bad_wishes_are_refused_by_name(name, value):
     data = {"records": 60_000, "batch_size": 600, "epochs": 10, "delta": 1e-6} | {name: value}
     with pytest.raises(dp.InvalidParameter, match=name):
-        priced(Wish.from_dict(data))
+        price_plan(Wish.from_dict(data))
 
 
 @pytest.mark.parametrize("data", [None, [], {"records": 1}, {"recrods": 1}])

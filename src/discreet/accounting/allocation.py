@@ -170,7 +170,7 @@ def _one_term(grid: _Grid, tail: float) -> RoundedSum:
     # An error of 4 (|z| + v) units in z changes the normal density by |z| times that.
     widest = max(-z_low, z_high)
     error = UNIT * (8 * widest * (widest + v) + 200)
-    return RoundedSum(1, pieces, error, 0.0, float(cut)).settled(grid.steps, 0.0)
+    return RoundedSum(1, pieces, error, 0.0, float(cut)).settle(grid.steps, 0.0)
 
 
 def _extents(first_label: Callable[[int], int], low: float, high: float) -> Iterator[tuple[int, int, int]]:

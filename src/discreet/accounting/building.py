@@ -20,7 +20,7 @@ from discreet.accounting.lattice import (
     cell_accuracy,
     compose,
     mass_outside,
-    weighted,
+    weighted_sums,
 )
 from discreet.accounting.pairs import Array, Pair
 from discreet.accounting.steering import Aim, Scout, graded_points, grid_offset
@@ -60,7 +60,7 @@ def build(
         raise FloatingPointError("a single loss spans no grid")
     log_mass = spare_mass(aim, scout.moments(aim.tilt).value)
     window, slopes = scout.chernoff(aim.tilt, log_mass, step)
-    window = widened(window, step)
+    window = roomy_window(window, step)
     width = window[1] - window[0]
     two_levels = scout.steps >= MANY and width / step > 2**16
     block = round(np.sqrt(scout.steps)) if two_levels else 1
@@ -80,7 +80,7 @@ def spare_mass(aim: Aim, log_scale: float) -> float:
     return float(np.clip(log_mass, -34.0, -12.0)) - 1.0
 
 
-def widened(window: tuple[float, float], step: float) -> tuple[float, float]:
+def roomy_window(window: tuple[float, float], step: float) -> tuple[float, float]:
     """A window that an estimate chose, with room for the grid."""
     return min(window) - 4 * step, max(window) + 4 * step
 
@@ -137,7 +137,7 @@ def _in_blocks(
                 continue
             alone = Scout.of_pictures([(picture[0], picture[1], length)])
             window, slopes = alone.chernoff(tilt, log_mass - float(np.log(repeats)), lattice.step)
-            window = widened(window, lattice.step)
+            window = roomy_window(window, lattice.step)
             if (window[1] - window[0]) / lattice.step > 2 * LARGEST:
                 raise FloatingPointError("a grid beyond what memory is given to it")
             sums = compose([(lattice, length)], window, mass_outside([(lattice, length)], window, slopes))
@@ -242,8 +242,8 @@ def _lower_curve(p: Array, scaled_q: Array, losses: Array, accuracy: float) -> A
     law = np.zeros(len(p))
     accuracy /= 4  # what is set straight below is charged with the rounding of cells
     excess = p - scaled_q
-    left_p, left_excess = _merged(p, scaled_q, losses)
-    right_p, right_excess = (part[::-1] for part in _merged(p[::-1], scaled_q[::-1], losses[::-1]))
+    left_p, left_excess = _cells_up_to(p, scaled_q, losses)
+    right_p, right_excess = (part[::-1] for part in _cells_up_to(p[::-1], scaled_q[::-1], losses[::-1]))
     bend_after = np.maximum(excess[1:], 0.0) + left_excess[:-1]
     with np.errstate(over="ignore", invalid="ignore"):
         flat = left_p[:-1] - left_excess[:-1] + accuracy * left_p[:-1] / np.diff(losses)
@@ -269,7 +269,7 @@ def _lower_curve(p: Array, scaled_q: Array, losses: Array, accuracy: float) -> A
     return law
 
 
-def _merged(p: Array, scaled_q: Array, losses: Array) -> tuple[Array, Array]:
+def _cells_up_to(p: Array, scaled_q: Array, losses: Array) -> tuple[Array, Array]:
     """P-mass and excess of all cells up to each loss, taken as one cell."""
     total = np.cumsum(p)
     if abs(losses[-1] - losses[0]) < 200.0 and not np.any((scaled_q > 0) & (scaled_q < 1e-200)):
@@ -330,8 +330,8 @@ def coarsen(lattice: Lattice, factor: int) -> Lattice:
     inside = lattice.step * np.arange(factor)
     share = np.expm1(-inside) / np.expm1(-step)
     rows = np.zeros((len(lattice.masses), blocks + 1))
-    rows[PESSIMISTIC, :-1] = weighted(cells, (1 - share) * np.exp(-tilt * inside))
-    rows[PESSIMISTIC, 1:] += weighted(cells, share * np.exp(tilt * (step - inside)))
+    rows[PESSIMISTIC, :-1] = weighted_sums(cells, (1 - share) * np.exp(-tilt * inside))
+    rows[PESSIMISTIC, 1:] += weighted_sums(cells, share * np.exp(tilt * (step - inside)))
     for row in rows[OPTIMISTIC:]:
         row[:] = _coarse_tangents(lattice.masses[OPTIMISTIC], lattice.step, factor, tilt, blocks)
     totals = np.maximum(rows.sum(axis=1), TINY)
@@ -368,8 +368,8 @@ def _coarse_tangents(masses: Array, fine: float, factor: int, tilt: float, block
     near = slice(int(bulk[0]), int(bulk[-1]) + 1)
     losses, around = losses[near], around[near]
     untilt = np.exp(-tilt * losses)
-    p = weighted(around, np.exp(-tilt * distance)) * untilt
-    scaled_q = weighted(around, np.exp(-(tilt + 1) * distance)) * untilt
+    p = weighted_sums(around, np.exp(-tilt * distance)) * untilt
+    scaled_q = weighted_sums(around, np.exp(-(tilt + 1) * distance)) * untilt
     row = np.zeros(blocks + 1)
     row[near] = _lower_curve(p, scaled_q, losses, cell_accuracy(0.0)) / untilt
     return row

@@ -88,7 +88,7 @@ def calibrate(
             )
         return _Calibration(family, budget, parameter, search).solve()
     share = _attack(advantage, power)
-    return _bisected(lambda value: share(account(family(value), neighbours, group_size)), parameter, search)
+    return _bisect(lambda value: share(account(family(value), neighbours, group_size)), parameter, search)
 
 
 def _attack(advantage: float | None, power: object) -> Callable[[PrivacyCurve], float]:
@@ -105,7 +105,7 @@ def _attack(advantage: float | None, power: object) -> Callable[[PrivacyCurve], 
     return lambda curve: curve.power(alarms) / hits
 
 
-def _bisected(cost: Callable[[float], float], parameter: str, search: _Search) -> float:
+def _bisect(cost: Callable[[float], float], parameter: str, search: _Search) -> float:
     """The value nearest to the limit whose cost is proved to be at most 1; the cost is monotone."""
 
     def value(x: float) -> float:
@@ -142,7 +142,7 @@ class _Calibration:
         """Search on the estimate, then on the certificate, until what is proved is just within the budget."""
         value, inside, outside = self._where(1.0), None, None
         for attempt in range(12):
-            cost = self._certified(value)
+            cost = self._certify(value)
             if cost > 1:
                 outside = (value, cost)
             elif inside is None or (value > inside[0]) == self.costlier:
@@ -158,7 +158,7 @@ class _Calibration:
                 f"no {self.parameter} from {self.search.least:g} to {self.search.most:g} keeps this event within "
                 f"epsilon={self.budget.epsilon:g} at delta={self.budget.delta:g}; raise the budget."
             )
-        return self._polished(best)
+        return self._polish(best)
 
     def _end(self, further: bool) -> float:
         """The last value that can be tried when more (or less) may be spent."""
@@ -178,7 +178,7 @@ class _Calibration:
     def _curve(self, value: float) -> PrivacyCurve:
         return account(self.family(value), self.budget.neighbours, self.budget.group_size)
 
-    def _certified(self, value: float) -> float:
+    def _certify(self, value: float) -> float:
         """Proved epsilon over the budget's; at most 1 is within the budget."""
         return min(self._curve(value).epsilon(self.budget.delta) / self.budget.epsilon, 1e12)
 
@@ -218,15 +218,15 @@ class _Calibration:
                 value = end
         return math.floor(value) if self.parameter == "steps" else value
 
-    def _polished(self, value: float) -> float:
+    def _polish(self, value: float) -> float:
         """Whole numbers: the last one that still fits, by leaps that double and then halve."""
         if self.parameter != "steps":
             return value
         leap = 1
-        while value + leap <= self.search.most and self._certified(value + leap) <= 1:
+        while value + leap <= self.search.most and self._certify(value + leap) <= 1:
             value, leap = value + leap, 2 * leap
         while leap > 1:
             leap //= 2
-            if value + leap <= self.search.most and self._certified(value + leap) <= 1:
+            if value + leap <= self.search.most and self._certify(value + leap) <= 1:
                 value += leap
         return value

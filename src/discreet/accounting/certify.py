@@ -85,7 +85,7 @@ class Composed:
         scout, aim = self.at_delta(log_delta)
         best = Bounds(0.0, np.inf)
         for _ in range(3):
-            found = self._refined(scout, aim, tolerance, EpsilonAt(delta, aim))
+            found = self._refine(scout, aim, tolerance, EpsilonAt(delta, aim))
             best = best.also(found)
             missed = abs(found.upper - aim.epsilon) > 0.02 * found.upper
             if best.upper - best.lower <= tolerance * max(best.upper, SMALLEST_EPSILON) or not missed:
@@ -95,13 +95,13 @@ class Composed:
                 break
         return self._closer(best, delta, tolerance, EpsilonAt(delta, aim))
 
-    def shown(self, at: float, deltas: Sequence[float], tolerance: float) -> list[Bounds] | None:
+    def bounds_on_grid(self, at: float, deltas: Sequence[float], tolerance: float) -> list[Bounds] | None:
         """Bounds on epsilon at many deltas from the one grid that suits the delta ``at``; wide where it does not."""
         with quiet():
             try:
                 scout, aim = self.at_delta(float(np.log(at)))
                 step = self.first_step(scout, aim, tolerance, EpsilonAt(at, aim))
-                if self.unsuited(scout, aim, step) and self._mixtures:
+                if self.is_unsuited(scout, aim, step) and self._mixtures:
                     return None
                 lattice, _ = build(self.laws, scout, aim, step)
             except FloatingPointError:
@@ -118,7 +118,7 @@ class Composed:
             try:
                 scout, aim = self.at_delta(float(np.log(delta)))
                 step = self.first_step(scout, aim, tolerance, EpsilonAt(delta, aim))
-                if tolerance >= FINE and self.unsuited(scout, aim, step) and self._mixtures:
+                if tolerance >= FINE and self.is_unsuited(scout, aim, step) and self._mixtures:
                     return False
                 lattice, _ = build(self.laws, scout, aim, step, upper_only=True)
             except FloatingPointError:
@@ -133,7 +133,7 @@ class Composed:
             except FloatingPointError:
                 return Bounds(0.0, 1.0)
             answer = _DeltaAt(epsilon)
-            best = self._refined(scout, aim, tolerance, answer)
+            best = self._refine(scout, aim, tolerance, answer)
             smallest = max(best.lower, min(best.upper, float(np.exp(aim.log_delta))), 1e-280)
             return self._closer(best, smallest, tolerance, answer)
 
@@ -144,7 +144,7 @@ class Composed:
         parts = [(pair, law.count) for pair, law in zip(pairs, self.laws, strict=True) if pair]
         return parts if len(parts) == len(pairs) else []
 
-    def unsuited(self, scout: Scout, aim: Aim, step: float) -> bool:
+    def is_unsuited(self, scout: Scout, aim: Aim, step: float) -> bool:
         """A lattice would be very long, or its rounding, e^{K - t epsilon} / delta times enlarged, all there is."""
         longest = max(float(losses[-1]) for losses, _, _ in scout.parts)
         enlarged = scout.moments(aim.tilt).value - aim.tilt * aim.epsilon - aim.log_delta
@@ -176,12 +176,12 @@ class Composed:
             except FloatingPointError:
                 return None
 
-    def untilted(self, tolerance: float) -> Lattice:
+    def bulk(self, tolerance: float) -> Lattice:
         """A lattice for the bulk of the law: trade-offs at false-alarm rates that are not tiny."""
         with quiet():
-            return self._untilted(tolerance)
+            return self._bulk(tolerance)
 
-    def _untilted(self, tolerance: float) -> Lattice:
+    def _bulk(self, tolerance: float) -> Lattice:
         scout = self.scout(float(np.log(1e-9)))
         moments = scout.moments(0.0)
         aim = Aim(0.0, max(moments.mean, 0.0), float(np.log(1e-9)))
@@ -193,15 +193,15 @@ class Composed:
         """A grid that should bring the two laws as near as ``tolerance``."""
         spread = float(np.sqrt(max(scout.moments(aim.tilt).variance, 1e-300)))
         width = tolerance * answer.scale(aim, spread)
-        step = scout.suited(step_for(width, self.steps, aim.tilt), aim.tilt, width)
+        step = scout.suit_step(step_for(width, self.steps, aim.tilt), aim.tilt, width)
         return min(step, 0.1 * spread) if aim.tilt == 0 and spread > 1e-12 else step
 
-    def _refined(self, scout: Scout, aim: Aim, tolerance: float, answer: Answer) -> Bounds:
+    def _refine(self, scout: Scout, aim: Aim, tolerance: float, answer: Answer) -> Bounds:
         """Finer grids until the answer is close enough, or finer ones stop helping."""
         step = self.first_step(scout, aim, tolerance, answer)
         best, last_gap, drowned = Bounds(0.0, np.inf), np.inf, False
         for attempt in range(6):
-            if tolerance >= FINE and self.unsuited(scout, aim, step) and self._mixtures:
+            if tolerance >= FINE and self.is_unsuited(scout, aim, step) and self._mixtures:
                 break
             try:
                 lattice, limit = build(self.laws, scout, aim, step)
@@ -210,7 +210,7 @@ class Composed:
             bounds, gap = answer.measure(lattice)
             best = best.also(bounds)
             stuck = limit >= step or (attempt > 1 and 0.8 * last_gap < gap < 1.0)
-            drowned, before = answer.drowned(lattice), drowned
+            drowned, before = answer.is_drowned(lattice), drowned
             if gap <= tolerance or stuck or (drowned and before):
                 break
             last_gap = gap
@@ -221,14 +221,14 @@ class Composed:
 class OnGrid(Protocol):
     """One direction of a composition, on a grid if it has one."""
 
-    def shown(self, at: float, deltas: Sequence[float], tolerance: float) -> list[Bounds] | None: ...
+    def bounds_on_grid(self, at: float, deltas: Sequence[float], tolerance: float) -> list[Bounds] | None: ...
 
 
-def shown_by_all(each: Iterable[OnGrid], at: float, deltas: Sequence[float]) -> dict[float, Bounds]:
+def bounds_by_all(each: Iterable[OnGrid], at: float, deltas: Sequence[float]) -> dict[float, Bounds]:
     """The worst direction's epsilon at those of ``deltas`` where the grids for the delta ``at`` are close enough."""
     shown = []
     for composed in each:
-        found = composed.shown(at, deltas, 7e-4)
+        found = composed.bounds_on_grid(at, deltas, 7e-4)
         if found is None:
             return {}
         shown.append(found)
@@ -265,7 +265,7 @@ class Answer(Protocol):
         """The relative gap of bounds."""
         ...
 
-    def drowned(self, lattice: Lattice) -> bool:
+    def is_drowned(self, lattice: Lattice) -> bool:
         """The lattice's own errors are as large as the answer, so finer grids do not help."""
         ...
 
@@ -291,7 +291,7 @@ class EpsilonAt:
         lower, upper = bounds
         return (upper - lower) / max(upper, SMALLEST_EPSILON) if upper < np.inf else np.inf
 
-    def drowned(self, lattice: Lattice) -> bool:
+    def is_drowned(self, lattice: Lattice) -> bool:
         return lattice.floor(self.aim.epsilon) > 0.3 * self.delta
 
 
@@ -310,7 +310,7 @@ class _DeltaAt:
     def gap(self, bounds: Bounds) -> float:
         return bounds.gap
 
-    def drowned(self, lattice: Lattice) -> bool:
+    def is_drowned(self, lattice: Lattice) -> bool:
         return lattice.floor(self.epsilon) > 0.3 * lattice.delta_upper(self.epsilon)[0]
 
 

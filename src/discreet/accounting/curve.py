@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.accounting.building import CUT, Law
-from discreet.accounting.certify import SMALLEST_EPSILON, Composed, quiet, shown_by_all
+from discreet.accounting.certify import SMALLEST_EPSILON, Composed, bounds_by_all, quiet
 from discreet.accounting.chernoff import Chernoff
 from discreet.accounting.dominating import (
     Direction,
@@ -105,7 +105,7 @@ class PrivacyCurve(AttackerView):
         positive = [delta for delta in deltas if delta > 0]
         quality = Quality(positive[0] * 1e-5, 1e-3)
         each = [self._composed(direction, quality) for direction in self._parts.directions()]
-        return shown_by_all(each, at, positive)
+        return bounds_by_all(each, at, positive)
 
     @quiet()
     def _hidden_epsilon(self, delta: float, tolerance: float) -> Bounds:
@@ -124,7 +124,7 @@ class PrivacyCurve(AttackerView):
             mu = self._parts.mu
             return gaussian_epsilon_bounds(delta, mu, _MU_ERROR) if mu else _NOTHING
         if delta < LEAST_DELTA:  # no arithmetic follows: as if it were 0, from above
-            whole = self._unsampled
+            whole = self._without_sampling
             upper = whole._hidden_epsilon(delta, tolerance).upper if whole else np.inf
             lower = self._hidden_epsilon(LEAST_DELTA, tolerance).lower
             return Bounds(lower, min(upper, self._around_largest.upper))
@@ -167,7 +167,7 @@ class PrivacyCurve(AttackerView):
     def _simple_epsilon(self, delta: float) -> float:
         """The best of the bounds that always exist: by moments, and without the help of sampling."""
         worst = max(bound.epsilon(delta) for bound in self._chernoff(delta))
-        whole = self._unsampled
+        whole = self._without_sampling
         return min(worst, whole._hidden_epsilon(delta, 1e-3).upper) if whole else worst
 
     def estimate_epsilon(self, delta: float) -> float:
@@ -249,7 +249,7 @@ class PrivacyCurve(AttackerView):
     def _simple_delta(self, epsilon: float, about: float) -> float:
         """As :meth:`_simple_epsilon`; rare losses are those that are rare beside ``about``."""
         worst = max(bound.delta(epsilon) for bound in self._chernoff(about))
-        whole = self._unsampled
+        whole = self._without_sampling
         return min(worst, whole._hidden_delta(epsilon, 1e-2).upper) if whole else worst
 
     # ---- the attacker's view ----
@@ -326,7 +326,7 @@ class PrivacyCurve(AttackerView):
         return PrivacyCurve(rest, self.neighbours, self.group_size)
 
     @cached_property
-    def _unsampled(self) -> PrivacyCurve | None:
+    def _without_sampling(self) -> PrivacyCurve | None:
         """The same releases without sampling, if there is any."""
         whole = without_sampling(self.event)
         sampled = any(hasattr(part, "of") for part, _ in self.event.parts())
@@ -335,7 +335,7 @@ class PrivacyCurve(AttackerView):
     @cached_property
     def _rough_laws(self) -> dict[Direction, list[Law]]:
         quality = Quality(1e-12, 1e-2)
-        return {name: self._parts.composed(name, quality) for name in self._parts.directions()}
+        return {name: self._parts.laws_of(name, quality) for name in self._parts.directions()}
 
     @cached_property
     def _largest_losses(self) -> dict[Direction, float]:
@@ -356,17 +356,17 @@ class PrivacyCurve(AttackerView):
     def _chernoff(self, about: float) -> Iterator[Chernoff]:
         """For each direction, the bound by moments; losses that are rare beside ``about`` count as infinite."""
         for name in self._parts.directions():
-            laws = self._parts.composed(name, Quality(about * 1e-5, 1e-3))
+            laws = self._parts.laws_of(name, Quality(about * 1e-5, 1e-3))
             steps = 1 + sum(law.count for law in laws)
             pairs = [(law.upper, law.count) for law in laws]
             yield Chernoff.of(pairs, float(np.log(about * CUT / steps)), self._parts.boxes)
 
     def _make_composed(self, direction: Direction, quality: Quality) -> Composed | OneStep:
-        laws = self._parts.composed(direction, quality)
+        laws = self._parts.laws_of(direction, quality)
         return OneStep(laws[0]) if len(laws) == 1 and laws[0].count == 1 else Composed(laws)
 
     def _make_bulk(self, direction: Direction) -> Lattice:
-        return Composed(self._parts.composed(direction, Quality(1e-14, 1e-3))).untilted(1e-3)
+        return Composed(self._parts.laws_of(direction, Quality(1e-14, 1e-3))).bulk(1e-3)
 
     def _bulks(self) -> list[Lattice]:
         """The bulk of each direction; none where a grid shows nothing."""

@@ -112,7 +112,7 @@ class Dominating:
         """The directions that must be composed separately."""
         return ("remove",) if self.symmetric else ("remove", "add")
 
-    def composed(self, direction: Direction, quality: Quality) -> list[Law]:
+    def laws_of(self, direction: Direction, quality: Quality) -> list[Law]:
         """The laws of one direction, the Gaussian included."""
         laws = [law(direction, quality) for law in self.laws]
         if self.mu > 0:
@@ -208,10 +208,10 @@ def without_sampling(event: Event) -> Event:
     H_a is jointly convex, and of two equal distributions it is (1 - a)_+, which no pair goes below. So a mixture of
     worlds, in each of which a record takes part at most once a release, is no worse than the world in which it does.
     """
-    return Composition(tuple((_unsampled(part), count) for part, count in event.parts()))
+    return Composition(tuple((_part_without_sampling(part), count) for part, count in event.parts()))
 
 
-def _unsampled(part: Event) -> Event:
+def _part_without_sampling(part: Event) -> Event:
     if isinstance(part, TruncatedPoissonSampled):  # in place of another record: twice as far
         return Gaussian(part.noise_multiplier / 2)
     return part.of if isinstance(part, PoissonSampled | FixedSizeSampled | RandomlyAllocated) else part
@@ -294,7 +294,7 @@ def _poisson(event: PoissonSampled, count: int, relation: Relation) -> LawOf:
             return _same(GroupPair(noise, event.rate, relation.group_size, relation.group_size), count)
         if relation.group_size > 1:
             return _either(GroupPair(noise, event.rate, relation.group_size, 0), count)
-        return _either(_sampled(noise, event.rate), count)
+        return _either(_sampled_pair(noise, event.rate), count)
     if relation.neighbours == "replace-one" or relation.group_size > 1:
         raise UnsupportedEvent(
             "Poisson-sampled Laplace noise has no proved dominating pair under replace-one neighbours or for "
@@ -303,7 +303,7 @@ def _poisson(event: PoissonSampled, count: int, relation: Relation) -> LawOf:
     return _either(Sampled(LaplacePair(1 / event.of.scale), event.rate), count)
 
 
-def _sampled(noise: float, rate: float) -> Pair:
+def _sampled_pair(noise: float, rate: float) -> Pair:
     return Sampled(GaussianPair(1 / noise), rate) if rate < 1 else GaussianPair(1 / noise)
 
 
@@ -318,7 +318,7 @@ def _truncated(event: TruncatedPoissonSampled, count: int, relation: Relation) -
             "Poisson batches with a limit are proved for add-remove neighbours and group_size=1 only; leave the "
             "limit away, with PoissonSampled."
         )
-    joins, takes = (_sampled(event.noise_multiplier / moves, event.rate) for moves in (1, 2))
+    joins, takes = (_sampled_pair(event.noise_multiplier / moves, event.rate) for moves in (1, 2))
     full = (
         float(bdtrc(event.limit - 1, event.records - 1, event.rate)) if event.limit < event.records else 0.0
     )

@@ -47,7 +47,7 @@ _FAR = 10**6  # |u| beyond this gives a delta of exactly 0 or 1 in floating poin
 
 def gaussian_delta(epsilon: float, mu: float) -> float:
     """The exact delta at ``epsilon``, to about twelve digits."""
-    return math.exp(_point(*_checked(epsilon, mu)).log_delta)
+    return math.exp(_point(*_check_point(epsilon, mu)).log_delta)
 
 
 def gaussian_delta_bounds(epsilon: float, mu: float) -> Bounds:
@@ -57,7 +57,7 @@ def gaussian_delta_bounds(epsilon: float, mu: float) -> Bounds:
     >>> bounds.lower < 0.126936737506648 < bounds.upper
     True
     """
-    epsilon, mu = _checked(epsilon, mu)
+    epsilon, mu = _check_point(epsilon, mu)
     if mu > _MOST_MU:
         return _far_delta_bounds(epsilon, mu)
     if mu < _LEAST_MU and epsilon <= mu:
@@ -299,7 +299,7 @@ def _positive(name: str, value: float) -> float:
     return real(name, value, above=0, remedy="It is the sensitivity divided by the noise's deviation.")
 
 
-def _checked(epsilon: float, mu: float) -> tuple[float, float]:
+def _check_point(epsilon: float, mu: float) -> tuple[float, float]:
     return real("epsilon", epsilon, at_least=0), _positive("mu", mu)
 
 

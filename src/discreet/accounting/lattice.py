@@ -237,7 +237,7 @@ class Transformed:
     def __init__(self, law: Lattice, size: int) -> None:
         self.law, self.size = law, size
         # One-step laws wrap around the window without harm: only the sum must fit.
-        self._spectrum = scipy.fft.rfft(_folded(law.masses, size), axis=1)
+        self._spectrum = scipy.fft.rfft(_fold(law.masses, size), axis=1)
         self._loudest = (self._spectrum.real**2 + self._spectrum.imag**2).max(axis=0)
 
     def power(self, count: int, most: int) -> NDArray[np.complex128]:
@@ -304,7 +304,7 @@ def compose_transformed(parts: Sequence[tuple[Transformed, int]], low: float, al
     )
 
 
-def _folded(masses: Array, size: int) -> Array:
+def _fold(masses: Array, size: int) -> Array:
     rows, length = masses.shape
     rounds = -(-length // size)
     padded = np.zeros((rows, rounds * size))
@@ -344,9 +344,9 @@ def _log_moment(lattice: Lattice, slope: float) -> Array:
     top = slope * losses[lattice.ends[0 if slope < 0 else 1]]
     with np.errstate(divide="ignore", over="ignore"):
         weights = np.exp(np.minimum(slope * losses - top, 0.0))
-        return np.asarray(top + np.log(weighted(lattice.masses, weights)))
+        return np.asarray(top + np.log(weighted_sums(lattice.masses, weights)))
 
 
-def weighted(rows: Array, weights: Array) -> Array:
+def weighted_sums(rows: Array, weights: Array) -> Array:
     """Weighted sum of every row. Not a BLAS product: its threads cost more than they save at this size."""
     return np.asarray(np.einsum("ij,j->i", rows, weights))

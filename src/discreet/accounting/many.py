@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet.accounting.account import account
-from discreet.accounting.building import MANY, Law, one_step, spare_mass, widened
+from discreet.accounting.building import MANY, Law, one_step, roomy_window, spare_mass
 from discreet.accounting.certify import Composed, EpsilonAt, quiet
 from discreet.accounting.dominating import Direction, Quality, Relation, dominating
 from discreet.accounting.lattice import Lattice, Transformed, compose_transformed, mass_outside, window_size
@@ -140,7 +140,7 @@ class _Shared:
         """Those for which the other direction is proved not to be worse."""
         point = next(iter(found))
         log_delta = float(np.log(point.delta))
-        other = Composed(dominating(self.event * point.steps, self.relation).composed("add", self._quality))
+        other = Composed(dominating(self.event * point.steps, self.relation).laws_of("add", self._quality))
         below = 1 - other.at_delta(log_delta)[1].epsilon / max(found[point].upper, 1e-300)
         curves = self._curves("add", min(max(below / 3, TOLERANCE), 0.02), upper_only=True)
         return {
@@ -163,14 +163,14 @@ class _Shared:
         """Each setting with its composed lattice and where its answer is expected."""
         least = min(point.delta for point in self.points)
         middle = self.points[len(self.points) // 2]
-        (law,) = dominating(self.event, self.relation).composed(direction, self._quality)
+        (law,) = dominating(self.event, self.relation).laws_of(direction, self._quality)
         composed = Composed([Law(law.upper, law.lower, middle.steps)])
         # Tails are cut for the smallest delta and the most steps of all.
         log_least = float(np.log(least * (middle.steps / self._most_steps)))
         scout = composed.scout(log_least)
         aim = scout.aim_at_delta(float(np.log(middle.delta)))
         step = composed.first_step(scout, aim, tolerance, EpsilonAt(middle.delta, aim))
-        if aim.tilt == 0 or composed.unsuited(scout, aim, step):
+        if aim.tilt == 0 or composed.is_unsuited(scout, aim, step):
             return
         aims = [self._aim(scout, middle.steps, aim.tilt, point) for point in self.points]
         windows = _windows(scout, middle.steps, aims, self.points, step)
@@ -220,6 +220,6 @@ def _windows(scout: Scout, counted: int, aims: list[Aim], points: list[Asked], s
         ends.append((reach[np.arange(len(points)), best], exponents[best]))
     (low, down), (high, up) = ends
     return [
-        (widened((float(a), float(b)), step), (float(c), float(d)))
+        (roomy_window((float(a), float(b)), step), (float(c), float(d)))
         for a, b, c, d in zip(low, high, down, up, strict=True)
     ]

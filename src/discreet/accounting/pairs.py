@@ -202,7 +202,7 @@ class Sampled(Pair):
         if isinstance(self.base, LaplacePair):
             return self._loss(self.base.nodes(log_tail))
         if isinstance(self.base, Labelled):
-            seen = self.base.seen(log_tail)
+            seen = self.base.common_pairs(log_tail)
             return np.unique(np.concatenate([Sampled(pair, self.rate).nodes(tail) for pair, tail in seen]))
         low, high = min(q_low, p_low), max(q_high, p_high)
         count = int(np.clip((high - low) / (0.05 * (q_high - q_low) / 14), 400, 4000))
@@ -220,18 +220,18 @@ class Reversed(Pair):
         return None if self.of.atoms is None else (-self.of.atoms[1], -self.of.atoms[0])
 
     @staticmethod
-    def _turned(boundaries: Array) -> Array:
+    def _turn(boundaries: Array) -> Array:
         # (b, b'] of -L is [-b', -b) of L; stepping one float down turns that into (.., ..] again.
         turned = -boundaries[::-1]
         return np.where(np.isinf(turned), turned, np.nextafter(turned, -np.inf))
 
     def masses(self, boundaries: Array) -> tuple[Array, Array]:
-        p, q = self.of.masses(self._turned(boundaries))
+        p, q = self.of.masses(self._turn(boundaries))
         return q[::-1], p[::-1]
 
     def cells(self, boundaries: Array) -> Cells:
         p, q = self.masses(boundaries)
-        first, last = self._turned(boundaries[[0, -1]])
+        first, last = self._turn(boundaries[[0, -1]])
         _, outside = self.of.masses(np.array([-np.inf, first, last, np.inf]))
         return Cells(p, q, float(outside[2]), float(outside[0]))
 
@@ -259,28 +259,28 @@ class Labelled(Pair):
 
     def masses(self, boundaries: Array) -> tuple[Array, Array]:
         p, q = zip(*(pair.masses(boundaries) for pair in self.pairs), strict=True)
-        return self._mixed(p), self._mixed(q)
+        return self._mix(p), self._mix(q)
 
     def cells(self, boundaries: Array) -> Cells:
         p, q, below, above = zip(*(pair.cells(boundaries) for pair in self.pairs), strict=True)
-        return Cells(self._mixed(p), self._mixed(q), float(self._mixed(below)), float(self._mixed(above)))
+        return Cells(self._mix(p), self._mix(q), float(self._mix(below)), float(self._mix(above)))
 
-    def _mixed(self, values: Sequence[Array | float]) -> Array:
+    def _mix(self, values: Sequence[Array | float]) -> Array:
         return np.asarray(np.tensordot(self.weights, np.asarray(values), axes=1))
 
-    def seen(self, log_tail: float) -> list[tuple[Pair, float]]:
+    def common_pairs(self, log_tail: float) -> list[tuple[Pair, float]]:
         """The pairs that are not rarer than the tail, each with the tail that it may lose."""
         tails = [log_tail - float(np.log(len(self.pairs) * weight)) for weight in self.weights]
         return [(pair, tail) for pair, tail in zip(self.pairs, tails, strict=True) if tail < 0]
 
     def p_range(self, log_tail: float) -> tuple[float, float]:
-        return _widest([pair.p_range(tail) for pair, tail in self.seen(log_tail)])
+        return _widest([pair.p_range(tail) for pair, tail in self.common_pairs(log_tail)])
 
     def q_range(self, log_tail: float) -> tuple[float, float]:
-        return _widest([pair.q_range(tail) for pair, tail in self.seen(log_tail)])
+        return _widest([pair.q_range(tail) for pair, tail in self.common_pairs(log_tail)])
 
     def nodes(self, log_tail: float) -> Array:
-        return np.unique(np.concatenate([pair.nodes(tail) for pair, tail in self.seen(log_tail)]))
+        return np.unique(np.concatenate([pair.nodes(tail) for pair, tail in self.common_pairs(log_tail)]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,7 +317,7 @@ class DiscretePair(Pair):
             result[filled] = np.add.reduceat(masses[: place[-1]], place[filled])
         return result
 
-    def _trimmed(self, masses: Array, log_tail: float) -> tuple[float, float]:
+    def _trim(self, masses: Array, log_tail: float) -> tuple[float, float]:
         tail = np.exp(log_tail)
         low = int(np.searchsorted(np.cumsum(masses), tail))
         high = len(masses) - 1 - int(np.searchsorted(np.cumsum(masses[::-1]), tail))
@@ -325,11 +325,11 @@ class DiscretePair(Pair):
         return float(self.losses[low]), float(self.losses[max(high, low)])
 
     def p_range(self, log_tail: float) -> tuple[float, float]:
-        low, high = self._trimmed(self.p, log_tail)
+        low, high = self._trim(self.p, log_tail)
         return low, np.inf if log_tail == -np.inf and self.p_infinite > 0 else high
 
     def q_range(self, log_tail: float) -> tuple[float, float]:
-        return self._trimmed(self.q, log_tail)
+        return self._trim(self.q, log_tail)
 
     def nodes(self, log_tail: float) -> Array:
         low, high = self.p_range(log_tail)

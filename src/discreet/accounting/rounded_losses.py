@@ -59,7 +59,7 @@ class RoundedLoss:
             here = together(theirs, finer_other)
             terms = max(terms, _terms(mine, here), _terms(finer_self, theirs))
             waiting = together(waiting, _product(mine, here), _product(finer_self, theirs))
-            kept, waiting = _divided(waiting, reach(exponent))
+            kept, waiting = _divide(waiting, reach(exponent))
             if kept is not None:
                 pieces[exponent] = kept
             spacing = math.ldexp(1.0, exponent)
@@ -72,13 +72,13 @@ class RoundedLoss:
         count, centre = self.count + other.count, self.centre + other.centre
         shift = self.shift + other.shift + 4 * UNIT * abs(centre)
         whole = RoundedLoss(count, centre, pieces, error, shift, self.infinite + other.infinite)
-        return whole.trimmed(spare)
+        return whole.trim(spare)
 
-    def trimmed(self, spare: float) -> RoundedLoss:
+    def trim(self, spare: float) -> RoundedLoss:
         """Without the labels at the two ends whose masses add up to ``spare`` at most; they count as infinite."""
-        pieces, above = _trimmed_above(dict(self.pieces), spare / 2)
-        turned, below = _trimmed_above({name: _turned(piece) for name, piece in pieces.items()}, spare / 2)
-        pieces = {name: _turned(piece) for name, piece in turned.items()}
+        pieces, above = _trim_above(dict(self.pieces), spare / 2)
+        turned, below = _trim_above({name: _turn(piece) for name, piece in pieces.items()}, spare / 2)
+        pieces = {name: _turn(piece) for name, piece in turned.items()}
         cut = (above + below) * (1 + 1e-9)
         return RoundedLoss(self.count, self.centre, pieces, self.error, self.shift, self.infinite + cut)
 
@@ -93,7 +93,7 @@ class RoundedLoss:
         return losses, p, r
 
 
-def _trimmed_above(pieces: dict[int, Piece], spare: float) -> tuple[dict[int, Piece], float]:
+def _trim_above(pieces: dict[int, Piece], spare: float) -> tuple[dict[int, Piece], float]:
     """Without the uppermost labels that ``spare`` pays for, and their mass. The outermost piece is the coarsest."""
     cut = 0.0
     for exponent in sorted(pieces, reverse=True):
@@ -113,7 +113,7 @@ def _trimmed_above(pieces: dict[int, Piece], spare: float) -> tuple[dict[int, Pi
     return pieces, cut
 
 
-def _turned(piece: Piece) -> Piece:
+def _turn(piece: Piece) -> Piece:
     return Piece(1 - piece.end, piece.rows[:, ::-1])
 
 
@@ -144,7 +144,7 @@ def _coarser(piece: Piece | None, spacing: float) -> Piece | None:
     return Piece(start, even)
 
 
-def _divided(piece: Piece | None, reach: int) -> tuple[Piece | None, Piece | None]:
+def _divide(piece: Piece | None, reach: int) -> tuple[Piece | None, Piece | None]:
     """The labels from -reach to reach, and the others."""
     if piece is None or reach == 0:
         return None, piece

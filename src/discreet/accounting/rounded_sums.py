@@ -103,7 +103,7 @@ class RoundedSum:
             mine, theirs = self.pieces.get(exponent), other.pieces.get(exponent)
             here = together(theirs, finer_other)
             waiting = together(waiting, _product(mine, here), _product(finer_self, theirs))
-            kept, waiting = _divided(waiting, 2 * first_label(exponent + 1))
+            kept, waiting = _divide(waiting, 2 * first_label(exponent + 1))
             if kept is not None:
                 pieces[exponent] = kept
             finer_self, finer_other = _coarser(together(mine, finer_self)), _coarser(here)
@@ -114,9 +114,9 @@ class RoundedSum:
         longest = max(piece.rows.shape[1] for law in (self, other) for piece in law.pieces.values())
         error = self.error + other.error + 1.01 * UNIT * (longest + 12 * (exponent - finest) + 12)
         drift = max(self.drift, other.drift)
-        return RoundedSum(self.count + other.count, pieces, error, drift, 0.0).settled(price, spare)
+        return RoundedSum(self.count + other.count, pieces, error, drift, 0.0).settle(price, spare)
 
-    def settled(self, price: float, spare: float) -> RoundedSum:
+    def settle(self, price: float, spare: float) -> RoundedSum:
         """After a rounding: cut the cheap ends, and note how far the labels that remain may have moved.
 
         A rounding moves a label by less than twice the spacing of the piece in which it ends.
@@ -175,7 +175,7 @@ def _coarser(piece: Piece | None) -> Piece | None:
     return Piece(start, even)
 
 
-def _divided(piece: Piece | None, label: int) -> tuple[Piece | None, Piece | None]:
+def _divide(piece: Piece | None, label: int) -> tuple[Piece | None, Piece | None]:
     """The labels below ``label``, and the others."""
     if piece is None or label >= piece.end:
         return piece, None

@@ -38,7 +38,7 @@ class OneStep:
         upper = self.estimate_epsilon(delta)
         return Bounds(refuted_epsilon(self._lower, delta, upper * (1 - 1e-9), upper, 1e-13), upper)
 
-    def shown(self, at: float, deltas: Sequence[float], tolerance: float) -> None:
+    def bounds_on_grid(self, at: float, deltas: Sequence[float], tolerance: float) -> None:
         """Nothing: a single release has no grid."""
 
     def stays_below(self, delta: float, epsilon: float, tolerance: float) -> bool:

@@ -107,7 +107,7 @@ class Scout:
         bound = (moments.value - log_delta + tilt * np.log(tilt) - (tilt + 1) * np.log1p(tilt)) / tilt
         epsilon = moments.mean + (self._log_delta(tilt, moments) - log_delta) / tilt
         epsilon = float(max(min(epsilon, bound), 0.0))
-        return Aim(self.settled(tilt, epsilon, log_delta), epsilon, log_delta)
+        return Aim(self.settle(tilt, epsilon, log_delta), epsilon, log_delta)
 
     @staticmethod
     def _log_delta(tilt: float, moments: Moments) -> float:
@@ -126,9 +126,9 @@ class Scout:
         if tilt == 0.0:
             return Aim(0.0, epsilon, float(np.log(max(self._untilted_delta(epsilon), 1e-300))))
         log_delta = float(min(moments.value - tilt * epsilon + log_shape(tilt, moments.variance), 0.0))
-        return Aim(self.settled(tilt, epsilon, log_delta), epsilon, log_delta)
+        return Aim(self.settle(tilt, epsilon, log_delta), epsilon, log_delta)
 
-    def settled(self, tilt: float, epsilon: float, log_delta: float) -> float:
+    def settle(self, tilt: float, epsilon: float, log_delta: float) -> float:
         """A tilt that does not sit between two modes, where the tilted law would be needlessly wide.
 
         It may cost a few digits of the lattice, whose errors count e^{K(t) - t epsilon} / delta times.
@@ -143,7 +143,7 @@ class Scout:
             tilt, variance = 0.9 * tilt, lower.variance
         return tilt
 
-    def suited(self, step: float, tilt: float, width: float) -> float:
+    def suit_step(self, step: float, tilt: float, width: float) -> float:
         """A smaller step where the wanted one does not suit the bulk of a one-step law.
 
         Tangents are poor for a bulk too wide for one grid point and too narrow for many. A bulk on one grid point

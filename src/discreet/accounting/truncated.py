@@ -84,7 +84,7 @@ def costs_of_cuts(
     costs: dict[Direction, tuple[Array, Array]] = {}
     for direction in DIRECTIONS:
         divergences, masses = np.zeros(len(cuts)), np.full(len(cuts), found.exposure.upper)
-        for law in found.composed(direction, _LAW):
+        for law in found.laws_of(direction, _LAW):
             with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
                 excess, above = truncated_excess(law.upper, order, cuts)
             divergences += law.count * np.log1p(excess) / (order - 1)

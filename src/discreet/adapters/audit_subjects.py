@@ -44,7 +44,7 @@ def core_subject(stage: Stage) -> Subject:
         return np.asarray(add_noise(BoundedSum(sums(rows), stage.clip_norm), stage.noise))
 
     def batches() -> Any:
-        return _shortened(stage).batches()
+        return _shorten(stage).batches()
 
     examples = np.random.default_rng(0).normal(0, stage.clip_norm, (_EXAMPLES, _WIDTH))
     return Subject(examples, sums, noisy, batches=batches, name="the core loop")
@@ -52,7 +52,7 @@ def core_subject(stage: Stage) -> Subject:
 
 def core_attack(stage: Stage, canaries: int, runs: int) -> Attacked:
     """Canary gradients in the first steps of the stage."""
-    short = _shortened(stage)
+    short = _shorten(stage)
 
     def train(gradients: Floats) -> Floats:
         released = []
@@ -108,7 +108,7 @@ def linear_attack(plan: Plan, canaries: int, runs: int) -> Attacked:
     return Attacked(train, method, plan.event, stage.steps)
 
 
-def _shortened(stage: Stage) -> Stage:
+def _shorten(stage: Stage) -> Stage:
     """The first steps of a stage, few enough to be looked at; whole epochs where it is made of them."""
     most = max(1, min(_MOST_STEPS, _MOST_CELLS // stage.records))
     each = stage.steps_per_charge

@@ -36,7 +36,7 @@ from discreet.evaluation.question import Question, declared_groups
 from discreet.evaluation.result import Evaluation
 from discreet.evaluation.scoring import Scoring
 from discreet.evaluation.tally import Ballots, Grouping, Tally
-from discreet.files import parsed, read_text, write_whole
+from discreet.files import parse_json, read_text, write_whole
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.schema import Schema
 from discreet.linear.tables import table_in
@@ -164,19 +164,19 @@ class JointEvaluation:
 
     def digest_in(self, folder: Path) -> str:
         """The digest of the histogram that a folder says it holds."""
-        return str(parsed(read_text(folder / FILE), FILE).get("model_digest"))
+        return str(parse_json(read_text(folder / FILE), FILE).get("model_digest"))
 
     def insist_on(self, folder: Path, expected: str) -> str:
         """That the scores in a folder follow from the histogram of this digest, in words; else
         :class:`~discreet.errors.CertificateRejected`."""
         try:
-            found = parsed(read_text(folder / FILE), FILE)
+            found = parse_json(read_text(folder / FILE), FILE)
             theta = np.array(found["histogram"], np.float64)
         except (KeyError, TypeError, ValueError, OSError):
             raise CertificateRejected(f"{folder} is rejected: {FILE} cannot be read.") from None
         if theta.shape != (self.study.dimension,) or model_digest(theta) != expected:
             raise CertificateRejected(f"{folder} is rejected: its histogram is not {expected[:16]}.")
-        if found != parsed(json.dumps(self._text(theta), allow_nan=False), FILE):
+        if found != parse_json(json.dumps(self._text(theta), allow_nan=False), FILE):
             raise CertificateRejected(f"{folder} is rejected: its scores do not follow from the histogram.")
         return f"the scores in {folder} follow from the histogram {expected[:16]}, recomputed"
 

@@ -133,7 +133,7 @@ def audit(
     confidence = probability("confidence", confidence)
     claimed = replace(Claim.of(claim, delta=delta, neighbours=neighbours), group=method.group)
     start = time.perf_counter()
-    with shown(progress) as told:
+    with show_progress(progress) as told:
         evidence = method.play(train, claimed, confidence, stream or system_stream(), told)
     step = refuted_step(evidence, claimed, 1 - confidence)
     lower = 0.0 if step is None else claimed.epsilon_at(step)
@@ -157,7 +157,7 @@ def audit(
 
 
 @contextmanager
-def shown(progress: bool | Told) -> Iterator[Told]:
+def show_progress(progress: bool | Told) -> Iterator[Told]:
     """A function to be told of every call of the subject; with ``progress`` it draws a bar on standard error."""
     if not progress or callable(progress):
         yield progress or (lambda done, total: None)

@@ -57,7 +57,7 @@ def dirac(used: Coins, length: float, neighbours: Neighbours) -> Floats:
 def step_of(event: Event) -> tuple[Event, int]:
     """The step that is repeated, and how often."""
     parts = event.parts()
-    if len(parts) == 1 and not isinstance(parts[0][0], FixedSizeSampled) and _known(parts[0][0]):
+    if len(parts) == 1 and not isinstance(parts[0][0], FixedSizeSampled) and _is_known(parts[0][0]):
         return parts[0]
     raise UnsupportedEvent(
         "canaries are scored for one kind of step, repeated: Gaussian or Laplace noise on full batches, Poisson "
@@ -90,18 +90,19 @@ def releases(step: Event) -> int:
     return step.steps if isinstance(step, RandomlyAllocated) else 1
 
 
-def simulated(step: Event, steps: int, neighbours: Neighbours, stream: RandomStream) -> Floats:
+def simulate(step: Event, steps: int, neighbours: Neighbours, stream: RandomStream) -> Floats:
     """Scores of canaries, used or not with equal chance, in a run that does exactly what the claim says."""
     if isinstance(step, Gaussian):  # the same as one release with less noise
         step, steps = Gaussian(step.noise_multiplier / math.sqrt(steps)), 1
     each = steps * releases(step)
     size = max(1000, min(50_000, SIMULATED_DRAWS // each))
     sign = np.where(stream.uniform(size) < 0.5, 1.0, -1.0 if neighbours == "replace-one" else 0.0)
-    seen = _noise(step, (each, size), stream) + sign * _taken(step, (steps, releases(step), size), stream)
+    taking = _draw_participation(step, (steps, releases(step), size), stream)
+    seen = _noise(step, (each, size), stream) + sign * taking
     return log_ratio(seen, step, neighbours)
 
 
-def _known(step: Event) -> bool:
+def _is_known(step: Event) -> bool:
     return isinstance(step, Gaussian | Laplace | PoissonSampled | RandomlyAllocated)
 
 
@@ -137,7 +138,7 @@ def _noise(step: Event, shape: tuple[int, int], stream: RandomStream) -> Floats:
     return np.asarray(draws * noise_ratio(noise))
 
 
-def _taken(step: Event, shape: tuple[int, int, int], stream: RandomStream) -> Floats:
+def _draw_participation(step: Event, shape: tuple[int, int, int], stream: RandomStream) -> Floats:
     """1 where the canary takes part, one row for each release."""
     events, each, size = shape
     if isinstance(step, PoissonSampled):
@@ -199,10 +200,10 @@ class Canaries(Method):
         return "Runs are independent; nothing is assumed about the canaries of one run."
 
     @abstractmethod
-    def seen(self, train: Callable[..., Any], used: Coins, claim: Claim) -> Floats:
+    def observe(self, train: Callable[..., Any], used: Coins, claim: Claim) -> Floats:
         """What one run shows of each candidate."""
 
-    def scored(self, shown: Runs, claim: Claim) -> Runs:
+    def score(self, shown: Runs, claim: Claim) -> Runs:
         """Scores of the runs that are counted."""
         return shown
 
@@ -212,9 +213,9 @@ class Canaries(Method):
         shown = []
         for run in range(self.calls):
             used = self.coins(claim, stream)
-            shown.append((self.seen(train, used, claim), used))
+            shown.append((self.observe(train, used, claim), used))
             told(run + 1, self.calls)
-        runs = self.scored(shown, claim)
+        runs = self.score(shown, claim)
         if self.independent:
             used_scores = np.concatenate([scores[used] for scores, used in runs])
             return Trials.count(used_scores, np.concatenate([scores[~used] for scores, used in runs]), 0.0)
@@ -249,11 +250,11 @@ class GradientCanaries(Canaries):
         if self.unit is not None and not real("unit", self.unit):
             raise InvalidParameter("unit", self.unit, "must not be 0.")
 
-    def seen(self, train: Callable[..., Any], used: Coins, claim: Claim) -> Floats:
+    def observe(self, train: Callable[..., Any], used: Coins, claim: Claim) -> Floats:
         step, count = step_of(claim.event)
         steps = count * releases(step)
         returned = train(dirac(used, self.length * self.clip_norm, claim.neighbours))
-        sums = _shaped(returned, used.size, steps) / (self.clip_norm if self.unit is None else self.unit)
+        sums = _check_shape(returned, used.size, steps) / (self.clip_norm if self.unit is None else self.unit)
         if sums.ndim == 1 and steps > 1:
             return of_sum(sums, step, count, claim.neighbours)
         return log_ratio(sums.reshape(steps, used.size), step, claim.neighbours)
@@ -276,19 +277,19 @@ class ModelCanaries(Canaries):
     name: ClassVar[str] = "model canaries"
     pilots: ClassVar[int] = 1
 
-    def seen(self, train: Callable[..., Any], used: Coins, claim: Claim) -> Floats:
+    def observe(self, train: Callable[..., Any], used: Coins, claim: Claim) -> Floats:
         rows = np.abs(dirac(used, self.length * self.clip_norm, claim.neighbours))
         labels = np.where(used, self.labels[1], self.labels[0])
         labels = labels if claim.neighbours == "replace-one" else labels[used]
-        return _shaped(train(rows, labels), used.size, 1).reshape(-1)
+        return _check_shape(train(rows, labels), used.size, 1).reshape(-1)
 
-    def scored(self, shown: Runs, claim: Claim) -> Runs:
+    def score(self, shown: Runs, claim: Claim) -> Runs:
         (pilot, used), *others = shown
         sign, middle = between(pilot[~used], pilot[used])
         return [(sign * (scores - middle), used) for scores, used in others]
 
 
-def _shaped(returned: Any, candidates: int, steps: int) -> Floats:
+def _check_shape(returned: Any, candidates: int, steps: int) -> Floats:
     seen = np.asarray(returned, dtype=float)
     if seen.shape not in ((candidates,), (steps, candidates)):
         wanted = f"({candidates},)" + (f" or ({steps}, {candidates})" if steps > 1 else "")
@@ -329,6 +330,6 @@ def guess_rates(claim: Claim) -> Floats:
     A guess with log-likelihood ratio l is right with probability 1 / (1 + e^-|l|), which is less noisy than to
     count right guesses.
     """
-    scores = simulated(*step_of(claim.event), claim.neighbours, RandomStream(unsafe_seed=0))
+    scores = simulate(*step_of(claim.event), claim.neighbours, RandomStream(unsafe_seed=0))
     right = np.sort(expit(np.abs(scores)))[::-1]
     return np.asarray(np.cumsum(right) / np.arange(1, right.size + 1))

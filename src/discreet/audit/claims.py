@@ -107,7 +107,7 @@ class Claim:
         return replace(self, event=black_box, group=units, protects=1)
 
 
-def scaled(event: Event, factor: float) -> Event:
+def scale_noise(event: Event, factor: float) -> Event:
     """The event with ``factor`` times the noise; of a black box, epsilon is divided instead."""
     match event:
         case Gaussian():
@@ -125,7 +125,7 @@ def scaled(event: Event, factor: float) -> Event:
         case RandomlyAllocated():
             return RandomlyAllocated(event.steps, Gaussian(event.of.noise_multiplier * factor))
         case Composition():
-            return Composition(tuple((scaled(part, factor), count) for part, count in event.parts()))
+            return Composition(tuple((scale_noise(part, factor), count) for part, count in event.parts()))
     raise UnsupportedEvent(f"no family of noise levels is known for {event!r}.")
 
 
@@ -139,7 +139,9 @@ def _scaled_noise(noise: Gaussian | Laplace, factor: float) -> Gaussian | Laplac
 
 @lru_cache(maxsize=4096)
 def _curve(event: Event, neighbours: Neighbours, step: int, group: int = 1) -> PrivacyCurve:
-    return account(scaled(event, 2.0 ** (step / STEPS_PER_DOUBLING)) if step else event, neighbours, group)
+    return account(
+        scale_noise(event, 2.0 ** (step / STEPS_PER_DOUBLING)) if step else event, neighbours, group
+    )
 
 
 @lru_cache(maxsize=4096)

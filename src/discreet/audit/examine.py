@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from discreet.audit.conformance import conformance
 from discreet.audit.finding import ALPHA, Finding
-from discreet.audit.neighbours import Records, number_of, taken
+from discreet.audit.neighbours import Records, number_of, take_rows
 from discreet.audit.replay import Release, noise_depends_on_data, replay, replay_noisy
 from discreet.audit.samplers import sampler_test
 from discreet.core.randomness import RandomStream, system_stream
@@ -175,7 +175,7 @@ def examine(
         if progress is not None:
             progress(name)
         findings.append(replace(detector(share), name=name))
-    return Examination(subject.name, tuple(findings), (*_missing(subject, claim), *NOT_COVERED))
+    return Examination(subject.name, tuple(findings), (*_untried(subject, claim), *NOT_COVERED))
 
 
 Detector = tuple[str, bool, Callable[[float], Finding]]
@@ -257,7 +257,7 @@ def _gaps(noisy: Release, other: Release, records: Records, draws: int) -> NDArr
     """
 
     def gap(rows: int) -> NDArray[np.float64]:
-        part = taken(records, np.arange(rows))
+        part = take_rows(records, np.arange(rows))
         return (np.asarray(noisy(part), np.float64) - np.asarray(other(part), np.float64)).reshape(-1)
 
     most = number_of(records)
@@ -266,7 +266,7 @@ def _gaps(noisy: Release, other: Release, records: Records, draws: int) -> NDArr
     return np.array([first] + [gap(1 + index % most) for index in range(calls)])
 
 
-def _missing(subject: Subject, claim: Specification) -> Iterator[str]:
+def _untried(subject: Subject, claim: Specification) -> Iterator[str]:
     """What could have been tried with more."""
     if subject.noise is None and subject.noisy is None:
         yield "the noise: hand in `noisy` or `noise`"

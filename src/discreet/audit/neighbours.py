@@ -67,14 +67,14 @@ def _pair(
     rows = number_of(examples)
     order = np.argsort(stream.uniform(rows))
     common = np.full(size, order[0]) if copies else order[: min(size, rows - 1)]
-    rest, ordinary = taken(examples, common), taken(examples, order[-1:])
+    rest, ordinary = take_rows(examples, common), take_rows(examples, order[-1:])
     # In a replacement the strange record meets its opposite: clipped, the two are as far apart as can be.
-    base = taken(examples, order[:1]) if copies else ordinary
-    strange = changed(base, STRANGE[kind])
-    other = changed(base, _opposite) if neighbours == "replace-one" and kind in _DIRECTED else ordinary
-    first = rest if neighbours == "add-remove" else joined(rest, other)
+    base = take_rows(examples, order[:1]) if copies else ordinary
+    strange = change_numbers(base, STRANGE[kind])
+    other = change_numbers(base, _opposite) if neighbours == "replace-one" and kind in _DIRECTED else ordinary
+    first = rest if neighbours == "add-remove" else join_records(rest, other)
     common_part = "copies of one record" if copies else "a random subset"
-    return Pair(f"{kind} record beside {common_part}", first, joined(rest, strange))
+    return Pair(f"{kind} record beside {common_part}", first, join_records(rest, strange))
 
 
 # ---- strange records ----
@@ -88,7 +88,7 @@ def _opposite(values: NDArray[Any]) -> NDArray[Any]:
     return -values
 
 
-def _scaled(factor: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
+def _scale(factor: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
     def scale(values: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(over="ignore"):
             largest = float(np.finfo(values.dtype).max) / 4
@@ -97,7 +97,7 @@ def _scaled(factor: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
     return scale
 
 
-def _filled(value: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
+def _fill(value: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
     return lambda values: np.full_like(values, value)
 
 
@@ -112,16 +112,16 @@ def _spoilt(value: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
 
 STRANGE: dict[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
     "an ordinary": _ordinary,
-    "a long": _scaled(1e3),
+    "a long": _scale(1e3),
     "an opposite": _opposite,
-    "a huge": _scaled(1e30),
-    "a hugest": _scaled(1e300),
-    "an opposite, long": _scaled(-1e3),
-    "a tiny": _scaled(1e-30),
-    "a zero": _filled(0.0),
+    "a huge": _scale(1e30),
+    "a hugest": _scale(1e300),
+    "an opposite, long": _scale(-1e3),
+    "a tiny": _scale(1e-30),
+    "a zero": _fill(0.0),
     "a NaN-holding": _spoilt(np.nan),
     "an infinity-holding": _spoilt(np.inf),
-    "an all-NaN": _filled(np.nan),
+    "an all-NaN": _fill(np.nan),
 }
 _HOSTILE = ("a huge", "a hugest", "a NaN-holding", "an infinity-holding", "an all-NaN")
 _DIRECTED = ("an ordinary", "a long", "a huge", "a hugest")
@@ -140,20 +140,20 @@ def number_of(records: Records) -> int:
     return len(arrays[0])
 
 
-def taken(records: Records, rows: NDArray[Any]) -> Records:
+def take_rows(records: Records, rows: NDArray[Any]) -> Records:
     """Some of the records."""
     return tuple(array[rows] for array in records) if isinstance(records, tuple) else records[rows]
 
 
-def joined(first: Records, second: Records) -> Records:
+def join_records(first: Records, second: Records) -> Records:
     """The records of both."""
     if isinstance(first, tuple):
         return tuple(np.concatenate(both) for both in zip(first, second, strict=True))
     return np.concatenate((first, second))
 
 
-def changed(records: Records, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Records:
+def change_numbers(records: Records, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Records:
     """The records with ``change`` made to their floating-point numbers; labels stay."""
     if isinstance(records, tuple):
-        return tuple(changed(array, change) for array in records)
+        return tuple(change_numbers(array, change) for array in records)
     return change(records) if records.dtype.kind == "f" else records

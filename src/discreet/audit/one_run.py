@@ -63,7 +63,9 @@ class Guesses(Evidence):
 
     def refutes(self, lines: Lines, error: float) -> bool:
         if self.runs == 1:
-            return bool(_refuted(self.canaries, self.made, self.right, lines.slopes, lines.intercepts, error))
+            return bool(
+                _is_refuted(self.canaries, self.made, self.right, lines.slopes, lines.intercepts, error)
+            )
         return self.tail(lines) < error
 
     def tail(self, lines: Lines) -> float:
@@ -79,7 +81,7 @@ class Guesses(Evidence):
 
 
 @compiled
-def _refuted(canaries: Any, made: Any, right: Any, slopes: Any, intercepts: Any, tail: Any) -> Any:
+def _is_refuted(canaries: Any, made: Any, right: Any, slopes: Any, intercepts: Any, tail: Any) -> Any:
     """True if P(T >= right) = tail would force more than all of the probability."""
     r, h = tail * right / canaries, tail * (made - right) / canaries
     limit = made / canaries * (1 + 1e-9)
@@ -108,7 +110,7 @@ def _tails(canaries: Any, made: Any, slopes: Any, intercepts: Any) -> Any:
         low, high = 0.0, tails[c - 1]
         while high - low > 1e-4 * high and high > 1e-13:
             middle = (low + high) / 2
-            if _refuted(canaries, made, c, slopes, intercepts, middle):
+            if _is_refuted(canaries, made, c, slopes, intercepts, middle):
                 high = middle
             else:
                 low = middle

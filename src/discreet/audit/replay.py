@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from discreet.audit.finding import ALPHA, Finding
-from discreet.audit.neighbours import Records, neighbour_pairs, number_of, taken
+from discreet.audit.neighbours import Records, neighbour_pairs, number_of, take_rows
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import one_of, real, whole
 from discreet.guarantee import Neighbours, neighbours_named
@@ -130,7 +130,7 @@ def noise_depends_on_data(
     rows, count = number_of(records), whole("draws", draws, at_least=500)
     p_values = {}
     for size in dict.fromkeys((1, rows - 1)):
-        few, more = taken(records, np.arange(size)), taken(records, np.arange(size + 1))
+        few, more = take_rows(records, np.arange(size)), take_rows(records, np.arange(size + 1))
         amounts = [_amounts(noisy, data, count) for data in (few, more)]
         p_values[f"{size} and {size + 1} records"] = _welch(*amounts)
     return Finding.of("noise, with one record more", p_values, alpha)

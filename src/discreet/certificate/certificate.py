@@ -17,10 +17,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from discreet.accounting.epsilon_delta import power_bound
 from discreet.certificate.promises import Arithmetic, promises
 from discreet.certificate.signatures import Signature, sign
-from discreet.certificate.verification import Verification, checked_files, file_digest, verified
+from discreet.certificate.verification import Verification, checked_files, file_digest, verify_certificate
 from discreet.charts import Picture, attack_chart, html_table
 from discreet.errors import CertificateRejected, InvalidParameter, PlanViolation, one_of, real
-from discreet.files import digest, parsed, read_text, write_whole
+from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.guarantee import Bounds, Budget, Guarantee, without_usual_unit
 from discreet.ledger import Ledger, Statement
 from discreet.plan.explanation import NOT_COVERED
@@ -114,7 +114,7 @@ class Certificate:
         ledger or the signature vouches for them; ``outcome == "consistent"``: the numbers follow from each other,
         but nobody vouches for them, and anybody could have made them up.
         """
-        return verified(self, ledger, signed_by, folder)
+        return verify_certificate(self, ledger, signed_by, folder)
 
     def for_files(self, *paths: str | PathLike[str]) -> Certificate:
         """This certificate for these files, by name and digest; earlier signatures did not cover them and go."""
@@ -148,7 +148,7 @@ class Certificate:
     @classmethod
     def from_json(cls, text: str) -> Certificate:
         """The inverse of :meth:`to_json`. A text that does not match its digest is refused."""
-        data = parsed(text, "certificate")
+        data = parse_json(text, "certificate")
         claimed = data.pop("digest", None)
         try:
             certificate = cls._from_dict(data)

@@ -55,13 +55,13 @@ def promises(
 
     Guarantee: proved for what the ledger shows, as far as the rules were kept along the way.
     """
-    own = kept(plan.rule, ledger.spent(plan.digest()), claimed[0])
-    together = kept(ledger.rule, ledger.spent(), claimed[1])
+    own = promise_of(plan.rule, ledger.spent(plan.digest()), claimed[0])
+    together = promise_of(ledger.rule, ledger.spent(), claimed[1])
     of_all = max(arithmetic.distance, ledger.distance)  # what older versions began did not note its own
     return own.at_distance(arithmetic.distance), together.at_distance(of_all)
 
 
-def kept(rule: SpendingRule, spent: dict[Event, int], claimed: float = math.inf) -> Guarantee:
+def promise_of(rule: SpendingRule, spent: dict[Event, int], claimed: float = math.inf) -> Guarantee:
     """What ``rule`` promises, if ``spent`` kept to it and it keeps its own budget."""
     if spent and rule.room({}, Composition(tuple(spent.items()))) < 1:
         raise BudgetExceeded("The ledger shows more than the rule of the plan allows; nothing is certified.")

@@ -60,7 +60,7 @@ class Verification:
         return "\n".join((headline, *(f"  {finding}" for finding in self.findings)))
 
 
-def verified(
+def verify_certificate(
     certificate: Certificate, ledger: object, signed_by: str | None, folder: str | PathLike[str] | None = None
 ) -> Verification:
     """Run all checks, or raise :class:`~discreet.errors.CertificateRejected`."""
@@ -124,7 +124,7 @@ def _second_opinion(certificate: Certificate) -> Iterator[str]:
     """The Renyi accountant must not contradict: it bounds from above what the first bounds from below."""
     rule = certificate.plan.rule
     spent = certificate.ledger.spent(certificate.plan.digest())
-    event = _accounted(rule, spent)
+    event = _account_spending(rule, spent)
     neighbours, delta = rule.budget.neighbours, rule.budget.delta
     if event is None or rule.budget.group_size > 1 or delta == 0:
         yield "second accountant: has no theorem for this"
@@ -142,7 +142,7 @@ def _second_opinion(certificate: Certificate) -> Iterator[str]:
     yield f"second accountant (Renyi): at most {rounded_up(second)}; no accountant can go below {rounded_down(lower)}"
 
 
-def _accounted(rule: SpendingRule, spent: dict[Event, int]) -> Event | None:
+def _account_spending(rule: SpendingRule, spent: dict[Event, int]) -> Event | None:
     if isinstance(rule, FixedPlan):
         return rule.event
     return Composition(tuple(spent.items())) if spent else None

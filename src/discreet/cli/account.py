@@ -12,12 +12,12 @@ import click
 from discreet.accounting.account import account as account_for
 from discreet.accounting.curve import PrivacyCurve
 from discreet.accounting.renyi import renyi_epsilon
-from discreet.cli.events import RENAMED, described, neighbour_options, release, release_options
+from discreet.cli.events import RENAMED, describe_event, neighbour_options, release, release_options
 from discreet.cli.shell import FILE, NUMBER, Answer, command, table
 from discreet.compat import dp_accounting, opacus
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.events import Event
-from discreet.files import parsed, read_text
+from discreet.files import parse_json, read_text
 from discreet.guarantee import Bounds, Neighbours, rounded_down, rounded_up
 from discreet.plan.explanation import ALARMS
 from discreet.plan.plan import Plan
@@ -68,7 +68,7 @@ def account(
     """
     if not delta and not epsilon:
         raise InvalidParameter("delta", None, "is needed, for instance --delta 1e-6; or --epsilon.")
-    made = _written(event, source, options) or release(**options)
+    made = _event_in_file(event, source, options) or release(**options)
     curve = account_for(made, neighbours, group_size)
     epsilons = [(at, curve.epsilon_bounds(at, tolerance=tolerance)) for at in delta]
     deltas = [(at, curve.delta_bounds(at, tolerance=tolerance)) for at in epsilon]
@@ -102,7 +102,9 @@ def _renyi(
     return [{"delta": at, "epsilon": epsilon} for at, epsilon in said], lines
 
 
-def _written(event: Path | None, source: tuple[str, Path] | None, options: dict[str, Any]) -> Event | None:
+def _event_in_file(
+    event: Path | None, source: tuple[str, Path] | None, options: dict[str, Any]
+) -> Event | None:
     """The event in a file, if one is given."""
     files = {"--event": event, "--from": source and source[1]}
     given = [name for name, value in {**files, **options}.items() if value is not None]
@@ -119,7 +121,7 @@ def _written(event: Path | None, source: tuple[str, Path] | None, options: dict[
             raise InvalidParameter("--from", str(path), error.requirement) from None
     assert event is not None
     text = read_text(event)
-    if "stages" in parsed(text, "event"):
+    if "stages" in parse_json(text, "event"):
         return Plan.from_json(text).event
     return Event.from_json(text)
 
@@ -131,7 +133,7 @@ def _text(
     power: float,
 ) -> str:
     unit = "one record" if curve.group_size == 1 else f"groups of {curve.group_size} records"
-    blocks = [f"{described(curve.event)}\n{curve.neighbours} neighbours, {unit}"]
+    blocks = [f"{describe_event(curve.event)}\n{curve.neighbours} neighbours, {unit}"]
     if epsilons:
         blocks.append(table(("delta", "epsilon at most", "and at least"), _rows(epsilons)))
     if deltas:

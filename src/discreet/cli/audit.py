@@ -15,7 +15,7 @@ import click
 from discreet.cli.refusals import REFUSED
 from discreet.cli.shell import CERTIFICATE, FILE, NUMBER, Answer, Command, progress
 from discreet.errors import InvalidParameter, UnsupportedEvent
-from discreet.files import parsed, read_text
+from discreet.files import parse_json, read_text
 
 if TYPE_CHECKING:
     from discreet.adapters.audit_subjects import Attacked
@@ -203,7 +203,7 @@ def _read(document: Path) -> Plan | Certificate:
     from discreet.plan.plan import Plan
 
     text = read_text(document / CERTIFICATE if document.is_dir() else document)
-    found = parsed(text, "document")
+    found = parse_json(text, "document")
     try:
         if not str(found.get("format", "")).startswith("discreet certificate"):
             return Plan.from_json(text)
@@ -228,7 +228,7 @@ def _answer(examination: Examination, result: AuditResult | None, attack: str) -
     lines += [_row(finding.name, finding.passed, finding.explanation) for finding in examination.findings]
     if result is not None:
         lines.append(_row(attack, not contradicted, str(result)))
-    lines += ["", "Not covered", *(_wrapped(f"- {item}") for item in examination.not_covered)]
+    lines += ["", "Not covered", *(_wrap(f"- {item}") for item in examination.not_covered)]
     return Answer(data, "\n".join(lines))
 
 
@@ -246,8 +246,8 @@ def _summary(examination: Examination, result: AuditResult | None, attack: str, 
 
 def _row(name: str, passed: bool, explanation: str) -> str:
     verdict = "as claimed" if passed else "CONTRADICTED"
-    return _wrapped(f"{name}: {verdict}. {explanation}")
+    return _wrap(f"{name}: {verdict}. {explanation}")
 
 
-def _wrapped(text: str) -> str:
+def _wrap(text: str) -> str:
     return textwrap.fill(text, 110, subsequent_indent="  ")

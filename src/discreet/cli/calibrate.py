@@ -9,7 +9,7 @@ import click
 from discreet.accounting.account import account
 from discreet.accounting.calibration import SEARCHES, Parameter
 from discreet.accounting.calibration import calibrate as cheapest
-from discreet.cli.events import RENAMED, described, neighbour_options, release, release_options
+from discreet.cli.events import RENAMED, describe_event, neighbour_options, release, release_options
 from discreet.cli.shell import NUMBER, Answer, command
 from discreet.errors import InvalidParameter
 from discreet.events import Event
@@ -66,15 +66,15 @@ def calibrate(
         "delta": guarantee.delta,
         "neighbours": neighbours,
         "group_size": budget.group_size,
-        "end_of_search": _stopped(find, value, guarantee.epsilon.upper / budget.epsilon),
+        "end_of_search": _is_at_end(find, value, guarantee.epsilon.upper / budget.epsilon),
     }
-    text = f"--{find} {shown}\n\n{described(event)}\nis {guarantee}."
+    text = f"--{find} {shown}\n\n{describe_event(event)}\nis {guarantee}."
     if data["end_of_search"]:
         text += f"\nThe search ends at --{find} {value:g}; the budget would allow {MORE[find]}."
     return Answer(data, text)
 
 
-def _stopped(find: str, value: float, share: float) -> bool:
+def _is_at_end(find: str, value: float, share: float) -> bool:
     """True if the end of what is searched was reached, and not that of the budget."""
     search = SEARCHES[SEARCHED[find]]
     return share < 0.999 and value == (search.most if search.slope > 0 else search.least)

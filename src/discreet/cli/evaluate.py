@@ -104,12 +104,12 @@ def _read(path: Path, schema: Any, unit: str | None) -> tuple[Any, Any]:
     """The columns of the model, with its target, and whose each row is."""
     import numpy as np
 
-    from discreet.cli.watching import watched
+    from discreet.cli.watching import watch_chunks
     from discreet.linear.tables import joined, table_in
 
     source, keep = table_in(path), [] if unit is None else [unit]
     if unit is not None and unit not in source.names:
         raise InvalidParameter("unit", unit, "is not a column of the table.")
-    chunks = list(watched("reading", source, schema.columns, keep))
+    chunks = list(watch_chunks("reading", source, schema.columns, keep))
     people = None if unit is None else np.concatenate([chunk.kept[unit] for chunk in chunks] or [np.empty(0)])
     return joined(chunks, schema.columns), people

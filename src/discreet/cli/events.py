@@ -87,7 +87,7 @@ def release(
     return once * (1 if steps is None else steps)
 
 
-def described(event: Event) -> str:
+def describe_event(event: Event) -> str:
     """An event in one line."""
     return " + ".join(f"{count:,} x {part}" if count > 1 else f"{part}" for part, count in event.parts())
 

@@ -71,7 +71,7 @@ def explore(
         return Answer({"records_needed": count}, f"{count:,} records")
     if out is not None:
         refuse_existing("out", out, overwrite)
-    found = _explored(recipe, budget, dimension, grid)
+    found = _explore_rows(recipe, budget, dimension, grid)
     if frontier is not None:
         columns = [one_of("frontier", column, OUTCOMES) for column in frontier.split(",")]
         found = Exploration(found.frontier(*columns), found.varied, found.refused)
@@ -84,7 +84,7 @@ def explore(
     return Answer(data, found.to_markdown() if markdown else str(found))
 
 
-def _explored(recipe: Recipe, budget: Budget, dimension: int, grid: dict[str, list[Any]]) -> Exploration:
+def _explore_rows(recipe: Recipe, budget: Budget, dimension: int, grid: dict[str, list[Any]]) -> Exploration:
     """The table, made row by row so that the bar can move."""
     varied = tuple(name for name in grid if len(grid[name]) > 1)
     rows: list[Row] = []

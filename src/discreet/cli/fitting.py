@@ -14,9 +14,9 @@ from discreet.certificate.signatures import read_signing_key
 from discreet.cli.events import delta_note, gaussian_budget
 from discreet.cli.ledger import RUN_NAME, opened
 from discreet.cli.shell import MODEL, REPORT, Answer, ignore_interrupts, note, refuse_existing, table
-from discreet.cli.watching import Spent, watched
+from discreet.cli.watching import Spent, watch_chunks
 from discreet.errors import InvalidParameter, one_of
-from discreet.files import insist_writable, parsed, read_text, whole_folder
+from discreet.files import insist_writable, parse_json, read_text, whole_folder
 from discreet.guarantee import Budget, Neighbours, Unit
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import (
@@ -87,7 +87,7 @@ def fit_table(
         with whole_folder(out) as folder:
             files = [*write_model(model, folder, signer), REPORT]
             title = f"Privacy report of {type(model).__name__}"
-            said = parsed(read_text(folder / MODEL), MODEL)
+            said = parse_json(read_text(folder / MODEL), MODEL)
             page = Report(model.certificate_, title, notes=model.diagnosis_.notes, model=said)
             page.save(folder / REPORT)
     notes += _of_delta(budget, model)
@@ -207,7 +207,7 @@ def _engine_at(scheduler: str, log: Path | None) -> AbstractContextManager[Any]:
 def _read(source: Source, schema: Schema) -> Spooled:
     """The rows, encoded from here on."""
     cells = schema.to_read()
-    return spooled(watched("reading", source, cells), cells, Storage())
+    return spooled(watch_chunks("reading", source, cells), cells, Storage())
 
 
 def _ledger(place: str | None, key: Path | None, budget: Budget, name: str) -> Ledger:

@@ -31,7 +31,7 @@ from discreet.errors import (
     real,
     whole,
 )
-from discreet.files import held, whole_file, write_whole
+from discreet.files import hold_lock, whole_file, write_whole
 from discreet.guarantee import rounded_up
 
 _INTERRUPTED = "What was released by then is in the ledger; join again with the same ledger to go on."
@@ -402,7 +402,7 @@ def _epsilon(place: Path, terms: Any, after: bool) -> str:
 
 def kit_lock(kit: Path) -> AbstractContextManager[None]:
     """Held while a kit is used: unpacking it again would pull it from under who runs with it."""
-    return held(
+    return hold_lock(
         kit.with_name(f".{kit.name}.lock"),
         AlreadyRunning(f"Another process runs with {kit}; wait for it or stop it. Nothing was touched."),
     )
@@ -412,7 +412,7 @@ def table_lock(table: Path) -> AbstractContextManager[None]:
     """Held while a table is paid for by its own ledger: two studies at once would each begin one."""
     page = _notes(table)[1]
     page.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return held(
+    return hold_lock(
         page.with_name(f".{page.name}.lock"),
         AlreadyRunning(
             f"Another process takes part in a study with {table}; wait for it or stop it. To take part in several at "
@@ -424,7 +424,7 @@ def table_lock(table: Path) -> AbstractContextManager[None]:
 def ledger_lock(place: Path, study: str, party: str) -> AbstractContextManager[None]:
     """Held while a party pays for a study: a second one would take over, and the first would lose what is left."""
     place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return held(
+    return hold_lock(
         place.with_name(f".{place.name}.{_hash(f'{study}/{party}')[:12]}.lock"),
         AlreadyRunning(
             f"Another process takes part in {study} as {party} and pays from {place}; wait for it or stop it. "

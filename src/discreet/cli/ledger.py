@@ -24,7 +24,7 @@ from discreet.cli.events import gaussian_budget, neighbour_options, unit_option
 from discreet.cli.shell import FILE, NUMBER, Answer, group, table
 from discreet.errors import InvalidParameter, LedgerUnavailable, PlanViolation
 from discreet.events import Composition, Event
-from discreet.files import parsed, read_text, whole_file
+from discreet.files import parse_json, read_text, whole_file
 from discreet.guarantee import Budget, Neighbours, Unit, protected_unit, rounded_down, rounded_up
 from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, Statement, TruncatedRenyiFilter
 from discreet.ledger.book import RunRecord, RunStatement
@@ -360,7 +360,7 @@ def _run(run: RunStatement, rule: SpendingRule) -> dict[str, Any]:
 def remember_plan(ledger: Path, run: str, plan: Plan) -> None:
     """Keep beside the ledger what this run carries out."""
     memory = _memory(ledger)
-    known = parsed(read_text(memory), memory.name) if memory.exists() else {}
+    known = parse_json(read_text(memory), memory.name) if memory.exists() else {}
     with whole_file(memory) as file:
         json.dump(known | {run: plan.to_dict()}, file)
 
@@ -372,7 +372,7 @@ def certificate_of(ledger: Ledger, place: Path, terms: Terms) -> Certificate:
 
     run = f"{terms.study.name}/{terms.party}"
     plan, memory = terms.plan(), _memory(place)
-    if memory.exists() and run in (known := parsed(read_text(memory), memory.name)):
+    if memory.exists() and run in (known := parse_json(read_text(memory), memory.name)):
         plan = Plan.from_dict(known[run])
     if plan.settings.get("digest") != terms.study.digest():
         raise PlanViolation(f"The run {run} of this ledger belongs to another study of the same name.")

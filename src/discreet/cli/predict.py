@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from discreet.cli.shell import CERTIFICATE, FILE, Answer, command, note, refuse_existing, wants_json
-from discreet.cli.watching import watched
+from discreet.cli.watching import watch_chunks
 from discreet.errors import InvalidParameter
 from discreet.files import whole_file
 from discreet.linear.tables import Source, table_in
@@ -52,7 +52,7 @@ def predict(
                 "out", str(out), "must end in .csv or .parquet, which says what is written."
             )
         refuse_existing("out", out, overwrite)
-    fitted = _checked(model)
+    fitted = _certified_model(model)
     if probabilities and not fitted.has_probabilities:
         requirement = f"are of classes, by a logistic regression; this is {fitted.estimator or fitted.task}."
         raise InvalidParameter("probabilities", None, requirement)
@@ -74,7 +74,7 @@ def predict(
     return Answer({"out": out, "task": fitted.task, "target": fitted.schema.target}, f"written to {out}")
 
 
-def _checked(folder: Path) -> FittedModel:
+def _certified_model(folder: Path) -> FittedModel:
     """The model in a folder, which must be the one that its certificate is for, if there is one."""
     from discreet.linear.model_folder import (
         load,  # what it needs takes seconds to import, and --help must not
@@ -91,7 +91,7 @@ def predictions(
 ) -> Iterator[Columns]:
     """The columns of the answer, chunk by chunk: those to keep, or the numbers of the rows."""
     done = 0
-    for chunk in watched("predicting", source, model.schema.features, keep):
+    for chunk in watch_chunks("predicting", source, model.schema.features, keep):
         rows, done = np.arange(done + 1, done + len(chunk) + 1), done + len(chunk)
         columns: dict[str, Any] = dict(chunk.kept) if keep else {"row": rows}
         columns["prediction"] = model.predict(chunk)

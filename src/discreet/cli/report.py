@@ -13,7 +13,7 @@ from discreet.certificate import Certificate
 from discreet.certificate.verification import insist_on_files
 from discreet.cli.shell import CERTIFICATE, FILE, MODEL, Answer, command, refuse_existing
 from discreet.errors import CertificateRejected, InvalidParameter
-from discreet.files import parsed, read_text, whole_file
+from discreet.files import parse_json, read_text, whole_file
 from discreet.report import Cover, Report
 
 
@@ -57,7 +57,7 @@ def report(
     wanted = {option: path for option, path in forms.items() if path is not None}
     for option, path in wanted.items():
         refuse_existing(option, path, overwrite)
-    found = _loaded(certificate)
+    found = _load_certificate(certificate)
     model = _model(certificate, found)
     page = Report(
         found,
@@ -82,7 +82,7 @@ def report(
     return Answer(data, f"written to {', '.join(written)}" if written else page.to_markdown())
 
 
-def _loaded(path: Path) -> Certificate:
+def _load_certificate(path: Path) -> Certificate:
     """The certificate in a file, or in the folder of a model."""
     try:
         return Certificate.load(path / CERTIFICATE if path.is_dir() else path)
@@ -97,13 +97,13 @@ def _model(folder: Path, certificate: Certificate) -> dict[str, Any]:
     if not folder.is_dir() or MODEL not in dict(certificate.files):
         return {}
     insist_on_files(certificate.files, folder)
-    return parsed(read_text(folder / MODEL), MODEL)
+    return parse_json(read_text(folder / MODEL), MODEL)
 
 
 def _read(option: str, path: Path | None) -> dict[str, Any] | None:
     if path is None:
         return None
-    data = parsed(read_text(path), option)
+    data = parse_json(read_text(path), option)
     needed = {"audit": "summary", "observers": "observers", "evaluation": "overall"}[option]
     if not isinstance(data, dict) or needed not in data:
         raise InvalidParameter(

@@ -136,21 +136,21 @@ def as_toml(columns: dict[str, dict[str, Any]], target: str | None, unit: str | 
     "net income" = { }  # FILL IN: bounds = [lower, upper], categories = [...], flag = value, or learn = true
     <BLANKLINE>
     """
-    lines = [f"target = {_quoted(target)}\n" if target else "# target = NAME\n", "[columns]"]
+    lines = [f"target = {_quote(target)}\n" if target else "# target = NAME\n", "[columns]"]
     for name, column in columns.items():
-        key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quoted(name)
-        inside = ", ".join(f"{word} = {_quoted(value)}" for word, value in column.items())
+        key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _quote(name)
+        inside = ", ".join(f"{word} = {_quote(value)}" for word, value in column.items())
         lines.append(f"{key} = {{ {inside} }}" if column else f"{key} = {{ }}  {BLANK}")
     if unit is not None:
         lines += [
             "",
             "[unit]",
-            f"column = {_quoted(unit)}  # whose a row is: people are protected with all rows",
+            f"column = {_quote(unit)}  # whose a row is: people are protected with all rows",
         ]
     return HEAD + "\n".join(lines) + "\n"
 
 
-def _quoted(value: Any) -> str:
+def _quote(value: Any) -> str:
     """JSON, which for texts, numbers, booleans and lists of them is TOML too."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
@@ -171,7 +171,7 @@ def _interview(guesses: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
         while len(told) < len(names):
             name = names[len(told)]
             try:
-                found = _asked(name, guesses[name])
+                found = _ask_column(name, guesses[name])
                 if found == _PERSON and _PERSON in told.values():
                     click.echo(
                         f"  {name}: one column says whose a row is, and there is one. Once more:", err=True
@@ -188,9 +188,9 @@ def _interview(guesses: Mapping[str, str]) -> dict[str, dict[str, Any] | None]:
     return told | {name: {} for name in names if name not in told}
 
 
-def _asked(name: str, guess: str) -> dict[str, Any] | None:
+def _ask_column(name: str, guess: str) -> dict[str, Any] | None:
     """What the owner says of a column: a declaration, {} for later, None to leave it out."""
-    kind = _prompted(f"{name}: what is it?", _kind, default=guess)
+    kind = _prompt(f"{name}: what is it?", _kind, default=guess)
     if kind == "back":
         raise _Back
     questions = {"number": _bounds, "date": _dates, "category": _categories, "flag": _flag}
@@ -198,7 +198,7 @@ def _asked(name: str, guess: str) -> dict[str, Any] | None:
         if kind in questions:
             return _until_right(name, questions[kind])
     except _Back:
-        return _asked(name, guess)  # out of the bounds, to the kind of the same column
+        return _ask_column(name, guess)  # out of the bounds, to the kind of the same column
     plain: dict[str, dict[str, Any] | None] = {"learn": {"learn": True}, "person": _PERSON, "skip": None}
     return plain.get(kind, {})
 
@@ -211,7 +211,7 @@ def _kind(text: str) -> str:
     return found[0]
 
 
-def _prompted(text: str, read: Callable[[str], Any] = str, **settings: Any) -> Any:
+def _prompt(text: str, read: Callable[[str], Any] = str, **settings: Any) -> Any:
     """What was typed; < goes back."""
 
     def proc(typed: str) -> Any:
@@ -223,13 +223,13 @@ def _prompted(text: str, read: Callable[[str], Any] = str, **settings: Any) -> A
 
 
 def _flag() -> dict[str, Any]:
-    return {"flag": _prompted("  the value that counts as yes")}
+    return {"flag": _prompt("  the value that counts as yes")}
 
 
 def _dates() -> dict[str, Any]:
     """Bounds as dates, in the ISO format; how the file writes them is declared beside."""
-    first, last = (_prompted(f"  {side} day, such as 2020-12-31") for side in ("first", "last"))
-    form = _prompted("  how the file writes days, as in strftime", default=ISO, show_default=True)
+    first, last = (_prompt(f"  {side} day, such as 2020-12-31") for side in ("first", "last"))
+    form = _prompt("  how the file writes days, as in strftime", default=ISO, show_default=True)
     Date(first, last, format=form)
     return {"bounds": [first, last]} | ({} if form == ISO else {"format": form})
 
@@ -245,16 +245,16 @@ def _until_right(name: str, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]
 
 
 def _bounds() -> dict[str, Any]:
-    lower = NUMBER.convert(_prompted("  lowest value"), None, None)
+    lower = NUMBER.convert(_prompt("  lowest value"), None, None)
     real("lowest value", lower)
-    upper = NUMBER.convert(_prompted("  highest value"), None, None)
+    upper = NUMBER.convert(_prompt("  highest value"), None, None)
     Numeric(lower, upper)
     return {"bounds": [lower, upper]}
 
 
 def _categories() -> dict[str, Any]:
     """A line of CSV: a value with commas or quotes in it is quoted as there."""
-    line = _prompted('  its values, with commas between them ("a, b" in quotes is one value)')
+    line = _prompt('  its values, with commas between them ("a, b" in quotes is one value)')
     try:
         values = [value.strip() for value in next(csv.reader([line], skipinitialspace=True, strict=True))]
     except csv.Error:

@@ -112,7 +112,7 @@ class Group(click.Group):
             if not standalone_mode:
                 return status
             sys.exit(status if isinstance(status, int) else 0)
-        told(problem, "--json" in words)
+        tell_refusal(problem, "--json" in words)
         sys.exit(problem.status)
 
 
@@ -131,7 +131,7 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get(_AS_JSON))
 
 
-def told(problem: Refusal, as_json: bool) -> None:
+def tell_refusal(problem: Refusal, as_json: bool) -> None:
     """Print a refusal on standard error."""
     error = {"code": problem.code, "message": problem.message}
     click.echo(

@@ -19,7 +19,7 @@ from discreet.guarantee import Budget, rounded_up
 from discreet.ledger import GaussianFilter, Ledger
 
 
-def watched(
+def watch_chunks(
     what: str, source: Source, columns: Mapping[str, Column | Unit], keep: Sequence[str] = ()
 ) -> Iterator[Table]:
     """The chunks of a table, with a progress bar."""

@@ -39,7 +39,7 @@ from discreet.core.sampling import (
     Sampler,
     checked_rows,
     successes,
-    taken,
+    take_places,
 )
 from discreet.errors import InvalidParameter, whole
 from discreet.events import Event, Gaussian, PoissonSampled, RandomlyAllocated
@@ -204,7 +204,7 @@ class BlockAllocationSampler(Sampler):
             for to_come in range(self.steps // self.bands, 0, -1):
                 for offset in range(self.bands):
                     chosen = successes(len(left[offset]), Fraction(1, to_come), stream)
-                    batch, left[offset] = taken(left[offset], chosen)
+                    batch, left[offset] = take_places(left[offset], chosen)
                     yield np.sort(batch).astype(np.int64)
 
 

@@ -79,7 +79,7 @@ def scale_factors(norms: ArrayLike, clip_norm: Any, error: float = 1e-12) -> NDA
     Guarantee: ``factor * norm * (1 + error) <= clip_norm``, exactly.
     """
     upper = _upper(norms, error)
-    return np.where(upper <= clip_norm, 1.0, _divided_down(clip_norm, np.maximum(upper, clip_norm)))
+    return np.where(upper <= clip_norm, 1.0, _divide_down(clip_norm, np.maximum(upper, clip_norm)))
 
 
 class ClipRule(ABC):
@@ -110,7 +110,7 @@ class ClipRule(ABC):
         if wanted.shape != upper.shape or not (np.isfinite(wanted) & (wanted >= 0)).all():
             remedy = "must want one factor for each norm, finite and not below 0."
             raise InvalidParameter("clipping", type(self).__name__, remedy)
-        return np.minimum(wanted, _divided_down(limit, np.maximum(upper, limit * _MOST_GROWTH)))
+        return np.minimum(wanted, _divide_down(limit, np.maximum(upper, limit * _MOST_GROWTH)))
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Normalised(ClipRule):
 
     def factors(self, norms: ArrayLike, error: float = 1e-12) -> NDArray[np.float64]:
         """Factors as guaranteed by :func:`scale_factors`, except that they may exceed 1."""
-        return _divided_down(self.clip_norm, _upper(norms, error) + self.stabiliser)
+        return _divide_down(self.clip_norm, _upper(norms, error) + self.stabiliser)
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ def _upper(norms: ArrayLike, error: float) -> NDArray[np.float64]:
         return np.where(values >= 0, values * relative, math.inf)
 
 
-def _divided_down(clip_norm: Any, upper: NDArray[np.float64]) -> NDArray[np.float64]:
+def _divide_down(clip_norm: Any, upper: NDArray[np.float64]) -> NDArray[np.float64]:
     factors = clip_norm / upper * (1 - 4 * _UNIT)
     return np.where(factors >= _LEAST_FACTOR, factors, 0.0)
 

@@ -185,7 +185,7 @@ def _lengths(words: Array, out: Array, scale: Any) -> Any:
 
 
 @compiled
-def _refined(word: Any, spare: Array, used: Any) -> Any:
+def _refine(word: Any, spare: Array, used: Any) -> Any:
     """-ln(u) for the uniform number u that begins with ``word`` (near an end); and the spare words used."""
     magnitude = word if word >= i64(0) else ~word
     unit, more, used = 2.0**-64, spare[used % SPARE_WORDS], used + 1
@@ -196,7 +196,7 @@ def _refined(word: Any, spare: Array, used: Any) -> Any:
 
 
 @compiled
-def _turned(length: Any, angle: Any, scale: Any) -> Any:
+def _turn(length: Any, angle: Any, scale: Any) -> Any:
     """The pair of normal draws with this exponential draw as half its squared radius."""
     radius = math.sqrt(2.0 * length) * scale
     t = (float(i64(angle << i64(2))) + 2.0) * (math.pi * 2.0**-65)
@@ -218,8 +218,8 @@ def normal32(words: Array, spare: Array, out: Array, scale: float) -> None:
             for i in range(radii.size):
                 if i32(radii[i] ^ (radii[i] >> i32(31))) < _NEAR32:
                     word = (i64(radii[i]) << i64(32)) | i64(spare[used % SPARE_WORDS] >> u64(32))
-                    length, used = _refined(word, spare, used + 1)
-                    first[i], second[i] = _turned(length, i64(angles[i]) << i64(32), scale)
+                    length, used = _refine(word, spare, used + 1)
+                    first[i], second[i] = _turn(length, i64(angles[i]) << i64(32), scale)
 
 
 @compiled
@@ -233,8 +233,8 @@ def normal64(words: Array, spare: Array, out: Array, scale: float) -> None:
         if _pairs64(radii, angles, first, second, scale) < _NEAR64:
             for i in range(radii.size):
                 if (radii[i] if radii[i] >= i64(0) else ~radii[i]) < _NEAR64:
-                    length, used = _refined(radii[i], spare, used)
-                    first[i], second[i] = _turned(length, angles[i], scale)
+                    length, used = _refine(radii[i], spare, used)
+                    first[i], second[i] = _turn(length, angles[i], scale)
 
 
 @compiled
@@ -246,7 +246,7 @@ def exponential(words: Array, spare: Array, out: Array, scale: float) -> None:
         if _lengths(chunk, part, scale) < _NEAR64:
             for i in range(chunk.size):
                 if (chunk[i] if chunk[i] >= i64(0) else ~chunk[i]) < _NEAR64:
-                    length, used = _refined(chunk[i], spare, used)
+                    length, used = _refine(chunk[i], spare, used)
                     part[i] = scale * length
 
 

@@ -34,7 +34,7 @@ def id_codes(ids: NDArray[Any]) -> Codes:
     return np.array([number_of_id(cell, known) for cell in ids.tolist()], np.int64)
 
 
-def grouped(codes: Codes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def group_rows(codes: Codes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The rows of each person after one another, in the order of the table, and where each person begins."""
     order = np.argsort(codes, kind="stable")
     order = order[np.searchsorted(codes[order], 0) :]

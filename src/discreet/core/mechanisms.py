@@ -135,7 +135,7 @@ def gaussian_event(budget: Budget) -> Gaussian:
     return Gaussian(units(budget) / mu * _MARGIN)
 
 
-def certified(event: Event, budget: Budget, spare_delta: float = 0.0) -> Guarantee:
+def certified_cost(event: Event, budget: Budget, spare_delta: float = 0.0) -> Guarantee:
     """What ``event`` is proved to cost, at the budget's delta; at 0 where all noise is Laplace noise.
 
     ``spare_delta`` is kept back for whatever the event does not cover.
@@ -161,7 +161,7 @@ def _release(
     remedy = "It is the most by which the value differs between neighbouring data sets."
     sensitivity = real("sensitivity", sensitivity, at_least=1e-100, at_most=1e100, remedy=remedy)
     statistic = _finite(value)
-    guarantee = certified(event, budget)
+    guarantee = certified_cost(event, budget)
     norm: Literal["l2", "l1"] = "l2" if isinstance(event, Gaussian) else "l1"
     total = BoundedSum(statistic, sensitivity / units(budget), norm)
     noisy = add_noise(total, event, stream)

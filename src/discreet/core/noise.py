@@ -268,7 +268,7 @@ def _scale(total: BoundedSum, event: Gaussian | Laplace, dtype: np.dtype[Any], o
     """The scale of the noise, not below its exact value, as a number of type ``dtype``."""
     limits = float_limits(out)
     smallest, largest = 2.0**10 * float(limits.tiny) * float(limits.eps), float(limits.max) / 2.0**6
-    scale = _rounded_up(noise_ratio(event), total.clip_norm, dtype)
+    scale = _round_up(noise_ratio(event), total.clip_norm, dtype)
     if not smallest <= scale <= largest:
         requirement = f"gives noise that {type_name(out)} cannot hold; use float64 or rescale the records."
         raise InvalidParameter("clip_norm", total.clip_norm, requirement)
@@ -276,7 +276,7 @@ def _scale(total: BoundedSum, event: Gaussian | Laplace, dtype: np.dtype[Any], o
 
 
 @lru_cache(maxsize=64)  # a run asks the same in every step, and exact arithmetic is slow
-def _rounded_up(ratio: float, clip_norm: float, dtype: np.dtype[Any]) -> float:
+def _round_up(ratio: float, clip_norm: float, dtype: np.dtype[Any]) -> float:
     """The product of the first two, not below its exact value, or infinity where ``dtype`` ends."""
     exact = Fraction(ratio) * Fraction(clip_norm)
     if exact > 2**1000:

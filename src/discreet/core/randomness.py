@@ -352,7 +352,7 @@ def _below(words: Array, cursor: Array, bound: Any) -> Any:
 
 
 @compiled
-def _finished(words: Array, cursor: Array) -> Any:
+def _is_finished(words: Array, cursor: Array) -> Any:
     """True when the words sufficed for the draw just made; then the next draw begins at ``cursor[1]``."""
     if cursor[0] > words.size:
         return False
@@ -440,7 +440,7 @@ def discrete_laplace(words: Array, out: Array, over: int, under: int) -> Any:
     cursor, made = np.zeros(2, np.int64), 0
     while made < out.size:
         y = _laplace_attempt(words, cursor, u64(over), u64(under))
-        if not _finished(words, cursor):
+        if not _is_finished(words, cursor):
             break
         if y != _REJECTED:
             out[made] = y
@@ -454,7 +454,7 @@ def discrete_gaussian(words: Array, out: Array, over: int, under: int) -> Any:
     cursor, made = np.zeros(2, np.int64), 0
     while made < out.size:
         y = _gaussian_attempt(words, cursor, u64(over), u64(under))
-        if not _finished(words, cursor):
+        if not _is_finished(words, cursor):
             break
         if y != _REJECTED:
             out[made] = y
@@ -468,7 +468,7 @@ def integers(words: Array, out: Array, bound: int) -> Any:
     cursor, made = np.zeros(2, np.int64), 0
     while made < out.size:
         draw = _below(words, cursor, u64(bound))
-        if not _finished(words, cursor):
+        if not _is_finished(words, cursor):
             break
         out[made] = i64(draw)
         made += 1

@@ -208,7 +208,7 @@ class AllocationSampler(Sampler):
         for _ in range(epochs):
             left = pool
             for to_come in range(self.steps, 0, -1):
-                batch, left = taken(left, successes(len(left), Fraction(1, to_come), stream))
+                batch, left = take_places(left, successes(len(left), Fraction(1, to_come), stream))
                 yield np.sort(batch).astype(np.int64)
 
 
@@ -329,7 +329,7 @@ def _subset(records: int, size: int, stream: RandomStream) -> Indices:
     return chosen
 
 
-def taken(left: NDArray[Any], chosen: Indices) -> tuple[NDArray[Any], NDArray[Any]]:
+def take_places(left: NDArray[Any], chosen: Indices) -> tuple[NDArray[Any], NDArray[Any]]:
     """What stands at the ``chosen`` places of ``left``, and the rest, rearranged in place at the front."""
     batch, size = left[chosen], len(left) - len(chosen)
     front, back = left[:size], left[size:]

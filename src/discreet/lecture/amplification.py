@@ -58,7 +58,7 @@ def poisson_amplification(
             "Poisson sampling does not amplify a guarantee for replace-one neighbours. "
             "Start from a guarantee for add-remove neighbours, or sample a fixed size."
         )
-    return _amplified(pair, rate)
+    return _amplify(pair, rate)
 
 
 def fixed_size_amplification(
@@ -73,7 +73,7 @@ def fixed_size_amplification(
     remedy = "A batch cannot hold more than all records."
     batch_size = whole("batch_size", batch_size, at_least=1, at_most=records, remedy=remedy)
     _needs_replace_one(neighbours)
-    return _amplified(pair, batch_size / records)
+    return _amplify(pair, batch_size / records)
 
 
 def replacement_amplification(
@@ -126,7 +126,7 @@ def _needs_replace_one(neighbours: Neighbours) -> None:
         )
 
 
-def _amplified(pair: EpsilonDelta, rate: float) -> EpsilonDelta:
+def _amplify(pair: EpsilonDelta, rate: float) -> EpsilonDelta:
     if rate == 1:
         return pair
     return EpsilonDelta(_amplified_epsilon(pair.epsilon, rate), pair.delta * rate * ROUND_UP)

@@ -41,7 +41,7 @@ from discreet.lecture.gradient_sum import BoundedData
 from discreet.lecture.lecture_noise import exact_noise
 from discreet.lecture.perturbation import objective_perturbation, output_perturbation
 from discreet.lecture.release import LinearRelease
-from discreet.lecture.risk import posed
+from discreet.lecture.risk import pose_problem
 from discreet.lecture.utility import smooth_average_excess, smooth_step_size
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss
@@ -123,7 +123,7 @@ def descent_by_theory(
 
     Guarantee: as :func:`~discreet.lecture.certified_descent.private_descent`.
     """
-    setting, _ = posed(loss, X, y, budget, row_bound, norm_guess, records)
+    setting, _ = pose_problem(loss, X, y, budget, row_bound, norm_guess, records)
     route = BoundedData(setting.row_bound)
     one_step = exact_noise(budget, route.bound(loss, None), setting.records, 1)
     # With so many steps, noise and smoothness ask for the same step size; more steps do not improve the bound.
@@ -146,7 +146,7 @@ def descent_by_theory(
         ledger=ledger,
         ledger_key=ledger_key,
     )
-    settings = setting.described("descent", 0.0) | {"steps": steps, "step_size": step_size}
+    settings = setting.describe("descent", 0.0) | {"steps": steps, "step_size": step_size}
     predicted = smooth_average_excess(*known) * (
         1 + 1e-3
     )  # calibration is within a thousandth of the exact noise

@@ -37,12 +37,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet.accounting.account import account
-from discreet.core.mechanisms import Release, certified, gaussian_event, units
+from discreet.core.mechanisms import Release, certified_cost, gaussian_event, units
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, real
 from discreet.guarantee import Budget, of_records
 from discreet.lecture.release import LinearRelease, black_box, charge
-from discreet.lecture.risk import Risk, posed
+from discreet.lecture.risk import Risk, pose_problem
 from discreet.lecture.table import Floats, Table
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss, checked_loss
@@ -73,7 +73,7 @@ def exponential_sampling(
     Guarantee: ``result.guarantee``, within the budget, whatever the rows hold, for real numbers and if the stream is
     trusted. Nothing depends on how well the risk was minimised.
     """
-    setting, table = posed(loss, X, y, budget, row_bound, norm_guess, records)
+    setting, table = pose_problem(loss, X, y, budget, row_bound, norm_guess, records)
     failure = _SPARE * budget.delta / (1 + math.exp(min(budget.epsilon, 700.0)))
     noise = gaussian_event(replace(budget, delta=budget.delta * (1 - _SPARE)))
     rounds = math.expm1(2 * math.log(_MOST_DRAWS) / setting.dimension)
@@ -86,12 +86,14 @@ def exponential_sampling(
     def excess(strength: float) -> float:
         return setting.bias(strength) + setting.dimension * temperature(strength) / setting.records
 
-    strength = setting.best(excess, least) if regularisation is None else setting.checked(regularisation)
+    strength = (
+        setting.best(excess, least) if regularisation is None else setting.check_strength(regularisation)
+    )
     if strength < least:
         remedy = f"must be at least {least:.3g}, or almost every draw would be rejected."
         raise InvalidParameter("regularisation", regularisation, remedy)
-    settings = setting.described("exponential", strength)
-    guarantee = certified(noise, budget, spare_delta=_SPARE * budget.delta)
+    settings = setting.describe("exponential", strength)
+    guarantee = certified_cost(noise, budget, spare_delta=_SPARE * budget.delta)
     charge(ledger, ledger_key, noise, guarantee, settings, "exponential")
     stream = system_stream() if stream is None else stream
     law = Gibbs(Risk(setting, table, strength), temperature(strength), setting.tolerance(strength))

@@ -35,7 +35,7 @@ def exact_noise(budget: Budget, clip_norm: float, records: int, steps: int) -> f
 
     Guarantee: within the budget, at every epsilon; T Gaussian releases are exactly one of sqrt(T) times the strength.
     """
-    clip_norm, records, steps = _checked(budget, clip_norm, records, steps)
+    clip_norm, records, steps = _check(budget, clip_norm, records, steps)
     return gaussian_event(budget).noise_multiplier * clip_norm / records * math.sqrt(steps)
 
 
@@ -44,7 +44,7 @@ def classic_noise(budget: Budget, clip_norm: float, records: int, steps: int) ->
 
     Guarantee: within the budget; for epsilon below 1, others are refused.
     """
-    clip_norm, records, steps = _checked(budget, clip_norm, records, steps)
+    clip_norm, records, steps = _check(budget, clip_norm, records, steps)
     sensitivity = units(budget) * clip_norm / records
     return sensitivity * math.sqrt(steps) * classic_gaussian_noise(budget.epsilon, budget.delta)
 
@@ -54,7 +54,7 @@ def concentrated_noise(budget: Budget, clip_norm: float, records: int, steps: in
 
     Guarantee: within the budget, at every epsilon.
     """
-    clip_norm, records, steps = _checked(budget, clip_norm, records, steps)
+    clip_norm, records, steps = _check(budget, clip_norm, records, steps)
     log = math.log(1 / budget.delta)
     root = budget.epsilon / (math.sqrt(log + budget.epsilon) + math.sqrt(log)) * (1 - 1e-12)
     return units(budget) * clip_norm / records * math.sqrt(steps / 2) / root
@@ -65,7 +65,7 @@ def basic_composition_noise(budget: Budget, clip_norm: float, records: int, step
 
     Guarantee: within the budget, since epsilons and deltas add up; for epsilon below T, others are refused.
     """
-    clip_norm, records, steps = _checked(budget, clip_norm, records, steps)
+    clip_norm, records, steps = _check(budget, clip_norm, records, steps)
     sensitivity = units(budget) * clip_norm / records
     return sensitivity * classic_gaussian_noise(budget.epsilon / steps, budget.delta / steps)
 
@@ -77,7 +77,7 @@ def lecture_4_noise(budget: Budget, clip_norm: float, records: int, steps: int) 
 
     Guarantee: within the budget; for epsilon below T, others are refused.
     """
-    clip_norm, records, steps = _checked(budget, clip_norm, records, steps)
+    clip_norm, records, steps = _check(budget, clip_norm, records, steps)
     epsilon = real("epsilon / steps", budget.epsilon / steps, above=0, below=1)
     sensitivity = units(budget) * clip_norm / records
     return 2 * sensitivity * math.sqrt(math.log(2 * steps / budget.delta)) / epsilon * (1 + 1e-15)
@@ -89,7 +89,7 @@ def lecture_4_claim_not_a_guarantee(budget: Budget, clip_norm: float, records: i
     It forgets the 2 of exchanged records and the sqrt(2) of the lemma; from 5 steps on, at (1, 1e-5), the waste of
     basic composition makes up for both.
     """
-    clip_norm, records, steps = _checked(budget, clip_norm, records, steps)
+    clip_norm, records, steps = _check(budget, clip_norm, records, steps)
     return steps * clip_norm * math.sqrt(math.log(1 / budget.delta)) / (budget.epsilon * records)
 
 
@@ -99,7 +99,7 @@ def claim_3_2_noise_not_a_guarantee(budget: Budget, clip_norm: float, records: i
     At delta = 1e-5 it is enough up to epsilon = 0.32 only. Under add-remove neighbours it is enough, and almost
     twice what is needed at epsilon 1.
     """
-    clip_norm, records, steps = _checked(budget, clip_norm, records, steps)
+    clip_norm, records, steps = _check(budget, clip_norm, records, steps)
     return 2 * clip_norm * math.sqrt(steps * math.log(1 / budget.delta)) / (budget.epsilon * records)
 
 
@@ -108,7 +108,7 @@ def true_epsilon(noise_std: float, budget: Budget, clip_norm: float, records: in
 
     Guarantee: never below the exact value.
     """
-    clip_norm, records, steps = _checked(budget, clip_norm, records, steps)
+    clip_norm, records, steps = _check(budget, clip_norm, records, steps)
     multiplier = real("noise_std", noise_std, above=0) * records / clip_norm
     curve = account(Gaussian(multiplier) * steps, budget.neighbours, budget.group_size)
     return curve.epsilon(probability("delta", budget.delta))
@@ -131,7 +131,7 @@ def noise_by_steps(
     return [NoiseBySteps(t, *(rule(budget, clip_norm, records, t) for rule in rules)) for t in steps]
 
 
-def _checked(budget: Budget, clip_norm: float, records: int, steps: int) -> tuple[float, int, int]:
+def _check(budget: Budget, clip_norm: float, records: int, steps: int) -> tuple[float, int, int]:
     of_records(budget)
     real("delta", budget.delta, above=0, below=1, remedy="Gaussian noise needs a delta above 0.")
     steps = whole("steps", steps, at_least=1, at_most=10**15)

@@ -33,14 +33,14 @@ from numpy.typing import ArrayLike
 
 from discreet.accounting.gaussian import gaussian_delta_bounds
 from discreet.core.mean.error_bounds import deviation
-from discreet.core.mechanisms import certified, gaussian_event, laplace_event
+from discreet.core.mechanisms import certified_cost, gaussian_event, laplace_event
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, real
 from discreet.events import Gaussian
 from discreet.guarantee import Budget, Neighbours
 from discreet.lecture.release import LinearRelease, black_box, charge
-from discreet.lecture.risk import Risk, posed
+from discreet.lecture.risk import Risk, pose_problem
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss
 
@@ -170,7 +170,7 @@ def output_perturbation(
     Guarantee: ``result.guarantee``, within the budget, whatever the rows hold, for real numbers, if the stream is
     trusted and the minimiser is found to its tolerance.
     """
-    setting, table = posed(loss, X, y, budget, row_bound, norm_guess, records)
+    setting, table = pose_problem(loss, X, y, budget, row_bound, norm_guess, records)
     noise = laplace_event(budget) if budget.delta == 0 else gaussian_event(budget)
     # An l1 norm is at most sqrt(dimension) times the l2 norm.
     widening = math.sqrt(setting.dimension) * (1 + 1e-12) if budget.delta == 0 else 1.0
@@ -184,9 +184,9 @@ def output_perturbation(
         curvature = setting.smoothness + strength
         return setting.bias(strength) + curvature * setting.dimension * spread**2 / 2
 
-    strength = setting.best(excess) if regularisation is None else setting.checked(regularisation)
-    settings = setting.described("output-perturbation", strength)
-    guarantee = certified(noise, budget)
+    strength = setting.best(excess) if regularisation is None else setting.check_strength(regularisation)
+    settings = setting.describe("output-perturbation", strength)
+    guarantee = certified_cost(noise, budget)
     charge(ledger, ledger_key, noise, guarantee, settings, "output-perturbation")
     untilted = np.zeros(setting.dimension)
     minimiser = Risk(setting, table, strength).minimiser(untilted, setting.tolerance(strength))
@@ -215,7 +215,7 @@ def objective_perturbation(
     Guarantee: ``result.guarantee``, within the budget, whatever the rows hold, for real numbers, if the stream is
     trusted and the minimiser is found to its tolerance.
     """
-    setting, table = posed(loss, X, y, budget, row_bound, norm_guess, records)
+    setting, table = pose_problem(loss, X, y, budget, row_bound, norm_guess, records)
     if budget.group_size != 1:
         remedy = "must be 1: the analysis is for single records; divide the budget, or use descent."
         raise InvalidParameter("group_size", budget.group_size, remedy)
@@ -236,10 +236,12 @@ def objective_perturbation(
         return setting.bias(strength) + inner + outer
 
     least = setting.smoothness / math.expm1(min(budget.epsilon / 2, 50.0)) / setting.records
-    strength = setting.best(excess, least) if regularisation is None else setting.checked(regularisation)
+    strength = (
+        setting.best(excess, least) if regularisation is None else setting.check_strength(regularisation)
+    )
     noise = noise_at(strength)
-    settings = setting.described("objective-perturbation", strength)
-    guarantee = certified(event, budget)
+    settings = setting.describe("objective-perturbation", strength)
+    guarantee = certified_cost(event, budget)
     charge(ledger, ledger_key, event, guarantee, settings, "objective-perturbation")
 
     stream = system_stream() if stream is None else stream

@@ -75,13 +75,13 @@ class Setting:
         grid = np.append(grid[grid > least], max(least * (1 + 1e-9), 1e-8 * self.smoothness))
         return float(min(grid, key=excess))
 
-    def checked(self, regularisation: object) -> float:
+    def check_strength(self, regularisation: object) -> float:
         """The regularisation as a float if Newton's method can work with it, or raise."""
         remedy = "It is public, on the scale of the mean loss, and makes the minimiser unique."
         least = _LEAST_REGULARISATION * self.smoothness
         return real("regularisation", regularisation, at_least=least, at_most=1e50, remedy=remedy)
 
-    def described(self, method: str, regularisation: float) -> dict[str, Any]:
+    def describe(self, method: str, regularisation: float) -> dict[str, Any]:
         """The public numbers of a procedure, for ledgers and reports."""
         return {
             "method": method,
@@ -97,7 +97,7 @@ class Setting:
         return regularisation * self.norm_guess**2 / 2
 
 
-def posed(
+def pose_problem(
     loss: Loss,
     X: ArrayLike,
     y: ArrayLike,

@@ -17,7 +17,7 @@ from discreet.errors import BudgetExceeded, LedgerCorrupted, LedgerUnavailable, 
 from discreet.events import Event
 from discreet.events.common import MAX_COUNT
 from discreet.ledger.book import Book, Entry, RunRecord
-from discreet.ledger.seal import Anchor, same_seal, sealed
+from discreet.ledger.seal import Anchor, same_seal, seal_of
 from discreet.ledger.store import Head, Row, Store, Transaction
 
 
@@ -85,12 +85,12 @@ class Journal:
 
     def _catch_up(self, transaction: Transaction) -> None:
         head, book = transaction.head(), self._book
-        if not same_seal(head.seal, sealed(self._key, head.sequence, head.hash)):
+        if not same_seal(head.seal, seal_of(self._key, head.sequence, head.hash)):
             raise LedgerCorrupted(
                 "The seal on the ledger's head is not from this key: the ledger was altered, or the key is another's."
             )
         if head.sequence < book.sequence:
-            raise LedgerCorrupted(_rolled_back(head.sequence, book.sequence))
+            raise LedgerCorrupted(_rollback_message(head.sequence, book.sequence))
         self._pass_anchor(transaction, head)
         self._follow(transaction.entries(after=book.sequence, until=head.sequence))
         if not transaction.last() == head.sequence == book.sequence or head.hash != book.hash:
@@ -105,7 +105,7 @@ class Journal:
         if anchor is None:
             return
         if head.sequence < anchor.sequence:
-            raise LedgerCorrupted(_rolled_back(head.sequence, anchor.sequence))
+            raise LedgerCorrupted(_rollback_message(head.sequence, anchor.sequence))
         self._follow(transaction.entries(after=book.sequence, until=anchor.sequence))
         if (book.sequence, book.hash) != (anchor.sequence, anchor.hash):
             raise LedgerCorrupted(
@@ -130,10 +130,10 @@ class Journal:
 def sealed_head(book: Book, row: Row, key: bytes) -> Head:
     """The head of a ledger when ``row`` has been added to ``book``."""
     hash = book.hash_after(row)
-    return Head(row.sequence, hash, sealed(key, row.sequence, hash))
+    return Head(row.sequence, hash, seal_of(key, row.sequence, hash))
 
 
-def _rolled_back(found: int, known: int) -> str:
+def _rollback_message(found: int, known: int) -> str:
     return (
         f"The ledger was rolled back: its last entry is {found}, but entry {known} is known to have existed. "
         "Bring back the newest copy; what was spent after an older one would be forgotten."

@@ -46,7 +46,7 @@ class Ledger:
         _check_promise(rule)
         store.check_free(place)
         secret = _key_of_new(place, key)
-        store.create(place, *_beginning(rule, secret))
+        store.create(place, *_first_entry(rule, secret))
         return cls.open(place, key=secret)
 
     @classmethod
@@ -89,7 +89,7 @@ class Ledger:
         """A ledger for one process: the same rules, but nothing survives it."""
         _check_promise(rule)
         secret = os.urandom(32)
-        return cls(Journal(in_memory(*_beginning(rule, secret)), secret), durable=False)
+        return cls(Journal(in_memory(*_first_entry(rule, secret)), secret), durable=False)
 
     def close(self) -> None:
         """Let go of the database. What is reserved stays reserved."""
@@ -203,7 +203,7 @@ def _check_promise(rule: SpendingRule) -> None:
         )
 
 
-def _beginning(rule: SpendingRule, key: bytes) -> tuple[Row, Head]:
+def _first_entry(rule: SpendingRule, key: bytes) -> tuple[Row, Head]:
     """The first entry of a ledger with this rule, sealed."""
     book = Book()
     row = book.next_row(first_entry(rule))
@@ -213,7 +213,7 @@ def _beginning(rule: SpendingRule, key: bytes) -> tuple[Row, Head]:
 def _refuse_departure(record: RunRecord, plan_hash: str, event: Event, data: str | None) -> None:
     """Raise unless a run is resumed as it began."""
     if record.event.parts() != event.parts():
-        what = f"to release {_listed(record.event)}, not {_listed(event)}"
+        what = f"to release {_list_parts(record.event)}, not {_list_parts(event)}"
     elif record.plan_hash != plan_hash:
         what = f"with plan {record.plan_hash[:12]}, not {plan_hash[:12]}"
     elif record.data != data:
@@ -226,7 +226,7 @@ def _refuse_departure(record: RunRecord, plan_hash: str, event: Event, data: str
     )
 
 
-def _listed(event: Event) -> str:
+def _list_parts(event: Event) -> str:
     return " + ".join(f"{count} x {part}" for part, count in event.parts())
 
 

@@ -49,7 +49,7 @@ def _lines(entries: Sequence[str]) -> bytes:
     return ("\n".join(entries) + "\n").encode()
 
 
-def sealed(key: bytes, sequence: int, head: str) -> str:
+def seal_of(key: bytes, sequence: int, head: str) -> str:
     """The seal of a ledger whose last entry has this number and hash."""
     return hmac.digest(key, f"discreet ledger head {sequence} {head}".encode(), "sha256").hex()
 

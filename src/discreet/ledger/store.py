@@ -237,7 +237,7 @@ class SQLiteStore(Store):
 
 
 def _refuse_network(path: Path) -> None:
-    kind = remote_filesystem(path.resolve(), mounted())
+    kind = remote_filesystem(path.resolve(), mount_table())
     if kind is not None:
         raise LedgerUnavailable(
             f"{path} is on a network file system ({kind}), where locks and syncs cannot be relied upon. "
@@ -325,7 +325,7 @@ def remote_filesystem(path: Path, mounts: str) -> str | None:
     return found if found.startswith(_REMOTE) else None
 
 
-def mounted() -> str:
+def mount_table() -> str:
     """The mount table, or nothing where the system does not show one."""
     try:
         return Path("/proc/self/mountinfo").read_text()

@@ -94,7 +94,7 @@ class Till:
             rule = plan
         else:
             rule, digest = plan.rule, plan.digest()
-        with _named_as_typed():
+        with _name_as_typed():
             found = _ledger(ledger, rule, key)
             try:
                 _refuse_another_unit(found.rule.budget, rule.budget)
@@ -193,7 +193,7 @@ def _refuse_another_unit(ledger: Budget, plan: Budget) -> None:
 
 
 @contextmanager
-def _named_as_typed() -> Iterator[None]:
+def _name_as_typed() -> Iterator[None]:
     """Refusals name the parameters of the engines, not those of the ledger's own methods."""
     try:
         yield

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from discreet.certificate import Certificate
 from discreet.errors import CertificateRejected, InvalidParameter, one_of, probability, real
-from discreet.files import parsed, read_text, write_whole
+from discreet.files import parse_json, read_text, write_whole
 from discreet.linear.additive.additive_model import AdditiveModel, additive_model, additive_tensors
 from discreet.linear.additive.looking import Effects, effects_of, places_of
 from discreet.linear.additive.pictures import page, plotted
@@ -334,7 +334,7 @@ def _schema_of(encoding: Encoding, names: Any) -> Schema:
 
 def model_text(folder: Path) -> dict[str, Any]:
     """What the ``model.json`` in a folder says."""
-    text = parsed(read_text(folder / MODEL), "model")
+    text = parse_json(read_text(folder / MODEL), "model")
     if text.get("format") != FORMAT:
         raise InvalidParameter("model", str(folder), f"is not a {FORMAT!r}; fit it again.")
     return text

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from discreet.core.noise import BoundedSum
 from discreet.errors import AlreadyRunning, InvalidParameter
-from discreet.files import held, whole_file, write_whole
+from discreet.files import hold_lock, whole_file, write_whole
 from discreet.linear.roll_call import Tally
 
 Array = NDArray[np.float64]
@@ -65,7 +65,7 @@ class PublicLog:
         if self._folder is None:
             return nullcontext()
         sentence = f"Another process goes on with the log {self._folder}; wait for it or stop it."
-        return held(self._folder / ".lock", AlreadyRunning(sentence))
+        return hold_lock(self._folder / ".lock", AlreadyRunning(sentence))
 
     def _path(self, number: int) -> Path:
         assert self._folder is not None

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from discreet.errors import InvalidParameter, one_of, real, whole
-from discreet.files import parsed_toml
+from discreet.files import parse_toml
 
 Missing = Literal["centre", "flag"]
 Value = str | int | float | bool
@@ -300,7 +300,7 @@ class Schema:
     @classmethod
     def from_toml(cls, text: str) -> Schema:
         """A schema from the text of a ``schema.toml``."""
-        return cls.from_dict(parsed_toml(text, "schema"))
+        return cls.from_dict(parse_toml(text, "schema"))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Schema:

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from discreet.certificate.signatures import public_key_of
 from discreet.errors import InvalidParameter, NotConsented
-from discreet.files import canonical, parsed, read_text, write_whole
+from discreet.files import canonical, parse_json, read_text, write_whole
 
 FOLDER = "approvals"
 _PURPOSE = b"discreet approval\0"  # a signature made for something else is none of ours
@@ -100,7 +100,7 @@ def approvals(study_file: Path, digest: str) -> tuple[Approval, ...]:
     found: dict[str, Approval] = {}
     for path in sorted((study_file.resolve().parent / FOLDER).glob("*.json"))[:_MOST]:
         try:
-            one = Approval.from_dict(parsed(read_text(path, most_bytes=_LARGEST), "approval"))
+            one = Approval.from_dict(parse_json(read_text(path, most_bytes=_LARGEST), "approval"))
         except (InvalidParameter, OSError):
             continue
         if one.study == digest and one.valid:

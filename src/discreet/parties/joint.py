@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from discreet.certificate import Certificate, Verification
 from discreet.certificate.verification import checked_files
 from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage
-from discreet.files import digest, parsed, read_text, write_whole
+from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.ledger import FixedPlan
 from discreet.parties.messages import EVERYBODY, Message
 from discreet.parties.study import COORDINATOR, Study
@@ -103,7 +103,7 @@ class JointCertificate:
     @classmethod
     def from_json(cls, text: str) -> JointCertificate:
         """The inverse of :meth:`to_json`; not verified yet."""
-        data = parsed(text, "joint certificate")
+        data = parse_json(text, "joint certificate")
         try:
             if data["format"] != FORMAT:
                 raise ValueError(f"its format is not {FORMAT!r}")

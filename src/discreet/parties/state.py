@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from discreet.errors import InvalidParameter
-from discreet.files import canonical, parsed, write_whole
+from discreet.files import canonical, parse_json, write_whole
 from discreet.parties.optimizers import Iterate
 
 FORMAT = "discreet study state 2"
@@ -64,7 +64,7 @@ class State:
         """The inverse of :meth:`to_bytes`, or :class:`ValueError` and its relatives."""
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             arrays = {name: np.array(stored[name], np.float64) for name in _ARRAYS}
-            about = parsed(stored["about"].tobytes().decode(), "state")
+            about = parse_json(stored["about"].tobytes().decode(), "state")
         together = np.array(list(arrays.values()))  # raises unless all have the same shape
         if about.pop("format") != FORMAT or together.ndim != 2 or not np.isfinite(together).all():
             raise ValueError("not a state")

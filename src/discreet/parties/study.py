@@ -41,7 +41,7 @@ from discreet.core.noise import SPARED_DELTA
 from discreet.core.sampling import MAX_RECORDS
 from discreet.errors import InvalidParameter, one_of, whole
 from discreet.events import Gaussian
-from discreet.files import digest, parsed_toml, read_text
+from discreet.files import digest, parse_toml, read_text
 from discreet.guarantee import Budget
 from discreet.parties.arrangement import Arrangement, groups_of
 from discreet.parties.notes import notes_noise
@@ -247,7 +247,7 @@ class Study:
     @classmethod
     def from_toml(cls, text: str) -> Study:
         """A study from the text of its file."""
-        return cls.from_dict(parsed_toml(text, "study"))
+        return cls.from_dict(parse_toml(text, "study"))
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Study:

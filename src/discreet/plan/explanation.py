@@ -68,7 +68,7 @@ def _sections(happens: list[str], guarantee: Guarantee, hit_rate: float) -> dict
     return {
         "What will happen": happens,
         "What is promised": [_promise(guarantee), _attack(guarantee, hit_rate)],
-        "Who is protected": [_protected(guarantee)],
+        "Who is protected": [_whom_it_protects(guarantee)],
         "Against whom": [
             f"Anybody who {guarantee.observer}, the final model included, knows all other records, and has any "
             "amount of time and computing power."
@@ -81,7 +81,7 @@ def _text(sections: dict[str, list[str]]) -> str:
     lines = []
     for title, paragraphs in sections.items():
         if paragraphs:
-            lines += [title, *(_wrapped(paragraph) for paragraph in paragraphs), ""]
+            lines += [title, *(_wrap(paragraph) for paragraph in paragraphs), ""]
     return "\n".join(lines[:-1])
 
 
@@ -146,7 +146,7 @@ def _unit(guarantee: Guarantee) -> str:
     return protected_unit(guarantee.unit, guarantee.group_size)
 
 
-def _protected(guarantee: Guarantee) -> str:
+def _whom_it_protects(guarantee: Guarantee) -> str:
     if guarantee.unit == "person":
         whether = (
             "whether they are in the data at all" if guarantee.neighbours == "add-remove" else "what it says"
@@ -210,7 +210,7 @@ def _people_instead(stage: Stage, guarantee: Guarantee) -> str:
     )
 
 
-def _wrapped(paragraph: str) -> str:
+def _wrap(paragraph: str) -> str:
     hanging = "    " if paragraph.startswith("- ") else "  "
     return textwrap.fill(
         paragraph, 100, initial_indent="  ", subsequent_indent=hanging, break_on_hyphens=False

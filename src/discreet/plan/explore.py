@@ -133,7 +133,7 @@ class Exploration:
         if not self.rows or not self.varied:
             raise InvalidParameter("rows", len(self.rows), "there is nothing varied to plot.")
         first, *rest = self.varied
-        told = [(_told(row, rest), getattr(row, first), float(_outcome(row, by))) for row in self.rows]
+        told = [(_tell_row(row, rest), getattr(row, first), float(_outcome(row, by))) for row in self.rows]
         if any(isinstance(x, str) for _, x, _ in told):
             bars = [(", ".join(filter(None, (str(x), name))), y) for name, x, y in told]
             return Picture(bar_chart(title, bars))
@@ -246,7 +246,7 @@ def _row(plan: Plan, dimension: int, cost: StepCost | None, risk: Convexity | No
     )
 
 
-def _told(row: Row, names: Sequence[str]) -> str:
+def _tell_row(row: Row, names: Sequence[str]) -> str:
     return ", ".join(f"{name} {getattr(row, name)}" for name in names)
 
 

@@ -40,7 +40,7 @@ from discreet.charts import Picture, Series, attack_chart, line_chart
 from discreet.core.sampling import Sampler
 from discreet.errors import DiscreetError, InvalidParameter, PlanViolation, UnsupportedEvent, one_of
 from discreet.events import Event
-from discreet.files import digest, parsed, read_text, write_whole
+from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.guarantee import Budget, Guarantee, Neighbours, Unit, without_usual_unit
 from discreet.ledger.filters import FixedPlan, SpendingRule
 from discreet.plan.explanation import ALARMS, adaptive_explanation, explanation
@@ -241,7 +241,7 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """The inverse of :meth:`to_json`. A text that does not match its digest was altered and is refused."""
-        data = parsed(text, "plan")
+        data = parse_json(text, "plan")
         claimed = data.pop("digest", None)
         plan = cls.from_dict(data)
         if plan.digest() != claimed:

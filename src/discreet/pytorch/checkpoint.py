@@ -29,7 +29,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from discreet.core.clipping import AdaptiveClip
 from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
-from discreet.files import digest, parsed, read_text, write_whole
+from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.ledger import Anchor
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.members import own
@@ -145,7 +145,7 @@ def read(
         raise InvalidParameter(
             "directory", str(directory), "holds no checkpoint; PrivateRun.save writes one."
         )
-    text = parsed(read_text(place / _TEXT), "checkpoint")
+    text = parse_json(read_text(place / _TEXT), "checkpoint")
     claimed = text.pop("digest", None)
     if text.get("format") not in (FORMAT, SHARDED) or claimed != digest(text):
         raise InvalidParameter("directory", str(place), f"holds no {FORMAT!r}, or one that was altered.")

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from discreet.core.grouping import grouped, id_codes
+from discreet.core.grouping import group_rows, id_codes
 from discreet.core.sampling import Indices
 from discreet.errors import InvalidParameter, PlanViolation, whole
 from discreet.plan.plan import Plan
@@ -53,7 +53,7 @@ class PerPerson:
         cells = np.asarray(ids.to_numpy() if hasattr(ids, "to_numpy") else _cells(ids))
         if cells.shape != (self._records.rows,):
             raise InvalidParameter("ids", "other rows", "must hold an id for each row of the data set.")
-        self._order, self._starts = grouped(id_codes(cells))
+        self._order, self._starts = group_rows(id_codes(cells))
         self._counts = np.diff(np.append(self._starts, len(self._order)))
 
     def __len__(self) -> int:

@@ -171,9 +171,9 @@ def _graph(effect: Mapping[str, Any]) -> str:
     if effect["kind"] == "levels" and count > _MOST_DOTS:
         return _words(_LEFT, _DOWN / 2, f"{count} levels: see the table")
     curve = effect["kind"] == "curve"
-    x = _scaled(np.array(effect["at"] if curve else range(count), float), _LEFT, _WIDTH - 6)
+    x = _scale(np.array(effect["at"] if curve else range(count), float), _LEFT, _WIDTH - 6)
     low, high = min(float(adds.min()), 0.0), max(float(adds.max()), 0.0)
-    y = _DOWN - _scaled(np.append(adds.ravel(), [low, high, 0.0]), 0.0, _DOWN - _TOP)
+    y = _DOWN - _scale(np.append(adds.ravel(), [low, high, 0.0]), 0.0, _DOWN - _TOP)
     zero, heights = float(y[-1]), y[:-3].reshape(adds.shape)
     marks = [_bars(effect, x)] if curve else []
     marks.append(f'<path class="grid" d="M{_LEFT:g},{zero:.1f} H{_WIDTH:g}"/>')
@@ -223,10 +223,10 @@ def _map(effect: Mapping[str, Any]) -> str:
 
 
 def _rows(effect: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rows = [(_place(at), _told(adds)) for at, adds in zip(effect["at"], effect["adds"], strict=True)]
+    rows = [(_place(at), _tell(adds)) for at, adds in zip(effect["at"], effect["adds"], strict=True)]
     if effect["kind"] == "pair":
         return rows
-    return [*rows, ("otherwise" if effect["kind"] == "levels" else "missing", _told(effect["otherwise"]))]
+    return [*rows, ("otherwise" if effect["kind"] == "levels" else "missing", _tell(effect["otherwise"]))]
 
 
 def _reach(effect: Mapping[str, Any]) -> float:
@@ -238,7 +238,7 @@ def _adds(effect: Mapping[str, Any]) -> Array:
     return np.array(effect["adds"], float).reshape(len(effect["at"]), -1)
 
 
-def _scaled(values: Array, first: float, last: float) -> Array:
+def _scale(values: Array, first: float, last: float) -> Array:
     """Values brought linearly into a range."""
     width = float(np.ptp(values)) or 1.0
     return np.asarray(first + (last - first) * (values - values.min()) / width)
@@ -266,5 +266,5 @@ def _place(at: Any) -> str:
     return f"{at:.4g}" if isinstance(at, int | float) and not isinstance(at, bool) else str(at)
 
 
-def _told(adds: Any) -> str:
+def _tell(adds: Any) -> str:
     return ", ".join(f"{value:+.4g}" for value in np.atleast_1d(adds))

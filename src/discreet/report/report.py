@@ -17,7 +17,7 @@ from discreet.certificate import Certificate
 from discreet.certificate.certificate import current_versions
 from discreet.charts import Picture, epsilon_scale, word_for
 from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter
-from discreet.files import parsed, read_text, write_whole
+from discreet.files import parse_json, read_text, write_whole
 from discreet.guarantee import protected_unit, rounded_up
 from discreet.report.blocks import Section, Table, cell
 from discreet.report.chapters import SECTIONS
@@ -200,7 +200,7 @@ def _carried(page: str) -> tuple[Report, dict[str, str]]:
     _, found, rest = page.partition(OPEN)
     if not found or OPEN in rest:
         raise ValueError("no report, or two of them")
-    data = parsed(rest.partition(CLOSE)[0], "report")
+    data = parse_json(rest.partition(CLOSE)[0], "report")
     if data.pop("format") != FORMAT:
         raise ValueError("another format")
     versions = data.pop("versions")

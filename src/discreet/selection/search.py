@@ -160,7 +160,7 @@ class NegativeBinomialTrials:
         def ratio(k: int) -> Decimal:
             return _DIGITS.divide(_DIGITS.multiply(go_on, _DIGITS.add(shape, Decimal(k))), Decimal(k + 1))
 
-        return _drawn(1, first, ratio, stream)
+        return _draw(1, first, ratio, stream)
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class PoissonTrials:
     def draw(self, stream: RandomStream | None = None) -> int:
         """A number of trials. It is a secret: against whoever learns it there is no guarantee."""
         mean = Decimal(self.mean)
-        return _drawn(0, _DIGITS.exp(-mean), lambda k: _DIGITS.divide(mean, Decimal(k + 1)), stream)
+        return _draw(0, _DIGITS.exp(-mean), lambda k: _DIGITS.divide(mean, Decimal(k + 1)), stream)
 
 
 Trials = NegativeBinomialTrials | PoissonTrials
@@ -197,24 +197,24 @@ Trials = NegativeBinomialTrials | PoissonTrials
 
 def geometric_trials(mean: float) -> NegativeBinomialTrials:
     """After every trial the search ends with the same chance, 1 / mean."""
-    return NegativeBinomialTrials(1 / _checked(mean), 1.0)
+    return NegativeBinomialTrials(1 / _check_mean(mean), 1.0)
 
 
 def logarithmic_trials(mean: float) -> NegativeBinomialTrials:
     """Cheaper than geometric trials of the same mean: more often very few, now and then very many."""
-    mean = _checked(mean)
+    mean = _check_mean(mean)
     log_stop = brentq(
         lambda x: mean_of_stopping(math.exp(x), 0.0) - mean, math.log(1e-12), -1e-12, xtol=1e-15
     )
     return NegativeBinomialTrials(math.exp(log_stop), 0.0)
 
 
-def _checked(mean: object) -> float:
+def _check_mean(mean: object) -> float:
     remedy = "It is the expected number of trials."
     return real("mean", mean, at_least=1.001, at_most=MOST_TRIALS, remedy=remedy)
 
 
-def _drawn(
+def _draw(
     least: int, probability: Decimal, ratio: Callable[[int], Decimal], stream: RandomStream | None
 ) -> int:
     """A draw from probabilities with known ratios, by 256 random bits and 100 digits: exact to about 1e-77."""

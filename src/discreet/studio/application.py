@@ -30,7 +30,7 @@ from discreet.guarantee import rounded_up
 from discreet.ledger import Ledger
 from discreet.ledger.filters import Filter
 from discreet.plan.plan import Plan
-from discreet.studio.planning import Wish, curves, exported, forecast_answer, priced, together_answer
+from discreet.studio.planning import Wish, curves, export_plan, forecast_answer, price_plan, together_answer
 
 STATIC = Path(__file__).parent / "static"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -60,16 +60,16 @@ def application(ledger: Ledger | None = None, *, token: str) -> Starlette:
         return {"fits": fits, "why": why}
 
     questions: dict[str, Callable[[Any], dict[str, Any]]] = {
-        "price": lambda data: priced(Wish.from_dict(data)),
+        "price": lambda data: price_plan(Wish.from_dict(data)),
         "curves": lambda data: curves(Wish.from_dict(data)),
-        "export": lambda data: exported(Wish.from_dict(data)),
+        "export": lambda data: export_plan(Wish.from_dict(data)),
         "fits": fits,
         "tables": forecast_answer,
         "parties": together_answer,
     }
     routes = [
         Route("/", lambda request: FileResponse(STATIC / "index.html")),
-        *(Route(f"/api/{name}", _answering(answer), methods=["POST"]) for name, answer in questions.items()),
+        *(Route(f"/api/{name}", _endpoint(answer), methods=["POST"]) for name, answer in questions.items()),
         Route("/api/ledger", show_ledger),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
@@ -111,7 +111,7 @@ def _is_ours(request: Request) -> bool:
     return name in LOOPBACK and origin in (None, f"http://{host}") and site in ("same-origin", "none")
 
 
-def _answering(answer: Callable[[Any], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(answer: Callable[[Any], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
     """An endpoint that turns a wish into an answer, or into the sentence why there is none."""
 
     async def endpoint(request: Request) -> Response:

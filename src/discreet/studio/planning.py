@@ -77,7 +77,7 @@ class Wish:
         return self.recipe.with_noise(self.noise_multiplier, self.delta, self.neighbours)
 
 
-def priced(wish: Wish) -> dict[str, Any]:
+def price_plan(wish: Wish) -> dict[str, Any]:
     """The certified cost of a plan, and what follows from it directly."""
     plan = wish.plan()
     stage, (lower, upper) = plan.stage(), plan.guarantee.epsilon
@@ -106,7 +106,7 @@ def curves(wish: Wish) -> dict[str, Any]:
     }
 
 
-def exported(wish: Wish) -> dict[str, str]:
+def export_plan(wish: Wish) -> dict[str, str]:
     """The plan as Python, as a command, and as the text of plan.json."""
     plan, recipe = wish.plan(), wish.recipe
     size = "" if recipe.batch_size is None else f"batch_size={recipe.batch_size}, "
@@ -228,13 +228,13 @@ def together_answer(data: Any) -> dict[str, Any]:
     noise = noise_for(arrangement, budget, against="coordinator")
     table = observers(arrangement.with_noise(noise), delta=wish.delta)
     rows = [
-        {"observer": row["observer"], "sees": row["sees"], "note": row["note"], "epsilon": _shown(row)}
+        {"observer": row["observer"], "sees": row["sees"], "note": row["note"], "epsilon": _show_row(row)}
         for row in table.to_dict()["observers"]
     ]
     return {"noise_multiplier": noise, "observers": rows}
 
 
-def _shown(row: dict[str, Any]) -> str:
+def _show_row(row: dict[str, Any]) -> str:
     if row.get("epsilon") is not None:
         return f"ε ≤ {rounded_up(row['epsilon'])}"
     return "no protection" if not row["note"] else "–"

@@ -13,7 +13,7 @@ from discreet.core.mean.clipped_rows import Array, Records
 from discreet.core.mean.error_bounds import Noise, Sum, deviation, share
 from discreet.core.mean.known import FixedClip, Found, Interval, SecondMoment
 from discreet.core.mean.recentring import Ball
-from discreet.core.mechanisms import Arithmetic, Release, certified, gaussian_event, laplace_event
+from discreet.core.mechanisms import Arithmetic, Release, certified_cost, gaussian_event, laplace_event
 from discreet.core.noise import distance_to_continuous, grid_for
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, one_of, real
@@ -77,14 +77,14 @@ def private_mean(
     data = Records(x, budget.neighbours, records, arithmetic, stream)
     remedy = "A delta of 1 / number of records would allow to publish a whole record."
     real("delta", budget.delta, at_least=0, below=1 / data.records, remedy=remedy)
-    wanted = _wanted(also)
+    wanted = _by_products(also)
     charged = [name for name in wanted if name == "variance" or not data.number_is_exact]
     main = 1 - BY_PRODUCT_SHARE * len(charged)
     whole_budget = _noise(budget, known, data, main)
     extra = share(whole_budget, BY_PRODUCT_SHARE)
     plan = known.plan(Sum(share(whole_budget, main), data.records, data.dimension))
     event = Composition(tuple((event, 1) for event in (*plan.events, *[extra] * len(charged))))
-    guarantee = certified(event, budget, _hardening_cost(event, budget, data))
+    guarantee = certified_cost(event, budget, _hardening_cost(event, budget, data))
 
     found = plan.carry_out(data)
     count, variance = None, None
@@ -116,7 +116,7 @@ def _check_types(budget: object, known: object) -> None:
         raise InvalidParameter("known", known, requirement)
 
 
-def _wanted(also: Iterable[str]) -> tuple[str, ...]:
+def _by_products(also: Iterable[str]) -> tuple[str, ...]:
     names = (also,) if isinstance(also, str) else tuple(also)
     return tuple(dict.fromkeys(one_of("also", name, BY_PRODUCTS) for name in names))
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.grouping import NOBODY, Codes, grouped, id_codes
+from discreet.core.grouping import NOBODY, Codes, group_rows, id_codes
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.spending import Spending
 from discreet.linear.schema import MOST_ROWS_OF_A_PERSON as MOST_ROWS
@@ -51,7 +51,7 @@ class People:
         person's rows.
         """
         codes = id_codes(ids)
-        order, starts = grouped(codes)
+        order, starts = group_rows(codes)
         found = np.diff(np.append(starts, len(order)))
         place = np.arange(len(order)) - np.repeat(starts, found)  # among the person's own rows
         often = np.repeat(found, found)
@@ -74,7 +74,7 @@ class People:
 
     def order(self) -> NDArray[np.intp]:
         """The rows that count, those of a person next to one another, in the order of the table."""
-        return grouped(self.codes)[0]
+        return group_rows(self.codes)[0]
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from discreet.certificate.signatures import public_key_of, read_signing_key
 from discreet.errors import CannotConnect, InvalidParameter, MissingDependency, one_of, whole
-from discreet.files import canonical, digest, parsed, write_whole
+from discreet.files import canonical, digest, parse_json, write_whole
 from discreet.parties.study import COORDINATOR, Study
 
 _FORMAT = "discreet kit 1"
@@ -204,7 +204,7 @@ def revoked(kits: str | Path) -> frozenset[str]:
         text = (Path(kits) / "revoked.json").read_text()
     except FileNotFoundError:
         return frozenset()
-    names = parsed(text, "revoked.json").get("revoked")
+    names = parse_json(text, "revoked.json").get("revoked")
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise InvalidParameter(
             "revoked.json", str(kits), "does not list the parties that are revoked; restore it."
@@ -357,7 +357,7 @@ def _described(
     """What ``kit.json`` says, the roster's keys, and the site's certificate; whatever is wrong is refused."""
     member = "kit.json"
     try:
-        about = parsed(content[member].decode("utf-8", "replace"), member)
+        about = parse_json(content[member].decode("utf-8", "replace"), member)
         if about.get("format") != _FORMAT:
             raise InvalidParameter(
                 "kit", str(path), "was made by another version of this library; ask for a new one."
@@ -367,7 +367,7 @@ def _described(
                 raise TypeError(word)
         whole("port", about["port"], at_least=1, at_most=65535)
         member = "roster.json"
-        keys = _roster(parsed(content[member].decode("utf-8", "replace"), member), about["study"])
+        keys = _roster(parse_json(content[member].decode("utf-8", "replace"), member), about["study"])
         member = "site.crt"
         return about, keys, x509.load_pem_x509_certificate(content[member])
     except (LookupError, TypeError, ValueError, AttributeError) as error:
