@@ -92,9 +92,7 @@ def test_a_lock_is_refused_at_once_and_ends_with_its_process(tmp_path):
     lock = tmp_path / "lock"
     with hold_lock(lock, Burst()), pytest.raises(Burst), hold_lock(lock, Burst()):
         pass
-    script = (
-        "with hold_lock(Path(sys.argv[1]), ValueError()):\n    print('writing', flush=True)\n    time.sleep(600)"
-    )
+    script = "with hold_lock(Path(sys.argv[1]), ValueError()):\n    print('writing', flush=True)\n    time.sleep(600)"
     killed_while(script, lock)
     with hold_lock(lock, Burst()):
         pass
