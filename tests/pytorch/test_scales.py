@@ -22,7 +22,7 @@ from discreet.pytorch.layer_rules.convolution import ConvolutionWeight
 from discreet.pytorch.layer_rules.elementwise import Scale, Shift
 from discreet.pytorch.layer_rules.embedding import EmbeddingWeight
 from discreet.pytorch.layer_rules.linear import LinearWeight
-from discreet.pytorch.layouts import Layout
+from discreet.pytorch.layer_rules.use import Layout
 from support.torch_bank import numbers
 
 SCALES = torch.logspace(-30, 30, 11, dtype=torch.float64)

@@ -30,8 +30,7 @@ from discreet.pytorch.kernels import norms
 from discreet.pytorch.kernels.norms import add_norms_of_linear, add_weighted_products
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.linear import LinearWeight
-from discreet.pytorch.layer_rules.use import Scratch, Source, Use, without
-from discreet.pytorch.layouts import Layout
+from discreet.pytorch.layer_rules.use import Layout, Scratch, Source, Use, without
 from discreet.pytorch.ownership import LEAF, Ownership, shape_of
 
 _NAMES = """

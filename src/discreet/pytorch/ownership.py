@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from discreet.pytorch.graph_rules import MIXED, Rows, Rule, Shape, joint, rule_of
-from discreet.pytorch.layouts import Layout
+from discreet.pytorch.layer_rules.use import Layout
 
 Place = tuple[Any, int]
 """A node of the graph and the number of its output."""

@@ -28,8 +28,7 @@ from discreet.errors import InvalidParameter
 from discreet.pytorch.checks.steady import body
 from discreet.pytorch.graph_rules import SHARED
 from discreet.pytorch.layer_rules import RULES, SAVING_NOTHING, UNROLLED, keeps_length
-from discreet.pytorch.layer_rules.use import Scratch, Source, Use
-from discreet.pytorch.layouts import Layout
+from discreet.pytorch.layer_rules.use import Layout, Scratch, Source, Use
 from discreet.pytorch.ownership import DataFlow, Ownership, Place, place_of
 
 Key = tuple[str, str, int]

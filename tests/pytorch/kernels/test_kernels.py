@@ -14,8 +14,7 @@ from discreet.pytorch.kernels.norms import (
     squared_norms_by_torch,
 )
 from discreet.pytorch.layer_rules.convolution import ConvolutionWeight, padded
-from discreet.pytorch.layer_rules.use import Scratch, Source
-from discreet.pytorch.layouts import Layout
+from discreet.pytorch.layer_rules.use import Layout, Scratch, Source
 from support.torch_bank import numbers
 
 EXAMPLES = 3

@@ -19,6 +19,7 @@ from discreet.pytorch.kernels import norms
 from discreet.pytorch.kernels.convolution import Geometry, geometry, gradients
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.use import (
+    Layout,
     Source,
     Use,
     arguments,
@@ -30,7 +31,6 @@ from discreet.pytorch.layer_rules.use import (
     wide,
     without,
 )
-from discreet.pytorch.layouts import Layout
 
 KEEP = 3 << 20  # numbers: per-example gradients up to this size are kept rather than computed twice
 GHOST = 0.7  # how much cheaper Gram matrices must be by the count of products, as they also copy the input

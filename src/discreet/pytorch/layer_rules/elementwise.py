@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from discreet.pytorch.layer_rules.use import KeptRows, Source, Use, arguments, wide
-from discreet.pytorch.layouts import Layout
+from discreet.pytorch.layer_rules.use import KeptRows, Layout, Source, Use, arguments, wide
 
 
 class Shift(KeptRows):

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from discreet.errors import InvalidParameter
 from discreet.pytorch.kernels import norms
-from discreet.pytorch.layer_rules.use import Source, Use, arguments, sums_of_squares, wide, without
-from discreet.pytorch.layouts import Layout
+from discreet.pytorch.layer_rules.use import Layout, Source, Use, arguments, sums_of_squares, wide, without
 
 
 class EmbeddingWeight(Use):

@@ -19,6 +19,7 @@ from torch import Tensor
 from discreet.pytorch.kernels import norms
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.use import (
+    Layout,
     Source,
     Use,
     arguments,
@@ -30,7 +31,6 @@ from discreet.pytorch.layer_rules.use import (
     wide,
     without,
 )
-from discreet.pytorch.layouts import Layout
 
 FEW = 16  # positions: for so many, Gram matrices in float64 are as fast as those by torch, and never doubtful
 KEEP = 6 << 20  # numbers: per-example gradients up to this size are kept rather than computed twice

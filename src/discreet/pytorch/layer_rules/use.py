@@ -11,19 +11,41 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from discreet.pytorch.kernels import norms
-from discreet.pytorch.layouts import Layout
 
 CANCELLED = 0.1  # a ghost norm this far below that of unrelated positions is computed the long way
 LEAST_LEFT = 1e-4  # of its parts: a gradient that cancels further counts as this long
 PRECISION = 2.0**-20  # of squared norms
 # Squared: see norms.REACH, which is that of float32.
 REACH = {torch.float32: norms.REACH, torch.float64: 2.0**256}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the examples are: ``dim`` counts them; or examples times others, ``outer`` of which are outside of them.
+
+    Inside a model the batch may be the first dimension, or the second (time first), or folded together with time or
+    with channels into one. It is never guessed from shapes, as a sequence may happen to be as long as the batch: see
+    :mod:`discreet.pytorch.ownership`.
+    """
+
+    dim: int
+    outer: int = 1
+
+    def examples_first(self, tensor: Tensor, examples: int) -> Tensor:
+        """The same numbers with the examples as dimension 0 and nothing else in it."""
+        dim, shape, outer = self.dim, tensor.shape, self.outer
+        inner = shape[dim] // (examples * outer)
+        if outer * inner == 1:
+            return tensor.movedim(dim, 0) if dim else tensor
+        apart = tensor.reshape(*shape[:dim], outer, examples, inner, *shape[dim + 1 :]).movedim(dim + 1, 0)
+        return apart.flatten(dim + 1, dim + 2)
 
 
 class Source:
