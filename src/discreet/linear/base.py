@@ -37,6 +37,7 @@ from discreet.linear.named_coefficients import Coefficients
 from discreet.linear.partitions import Partitions
 from discreet.linear.preview import EPSILONS, Preview
 from discreet.linear.schema import Category, Schema, schema_of
+from discreet.linear.secret_sample import drawn, part_of, people_of
 from discreet.linear.sources import all_numbers, source_of
 from discreet.linear.spool import spooled
 from discreet.linear.storage import Storage
@@ -99,6 +100,8 @@ class PrivateLinearModel(TableReader):
         if engine is not None:
             if sample_weight is not None or people is not None:
                 raise InvalidParameter("engine", type(engine).__name__, "takes columns of the files only.")
+            if self.sample is not None:
+                raise InvalidParameter("sample", self.sample, "is drawn on one machine: fit without engine=.")
             engine.fit(self, X, y)
             return self
         if isinstance(X, Partitions):
@@ -149,7 +152,9 @@ class PrivateLinearModel(TableReader):
         wish = tuple(sorted({*EPSILONS, budget.epsilon}))
         even = 0.5 if guess is None else guess
         where = (budget.neighbours, budget.unit)
-        return Preview(records, columns, budget.delta, self._task, best, even, wish, *where)
+        return Preview(
+            records, columns, budget.delta, self._task, best, even, wish, *where, self._sample() or 1.0
+        )
 
     def event(self) -> Event:
         """What one fit releases, as one event: for a :class:`~discreet.selection.PrivateSearch`.
@@ -159,7 +164,7 @@ class PrivateLinearModel(TableReader):
         hardened releases only the budget itself is proved, which costs a search more.
         """
         budget = self._budget()
-        if self.method == "recipe" and self._chosen_arithmetic() == "float":
+        if self.method == "recipe" and self._chosen_arithmetic() == "float" and self.sample is None:
             return gaussian_event(budget)
         return ApproximateDP(budget.epsilon, budget.delta)
 
@@ -192,12 +197,19 @@ class PrivateLinearModel(TableReader):
             spending = charge.spending() if self.method == "recipe" else None
             if spending is not None:
                 spending.progress = progress
+            rate = self._sample()
+            chosen = None if rate is None else drawn(rate, rows, owners, charge.stream)
+            owners, weights, target = (
+                people_of(owners, chosen),
+                part_of(weights, chosen),
+                part_of(target, chosen),
+            )
             averaging = 1.0
             if owners is not None:
                 weights, averaging = self._shared(owners, weights, known_spending(spending))
             if reset:
-                self._encoding = self._new_encoding(X, table, weights, spending)
-            encoded = self._encoding.on_demand(table)
+                self._encoding = self._new_encoding(X, table, weights, spending, chosen)
+            encoded = part_of(self._encoding.on_demand(table), chosen)
             target, bounds = self._bounded_target(target, weights, spending)
             columns = self._encoding.columns
             records = Encoded(encoded, target, columns, weights, bounds, owners, averaging, storage)
@@ -273,6 +285,7 @@ class PrivateLinearModel(TableReader):
             self.unsafe_seed,
             self._chosen_arithmetic(),
             staged=self.method == "recipe",
+            sample=self._sample(),
             continued=continued,
             elsewhere=elsewhere,
         )

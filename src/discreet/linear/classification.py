@@ -153,6 +153,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     ledger_key : the key file of a ledger at an address, or of one whose key does not lie beside it.
     unsafe_seed : a seed for tests; the certificate then says that nothing is private.
     verbose : show a progress bar for every stage on standard error.
+    sample : a chance such as 0.01 for each record, or person, to be looked at: a secret sample of a large table.
     memory : bytes of encoded rows that are kept in memory, by default 2**28; the rest is in a scratch file without a
         name, in the folder for temporary files or that of a :class:`~discreet.linear.storage.Storage` given here.
 
@@ -189,6 +190,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         unsafe_seed: int | None = None,
         verbose: bool = False,
         memory: Any = None,
+        sample: float | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -209,6 +211,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
         self.memory = memory
+        self.sample = sample
 
     def _loss(self) -> Loss:
         return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
@@ -253,6 +256,7 @@ class PrivateSVC(PrivateClassifier):
         unsafe_seed: int | None = None,
         verbose: bool = False,
         memory: Any = None,
+        sample: float | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -273,6 +277,7 @@ class PrivateSVC(PrivateClassifier):
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
         self.memory = memory
+        self.sample = sample
 
     def _loss(self) -> Loss:
         if len(self.classes_) > 2:

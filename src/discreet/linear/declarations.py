@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from discreet.core.mechanisms import Arithmetic
-from discreet.errors import InvalidParameter, one_of
+from discreet.errors import InvalidParameter, one_of, real
 from discreet.guarantee import Budget, neighbours_named
 from discreet.guarantee import Unit as Protected
 from discreet.linear.fitting import METHODS
@@ -23,6 +23,7 @@ class Declarations(BaseEstimator):  # type: ignore[misc]
 
     ledger_key: Any = None
     inference: bool = False
+    sample: float | None = None
 
     @abstractmethod
     def _loss(self) -> Loss:
@@ -51,6 +52,16 @@ class Declarations(BaseEstimator):  # type: ignore[misc]
             raise InvalidParameter("method", method, "protects single records; a unit needs method='recipe'.")
         if self._chosen_arithmetic() == "hardened" and method != "recipe":
             raise InvalidParameter("arithmetic", "hardened", "is for method='recipe'.")
+        self._sample()
+
+    def _sample(self) -> float | None:
+        """The chance of a record to be in the secret sample, if there is one."""
+        if self.sample is None:
+            return None
+        remedy = "A share of the records, such as 0.01; without it, all of them are used."
+        if self.method != "recipe":
+            raise InvalidParameter("sample", self.sample, "is for method='recipe'.")
+        return real("sample", self.sample, above=0, below=1, remedy=remedy)
 
     def _refuse_inference(self, reset: bool) -> None:
         """Raise if standard errors are asked for where there are none."""
@@ -78,7 +89,8 @@ class Declarations(BaseEstimator):  # type: ignore[misc]
     def _settings(self) -> dict[str, Any]:
         """The parameters as declared, for the certificate. They are public."""
         hidden = {"ledger", "ledger_key", "verbose", "unsafe_seed", "memory"}
-        hidden |= {name for name, used in (("unit", self._unit()), ("inference", self.inference)) if not used}
+        rare = {"unit": self._unit(), "inference": self.inference, "sample": self.sample}
+        hidden |= {name for name, used in rare.items() if not used}
         settings = self.get_params(deep=False) | {
             "arithmetic": self._chosen_arithmetic(),
             "unit": self._unit(),

@@ -43,6 +43,7 @@ from discreet.linear.inputs import OnDemand
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import score_rows
 from discreet.linear.losses import Loss
+from discreet.linear.secret_sample import amplified
 from discreet.linear.storage import Storage
 from discreet.plan.plan import Plan
 
@@ -62,10 +63,19 @@ class Charge:
     arithmetic: Arithmetic
     alone: bool = False
     elsewhere: Elsewhere | None = None
+    sample: float | None = None
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the whole budget is one charge, for which more can be spent on a secret sample."""
+        return self.sample is not None and self.budget.neighbours == "add-remove"
 
     def spending(self) -> Spending:
-        """The budget, to be spent in stages."""
+        """The budget, to be spent in stages; of a sample what the sample is worth, on an account of its own."""
         name = str(self.plan.settings["run"])
+        if self.sample is not None and self.sampled:
+            inner = amplified(self.reserve_everything(), self.sample)
+            return Spending(inner, None, self.stream, self.arithmetic, name)
         return Spending(self.budget, self.till, self.stream, self.arithmetic, name, self.elsewhere)
 
     def refuse_foreign(self, earlier: Iterable[str]) -> None:
@@ -79,9 +89,9 @@ class Charge:
 
     def reserve_everything(self) -> Budget:
         """Charge the whole budget at once, for a method that is known by its guarantee only: what it may cost."""
-        event = _black_box(self.budget)
+        event = _black_box(_within(self.budget, self.arithmetic))
         self.till.pay(event, name=str(self.plan.settings["run"]))
-        return replace(self.budget, epsilon=event.epsilon)
+        return replace(self.budget, epsilon=event.epsilon, delta=event.delta)
 
     def certificate(self, distance: float, not_covered: tuple[str, ...]) -> Certificate:
         """What was spent and what it proves. ``distance`` is of all hardened releases together."""
@@ -100,6 +110,8 @@ class Charge:
         """
         if self.arithmetic == "float":
             return CertifiedArithmetic()
+        if self.sampled:  # what was spent on the sample has room for its own distance
+            distance = _NONE
         rule = self.plan.rule.budget
         spare = Fraction(self.budget.delta) - Fraction(rule.delta)
         planned = float(spare / (1 + Fraction(math.exp(rule.epsilon) * (1 + 1e-14)))) * (1 - 1e-14)
@@ -117,24 +129,28 @@ def charged(
     arithmetic: Arithmetic,
     *,
     staged: bool = True,
+    sample: float | None = None,
     continued: bool = False,
     elsewhere: Elsewhere | None = None,
 ) -> Iterator[Charge]:
     """Open the ledger for one fit, and close it again if it was opened here.
 
-    ``staged`` fits spend by a Gaussian filter; others reserve their whole budget as one release. A ``continued``
+    ``staged`` fits spend by a Gaussian filter; others, and those of a secret ``sample`` under add-remove neighbours,
+    reserve their whole budget as one release. A ``continued``
     fit goes on from a model that was made under the same ledger, so all that its plan can promise is what
     the ledger promises of everything.
     """
-    rule: SpendingRule = (
-        GaussianFilter(_within(budget, arithmetic)) if staged else FixedPlan(_black_box(budget), budget)
-    )
+    staged = staged and not (sample is not None and budget.neighbours == "add-remove")
+    spent = _within(budget, arithmetic)
+    rule: SpendingRule = GaussianFilter(spent) if staged else FixedPlan(_black_box(spent), spent)
     plan = Plan.adaptive(name, rule, {**settings, "run": run_name(name, elsewhere)})
     with Till.open(ledger, plan, key=ledger_key) as opened:
         plan = Plan.adaptive(name, opened.ledger.rule, plan.settings) if continued else plan
         till = Till.open(opened.ledger, plan)
         stream = system_stream() if unsafe_seed is None else RandomStream(unsafe_seed=unsafe_seed)
-        yield Charge(budget, till, plan, stream, arithmetic, alone=ledger is None, elsewhere=elsewhere)
+        yield Charge(
+            budget, till, plan, stream, arithmetic, alone=ledger is None, elsewhere=elsewhere, sample=sample
+        )
 
 
 def run_name(name: str, elsewhere: Elsewhere | None = None) -> str:
@@ -153,6 +169,9 @@ def _within(budget: Budget, arithmetic: Arithmetic) -> Budget:
 def _black_box(budget: Budget) -> ApproximateDP:
     """All of the budget but what the rounding of the accountant may add."""
     return ApproximateDP(budget.epsilon * (1 - 1e-12), budget.delta)
+
+
+_NONE = 1e-300  # a distance of 0, rounded up
 
 
 # ---- the ways to fit, behind one interface: encoded records in, a Model out ----

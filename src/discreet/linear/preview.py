@@ -27,13 +27,14 @@ without privacy 0.85, by guessing 0.50
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.charts import Picture, Series, html_table, line_chart
 from discreet.errors import one_of, real, whole
-from discreet.guarantee import Neighbours, contributions_apart, neighbours_named
+from discreet.guarantee import Budget, Neighbours, contributions_apart, neighbours_named
+from discreet.linear.secret_sample import amplified
 
 EPSILONS = (0.1, 0.3, 0.5, 1.0, 2.0, 4.0, 8.0)
 SCORES = {"classification": "accuracy", "regression": "R2", "counts": "D2"}
@@ -49,7 +50,8 @@ class Preview:
 
     ``columns`` are counted after encoding. ``best`` is the score hoped for without privacy (accuracy, R2, or D2 for
     counts), ``guess`` the accuracy of always naming the most frequent class. Without ``best`` the ranges are of the
-    share that is kept of what a model without privacy gains over guessing.
+    share that is kept of what a model without privacy gains over guessing. ``sample`` is the share of the records
+    that are looked at (:mod:`~discreet.linear.secret_sample`).
     """
 
     records: int
@@ -61,6 +63,7 @@ class Preview:
     epsilons: tuple[float, ...] = EPSILONS
     neighbours: Neighbours = "add-remove"
     unit: str = "record"
+    sample: float = 1.0
 
     def __post_init__(self) -> None:
         whole("records", self.records, at_least=1, at_most=10**12)
@@ -71,6 +74,7 @@ class Preview:
         real("guess", self.guess, above=0, below=1)
         if self.best is not None:
             real("best", self.best, above=self.guess if self.task == "classification" else 0, at_most=1)
+        real("sample", self.sample, above=0, at_most=1)
         for epsilon in self.epsilons:
             real("epsilons", epsilon, above=0)
 
@@ -99,8 +103,11 @@ class Preview:
 
     def _kept(self, epsilon: float, size: float, constant: float) -> float:
         """The share that is kept, if so many columns' worth has to be found."""
-        strength = gaussian_mu(epsilon, self.delta) / contributions_apart(self.neighbours)
-        return 1 / math.hypot(1, constant * size / (self.records * strength))
+        inner = Budget(epsilon, self.delta, self.neighbours)
+        if self.sample < 1:
+            inner = amplified(inner, self.sample)
+        strength = gaussian_mu(inner.epsilon, inner.delta) / contributions_apart(self.neighbours)
+        return 1 / math.hypot(1, constant * size / (self.records * self.sample * strength))
 
     # ---- for people ----
 
@@ -120,13 +127,18 @@ class Preview:
     def _about(self) -> str:
         who = "people" if self.unit == "person" else "records"
         columns = "1 column" if self.columns == 1 else f"{self.columns:,} columns"
+        sampled = "" if self.sample == 1 else f"a secret sample of {self.sample:.3g} of "
         return (
-            f"{self.records:,} {who}, {columns} after encoding, delta {self.delta:g}: a rule of thumb from these "
-            "numbers, no record was read"
+            f"{sampled}{self.records:,} {who}, {columns} after encoding, delta {self.delta:g}: a rule of thumb from "
+            "these numbers, no record was read"
         )
 
     def _told(self) -> list[tuple[float, str]]:
-        return [(epsilon, f"{self._number(low)} to {self._number(high)}") for epsilon, low, high in self.rows]
+        told = [(epsilon, f"{self._number(low)} to {self._number(high)}") for epsilon, low, high in self.rows]
+        if self.sample == 1:
+            return told
+        of_all = dict(replace(self, sample=1.0)._told())
+        return [(epsilon, f"{own}, of all records {of_all[epsilon]}") for epsilon, own in told]
 
     def _number(self, value: float) -> str:
         if value < 0:
@@ -158,4 +170,4 @@ class Preview:
             "best": self.best,
             "guess": self.guess if self.task == "classification" else None,
             "expected": rows,
-        }
+        } | ({} if self.sample == 1 else {"sample": self.sample})

@@ -135,6 +135,7 @@ class PrivateLinearRegression(PrivateRegressor):
         unsafe_seed: int | None = None,
         verbose: bool = False,
         memory: Any = None,
+        sample: float | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -156,6 +157,7 @@ class PrivateLinearRegression(PrivateRegressor):
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
         self.memory = memory
+        self.sample = sample
 
     def _loss(self) -> Loss:
         if isinstance(self.loss, Loss):
@@ -200,6 +202,7 @@ class PrivatePoissonRegressor(PrivateRegressor):
         unsafe_seed: int | None = None,
         verbose: bool = False,
         memory: Any = None,
+        sample: float | None = None,
     ) -> None:
         self.epsilon = epsilon
         self.delta = delta
@@ -219,6 +222,7 @@ class PrivatePoissonRegressor(PrivateRegressor):
         self.unsafe_seed = unsafe_seed
         self.verbose = verbose
         self.memory = memory
+        self.sample = sample
 
     def _loss(self) -> Loss:
         return Poisson()

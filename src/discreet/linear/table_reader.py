@@ -36,6 +36,7 @@ from discreet.linear.inputs import (
     without_column,
 )
 from discreet.linear.schema import Column, Schema, Unit, schema_of
+from discreet.linear.secret_sample import part_of
 from discreet.linear.sources import all_numbers, source_of
 from discreet.linear.spool import Spooled, spooled
 from discreet.linear.storage import Storage
@@ -119,8 +120,15 @@ class TableReader(Declarations):
         people = column_values(X, unit.column) if people is None else people
         return People.of(one_for_each_row("people", people, rows))
 
-    def _new_encoding(self, X: Any, table: Any, weights: Array | None, spending: Spending | None) -> Encoding:
-        """The encoding that was declared; what was not is learnt out of the budget."""
+    def _new_encoding(
+        self,
+        X: Any,
+        table: Any,
+        weights: Array | None,
+        spending: Spending | None,
+        chosen: NDArray[np.int64] | None = None,
+    ) -> Encoding:
+        """The encoding that was declared; what was not is learnt out of the budget, of the rows that were chosen."""
         if sum(given is not None for given in (self.schema, self.bounds, self.row_norm)) > 1:
             raise InvalidParameter(
                 "schema", "bounds, row_norm", "declare one of schema, bounds and row_norm."
@@ -129,7 +137,7 @@ class TableReader(Declarations):
             schema = schema_of(self.schema)
             if schema.undeclared:
                 columns = schema_columns(table, schema)
-                learned = _learned(_undeclared(columns, schema), weights, spending)
+                learned = _learned(part_of(_undeclared(columns, schema), chosen), weights, spending)
                 names = schema.undeclared
                 schema = schema.with_bounds(dict(zip(names, learned.ranges, strict=True)))
                 guessed = [name for name, seen in zip(names, learned.found, strict=True) if not seen]
@@ -141,7 +149,7 @@ class TableReader(Declarations):
             return BoundedNumbers(*bounds_of(self.bounds, self.n_features_in_, column_names(X)))
         if issparse(table):
             warn_of_width(table.shape[1])
-        ranges, found = _learned(table, weights, spending)
+        ranges, found = _learned(part_of(table, chosen), weights, spending)
         if issparse(table):  # zeros must stay zeros
             ranges = [(0.0, max(upper, -lower)) for lower, upper in ranges]
         lower, upper = np.array(ranges).reshape(-1, 2).T

@@ -1,0 +1,77 @@
+"""A fit on a secret sample of the records: ``sample=0.01``.
+
+Every record, or every person with all rows, is taken with the same chance q, independently, by our own cryptographic
+stream; nobody is told which. Under add-remove neighbours that amplifies the guarantee of any procedure:
+
+    (epsilon', delta') on the sample   is   (log(1 + q (e^epsilon' - 1)), q delta')   for the table,
+
+since with one record more the output is that of the table before with chance 1 - q, and that of a neighbour of the
+sample with chance q (docs/mathematics.md: U4). So the fit may spend more on the sample than it costs. What is charged
+is one release of the whole budget, before anything is drawn.
+
+>>> from discreet import Budget
+>>> inner = amplified(Budget(1.0, 1e-6), 0.01)
+>>> round(inner.epsilon, 3), round(inner.delta, 9)
+(5.152, 0.0001)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import issparse
+
+from discreet.core.randomness import RandomStream
+from discreet.core.sampling import successes
+from discreet.guarantee import Budget
+from discreet.linear.glm.people import People
+from discreet.linear.inputs import OnDemand
+
+Rows = NDArray[np.int64]
+
+_LARGEST_DELTA = 0.1  # on the sample
+_DOWN = 1 - 1e-12  # more than the roundings of the two numbers
+
+
+def amplified(budget: Budget, rate: float) -> Budget:
+    """What may be spent on a sample so that the table is within ``budget``: more under add-remove neighbours.
+
+    Guarantee: log(1 + rate (e^epsilon' - 1)) <= epsilon and rate * delta' <= delta. Under replace-one neighbours no
+    more than the budget itself, which a sample costs, too: taken or not, a record is replaced in at most one place.
+    """
+    if budget.neighbours != "add-remove":
+        return budget
+    epsilon = math.log1p(math.expm1(min(budget.epsilon, 700.0)) / rate) * _DOWN
+    delta = min(budget.delta / rate * _DOWN, max(_LARGEST_DELTA, budget.delta))
+    return replace(budget, epsilon=max(epsilon, budget.epsilon * _DOWN), delta=delta)
+
+
+def drawn(rate: float, rows: int, people: People | None, stream: RandomStream) -> Rows:
+    """The numbers of the rows that are taken, in rising order: each, or all of a person's, with chance ``rate``."""
+    if people is None:
+        return successes(rows, Fraction(rate), stream)
+    taken = np.zeros(len(people) + 1, np.bool_)  # the last one is nobody's
+    taken[successes(len(people), Fraction(rate), stream)] = True
+    return np.flatnonzero(taken[people.codes])
+
+
+def part_of(values: Any, rows: Rows | None) -> Any:
+    """These rows of a table, a column or weights; all of them for None."""
+    if values is None or rows is None:
+        return values
+    if isinstance(values, np.ndarray) or issparse(values):
+        return values[rows]
+    return OnDemand((len(rows), *values.shape[1:]), lambda some: values[rows[some]])
+
+
+def people_of(people: People | None, rows: Rows | None) -> People | None:
+    """The people to whom these rows belong, who have no others."""
+    if people is None or rows is None:
+        return people
+    left, codes = np.unique(people.codes[rows], return_inverse=True)
+    return People(codes.reshape(-1).astype(people.codes.dtype), people.rows[left])
