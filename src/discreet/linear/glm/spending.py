@@ -27,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -108,7 +108,9 @@ class Spending:
         self.most_records = (
             MOST_ROWS if self.arithmetic == "float" else _room_for_records(budget, self.strength)
         )
-        self._till = Till.open(None, GaussianFilter(budget)) if till is None else _agreeing(till, budget)
+        kept = SPARE if self.arithmetic == "hardened" else 0.0
+        own = GaussianFilter(replace(budget, delta=budget.delta * (1 - kept)))
+        self._till = Till.open(None, own) if till is None else _agreeing(till, budget)
         self._elsewhere, self._public = elsewhere, hashlib.sha256()
         if elsewhere is not None:
             self.refuse_more_rows(elsewhere.rows)
