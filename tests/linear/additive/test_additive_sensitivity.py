@@ -6,14 +6,17 @@ The second fit is given the releases of the first, so that all choices on the wa
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from discreet import Budget
 from discreet.core.randomness import RandomStream
+from discreet.linear import PrivateAdditiveRegressor
 from discreet.linear.additive import basis as basis_file
 from discreet.linear.additive import crossings
 from discreet.linear.additive.basis import Basis, Curve, Pair, hats
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
+from discreet.linear.additive.estimators import declared_of
 from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Softmax, Squared
@@ -160,3 +163,34 @@ def test_products_that_are_not_clipped_would_be_noticed(monkeypatch):
 
     monkeypatch.setattr(basis_file, "hats", beyond)
     assert longest_row(np.random.default_rng(1))[0] > 2
+
+
+# ---- rows of a table, as they come ----
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"a": np.nan}, {"b": np.nan}, {"a": 1e300, "b": -1e300}, {"c": "new"}, {"c": None}],
+    ids=["no number", "missing value", "huge", "new category", "no category"],
+)
+def test_an_odd_row_of_a_table_is_one_record(odd):
+    """Encoded as the estimators do, a row with a missing value, a new category or 1e300 moves no sum too far."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.random(400), "b": rng.random(400), "c": rng.choice(list("xy"), 400)})
+    columns = {name: {"bounds": [0, 1]} for name in "ab"} | {"c": {"categories": ["x", "y"]}}
+    columns["b"]["missing"] = "flag"
+    known = {"target_bounds": (0, 1), "schema": {"columns": columns}, "unsafe_seed": 1}
+    y = frame.a.to_numpy() ** 2
+    model = PrivateAdditiveRegressor(1.0, **known).fit(frame[:50], y[:50])
+    more = pd.concat([frame, pd.DataFrame([{"a": 0.5, "b": 0.5, "c": "x"} | odd])], ignore_index=True)
+    tables = [model._encoding.encode(model._read_table(rows, reset=False)) for rows in (frame, more)]
+    answers, sums = None, []
+    for x in tables:
+        spent = Replay(RICH, answers)
+        AdditiveRecipe(Squared(), declared_of(model._encoding), spent, (0.0, 1.0)).fit_table(
+            x, np.append(y, 1.0)[: x.shape[0]], None
+        )
+        answers = spent.answers
+        sums.append(spent.sums)
+    moves = [math.sqrt(np.sum((b - a) ** 2)) / steps for (a, steps), (b, _) in zip(*sums, strict=True)]
+    assert 0 < max(moves) <= 1
