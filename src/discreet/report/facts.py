@@ -40,7 +40,13 @@ _STAGES = {
     "gradients": "the steps of the descent, which make the model",
     "recalibration": "level and spread of the predictions",
     "score-sizes": "how large scores typically are",
-    "pairs": "which pairs of columns act together",
+    "row-norms-1": "how long rows are, with pairs of columns that act together",
+    "whitening-1": "how columns and pairs vary together",
+    "whitened-row-norms-1": "how long rows are once columns and pairs are made comparable",
+    "pair-ranks": "which pairs of columns go up and down together",
+    "first-gradients": "a few steps of a model without pairs",
+    "pairs": "which pairs of columns that model leaves something to say",
+    "pairs-again": "which of a few pairs act together indeed",
     "pair-cells": "the tables of those pairs",
 }
 """What the stages of a fit release, in words."""

@@ -6,13 +6,17 @@ The second fit is given the releases of the first, so that all choices on the wa
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from discreet import Budget
 from discreet.core.randomness import RandomStream
+from discreet.linear import PrivateAdditiveRegressor
 from discreet.linear.additive import basis as basis_file
+from discreet.linear.additive import crossings
 from discreet.linear.additive.basis import Basis, Curve, Pair, hats
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
+from discreet.linear.additive.estimators import declared_of
 from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Softmax, Squared
@@ -74,20 +78,22 @@ def test_no_record_moves_a_sum_by_more_than_its_clip_norm(loss, budget):
         assert worst_move(loss, row, 1.0, budget, pairs=((0, 1),)) <= 1
 
 
-@pytest.mark.parametrize("target", [0.0, 1.0, 1e300, -1e300])
-@pytest.mark.parametrize("loss", [Logistic(), Squared()], ids=lambda loss: type(loss).__name__)
-def test_the_choice_of_pairs_is_within_its_clip_norm(loss, target):
-    """With so large a budget pairs are asked for: the stage is among the sums that are compared."""
-    if loss.kind == "classes" and target not in (0.0, 1.0):
-        pytest.skip("classes are checked before they get here")
-    budget = Budget(16.0, 1e-6)
+@pytest.mark.parametrize("target", [0.0, 1e300, -1e300])
+def test_the_choice_of_pairs_is_within_its_clip_norm(target):
+    """With so large a budget pairs are asked for: their stages are among the sums that are compared."""
+    loss, budget = Squared(), Budget(16.0, 1e-6)
     for row in HOSTILE.values():
         assert worst_move(loss, row, target, budget, pairs=None, n=3000) <= 1
-    spent = Replay(budget)
+    spent, without = Replay(budget), Replay(budget)
     fitted(loss, *table(loss, 3000), spent, None)
-    without = Replay(budget)
     fitted(loss, *table(loss, 3000), without, ())
     assert len(spent.sums) > len(without.sums)
+
+
+def test_crossings_that_are_not_clipped_would_be_noticed(monkeypatch):
+    """A broken twin, whose rows of crossings are as long as they are."""
+    monkeypatch.setattr(crossings, "clip_rows", lambda rows, clip_norm: rows)
+    assert worst_move(Squared(), HOSTILE["all zeros"], 1e300, Budget(16.0, 1e-6), None, 3000) > 2
 
 
 def test_a_record_that_does_not_count_moves_nothing():
@@ -157,3 +163,34 @@ def test_products_that_are_not_clipped_would_be_noticed(monkeypatch):
 
     monkeypatch.setattr(basis_file, "hats", beyond)
     assert longest_row(np.random.default_rng(1))[0] > 2
+
+
+# ---- rows of a table, as they come ----
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"a": np.nan}, {"b": np.nan}, {"a": 1e300, "b": -1e300}, {"c": "new"}, {"c": None}],
+    ids=["no number", "missing value", "huge", "new category", "no category"],
+)
+def test_an_odd_row_of_a_table_is_one_record(odd):
+    """Encoded as the estimators do, a row with a missing value, a new category or 1e300 moves no sum too far."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.random(400), "b": rng.random(400), "c": rng.choice(list("xy"), 400)})
+    columns = {name: {"bounds": [0, 1]} for name in "ab"} | {"c": {"categories": ["x", "y"]}}
+    columns["b"]["missing"] = "flag"
+    known = {"target_bounds": (0, 1), "schema": {"columns": columns}, "unsafe_seed": 1}
+    y = frame.a.to_numpy() ** 2
+    model = PrivateAdditiveRegressor(1.0, **known).fit(frame[:50], y[:50])
+    more = pd.concat([frame, pd.DataFrame([{"a": 0.5, "b": 0.5, "c": "x"} | odd])], ignore_index=True)
+    tables = [model._encoding.encode(model._read_table(rows, reset=False)) for rows in (frame, more)]
+    answers, sums = None, []
+    for x in tables:
+        spent = Replay(RICH, answers)
+        AdditiveRecipe(Squared(), declared_of(model._encoding), spent, (0.0, 1.0)).fit_table(
+            x, np.append(y, 1.0)[: x.shape[0]], None
+        )
+        answers = spent.answers
+        sums.append(spent.sums)
+    moves = [math.sqrt(np.sum((b - a) ** 2)) / steps for (a, steps), (b, _) in zip(*sums, strict=True)]
+    assert 0 < max(moves) <= 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,15 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from discreet.linear.additive.basis import Basis, Pair
+from discreet.linear.additive.crossings import (
+    Places,
+    Ranks,
+    Residuals,
+    can_find,
+    confirmed_pairs,
+    proposed_pairs,
+    rank_correlations,
+)
 from discreet.linear.additive.curves import (
     chosen_curves,
     curve_marginals,
@@ -20,7 +30,7 @@ from discreet.linear.additive.curves import (
     straight_lines,
 )
 from discreet.linear.additive.histograms import Histograms, counted
-from discreet.linear.additive.interactions import candidates, chosen_pairs, counted_cells, noise_of_cells
+from discreet.linear.additive.interactions import counted_cells
 from discreet.linear.additive.smoothing import (
     are_near,
     are_straight,
@@ -40,7 +50,7 @@ from discreet.linear.glm.people import People
 from discreet.linear.glm.problems import Problem
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import WHITENING, Spending, Wealth
-from discreet.linear.glm.steps import PathError
+from discreet.linear.glm.steps import PathError, noisy_descent, step_rule
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Loss
@@ -49,12 +59,15 @@ from discreet.linear.storage import Shelf
 Array = NDArray[np.float64]
 
 _ROOM_OF_CLASSES = 0.4  # of the dimensions that a number may have: the root of how flat their loss is
-_FARTHEST, _FARTHEST_OF_CLASSES = 2.0, 16.0  # variances of bends, from curves to lines that may replace them
+_FARTHEST, _FARTHEST_OF_CLASSES = 5.0, 16.0  # variances of bends, from curves to lines that may replace them
+_FEW_CURVES = 0.5  # of the columns that may be curves: if no more can be, none is
+_ROUGHLY = 4.0  # times the variances of slow bends that the known ones may stand for, but of classes
 _CHANCE = 2.0  # of the variance that sampling would give the average direction
-_FOR_PAIRS, _FOR_CELLS = 0.08, 0.02  # shares of the budget
+_FOR_RANKS, _FOR_FIRST, _FOR_PAIRS, _FOR_PROPOSED, _FOR_CELLS = 0.01, 0.06, 0.02, 0.05, 0.02  # of the budget
+_FIRST_STEPS = 15
+_FAR = 1.5  # typical residuals, from which on they are clamped
 _MOST_PAIRS, _LARGEST_SIDE = 3, 16
 _CELLS = 0.04  # of the grid of a pair, for each record over the noise of counting it
-_CLEAR = 12.0  # how far above its noise the number of records in a cell has to be for pairs to be chosen
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +107,9 @@ class AdditiveRecipe(Recipe):
     straight: Marginals  # of the columns before they were curves
     lengths: Array  # second moments of the coordinates of the descent
     row_size: float  # the typical norm of a row in them
+    _found: tuple[Coordinates, float] | None = None  # coordinates, if they are known already
+    _problem: Problem | None = None
+    _looks = 0  # at second moments, so far
 
     def __init__(
         self,
@@ -128,25 +144,97 @@ class AdditiveRecipe(Recipe):
         pieces = pieces_for(counts.records, counts.records * self.spending.strength, self.declared.columns)
         allowed = [1 if shape == "linear" else pieces for shape in self.declared.shapes]
         told = [self.histograms.pieces(j, wanted) for j, wanted in enumerate(allowed)]
-        if max(told, default=1) < 2 and self.declared.pairs == ():
+        bent = sum(number > 1 for number in told)
+        if bent <= _FEW_CURVES * sum(number > 1 for number in allowed) and not self.declared.pairs:
             return records, marginals  # lines: the linear fit
         self.straight = marginals
         known = self.declared.columns, self.histograms, marginals, allowed, self.declared.missing
-        pairs = self._pairs(records, self.histograms, marginals, counts.records)
-        self.basis = Basis(self.declared.columns, chosen_curves(*known), pairs)
-        self.columns = self.basis.columns
+        basis = Basis(self.declared.columns, chosen_curves(*known))
+        pairs = list(self.declared.pairs or ())
+        if self.declared.pairs is None and (candidates := self._candidates(counts)):
+            curves = self._expanded(records, marginals, counts, basis)
+            pairs = self._pairs(records, *curves, counts, candidates)
+            if not pairs:
+                return curves
+            self._found = None
+        grids = self._grids(records, self.histograms, marginals, counts.records, pairs)
+        return self._expanded(records, marginals, counts, replace(basis, pairs=grids))
+
+    def _expanded(
+        self, records: Records, marginals: Marginals, counts: Counts, basis: Basis
+    ) -> tuple[Records, Marginals]:
+        """The records as rows of a basis, which is then that of the fit."""
+        assert self.histograms is not None
+        self.basis, self.columns = basis, basis.columns
         x, y, weights = self._table
-        expanded = Expanded(x, self.basis)
+        expanded = Expanded(x, basis)
         curves = Records(self.loss, expanded, y, self.columns, weights, self._people, records.shelf)
-        return curves, curve_marginals(self.basis, self.histograms, marginals, counts.records)
+        return curves, curve_marginals(basis, self.histograms, marginals, counts.records)
+
+    # ---- columns that act together ----
+
+    def _candidates(self, counts: Counts) -> list[Places]:
+        """The pairs that are looked at; none where the budget could not tell.
+
+        Only of numbers: with a link, what a short descent has not learned of the curves does not add up, and would be
+        taken for pairs.
+        """
+        free = [j for j, shape in enumerate(self.declared.shapes) if shape == "free"]
+        pairs = list(combinations(free, 2)) if self.loss.kind == "numbers" else []
+        signal = counts.records * self.spending.strength * math.sqrt(_FOR_PAIRS)
+        return pairs if can_find(len(pairs), signal) else []
 
     def _pairs(
-        self, records: Records, histograms: Histograms, marginals: Marginals, count: float
+        self,
+        records: Records,
+        curves: Records,
+        marginals: Marginals,
+        counts: Counts,
+        candidates: list[Places],
+    ) -> list[Places]:
+        """The pairs that a short descent of the curves alone leaves something to say."""
+        assert self.histograms is not None
+        ranks = Ranks(self.histograms)
+        stage = self.spending.stage("pair-ranks", _FOR_RANKS)
+        correlations = rank_correlations(records, candidates, ranks, counts.records, stage)
+        residuals = self._residuals(curves, marginals, counts)
+        stage = self.spending.stage("pairs", _FOR_PAIRS)
+        proposed = proposed_pairs(records, candidates, correlations, ranks, residuals, _MOST_PAIRS, stage)
+        stage = self.spending.stage("pairs-again", _FOR_PROPOSED)
+        return confirmed_pairs(records, proposed, ranks, lambda x, y: residuals(x, y) / _FAR, stage)
+
+    def _residuals(self, curves: Records, marginals: Marginals, counts: Counts) -> Residuals:
+        """What a short descent leaves of the targets of rows, over its typical size."""
+        wealth, basis = self.wealth(counts), self.basis
+        white, row_size = self._found = self.coordinates(curves, marginals, counts, wealth)
+        assert isinstance(white, Whitened)
+        assert basis is not None
+        self.spending.agree(white.rotation)
+        problem = self.problem(curves, counts, wealth)
+        working = curves.working(white.apply, problem.target, white.constant)
+        stage = self.spending.stage("first-gradients", _FOR_FIRST, _FIRST_STEPS)
+        known = math.ceil(white.dimensions or 1), row_size * self.averaging, white.curvature
+        rule = step_rule(problem, stage, counts.records, *known)
+        start = white.of_constant(problem.start)
+        theta = noisy_descent(problem, working, start, rule, counts.records, stage).result
+        coefficients, intercept = white.back(theta)
+        unit = problem.residual * math.sqrt(max(1 - float(self.lengths @ theta[1:] ** 2), 0.1))
+
+        def residuals(x: NDArray[np.float32], y: Array) -> Array:
+            scores = times(basis.expanded(x), coefficients) + intercept
+            return np.asarray(problem.loss.residual(scores, problem.target(y)) / unit)
+
+        return residuals
+
+    def _grids(
+        self,
+        records: Records,
+        histograms: Histograms,
+        marginals: Marginals,
+        count: float,
+        chosen: list[Places],
     ) -> tuple[Pair, ...]:
-        """The grids of the pairs that act together; none where the budget cannot carry them."""
-        chosen = list(self.declared.pairs or ())
-        if self.declared.pairs is None:
-            chosen = self._choice(records, histograms, count)
+        """The grids of the pairs that act together."""
         if not chosen:
             return ()
         signal = count * self.spending.strength
@@ -154,16 +242,12 @@ class AdditiveRecipe(Recipe):
         stage = self.spending.stage("pair-cells", _FOR_CELLS)
         return counted_cells(records, chosen, histograms, marginals, side, count, stage)
 
-    def _choice(self, records: Records, histograms: Histograms, count: float) -> list[tuple[int, int]]:
-        free = [j for j, shape in enumerate(self.declared.shapes) if shape == "free"]
-        pairs = candidates(free)
-        if not pairs or self.loss.outputs > 1:
-            return []
-        noise = noise_of_cells(len(pairs), self.spending.strength * math.sqrt(_FOR_PAIRS))
-        if noise * _CLEAR > count / 16:
-            return []
-        stage = self.spending.stage("pairs", _FOR_PAIRS)
-        return chosen_pairs(records, pairs, histograms, self.bounds, _MOST_PAIRS, stage)
+    # ---- the stages of the linear fit, on curves ----
+
+    def problem(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
+        if self._problem is None:
+            self._problem = super().problem(records, counts, wealth)
+        return self._problem
 
     def settled(
         self,
@@ -183,9 +267,10 @@ class AdditiveRecipe(Recipe):
         bent = bend_parts(self.basis, self.histograms, coordinates)
         alone = [bands for column, bands in bent.items() if column not in self.basis.paired]
         lines = straightened(theta, start, self.basis, self.straight, coordinates)
-        farthest = _FARTHEST_OF_CLASSES if self.loss.kind == "classes" else _FARTHEST
+        classes = self.loss.kind == "classes"
+        farthest, roughly = (_FARTHEST_OF_CLASSES, 1.0) if classes else (_FARTHEST, _ROUGHLY)
         parts = level_parts(self.basis, coordinates)
-        if are_straight(theta, start, alone, variances) and are_near(
+        if are_straight(theta, start, alone, roughly * variances) and are_near(
             theta, lines, alone, variances, farthest
         ):
             theta = lines
@@ -208,6 +293,8 @@ class AdditiveRecipe(Recipe):
     def coordinates(
         self, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
     ) -> tuple[Coordinates, float]:
+        if self._found is not None:
+            return self._found
         if self.basis is None or self.histograms is None:
             return super().coordinates(records, marginals, counts, wealth)
         return self._smooth(self.basis, self.histograms, records, marginals, counts, wealth)
@@ -228,20 +315,23 @@ class AdditiveRecipe(Recipe):
         room = _ROOM_OF_CLASSES if classes else 1.0
         lines = straight_lines(basis, marginals.scale)
         directions = smooth_directions(*known, lines, count, count * self.spending.strength, room)
-        seen = visible(directions, count * self.spending.strength * math.sqrt(WHITENING), classes)
+        whitening = WHITENING / 2  # pairs may need another look
+        seen = visible(directions, count * self.spending.strength * math.sqrt(whitening), classes)
         down = directions.down[:, :seen]
 
         def rows() -> Iterator[tuple[NDArray[np.float32], Array | None]]:
             for x, _, weights in records.chunks():
                 yield times(standardised(x, marginals), down), weights
 
-        stage = self.spending.stage("row-norms", share / 2)
+        again = f"-{self._looks}" if self._looks else ""
+        self._looks += 1
+        stage = self.spending.stage(f"row-norms{again}", share / 2)
         radius = typical_size(((row_norms(z, 0.0), weights) for z, weights in rows()), stage)
         size = radius.size if radius.found else math.sqrt(float(directions.lengths[:seen].sum()))
-        stage = self.spending.stage("whitening", WHITENING)
+        stage = self.spending.stage(f"whitening{again}", whitening)
         moments = second_moments(rows(), seen, size, count, stage)
         found, self.lengths = white(directions, moments, marginals)
-        stage = self.spending.stage("whitened-row-norms", share / 2)
+        stage = self.spending.stage(f"whitened-row-norms{again}", share / 2)
         norms = ((row_norms(found.apply(x), 0.0), weights) for x, _, weights in records.chunks())
         self.row_size = min(max(typical_size(norms, stage).size, 1.0), 2 * math.sqrt(width + 1))
         return found, self.row_size

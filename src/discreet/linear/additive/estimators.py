@@ -169,7 +169,7 @@ class Additive:
     def _by_recipe(self, records: Encoded, spending: Spending) -> Any:
         declared, loss = declared_of(self._encoding), self._loss()  # type: ignore[attr-defined]
         schema = getattr(self._encoding, "schema", None)
-        pairs = schema.pairs if schema is not None and _empty(self.pairs) else self.pairs
+        pairs = self.pairs if schema is None or self.pairs is not None else schema.pairs or None
         declared = replace(declared, pairs=declared_pairs(pairs, self._places_of_columns()))
         monotone = [shape for shape in declared.shapes if shape in ("increasing", "decreasing")]
         if monotone and loss.outputs > 1:
@@ -229,10 +229,6 @@ class Additive:
         return page(type(self).__name__, self.curves_, headline)
 
 
-def _empty(pairs: Any) -> bool:
-    return isinstance(pairs, list | tuple) and not pairs
-
-
 class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
     """A curve for every numeric column and a level for every category, for two or more declared classes.
 
@@ -240,8 +236,9 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
     ``row_norm`` and the choice of a method. There are no knobs: how many knots the curves have, and how smooth they
     are, follows from the budget and noisy counts; with few records a curve is a line.
 
-    pairs : numeric columns that act together, such as ``[("longitude", "latitude")]``; they get a grid. None chooses
-        some privately where the budget can carry that; the default has those of the schema.
+    pairs : numeric columns that act together, such as ``[("longitude", "latitude")]``; they get a grid. By default
+        they are those of the schema, or, if it has none, at most three are chosen privately where the budget can
+        carry that; ``()`` is none.
 
     Attributes: ``curves_`` (by column, then by pair), ``chosen_`` (curves or lines, and why), ``intercept_``,
     ``classes_``, ``certificate_``.
@@ -259,7 +256,7 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
         classes: Any = None,
         bounds: Any = None,
         schema: Any = None,
-        pairs: Any = (),
+        pairs: Any = None,
         class_weight: Any = None,
         max_weight: float = 1.0,
         neighbours: str = "add-remove",
@@ -313,7 +310,7 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         loss: str = "squared",
         bounds: Any = None,
         schema: Any = None,
-        pairs: Any = (),
+        pairs: Any = None,
         max_weight: float = 1.0,
         neighbours: str = "add-remove",
         unit: Any = None,

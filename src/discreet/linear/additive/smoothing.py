@@ -63,7 +63,9 @@ def smooth_directions(
         floor = aside.T @ floor @ aside + LEAST_EIGENVALUE * np.outer(image, image) / size
     floored = known + floor
     weights = [_SMOOTH / count * 2.0 ** (power / 2) for power in range(60)]
-    left = [float(np.trace(np.linalg.solve(floored + weight * roughness, known))) for weight in weights]
+    rough, together = eigh(roughness, floored)  # both are diagonal in these
+    held = np.einsum("ij,ij->j", together, known @ together)
+    left = [float(np.sum(held / (1 + weight * np.maximum(rough, 0)))) for weight in weights]
     room = left[-1] + _DIMENSIONS * room * signal**_POWER
     place = next((place for place, size in enumerate(left) if size <= room), len(left) - 1)
     values, vectors = np.linalg.eigh(floored + weights[place] * roughness)
