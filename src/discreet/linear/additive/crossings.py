@@ -142,9 +142,8 @@ class Crossings:
         every = np.stack([ranks[j] for j in sorted(ranks)], axis=1)
         u, v = every[:, self._first], every[:, self._second]
         powers = np.hstack([every, every**2, every**3])
-        found = (
-            times(powers, self._powers).astype(np.float64) + self._constant
-        )  # row by row, whatever the others are
+        found = np.asarray(times(powers, self._powers), np.float64)  # row by row, whatever the others are
+        found += self._constant
         for place in range(_SIZE):
             alone, more_u, more_v = self._products[:, :, place].T
             found[:, place::_SIZE] += u * v * (alone + more_u * u + more_v * v)
