@@ -203,6 +203,13 @@ def test_no_word_of_a_record_reaches_messages_logs_or_the_scheduler(tmp_path, mo
             raise ValueError(f"cannot read {cells}")
         return honest(self, cells)
 
+    for name in (
+        "distributed",
+        "distributed.worker",
+        "distributed.scheduler",
+    ):  # others may have silenced them
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.INFO)
+        logging.getLogger(name).manager._clear_cache()
     honest = tables._Known.read
     monkeypatch.setattr(tables._Known, "read", quotes)
     if broken:
@@ -213,7 +220,9 @@ def test_no_word_of_a_record_reaches_messages_logs_or_the_scheduler(tmp_path, mo
         {"a": Numeric(0, 9), "job": Category(("clerk", "farmer")), "label": Flag()}, target="label"
     )
     with (
-        distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        distributed.LocalCluster(
+            n_workers=1, processes=False, dashboard_address=None, silence_logs=False
+        ) as cluster,
         distributed.Client(cluster, set_as_default=False) as alone,
     ):
         with pytest.raises(PlanViolation) as refused:

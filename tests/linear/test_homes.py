@@ -156,13 +156,13 @@ def test_a_home_says_nothing_of_people():
 
 
 def test_files_that_changed_or_have_no_such_column_are_told_by_codes(tmp_path):
-    partitions = written(tmp_path / "files", frame(30, 5), cuts=(0, 15))
-    assert people_in(Census(0, partitions.parts[0], Ids("nobody", b""))).code == "refused"
+    first, second = shares_of(written(tmp_path / "files", frame(30, 5), cuts=(0, 15)))
+    assert people_in(Census(first, Ids("nobody", b""))).code == "refused"
     (tmp_path / "files" / "part-0.parquet").unlink()
-    assert people_in(Census(0, partitions.parts[0], IDS)).code == "unreadable"
+    assert people_in(Census(first, IDS)).code == "unreadable"
     written_again = frame(31, 5)
     written_again.to_parquet(tmp_path / "files" / "part-1.parquet")
-    assert people_in(Census(1, partitions.parts[1], IDS)).code == "changed"
+    assert people_in(Census(second, IDS)).code == "changed"
 
 
 def test_a_guest_whose_file_changed_stops_the_fit(tmp_path):

@@ -33,14 +33,14 @@ def for_workers(fitted):
 
 def shares_of(partitions, column=None):
     """What each partition adds up."""
-    parts = partitions.parts
+    shares = [Share(place, part) for place, part in enumerate(partitions.parts)]
     if column is None:
-        return [Share(place, part) for place, part in enumerate(parts)]
-    ids, register = Ids(column, b"a key"), Register([part.rows for part in parts])
-    for place, part in enumerate(parts):
-        register.add(people_in(Census(place, part, ids)))
-    homes = homes_of(register.answers(), ids, parts)
-    return [Share(*known) for known in zip(range(len(parts)), parts, homes, strict=True)]
+        return shares
+    ids, register = Ids(column, b"a key"), Register([part.rows for part in partitions.parts])
+    for share in shares:
+        register.add(people_in(Census(share, ids)))
+    homes = homes_of(register.answers(), ids, partitions.parts)
+    return [share._replace(home=home) for share, home in zip(shares, homes, strict=True)]
 
 
 class Here:

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.adapters.dask_frames import FrameOnCluster
 from discreet.adapters.dask_rounds import Patience, Rounds
 from discreet.core.noise import BoundedSum
 from discreet.errors import CannotConnect, InvalidParameter, MissingDependency, real, whole
@@ -30,6 +31,9 @@ from discreet.linear.homes import Census, Ids, Register, Share, homes_of, people
 from discreet.linear.partitions import Partitions
 from discreet.linear.public_log import Gathering, PublicLog
 from discreet.linear.roll_call import Answer, Tally
+from discreet.linear.sources import is_dask_frame
+
+Table = Partitions | FrameOnCluster
 
 _ANSWER = 5.0  # seconds that a scheduler has to answer a first time
 
@@ -59,23 +63,36 @@ class DaskEngine:
         self._memory = whole("memory", memory, at_least=0)
 
     def fit(self, model: Any, partitions: Any, target: Any) -> None:
-        """Fit ``model``, an estimator of :mod:`discreet.linear`, over the partitions; ``target`` names a column."""
-        _refuse_other_tables("X", partitions)
+        """Fit ``model``, an estimator of :mod:`discreet.linear`, over the partitions; ``target`` names a column.
+
+        ``partitions`` may be a Dask frame: it is computed once, and its rows stay where they are.
+        """
         if not isinstance(target, str | None):
             raise InvalidParameter("y", type(target).__name__, "must be the name of a column of the files.")
         if model._chosen_arithmetic() != "hardened" or model.method != "recipe":
             raise InvalidParameter("engine", "dask", "needs method='recipe' and hardened arithmetic.")
-        nothing, unit = partitions.without_rows(), model._unit()
+        table, unit = self._table(partitions), model._unit()
+        nothing = table.without_rows()
         nothing.chunks(model._to_read(nothing, target, target=target is None))  # which refuses unknown names
+        if isinstance(table, FrameOnCluster):
+            table.compute(self._rounds("frame"))
         seed = "" if model.unsafe_seed is None else " with a seed"  # which certificates tell
-        about = f"{type(model).__name__} {model._settings()} {target} {partitions.digest()}{seed}"
+        about = f"{type(model).__name__} {model._settings()} {target} {table.digest()}{seed}"
         log = PublicLog(self._log, run_name(type(model).__name__), about)
         with log.lock():
             rounds = self._rounds(log.run)
-            shares = self._shares(rounds, partitions, None if unit is None else unit.column)
-            question = _Question(rounds, self.for_workers(model), shares, target)
+            shares = self._shares(rounds, table, None if unit is None else unit.column)
+            question = _Question(rounds, table, self.for_workers(model), shares, target)
             gathering = Gathering([share.rows for share in shares], log, question.ask)
             model._fit(nothing, target, None, None, None, elsewhere=gathering)
+
+    def _table(self, partitions: Any) -> Table:
+        if is_dask_frame(partitions):
+            return FrameOnCluster(self.client, partitions)
+        if isinstance(partitions, Partitions):
+            return partitions
+        requirement = "must be Partitions('folder/*.parquet') that every worker can read, or a Dask frame."
+        raise InvalidParameter("X", type(partitions).__name__, requirement)
 
     def total(
         self,
@@ -99,15 +116,17 @@ class DaskEngine:
         """Rounds under a name that no driver had before: what workers remember of another one is not used."""
         return Rounds(self.client, f"{name}-{os.urandom(4).hex()}", self._patience)
 
-    def _shares(self, rounds: Rounds, partitions: Partitions, column: str | None) -> list[Share]:
+    def _shares(self, rounds: Rounds, table: Table, column: str | None) -> list[Share]:
         """What each partition adds up; with a column of ids, everybody in one of them."""
-        parts = partitions.parts
+        shares = [Share(place, part) for place, part in enumerate(table.parts)]
+        if isinstance(table, FrameOnCluster):
+            rounds.sit(table.seats())
         if column is None:
-            return [Share(place, part) for place, part in enumerate(parts)]
-        ids, register = Ids(column, os.urandom(32)), Register([part.rows for part in parts])
-        rounds.ask(lambda place, since: (people_in, Census(place, parts[place], ids)), register)
-        homes = homes_of(register.answers(), ids, parts)
-        return [Share(*known) for known in zip(range(len(parts)), parts, homes, strict=True)]
+            return shares
+        ids, register = Ids(column, os.urandom(32)), Register([part.rows for part in table.parts])
+        rounds.ask(lambda place, since: _call(table, people_in, Census(shares[place], ids)), register)
+        homes = homes_of(register.answers(), ids, table.parts)
+        return [share._replace(home=home) for share, home in zip(shares, homes, strict=True)]
 
     def for_workers(self, model: Any) -> Any:
         """The model as workers need it: parameters only, without ledger, key and seed."""
@@ -120,27 +139,40 @@ class DaskEngine:
 class _Question:
     """What partitions are asked in a fit, release after release."""
 
-    def __init__(self, rounds: Rounds, model: Any, shares: list[Share], target: str | None) -> None:
-        self._rounds, self._model, self._shares, self._target = rounds, model, shares, target
+    def __init__(
+        self, rounds: Rounds, table: Table, model: Any, shares: list[Share], target: str | None
+    ) -> None:
+        self._rounds, self._table, self._model = rounds, table, model
+        self._shares, self._target = shares, target
 
     def ask(self, release: int, values: list[Any], tally: Tally) -> None:
         """Let the tally have all answers."""
 
-        def task(place: int, since: int) -> tuple[Any, Task]:
-            share, model = self._shares[place], self._model
-            if since:  # it has begun
-                share, model = share._replace(home=None), None
-            known = (self._rounds.name, release, share, model, self._target)
-            return contribution, Task(*known, since, tuple(values[since:]))
+        def call(place: int, since: int) -> tuple[Any, ...]:
+            known = (self._rounds.name, release, self._shares[place], self._model, self._target)
+            task = Task(*known, since, tuple(values[since:]))
+            if since:  # it has begun, and needs the news only
+                return contribution, task._replace(share=task.share._replace(home=None), model=None)
+            return _call(self._table, contribution, task)
 
-        self._rounds.ask(task, tally)
+        self._rounds.ask(call, tally)
 
 
-def _refuse_other_tables(name: str, partitions: Any) -> None:
-    if not isinstance(partitions, Partitions):
-        kind = type(partitions).__name__
-        requirement = "must be Partitions('folder/*.parquet'): files that every worker can read."
-        raise InvalidParameter(name, kind, requirement)
+def _call(table: Table, function: Callable[[Any], Answer], task: Any) -> tuple[Any, ...]:
+    """What a worker is to call: rows of a frame are sent along, files it reads itself."""
+    return table.call(function, task) if isinstance(table, FrameOnCluster) else (function, task)
+
+
+def engine_of(frame: Any) -> DaskEngine:
+    """The engine of the cluster that a frame of Dask is computed on: that of the current client."""
+    try:
+        return DaskEngine(_distributed().default_client())
+    except ValueError:
+        requirement = (
+            "lies on a cluster, and there is no client of it: make a distributed.Client before, or give "
+            "engine=DaskEngine(client). It is not pulled into this process."
+        )
+        raise InvalidParameter("X", type(frame).__name__, requirement) from None
 
 
 # ---- the way to a scheduler ----

@@ -19,7 +19,7 @@ _FETCH = 2.0  # seconds that an answer may take on its way, before it is looked 
 _LOST = ("error", "lost", "cancelled")
 _GONE = "The scheduler is gone; nothing more is released."
 
-Ask = Callable[[int, int], tuple[Callable[[Any], Answer], Any]]
+Ask = Callable[[int, int], tuple[Any, ...]]
 """For a partition, and how many values its worker has seen: the function that a worker calls, and with what."""
 
 
@@ -46,6 +46,10 @@ class Rounds:
             self._ask(ask, roll)
         except OSError:  # as Dask calls it if nobody is there any more
             raise PlanViolation(_GONE) from None
+
+    def sit(self, seats: dict[int, str]) -> None:
+        """Ask these workers for these partitions, as long as they are there."""
+        self._seats.update(seats)
 
     def _ask(self, ask: Ask, roll: Roll) -> None:
         late: list[Any] = []
@@ -76,10 +80,10 @@ class Rounds:
         if seat not in workers:
             self._seats[place] = seat = workers[place % len(workers)]
             self._told[place] = 0
-        function, task = ask(place, self._told.get(place, 0) if attempt == 0 else 0)
+        call = ask(place, self._told.get(place, 0) if attempt == 0 else 0)
         key = f"discreet-{self.name}-{self._number}-{place}-{attempt}"
         return self._client.submit(
-            function, task, key=key, workers=[seat], allow_other_workers=False, pure=False, retries=0
+            *call, key=key, workers=[seat], allow_other_workers=False, pure=False, retries=0
         )
 
     def _workers(self) -> list[str]:

@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from contextlib import AbstractContextManager
 from copy import deepcopy
+from importlib import import_module
 from os import PathLike
 from typing import Any, Self
 
@@ -38,7 +39,7 @@ from discreet.linear.partitions import Partitions
 from discreet.linear.preview import EPSILONS, Preview
 from discreet.linear.schema import Category, Schema, schema_of
 from discreet.linear.secret_sample import drawn, part_of, people_of
-from discreet.linear.sources import all_numbers, source_of
+from discreet.linear.sources import all_numbers, is_dask_frame, source_of
 from discreet.linear.spool import spooled
 from discreet.linear.storage import Storage
 from discreet.linear.summary import Summary
@@ -46,6 +47,8 @@ from discreet.linear.table_reader import TableReader, known_spending, row_count
 from discreet.linear.targets import record_weights
 
 Array = NDArray[np.float64]
+
+_CLUSTER = "discreet.adapters.dask_engine"  # loaded for frames of Dask only
 
 
 class PrivateLinearModel(TableReader):
@@ -95,8 +98,10 @@ class PrivateLinearModel(TableReader):
         ``sample_weight`` is divided by the declared ``max_weight`` and clamped to [0, 1].
         ``people`` are the ids of the ``unit``, one for each row, where the table has no column of them.
         ``engine`` fits :class:`~discreet.linear.partitions.Partitions` where they lie, such as
-        :class:`~discreet.adapters.dask_engine.DaskEngine`.
+        :class:`~discreet.adapters.dask_engine.DaskEngine`. A Dask frame is fitted by its own client.
         """
+        if engine is None and is_dask_frame(X):
+            engine = import_module(_CLUSTER).engine_of(X)
         if engine is not None:
             if sample_weight is not None or people is not None:
                 raise InvalidParameter("engine", type(engine).__name__, "takes columns of the files only.")

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 
 from discreet.core.grouping import NOBODY, person_of
 from discreet.errors import PlanViolation
-from discreet.linear.partitions import Part
 from discreet.linear.roll_call import Answer, Roll
 from discreet.linear.sources import ManySources
 from discreet.linear.tables import Read, Source, Table
@@ -78,7 +77,7 @@ class Home(NamedTuple):
     split: Codes
     files: tuple[int, ...]
     rows: int
-    parts: tuple[Part, ...] = ()
+    parts: tuple[Any, ...] = ()
 
     def __repr__(self) -> str:
         return f"Home({self.place} of {self.places})"  # what is told of a task must not tell of people
@@ -98,10 +97,10 @@ class Home(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a partition adds up: a file, or all that its home says."""
+    """What a partition adds up: itself (``part``, of a file or a frame), or all that its home says."""
 
     place: int
-    part: Part
+    part: Any
     home: Home | None = None
 
     @property
@@ -136,7 +135,7 @@ class _AtHome(Source):
         return float(self._source.progress())
 
 
-def homes_of(files: Sequence[Codes], ids: Ids, parts: Sequence[Part] = ()) -> list[Home]:
+def homes_of(files: Sequence[Codes], ids: Ids, parts: Sequence[Any] = ()) -> list[Home]:
     """The home of everybody, from the tickets in each file and how many rows they have there.
 
     Guarantee: all rows with the same ticket are at one home; rows of nobody stay in their file, where they count for
@@ -165,27 +164,27 @@ def homes_of(files: Sequence[Codes], ids: Ids, parts: Sequence[Part] = ()) -> li
 class Census(NamedTuple):
     """What a worker is asked: whose rows a file has."""
 
-    place: int
-    part: Part
+    share: Share
     ids: Ids
 
 
 def people_in(task: Census) -> Answer:
     """The tickets of a file, in order, and how many rows each has; or a code. Never raises."""
+    place, part, _ = task.share
     try:
-        if not task.part.is_as_it_was():
-            return Answer("changed", task.place, 0)
+        if not part.is_as_it_was():
+            return Answer("changed", place, 0)
         column, found = task.ids.column, [np.empty(0, np.int64)]
-        for chunk in task.part.source().chunks({}, [column]):
+        for chunk in part.source().chunks({}, [column]):
             if len(chunk):
                 found.append(task.ids.tickets(chunk.kept[column]))
         tickets = np.concatenate(found)
         people = np.unique(tickets[tickets != NOBODY], return_counts=True)
-        return Answer("sum", task.place, 0, np.array(people, np.int64))
+        return Answer("sum", place, 0, np.array(people, np.int64))
     except OSError:
-        return Answer("unreadable", task.place, 0)
+        return Answer("unreadable", place, 0)
     except BaseException:  # a traceback could hold a row
-        return Answer("refused", task.place, 0)
+        return Answer("refused", place, 0)
 
 
 class Register(Roll):

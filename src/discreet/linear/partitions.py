@@ -72,7 +72,12 @@ class Partitions:
 
     def without_rows(self) -> Source:
         """The table as its driver knows it: the columns of the first file, which are those of all."""
-        return _NoRows(self.parts[0].source())
+        return without_rows(self.parts[0].source())
+
+
+def without_rows(source: Source) -> Source:
+    """The columns of a table."""
+    return _NoRows(source)
 
 
 class _NoRows(Source):

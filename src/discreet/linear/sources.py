@@ -32,9 +32,10 @@ def source_of(X: Any) -> Source | None:
         return table_in(Path(X))
     if isinstance(X, Source):
         return X
-    if home in ("dask", "dask_expr") and hasattr(X, "npartitions"):
+    if is_dask_frame(X):
         requirement = (
-            "lies on a cluster and is not pulled into this process: write it to Parquet, and fit Partitions."
+            "lies on a cluster and is not pulled into this process: fit(X, y=name) asks it there; for all else "
+            "write it to Parquet, and give Partitions."
         )
         raise InvalidParameter("X", kind, requirement)
     if kind in _ONCE or (hasattr(X, "__next__") and not hasattr(X, "shape")):
@@ -49,6 +50,11 @@ def source_of(X: Any) -> Source | None:
     if hasattr(X, "__arrow_c_stream__") and not hasattr(X, "__getitem__"):
         return _of_stream(X)
     return None
+
+
+def is_dask_frame(X: Any) -> bool:
+    """Whether a table is a frame of Dask."""
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "npartitions")
 
 
 class ArrowSource(Source):

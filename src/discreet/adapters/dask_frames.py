@@ -1,0 +1,56 @@
+"""Dask frames: partitions that lie in the memory of a cluster, and stay there: :class:`FrameOnCluster`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from discreet.adapters.dask_rounds import Rounds
+from discreet.linear.frame_parts import Description, Descriptions, FramePart, Frames, describe_frame
+from discreet.linear.homes import Share
+from discreet.linear.roll_call import Answer
+
+
+class FrameOnCluster(Frames):
+    """A Dask frame. Its partitions are computed once, and workers are asked where they lie."""
+
+    def __init__(self, client: Any, frame: Any) -> None:
+        super().__init__((), frame._meta)
+        self._client, self._frame = client, frame
+        self._futures: list[Any] = []
+
+    def compute(self, rounds: Rounds) -> None:
+        """Let the cluster compute the partitions, and hear of each what rows it has."""
+        self._futures = self._client.compute(self._frame.to_delayed())
+        found = Descriptions(len(self._futures))
+        rounds.ask(lambda place, since: (_described, place, self._futures[place]), found)
+        self.parts = tuple(found.parts())
+
+    def seats(self) -> dict[int, str]:
+        """A worker for each partition that has it already."""
+        where = self._client.who_has(self._futures)
+        return {place: where[one.key][0] for place, one in enumerate(self._futures) if where.get(one.key)}
+
+    def call(self, function: Callable[[Any], Answer], task: Any) -> tuple[Any, ...]:
+        """What a worker is to call, with the rows of all partitions that its share of the table reads."""
+        share: Share = task.share
+        places = sorted({share.place, *(() if share.home is None else share.home.files)})
+        return _with_rows, function, task, places, [self._futures[place] for place in places]
+
+
+def _described(place: int, frame: Any) -> Answer:
+    return describe_frame(Description(place, frame))
+
+
+def _with_rows(function: Callable[[Any], Answer], task: Any, places: list[int], frames: list[Any]) -> Answer:
+    """Runs on a worker, which was sent the rows."""
+    rows = dict(zip(places, frames, strict=True))
+
+    def filled(place: int, part: Any) -> FramePart:
+        return part._replace(frame=rows[place])  # type: ignore[no-any-return]
+
+    share: Share = task.share
+    if share.home is not None:
+        parts = tuple(map(filled, share.home.files, share.home.parts))
+        share = share._replace(home=share.home._replace(parts=parts))
+    return function(task._replace(share=share._replace(part=filled(share.place, share.part))))

@@ -1,0 +1,118 @@
+"""The partitions of a frame that lies on a cluster, as those of files: :class:`FramePart`.
+
+A cluster may compute a partition anew when a worker is lost, and not every computation gives the same rows twice. So
+each is known by the digest of its rows, and one that comes back with others stops the fit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.errors import PlanViolation
+from discreet.linear.partitions import without_rows
+from discreet.linear.roll_call import Answer, Roll
+from discreet.linear.sources import ArrowSource
+from discreet.linear.tables import Source
+
+Numbers = NDArray[np.int64]
+
+_ROWS = 2**16  # that are read at once
+
+
+class FramePart(NamedTuple):
+    """A partition of a frame, and the digest of its rows. ``frame`` are the rows, where a worker begins with them."""
+
+    path: str
+    rows: int
+    digest: str
+    frame: Any = None
+
+    def __repr__(self) -> str:
+        return f"FramePart({self.path})"  # and no rows
+
+    def is_as_it_was(self, thoroughly: bool = True) -> bool:
+        """Whether these are the rows of the beginning; where none are needed any more, they are."""
+        return self.frame is None or _digest(_arrow(self.frame)) == self.digest
+
+    def source(self) -> Source:
+        """The rows, to be read."""
+        table = _arrow(self.frame)
+
+        def batches(names: list[str]) -> Any:
+            return table.select(names).to_batches(max_chunksize=_ROWS)
+
+        return ArrowSource(self.path, table.schema, batches)
+
+
+class Frames:
+    """All partitions of a frame; ``empty`` is the frame without rows."""
+
+    def __init__(self, parts: Sequence[FramePart], empty: Any) -> None:
+        self.parts, self._empty = tuple(parts), empty
+
+    def digest(self) -> str:
+        """SHA-256 of what is known of the partitions."""
+        return hashlib.sha256(json.dumps([part[:3] for part in self.parts]).encode()).hexdigest()
+
+    def without_rows(self) -> Source:
+        """The table as its driver knows it."""
+        return without_rows(FramePart("frame", 0, "", self._empty).source())
+
+
+class Description(NamedTuple):
+    """What a worker is asked of a partition: how many rows it has, and their digest."""
+
+    place: int
+    frame: Any
+
+    def __repr__(self) -> str:
+        return f"Description({self.place})"
+
+
+def describe_frame(task: Description) -> Answer:
+    """The number of rows and their digest in eight numbers; or a code. Never raises."""
+    try:
+        table = _arrow(task.frame)
+        digest = np.frombuffer(bytes.fromhex(_digest(table)), np.uint32)
+        return Answer("sum", task.place, 0, np.array([table.num_rows, *digest], np.int64))
+    except BaseException:  # pyarrow's messages quote cells
+        return Answer("refused", task.place, 0)
+
+
+class Descriptions(Roll):
+    """What each partition says of itself."""
+
+    def _refuse_lies(self, answer: Answer, counts: Numbers) -> None:
+        if counts.shape != (9,) or counts[0] < 0:
+            raise PlanViolation(f"Partition {answer.place} gave no description; the fit stops.")
+
+    def parts(self) -> list[FramePart]:
+        """The partitions."""
+        return [
+            FramePart(f"partition {place}", int(known[0]), known[1:].astype(np.uint32).tobytes().hex())
+            for place, known in enumerate(self.answers())
+        ]
+
+
+def _arrow(frame: Any) -> Any:
+    from discreet.linear.parquet import pyarrow
+
+    return pyarrow().Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+
+
+def _digest(table: Any) -> str:
+    from discreet.linear.parquet import pyarrow
+
+    found = hashlib.sha256()
+    arrow = pyarrow()
+    sink = arrow.BufferOutputStream()
+    with arrow.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    found.update(sink.getvalue())
+    return found.hexdigest()

@@ -1,0 +1,110 @@
+"""Frames of Dask are fitted where their rows lie: the bits of one table; other rows than before stop it."""
+
+import logging
+
+import numpy as np
+import pandas as pd
+import pytest
+
+distributed = pytest.importorskip("distributed")
+dataframe = pytest.importorskip("dask.dataframe")
+
+from discreet.adapters import DaskEngine  # noqa: E402
+from discreet.adapters.dask_frames import FrameOnCluster  # noqa: E402
+from discreet.errors import InvalidParameter, PlanViolation  # noqa: E402
+from discreet.linear import Category, Numeric, PrivateLogisticRegression, Schema  # noqa: E402
+from discreet.linear.contributions import Task, contribution  # noqa: E402
+from discreet.linear.frame_parts import Description, Descriptions, FramePart, describe_frame  # noqa: E402
+from discreet.linear.homes import Share  # noqa: E402
+from discreet.linear.roll_call import Answer  # noqa: E402
+
+pytestmark = [pytest.mark.network, pytest.mark.filterwarnings("ignore")]  # the cluster's own warnings
+
+
+def table(rows=900):
+    rng = np.random.default_rng(0)
+    x = rng.random((rows, 2)) * 10
+    found = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "job": rng.choice(["clerk", "farmer"], rows)})
+    found["label"] = (x[:, 0] > x[:, 1]).astype(int)
+    found["person"] = rng.integers(150, size=rows)
+    found.loc[4, "b"] = np.nan
+    return found
+
+
+def model(**more):
+    columns = {
+        "a": Numeric(0, 10),
+        "b": Numeric(0, 10),
+        "job": Category(("clerk", "farmer")),
+        "label": Category((0, 1)),
+    }
+    return PrivateLogisticRegression(1.0, schema=Schema(columns, target="label"), unsafe_seed=5, **more)
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Workers in this process: what they do is the same."""
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as found,
+    ):
+        yield found
+
+
+@pytest.mark.parametrize("unit", [None, "person"])
+def test_a_frame_is_fitted_by_its_own_client(client, unit):
+    frame = dataframe.from_pandas(table(), npartitions=3, sort=False)
+    found = model(unit=unit).fit(frame, y="label")
+    np.testing.assert_array_equal(found.coef_, model(unit=unit).fit(table(), y="label").coef_)
+
+
+def test_without_a_client_it_is_refused_and_never_pulled(monkeypatch):
+    monkeypatch.setattr(distributed, "default_client", lambda: (_ for _ in ()).throw(ValueError))
+    frame = dataframe.from_pandas(table(20), npartitions=2, sort=False)
+    with pytest.raises(InvalidParameter, match=r"no client of it.*not pulled into this process"):
+        model().fit(frame, y="label")
+
+
+def test_unknown_names_are_refused_before_anything_is_computed(client, monkeypatch):
+    monkeypatch.delattr(FrameOnCluster, "compute")
+    frame = dataframe.from_pandas(table(20), npartitions=2, sort=False)
+    with pytest.raises(InvalidParameter, match="lable"):
+        model().fit(frame, y="lable", engine=DaskEngine(client))
+
+
+# ---- partitions that are computed again ----
+
+
+def described(frame):
+    found = Descriptions(1)
+    found.add(describe_frame(Description(0, frame)))
+    return found.parts()[0]
+
+
+@pytest.mark.parametrize("other", ["order", "cell", "row", "name"])
+def test_rows_that_come_back_as_others_stop_the_fit(other):
+    part, again = described(table(60)), table(60)
+    same = Task(f"same {other}", 0, Share(0, part._replace(frame=again.copy())), model(), "label", 0, ())
+    assert contribution(same).code == "sum"
+    if other == "order":
+        again = again.iloc[::-1]
+    elif other == "cell":
+        again.loc[3, "a"] += 1e-9
+    elif other == "row":
+        again = again.iloc[1:]
+    else:
+        again = again.rename(columns={"a": "c"})
+    changed = Task(other, 0, Share(0, part._replace(frame=again)), model(), "label", 0, ())
+    assert contribution(changed).code == "changed"
+
+
+def test_what_is_no_description_stops_the_fit():
+    with pytest.raises(PlanViolation, match="no description"):
+        Descriptions(1).add(Answer("sum", 0, 0, np.array([5])))
+    mixed = pd.DataFrame({"a": ["secret-cell", 1, object()]})
+    answer = describe_frame(Description(0, mixed))
+    assert answer.code == "refused"
+    assert "secret" not in repr(answer) + repr(Description(0, mixed)) + repr(FramePart("0", 3, "", mixed))
