@@ -8,7 +8,7 @@
 
 >>> canonical({"b": 1, "a": [0.1]})
 '{"a":[0.1],"b":1}'
->>> parsed('{"steps": 5, "steps": 9}', name="plan")
+>>> parse_json('{"steps": 5, "steps": 9}', name="plan")
 Traceback (most recent call last):
     ...
 discreet.errors.InvalidParameter: plan='{"steps": 5, "steps": 9}': is not JSON of ours (a key occurs twice).

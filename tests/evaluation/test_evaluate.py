@@ -238,7 +238,8 @@ class Kept:
 
 def total_of(task, y, answers, weights, ledger=None):
     lengths = np.sqrt([block.share for block in task.blocks]).sum()
-    with bought("test", {}, Budget(1.0, 1e-6), lengths, ledger=ledger) as purchase:
+    size = Tally(task).size
+    with bought("test", {}, Budget(1.0, 1e-6), lengths, ledger=ledger, numbers=size) as purchase:
         kept = Kept(purchase)
         tally = Tally(task)
         release(kept, Ballots(tally, tally.placed(y, answers), np.zeros(len(y), int), weights))

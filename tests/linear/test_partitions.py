@@ -1,5 +1,8 @@
 """Sums over partitions: each counts once, whatever is asked twice, lost, changed or lied about. Without a cluster."""
 
+import hashlib
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -287,16 +290,40 @@ def test_one_process_at_a_time_goes_on_with_a_log(tmp_path):
 
 
 def test_a_log_of_another_fit_is_refused(tmp_path):
-    PublicLog(tmp_path / "log", "a", "this fit")
-    with pytest.raises(InvalidParameter, match="the log of another fit"):
-        PublicLog(tmp_path / "log", "b", "that fit")
+    with PublicLog(tmp_path / "log", "a", "this fit").lock():
+        pass
+    other = PublicLog(tmp_path / "log", "b", "that fit")
+    with pytest.raises(InvalidParameter, match="the log of another fit"), other.lock():
+        pass
+
+
+def test_a_log_tells_nobody_else_of_which_rows_it_is(tmp_path):
+    """A digest of rows, which a frame's is, would tell one row to who knows all others."""
+    heads = []
+    for folder in ("a", "b"):
+        with PublicLog(tmp_path / folder, "fit", "digest of rows").lock():
+            heads.append(json.loads((tmp_path / folder / "log.json").read_text())["fit"])
+        assert (tmp_path / folder / "key").stat().st_mode & 0o077 == 0
+    assert len({*heads, hashlib.sha256(b"digest of rows").hexdigest(), "digest of rows"}) == 4
+
+
+def test_a_log_is_read_while_it_is_locked(tmp_path):
+    """Who had read it before would draw a release again that another process has written meanwhile."""
+    late, early = (PublicLog(tmp_path / "log", name, "fit") for name in ("late", "early"))
+    with early.lock():
+        early.append(np.arange(3.0))
+    with late.lock():
+        assert late.run == "early"
+        assert len(late.values) == 1
 
 
 def test_a_value_that_was_half_written_is_none(tmp_path):
-    log = PublicLog(tmp_path / "log", "a", "fit")
-    log.append(np.arange(3.0))
+    log, again = (PublicLog(tmp_path / "log", name, "fit") for name in "ab")
+    with log.lock():
+        log.append(np.arange(3.0))
     (tmp_path / "log" / ".release-00001.npy.part").write_bytes(b"half")
-    assert len(PublicLog(tmp_path / "log", "b", "fit").values) == 1
+    with again.lock():
+        assert len(again.values) == 1
 
 
 def test_a_file_with_two_names_is_refused(tmp_path):

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from discreet import Budget, Gaussian, PoissonSampled, account
+from discreet import ApproximateDP, Budget, Gaussian, PoissonSampled, account
 from discreet.accounting.gaussian import gaussian_mu
+from discreet.adapters.audit_fit import Estimator
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, UnsupportedEvent
-from discreet.ledger import GaussianFilter, Ledger
+from discreet.ledger import FixedPlan, GaussianFilter, Ledger
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
 from discreet.linear.glm.people import People
 from discreet.linear.secret_sample import amplified, drawn, people_of
@@ -150,3 +151,62 @@ def test_the_preview_tells_what_it_costs():
     assert "of all records" in str(part)
     assert "of all records" not in str(whole)
     assert part.to_dict()["sample"] == 0.05
+
+
+# ---- what is refused, and what that costs ----
+
+X = np.random.default_rng(1).random((400, 3))
+Y = (X[:, 0] > 0.5).astype(int)
+
+
+def on_sample(**settings):
+    given = {"epsilon": 1.0, "delta": 1e-6, "classes": (0, 1), "bounds": (0, 1), "sample": 0.5}
+    return PrivateLogisticRegression(**given | settings)
+
+
+def charged():
+    """The event that such a fit is charged with."""
+    (run,) = on_sample().fit(X, Y).certificate_.ledger.runs
+    assert isinstance(run.event, ApproximateDP)
+    return run.event
+
+
+def test_a_ledger_for_other_neighbours_does_not_book_what_was_proved_for_ours():
+    """(1, 1e-6) for add-remove was booked as (1, 1e-6) for replace-one, which such a fit may exceed."""
+    with Ledger.in_memory(FixedPlan(charged(), Budget(1.0, 1e-6, "replace-one"))) as ledger:
+        for model in (
+            on_sample(),
+            on_sample(sample=None, method="output-perturbation", arithmetic="float", records=400),
+        ):
+            with pytest.raises(InvalidParameter, match="replace-one neighbours"):
+                model.set_params(ledger=ledger).fit(X, Y)
+        assert ledger.spent() is None
+
+
+def test_who_is_refused_for_a_mistake_pays_nothing():
+    with Ledger.in_memory(FixedPlan(charged(), Budget(1.0, 1e-6))) as ledger:
+        for wrong in ({"bounds": (1, 0)}, {"bounds": ([0, 0], [1, 1])}):
+            with pytest.raises(InvalidParameter):
+                on_sample(ledger=ledger, **wrong).fit(X, Y)
+        assert ledger.spent() is None
+        assert on_sample(ledger=ledger).fit(X, Y).certificate_.guarantee.epsilon.upper <= 1
+        assert ledger.spent() is not None
+
+
+def test_too_small_a_sample_of_a_large_budget_is_refused_as_typed():
+    with pytest.raises(InvalidParameter, match=r"sample=0\.001"):
+        on_sample(epsilon=19.0, sample=0.001).fit(X, Y)
+
+
+def test_how_many_rows_are_too_many_does_not_depend_on_the_sample(monkeypatch):
+    """The sample would have fitted, now and then: whether it does is a secret."""
+    monkeypatch.setattr("discreet.linear.glm.spending._MOST_RECORDS", 300)
+    monkeypatch.setattr("discreet.linear.glm.spending._FEWEST_RECORDS", 1)
+    with pytest.raises(InvalidParameter, match="at most 300"):
+        on_sample(sample=0.1).fit(X, Y)
+
+
+def test_a_sampled_fit_is_not_replayed_by_an_audit():
+    certificate = on_sample().fit(X, Y).certificate_
+    with pytest.raises(InvalidParameter, match="sample"):
+        Estimator.of(certificate)

@@ -4,17 +4,21 @@ import itertools
 import math
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
 from discreet.adapters.joint_evaluation import joint_of
-from discreet.adapters.joint_model import JointModel
+from discreet.adapters.joint_model import JointModel, table_and_people
 from discreet.cli import main
 from discreet.cli.study_file import evaluation_text
 from discreet.errors import InvalidParameter
 from discreet.guarantee import Budget
+from discreet.linear.glm.people import People
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
+from discreet.linear.schema import Schema
 from discreet.parties import Arrangement, Study, Terms, noise_for, observers, rehearse
 from discreet.parties.who_sees.views import views
 
@@ -168,15 +172,36 @@ def test_what_has_no_theorem_is_refused(words):
 
 
 def test_sgd1_draws_persons_but_not_across_parties():
-    assert Arrangement("sgd1", {"a": 5, "b": 5}, unit="person").cap > 0
+    assert Arrangement("sgd1", {"a": 5, "b": 5}, unit="person", schedule="private").cap > 0
+    for schedule in (
+        "uniform",
+        "balanced",
+    ):  # numbers, which the coordinator knows, would move with who is there
+        with pytest.raises(InvalidParameter, match="schedule = 'private'"):
+            Arrangement("sgd1", {"a": 5, "b": 5}, unit="person", schedule=schedule)
     with pytest.raises(InvalidParameter, match="SGD2"):
-        Arrangement("sgd1", {"a": 5, "b": 5}, unit="person", across=2)
+        Arrangement("sgd1", {"a": 5, "b": 5}, unit="person", across=2, schedule="private")
     with pytest.raises(InvalidParameter, match="unit"):
         noise_for(
             Arrangement("sgd2", {"a": 5}, rounds=3),
             Budget(1, 1e-6, "replace-one", unit="person"),
             against="messages",
         )
+
+
+def test_large_ids_beside_a_missing_one_are_the_same_person_in_all_chunks(tmp_path):
+    """As floats, ids above 2**53 were others in the chunk with the missing one: one person counted twice."""
+    rows, ann = 65_536, 2**60 + 1
+    ids = [None, ann, *[5] * (rows - 2), ann]
+    path = tmp_path / "visits.parquet"
+    columns = {"patient": pa.array(ids, pa.int64()), "age": np.ones(len(ids)), "again": ["yes"] * len(ids)}
+    pq.write_table(pa.table(columns), path)
+    schema = Schema.from_dict(
+        {"columns": {"age": {"bounds": [0, 1]}, "again": {"flag": "yes"}}, "target": "again"}
+    )
+    _, people = table_and_people(path, schema, "patient")
+    assert (people[1], people[-1]) == (ann, ann)
+    assert len(People.of(people)) == 2
 
 
 # ---- studies ----

@@ -138,12 +138,14 @@ def test_what_is_certified_is_what_was_asked_for(tmp_path):
 
 
 def test_a_purchase_is_for_one_release():
-    with bought("test", {}, PURE) as purchase:
+    with bought("test", {}, PURE, numbers=2) as purchase:
         purchase.release(np.zeros(2, np.int64))
         with pytest.raises(PlanViolation, match="One release"):
             purchase.release(np.zeros(2, np.int64))
-    with bought("test", {}, PURE) as purchase, pytest.raises(PlanViolation, match="Whole numbers"):
-        purchase.release(np.zeros(2))
+    with bought("test", {}, PURE) as purchase, pytest.raises(PlanViolation, match="1 whole numbers"):
+        purchase.release(np.zeros(1))
+    with bought("test", {}, PURE) as purchase, pytest.raises(PlanViolation, match="not 2 of"):
+        purchase.release(np.zeros(2, np.int64))
 
 
 def test_categories_and_frames():

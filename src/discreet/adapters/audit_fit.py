@@ -88,6 +88,11 @@ class Estimator:
             remedy = "certifies neither a plan nor a fit of this library; hand it in with --subject."
             raise InvalidParameter("document", plan.name or "a plan", remedy)
         settings = {key: value for key, value in plan.settings.items() if key != "run"}
+        if settings.get("sample") is not None:
+            remedy = (
+                "was a secret sample, whose draws a replay does not repeat; audit a fit of the whole table."
+            )
+            raise InvalidParameter("sample", settings["sample"], remedy)
         if settings.get("method", "recipe") != "recipe":
             remedy = "is a method with theorems; only fits by the recipe are audited. Or use --subject."
             raise InvalidParameter("method", settings.get("method"), remedy)

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import CertificateRejected, InvalidParameter, one_of, whole
+from discreet.evaluation.question import as_in_the_file
 from discreet.linear.additive.additive_model import AdditiveModel
 from discreet.linear.additive.basis import Basis, Curve
 from discreet.linear.additive.looking import places_of
@@ -226,7 +227,8 @@ def table_and_people(path: Path, schema: Schema, unit: str | None) -> tuple[Tabl
     if unit is None:
         return table_in(path).whole(schema.columns), None
     chunks = list(table_in(path).chunks(schema.columns, [unit]))
-    return joined(chunks, schema.columns), np.concatenate([np.asarray(c.kept[unit], object) for c in chunks])
+    ids = np.concatenate([as_in_the_file(chunk.kept[unit]) for chunk in chunks])
+    return joined(chunks, schema.columns), ids
 
 
 def _any_declared(column: Column, cells: NDArray[Any]) -> bool:

@@ -57,7 +57,10 @@ def promises(
     """
     own = promise_of(plan.rule, ledger.spent(plan.digest()), claimed[0])
     together = promise_of(ledger.rule, ledger.spent(), claimed[1])
-    of_all = max(arithmetic.distance, ledger.distance)  # what older versions began did not note its own
+    unnoted = max(
+        0.0, arithmetic.distance - ledger.distance_of(plan.digest())
+    )  # by a version that did not note it
+    of_all = min(1.0, (ledger.distance + unnoted) * (1 + 1e-15))
     return own.at_distance(arithmetic.distance), together.at_distance(of_all)
 
 

@@ -104,7 +104,11 @@ def _guarantees(certificate: Certificate, proved: Guarantee, together: Guarantee
     if certificate.guarantee.epsilon.upper > proved.epsilon.upper * (1 + _AGREE):
         yield f"the certificate claims less than it could: {certificate.guarantee}"
     if together.epsilon != proved.epsilon:
-        yield f"all runs of this ledger together: {together}"
+        more = together.delta > certificate.ledger.rule.budget.delta
+        why = (
+            "; its delta is that of the ledger's budget and what noise in whole numbers adds" if more else ""
+        )
+        yield f"all runs of this ledger together: {together}{why}"
 
 
 def _insist_follows(name: str, claimed: Guarantee, proved: Guarantee) -> None:

@@ -220,7 +220,7 @@ def _prices_in_words(loaded: Any, prices: dict[int, dict[str, float]]) -> str:
         )
         for number, price in prices.items()
     ]
-    head = ("at a time, at most", "noise / clip norm", "epsilon for those who see only the model")
+    head = ("at a time, at most", "noise of the sum / clip norm", "epsilon for those who see only the model")
     return f"\n\nWhat it costs that parties may be missing ([aggregation] dropouts):\n{table(head, rows)}"
 
 

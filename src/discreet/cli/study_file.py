@@ -158,6 +158,8 @@ def named(pairs: tuple[str, ...], option: str, form: str, kind: Any) -> list[tup
             separator = ""
         if not separator or not name:
             raise InvalidParameter(option, pair, f"must be {form}.")
+        if name in [before for before, _ in found[:-1]]:
+            raise InvalidParameter(option, pair, f"names {name} a second time; leave one out.")
     return found
 
 

@@ -2,7 +2,7 @@
 
 >>> id_codes(np.array(["ann", "bob", "ann", None], object)).tolist()
 [0, 1, 0, -1]
->>> [part.tolist() for part in grouped(np.array([1, 0, -1, 1]))]
+>>> [part.tolist() for part in group_rows(np.array([1, 0, -1, 1]))]
 [[1, 0, 3], [0, 1]]
 """
 

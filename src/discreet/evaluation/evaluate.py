@@ -88,6 +88,7 @@ def evaluate(
         ledger_key=ledger_key,
         unsafe_seed=unsafe_seed,
         not_covered=(MODEL_NOT_COVERED,),
+        numbers=cast.tally.size,
         later=engine is not None,
     ) as purchase:
         noisy, lengths = release(purchase, cast, None if engine is None else Elsewhere(engine, x, question))

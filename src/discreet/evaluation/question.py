@@ -79,7 +79,7 @@ class Question:
         if named and unit not in source.names:
             raise InvalidParameter("unit", unit, "is not a column of the table.")
         chunks = list(source.chunks(columns, [unit] if named else []))
-        ids = np.concatenate([_as_in_the_file(chunk.kept[unit]) for chunk in chunks]) if named else unit
+        ids = np.concatenate([as_in_the_file(chunk.kept[unit]) for chunk in chunks]) if named else unit
         return joined(chunks, columns), ids
 
 
@@ -164,7 +164,7 @@ def _truth(y: NDArray[Any], task: Task, column: Column | None) -> Array:
     return np.where(places < 0, np.nan, places)
 
 
-def _as_in_the_file(cells: Any) -> NDArray[Any]:
+def as_in_the_file(cells: Any) -> NDArray[Any]:
     """Whole numbers stay what they are: as floats, large ids would be others than beside a missing one."""
     return as_they_are(cells.to_pylist() if hasattr(cells, "to_pylist") else cells)
 

@@ -302,7 +302,7 @@ def _scaled(score: Score, width: float) -> Score:
 
 
 def _root(score: Score, width: float, scoring: Scoring) -> Score:
-    if not score.resolved:
+    if not (score.resolved and score.value > 0):  # noise that hides all of it would have no interval
         return scoring.unresolved()
     root = math.sqrt(score.value)
     slope = 1 / max(2 * root, math.sqrt(max(score.upper, 1e-300)))

@@ -47,6 +47,8 @@ def charge(
     canonical = json.dumps({"event": event.to_dict()} | settings, sort_keys=True)
     digest = hashlib.sha256(canonical.encode()).hexdigest()
     with Till.open(ledger, rule, key=ledger_key, digest=digest) as till:
+        if isinstance(event, ApproximateDP):
+            till.refuse_other_neighbours()
         till.pay(event, name=till.free_name(name))
 
 

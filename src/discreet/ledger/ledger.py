@@ -132,7 +132,7 @@ class Ledger:
                 refuse_beyond_budget(turn.book, event, 1)
                 turn.add(["run", name, plan_hash, fingerprint, event.to_dict(), *([apart] if apart else [])])
             else:
-                _refuse_departure(record, plan_hash, event, fingerprint)
+                _refuse_departure(record, plan_hash, event, fingerprint, apart)
                 turn.add(["resume", name, record.attempt + 1])
         return Run(self._journal, name, 1 if record is None else record.attempt, event)
 
@@ -210,7 +210,9 @@ def _first_entry(rule: SpendingRule, key: bytes) -> tuple[Row, Head]:
     return row, sealed_head(book, row, key)
 
 
-def _refuse_departure(record: RunRecord, plan_hash: str, event: Event, data: str | None) -> None:
+def _refuse_departure(
+    record: RunRecord, plan_hash: str, event: Event, data: str | None, distance: float
+) -> None:
     """Raise unless a run is resumed as it began."""
     if record.event.parts() != event.parts():
         what = f"to release {_list_parts(record.event)}, not {_list_parts(event)}"
@@ -218,6 +220,8 @@ def _refuse_departure(record: RunRecord, plan_hash: str, event: Event, data: str
         what = f"with plan {record.plan_hash[:12]}, not {plan_hash[:12]}"
     elif record.data != data:
         what = "for data of another name (data=)"
+    elif 0 < record.distance < distance * (1 - 1e-9):
+        what = f"with noise that is {record.distance:.3g} from the event's, not {distance:.3g}"
     else:
         return
     raise PlanViolation(

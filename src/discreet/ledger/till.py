@@ -130,6 +130,16 @@ class Till:
         digest = self._digest or event.digest()
         return self.ledger.run(event, digest, name=name, data=self._data, distance=distance)
 
+    def refuse_other_neighbours(self) -> None:
+        """Raise unless ledger and plan speak of the same neighbours: a release that is known by its epsilon alone,
+        which was proved for those of the plan, would be booked as one for those of the ledger."""
+        ours, theirs = self.rule.budget.neighbours, self.ledger.rule.budget.neighbours
+        if ours != theirs:
+            remedy = (
+                f"is for {theirs} neighbours, and what this costs was proved for {ours} ones: use the same."
+            )
+            raise InvalidParameter("ledger", theirs, remedy)
+
     def free_name(self, name: str) -> str:
         """``name`` with the first number that no run of the ledger has."""
         taken = {run.partition("/")[0] for run in self.ledger.runs()}

@@ -203,6 +203,8 @@ class PrivateLinearModel(TableReader):
             if spending is not None:
                 spending.progress = progress
             rate = self._sample()
+            if rate is not None and spending is not None:
+                spending.refuse_more_rows(rows)  # of the table: how many a sample has is a secret
             chosen = None if rate is None else drawn(rate, rows, owners, charge.stream)
             owners, weights, target = (
                 people_of(owners, chosen),
@@ -314,7 +316,7 @@ class PrivateLinearModel(TableReader):
         return self.coefficients().plot(count)
 
     def _repr_html_(self) -> str:
-        if not hasattr(self, "_model"):
+        if not hasattr(self, "_model") or getattr(self, "row_norm", None) is not None:  # no column has a name
             return str(super()._repr_html_())
         return FittedModel.of(self)._repr_html_()
 

@@ -73,10 +73,21 @@ class Charge:
     def spending(self) -> Spending:
         """The budget, to be spent in stages; of a sample what the sample is worth, on an account of its own."""
         name = str(self.plan.settings["run"])
+        if self.sample is not None and self.elsewhere is not None:
+            raise InvalidParameter("sample", self.sample, "is for tables of one machine; leave it out.")
         if self.sample is not None and self.sampled:
-            inner = amplified(self.reserve_everything(), self.sample)
-            return Spending(inner, None, self.stream, self.arithmetic, name)
+            return self._spending_of_sample(self.sample, name)
         return Spending(self.budget, self.till, self.stream, self.arithmetic, name, self.elsewhere)
+
+    def _spending_of_sample(self, sample: float, name: str) -> Spending:
+        """What a sample is worth. It is paid for when something is released, and not where that is refused before."""
+        self.till.refuse_other_neighbours()
+        inner = amplified(_within(self.budget, self.arithmetic), sample)
+        try:
+            return Spending(inner, None, self.stream, self.arithmetic, name, on_first=self.reserve_everything)
+        except InvalidParameter as error:
+            remedy = f"would let the fit spend epsilon={inner.epsilon:.4g} on the sample, which {error.requirement}"
+            raise InvalidParameter("sample", sample, remedy) from None
 
     def refuse_foreign(self, earlier: Iterable[str]) -> None:
         """Raise unless all the plans with these digests were charged to this ledger."""
@@ -89,6 +100,7 @@ class Charge:
 
     def reserve_everything(self) -> Budget:
         """Charge the whole budget at once, for a method that is known by its guarantee only: what it may cost."""
+        self.till.refuse_other_neighbours()
         event = _black_box(_within(self.budget, self.arithmetic))
         self.till.pay(event, name=str(self.plan.settings["run"]))
         return replace(self.budget, epsilon=event.epsilon, delta=event.delta)

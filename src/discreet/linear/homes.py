@@ -49,7 +49,9 @@ class Ids(NamedTuple):
         encoded = cells.dictionary_encode()
         each = [self._ticket(cell) for cell in encoded.dictionary.to_pylist()]
         known = np.array([*each, NOBODY], np.int64)
-        found: Codes = known[encoded.indices.fill_null(len(each)).to_numpy(zero_copy_only=False)]
+        found: Codes = known[
+            encoded.indices.cast("int64").fill_null(len(each)).to_numpy(zero_copy_only=False)
+        ]
         return found
 
     def _ticket(self, cell: Any) -> int:

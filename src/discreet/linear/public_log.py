@@ -6,10 +6,11 @@ The driver runs the ordinary fit on no rows. Before each release every partition
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -22,36 +23,50 @@ from discreet.linear.roll_call import Tally
 
 Array = NDArray[np.float64]
 
-_FORMAT = "discreet public log 1"
+_FORMAT = "discreet public log 2"
 
 
 class PublicLog:
     """The values released so far, in order. With a ``folder`` each is on disk before anybody sees it.
 
     A value that was drawn and not written was seen by nobody: it is drawn anew. One process at a time goes on with a
-    folder: two would draw the same release twice.
+    folder, and reads it while it holds its :meth:`lock`: two would draw the same release twice. Which fit it is, and
+    of which rows, is kept under a key that only its owner can read: a digest of rows would tell one of them to who
+    knows the others.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, run: str, about: str) -> None:
         self.values: list[Array] = []
-        self.run, self._folder = run, None if folder is None else Path(folder)
-        if self._folder is None:
-            return
-        head = self._folder / "log.json"
-        if head.exists():
-            self._take_over(head, about)
-        else:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_whole(head, json.dumps({"format": _FORMAT, "run": run, "fit": about}) + "\n")
+        self.run, self._folder, self._about = run, None if folder is None else Path(folder), about
 
-    def _take_over(self, head: Path, about: str) -> None:
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """To be held while a fit goes on; what is in the folder is read here."""
+        if self._folder is None:
+            yield
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        sentence = f"Another process goes on with the log {self._folder}; wait for it or stop it."
+        with hold_lock(self._folder / ".lock", AlreadyRunning(sentence)):
+            self._begin(self._folder / "log.json", self._folder / "key")
+            yield
+
+    def _begin(self, head: Path, key: Path) -> None:
+        """Take over what is there, or write down which fit this is."""
+        if not head.exists():
+            write_whole(key, os.urandom(32).hex(), secret=True)
+            write_whole(head, json.dumps({"format": _FORMAT, "run": self.run, "fit": self._tag(key)}) + "\n")
+            return
         told = json.loads(head.read_text())
-        if told.get("format") != _FORMAT or told.get("fit") != about:
+        if told.get("format") != _FORMAT or not key.exists() or told.get("fit") != self._tag(key):
             requirement = "is the log of another fit, or of other files: name a new folder."
             raise InvalidParameter("log", str(head.parent), requirement)
         self.run = told["run"]
         while (path := self._path(len(self.values))).exists():
             self.values.append(np.asarray(np.load(path, allow_pickle=False), np.float64))
+
+    def _tag(self, key: Path) -> str:
+        return hmac.digest(bytes.fromhex(key.read_text()), self._about.encode(), "sha256").hex()
 
     def append(self, value: Array) -> None:
         """Write a value down."""
@@ -59,13 +74,6 @@ class PublicLog:
             with whole_file(self._path(len(self.values)), "wb") as file:
                 np.save(file, value, allow_pickle=False)
         self.values.append(value)
-
-    def lock(self) -> AbstractContextManager[None]:
-        """To be held while a fit goes on."""
-        if self._folder is None:
-            return nullcontext()
-        sentence = f"Another process goes on with the log {self._folder}; wait for it or stop it."
-        return hold_lock(self._folder / ".lock", AlreadyRunning(sentence))
 
     def _path(self, number: int) -> Path:
         assert self._folder is not None

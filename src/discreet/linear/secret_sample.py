@@ -6,7 +6,7 @@ stream; nobody is told which. Under add-remove neighbours that amplifies the gua
     (epsilon', delta') on the sample   is   (log(1 + q (e^epsilon' - 1)), q delta')   for the table,
 
 since with one record more the output is that of the table before with chance 1 - q, and that of a neighbour of the
-sample with chance q (docs/mathematics.md: U4). So the fit may spend more on the sample than it costs. What is charged
+sample with chance q (docs/mathematics.md: U5). So the fit may spend more on the sample than it costs. What is charged
 is one release of the whole budget, before anything is drawn.
 
 >>> from discreet import Budget

@@ -32,7 +32,7 @@ def one_for_each_row(name: str, values: Any, rows: int) -> Any:
         raise InvalidParameter(name, None, requirement if name == "y" else "must hold a number for each row.")
     if isinstance(values, OnDemand):
         if len(values) != rows:
-            raise InvalidParameter(name, "another length", "X and y must have the same number of rows.")
+            raise InvalidParameter(name, "another length", f"X and {name} must have the same number of rows.")
         return values
     array = cells_of(values)
     if array.dtype.kind == "c":
@@ -46,7 +46,7 @@ def one_for_each_row(name: str, values: Any, rows: int) -> Any:
             f"{name}.ndim", array.ndim, f"{name} should be a 1d array, one value for each row."
         )
     if len(array) != rows:
-        raise InvalidParameter(name, "another length", "X and y must have the same number of rows.")
+        raise InvalidParameter(name, "another length", f"X and {name} must have the same number of rows.")
     return array
 
 

@@ -128,6 +128,9 @@ class Arrangement:
             for name, default in _OF_SGD2.items():
                 if getattr(self, name) != default:
                     raise InvalidParameter(name, getattr(self, name), "is a setting of SGD2 only.")
+        if self.unit == "person" and self.algorithm == "sgd1" and self.schedule != "private":
+            remedy = "needs schedule = 'private' in SGD1: who else has a number depends on who is a person."
+            raise InvalidParameter("unit", self.unit, remedy)
         if self.across > 1 and (self.unit != "person" or self.rate < 1 or self.contraction is not None):
             remedy = "is for persons, in SGD2 with all of them in every round, and without a contraction."
             raise InvalidParameter("persons_across_parties", self.across, remedy)

@@ -205,7 +205,8 @@ class Study:
             self.shares,
             len(self.parties),
         )
-        return Arithmetic("hardened", math.nextafter(min(one * releases, 0.5), 1.0))
+        seen = one * releases * self.privacy.persons_across_parties  # of all parties who know a person
+        return Arithmetic("hardened", math.nextafter(min(seen, 0.5), 1.0))
 
     # ---- as data ----
 

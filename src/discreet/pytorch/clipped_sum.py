@@ -262,7 +262,7 @@ def factors_on_device(rule: ClipRule, norms: Tensor, error: float) -> Tensor | N
     else:
         down = clip_norms / torch.maximum(upper, clip_norms) * (1 - 4 * UNIT)
         factors = torch.where(upper <= clip_norms, 1.0, down)
-    return torch.where(upper.isfinite() & (factors >= LEAST_FACTOR), factors, 0.0)
+    return torch.where((upper >= 0) & (upper < torch.inf) & (factors >= LEAST_FACTOR), factors, 0.0)
 
 
 def _finite_norms(gradients: Gradients, squares: Tensor) -> Any:

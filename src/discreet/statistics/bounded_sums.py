@@ -81,7 +81,7 @@ def private_histogram(
         cells[~((values >= edges[0]) & (values <= edges[-1]))] = -1
         labels = tuple(f"{low:g} to {high:g}" for low, high in pairwise(edges.tolist()))
     settings = {"bins": list(labels)}
-    with bought("private histogram", settings, budget, **paying) as purchase:
+    with bought("private histogram", settings, budget, numbers=len(labels), **paying) as purchase:
         counted = np.bincount(cells[cells >= 0], minlength=len(labels)).astype(np.int64)
         noisy = purchase.release(counted * purchase.steps(1.0))
     noise = np.full(len(labels), purchase.noise)
@@ -143,7 +143,8 @@ def private_variance(
     parts = np.column_stack([np.isfinite(unit), unit, np.square(unit) - 0.5])[:, int(exact) :]
     reach = np.array([1.0, 1.0, 0.5])[int(exact) :]
     settings = {"bounds": [known.lower, known.upper]}
-    with bought("private variance", settings, budget, math.sqrt(len(reach)), **paying) as purchase:
+    size = len(reach)
+    with bought("private variance", settings, budget, math.sqrt(size), numbers=size, **paying) as purchase:
         lengths = purchase.weights(np.full(len(reach), 1 / math.sqrt(len(reach))))
         noisy = _summed(purchase, parts / reach, lengths) * reach
     noise = purchase.noise * reach / lengths
@@ -212,7 +213,8 @@ def second_moments(
         z = np.column_stack([np.full(len(rows), root), rows])
         return np.asarray(z[:, upper[0]] * z[:, upper[1]] * (stretch / most))
 
-    with bought(name, {"columns": width - 1}, budget, math.sqrt(len(stretch)), **paying) as purchase:
+    settings, size = {"columns": width - 1}, len(stretch)
+    with bought(name, settings, budget, math.sqrt(size), numbers=size, **paying) as purchase:
         # The l1 norm of a vector is at most sqrt(size) times its l2 norm.
         shrink = 1.0 if isinstance(purchase.event, Gaussian) else 1 / math.sqrt(len(stretch))
         total = _summed(purchase, unit, np.full(len(stretch), shrink * (1 - 1e-12)), vectors)

@@ -5,7 +5,7 @@ the l1 and in the l2 norm; the noise is Laplace or Gaussian, whichever is less f
 Gaussian releases only gets Gaussian noise. It is paid for before it is released.
 
 >>> from discreet.guarantee import Budget
->>> with bought("example", {}, Budget(1.0, 1e-6)) as purchase:
+>>> with bought("example", {}, Budget(1.0, 1e-6), numbers=2) as purchase:
 ...     noisy = purchase.release(np.array([purchase.steps(1.0) * 5, 0]))
 >>> purchase.certificate.guarantee.delta, noisy.shape
 (0.0, (2,))
@@ -30,7 +30,7 @@ from discreet.certificate import Arithmetic, Certificate
 from discreet.core.mechanisms import gaussian_event, laplace_event
 from discreet.core.noise import BoundedSum, add_noise, distance_to_continuous, grid_for
 from discreet.core.randomness import RandomStream, system_stream
-from discreet.errors import InvalidParameter, PlanViolation
+from discreet.errors import InvalidParameter, PlanViolation, whole
 from discreet.events import Gaussian, Laplace
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan, GaussianFilter, Till
@@ -69,11 +69,12 @@ class Purchase:
         event: Gaussian | Laplace,
         stream: RandomStream,
         not_covered: tuple[str, ...] = (),
+        numbers: int = 1,
     ) -> None:
         self._till, self._plan, self.event, self._stream = till, plan, event, stream
         self._not_covered = not_covered
         self.grid = grid_for(event, 1.0, MOST_RECORDS)
-        self._size: int | None = None
+        self._numbers, self._made = whole("numbers", numbers, at_least=1, at_most=MOST_NUMBERS), False
         self._paid = False
 
     @property
@@ -92,9 +93,10 @@ class Purchase:
         norm = np.linalg.norm(lengths, 2 if self.norm == "l2" else 1)
         return np.asarray(lengths / norm * (1 - 1e-12))
 
-    def distance(self, numbers: int) -> float:
-        """How far the noise on so many numbers is from continuous noise, in total variation, at most."""
-        return distance_to_continuous(self.event, 1.0, self.grid, numbers) * (1 + 1e-12)
+    @property
+    def distance(self) -> float:
+        """How far the noise on all numbers is from continuous noise, in total variation, at most."""
+        return distance_to_continuous(self.event, 1.0, self.grid, self._numbers) * (1 + 1e-12)
 
     def steps(self, length: float) -> int:
         """A length in whole steps of the grid, rounded toward zero."""
@@ -105,21 +107,20 @@ class Purchase:
 
         Guarantee: costs the budget, if one record adds a vector of norm 1 / grid at most. A second one is refused.
         """
-        if self._size is not None:
+        if self._made:
             raise PlanViolation("One release was paid for, and was made.")
-        if total.dtype != np.int64 or total.size > MOST_NUMBERS:
+        if total.dtype != np.int64 or total.size > self._numbers:
             raise PlanViolation(
-                f"Whole numbers are gathered here, not {total.dtype}; {MOST_NUMBERS} at most."
+                f"{self._numbers} whole numbers were paid for, not {total.size} of {total.dtype}."
             )
-        self._size = total.size
+        self._made = True
         if not self._paid:
             self.pay()
         return np.asarray(add_noise(self.sum_of(total), self.event, self._stream), np.float64)
 
     def pay(self) -> None:
         """Pay for the release."""
-        name, distance = str(self._plan.settings["run"]), self.distance(MOST_NUMBERS)
-        self._till.pay(self.event, name=name, distance=distance)
+        self._till.pay(self.event, name=str(self._plan.settings["run"]), distance=self.distance)
         self._paid = True
 
     def sum_of(self, total: NDArray[np.int64]) -> BoundedSum:
@@ -132,7 +133,7 @@ class Purchase:
         return Certificate.of(
             self._till.ledger,
             self._plan,
-            arithmetic=Arithmetic("hardened", self.distance(max(1, self._size or 1))),
+            arithmetic=Arithmetic("hardened", self.distance),
             trusted=self._stream.trusted,
             not_covered=self._not_covered,
         )
@@ -149,13 +150,14 @@ def bought(
     ledger_key: KeyFile = None,
     unsafe_seed: int | None = None,
     not_covered: tuple[str, ...] = (),
+    numbers: int = 1,
     later: bool = False,
 ) -> Iterator[Purchase]:
     """Pay for one release within ``budget``, from ``ledger``.
 
-    ``l1_excess`` is how much longer a record's vector may be in the l1 than in the l2 norm. The certificate is made
-    when the block is left, at the latest. ``later`` pays when something is released, not at once: for sums that are
-    gathered from others, who may fail.
+    ``l1_excess`` is how much longer a record's vector may be in the l1 than in the l2 norm, and ``numbers`` how many
+    are released at most. The certificate is made when the block is left, at the latest. ``later`` pays when something
+    is released, not at once: for sums that are gathered from others, who may fail.
 
     Guarantee: what is released costs at most the budget; nothing of it depends on a record.
     """
@@ -168,7 +170,7 @@ def bought(
             event = _gaussian(budget)
         unique = f"{name.replace(' ', '-')}-{os.urandom(8).hex()}"
         plan = Plan.adaptive(name, _rule(event, budget), {**settings, "run": unique})
-        purchase = Purchase(Till.open(opened.ledger, plan), plan, event, stream, not_covered)
+        purchase = Purchase(Till.open(opened.ledger, plan), plan, event, stream, not_covered, numbers)
         if not later:
             purchase.pay()
         yield purchase

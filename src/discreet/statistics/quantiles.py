@@ -163,6 +163,7 @@ def _paid(
     plan = Plan.adaptive("private quantiles", rule, {**settings, "run": run})
     with Till.open(paying.get("ledger"), plan, key=paying.get("ledger_key")) as opened:
         till = Till.open(opened.ledger, plan)
+        till.refuse_other_neighbours()
         till.pay(whole, name=run)
         exact = Arithmetic("hardened", 1e-300)  # whole numbers: nothing is approximated
         return Certificate.of(till.ledger, plan, arithmetic=exact, trusted=stream.trusted), stream

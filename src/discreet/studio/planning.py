@@ -1,7 +1,7 @@
 """From the positions of the sliders to certified numbers, curves and text to take away.
 
 >>> wish = Wish(records=60_000, batch_size=600, epochs=10, noise_multiplier=1.2, delta=1e-6)
->>> answer = priced(wish)
+>>> answer = price_plan(wish)
 >>> answer["steps"], round(answer["epsilon"]["upper"], 3)
 (1000, 1.5)
 """

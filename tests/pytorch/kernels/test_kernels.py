@@ -13,6 +13,7 @@ from discreet.pytorch.kernels.norms import (
     squared_norms,
     squared_norms_by_torch,
 )
+from discreet.pytorch.layer_rules import use
 from discreet.pytorch.layer_rules.convolution import ConvolutionWeight, padded
 from discreet.pytorch.layer_rules.use import Layout, Scratch, Source
 from support.torch_bank import numbers
@@ -193,3 +194,27 @@ def test_lstm_gates_at_their_limits():
         ):
             parameter.copy_(value)
         torch.testing.assert_close(saved["outputs"], exact(x)[0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_ghost_norms_are_no_less_where_positions_nearly_cancel(compiled, monkeypatch):
+    """Rows that are nearly alike with gradients of both signs: rounding is relative to what cancels."""
+    if not compiled:
+        monkeypatch.setattr(use.norms, "on_host", lambda tensor: False)
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(8):
+        first, second = 1 + torch.rand(2, generator=draw)
+        a = torch.full((1, 400, 1024), float(first))
+        a[:, 1::2] = float(second) if torch.rand((), generator=draw) < 0.5 else float(first) * 1.0146
+        g = torch.ones(1, 400, 600)
+        g[:, ::2] = -1
+        exact = float((g[0].double().T @ a[0].double()).square().sum())
+        of_input, of_grad = a.double().square().sum((1, 2)), g.double().square().sum((1, 2))
+        total, doubtful = use.ghost_norms(a, g, of_input, of_grad)
+        assert bool(doubtful) or float(total) >= exact
+
+
+def test_many_positions_leave_more_of_what_cancels():
+    assert use.not_cancelled(torch.zeros(1), torch.ones(1), 1).sqrt() == pytest.approx(1e-4)
+    assert use.not_cancelled(torch.zeros(1), torch.ones(1), 2100).sqrt() == pytest.approx(2100 * 2.0**-19)
+    assert use.not_cancelled(torch.zeros(1), torch.ones(1), 10**6).sqrt() == pytest.approx(2e-4)

@@ -14,6 +14,7 @@ from discreet.linear.additive.basis import Basis, Curve, Pair, hats, products
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.glm.marginals import Counts, Released
 from discreet.linear.glm.records import Columns
+from discreet.linear.kernels.rowwise import times
 
 Array = NDArray[np.float64]
 
@@ -73,7 +74,8 @@ class AdditiveModel:
         return self.coefficients[first : first + size]
 
     def _scores(self, rows: NDArray[Any]) -> Array:
-        return np.asarray(self.basis.expanded(rows) @ self.coefficients + self.intercept, np.float64)
+        expanded = np.asarray(self.basis.expanded(rows), np.float64)
+        return np.asarray(times(expanded, self.coefficients) + self.intercept)  # row by row, to the last bit
 
     def without(self, columns: NDArray[np.bool_], constant: Array) -> AdditiveModel:
         """The model without curves and levels of these columns, whose values are ``constant`` in every record."""

@@ -94,6 +94,7 @@ class Spending:
         arithmetic: Arithmetic = "hardened",
         name: str = "fit",
         elsewhere: Elsewhere | None = None,
+        on_first: Callable[[], object] | None = None,
     ) -> None:
         if not isinstance(budget, Budget):
             raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
@@ -124,6 +125,7 @@ class Spending:
         self.progress: Progress | None = None
         self._shares: list[float] = []
         self._distance = 0.0
+        self._on_first = on_first
 
     @property
     def ledger(self) -> Ledger:
@@ -157,6 +159,9 @@ class Spending:
             raise BudgetExceeded(
                 f"The stage {name!r} asks for {share:.3g} of the budget; {left:.3g} is left."
             )
+        if self._on_first is not None:
+            self._on_first()
+            self._on_first = None
         event = Gaussian(math.sqrt(steps / share) / self.strength * _MARGIN)
         paid_name, run = f"{self._prefix}/{name}", None
         # The first stage answers for the whole fit, which stays within what is kept back.

@@ -240,8 +240,8 @@ def _four_by_four(x: NDArray[Any], y: NDArray[Any], first: int, end: int, out: N
 def _inner_products(x: NDArray[Any], y: NDArray[Any], out: NDArray[Any]) -> None:
     """Those of four rows with four others: short sums in float32, long ones in float64."""
     out[:] = 0.0
-    for start in range(0, x.shape[1], 1024):
-        _four_by_four(x, y, start, min(start + 1024, x.shape[1]), out)
+    for start in range(0, x.shape[1], 128):
+        _four_by_four(x, y, start, min(start + 128, x.shape[1]), out)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

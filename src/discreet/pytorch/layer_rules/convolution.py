@@ -79,7 +79,9 @@ class ConvolutionWeight(Use):
 
     def squared_norms(self) -> Tensor:
         squares = self.measured()
-        return squares if self.kept is not None else not_cancelled(squares, self.of_parts())
+        if self.kept is not None:
+            return squares
+        return not_cancelled(squares, self.of_parts(), self.folded * math.prod(self.g.shape[2:]))
 
     def of_parts(self) -> Tensor:
         if self.kept is not None:

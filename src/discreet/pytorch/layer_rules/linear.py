@@ -87,7 +87,7 @@ class LinearWeight(Use):
             return sums_of_squares(self.kept)
         if ghost and positions <= FEW and self.a.dtype == torch.float32 and norms.on_host(self.a):
             total, of_input, of_grad = norms.gram_norms(self.a, self.g)
-            return not_cancelled(total, product_of_squares(of_input, of_grad, self.a.dtype))
+            return not_cancelled(total, product_of_squares(of_input, of_grad, self.a.dtype), positions)
         of_input, of_grad = sums_of_squares(self.a), sums_of_squares(self.g)
         apart = product_of_squares(of_input, of_grad, self.a.dtype)
         if ghost:
@@ -96,7 +96,7 @@ class LinearWeight(Use):
         else:
             parts = norms.chunks(self.examples, out * into)
             total = torch.cat([sums_of_squares(self.rows(part)) for part in parts])
-        return not_cancelled(total, apart)
+        return not_cancelled(total, apart, positions)
 
     def of_parts(self) -> Tensor:
         if self.kept is not None:

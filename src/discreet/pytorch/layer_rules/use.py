@@ -20,7 +20,10 @@ from torch import Tensor
 from discreet.pytorch.kernels import norms
 
 CANCELLED = 0.1  # a ghost norm this far below that of unrelated positions is computed the long way
-LEAST_LEFT = 1e-4  # of its parts: a gradient that cancels further counts as this long
+LEAST_LEFT = (
+    1e-4  # of its parts: a gradient that cancels further counts as this long, and longer of many positions
+)
+ROUNDED = 2.0**-16  # of a product of two inner products, each of them added up 128 numbers at a time
 PRECISION = 2.0**-20  # of squared norms
 # Squared: see norms.REACH, which is that of float32.
 REACH = {torch.float32: norms.REACH, torch.float64: 2.0**256}
@@ -226,13 +229,15 @@ def sums_of_squares(rows: Tensor) -> Tensor:
     return norms.squared_norms_by_torch(rows)
 
 
-def not_cancelled(squares: Tensor, of_parts: Tensor) -> Tensor:
+def not_cancelled(squares: Tensor, of_parts: Tensor, positions: int = 1) -> Tensor:
     """Squared norms, not below what is left of the parts after float32 rounding with weights.
 
     A weighted sum rounds every part of a gradient on its own. Where large parts cancel, these errors would be
-    longer than the gradient, and the clip norm would not bound them.
+    longer than the gradient, and the clip norm would not bound them. They grow with the number of ``positions``;
+    gradients of unrelated positions are one over its root of their parts long, and a fifth of that changes none.
     """
-    return torch.maximum(squares, LEAST_LEFT**2 * of_parts)
+    least = max(LEAST_LEFT, min(positions * 2.0**-19, 0.2 / math.sqrt(positions)))
+    return torch.maximum(squares, least**2 * of_parts)
 
 
 def product_of_squares(of_input: Tensor, of_grad: Tensor, kind: torch.dtype) -> Tensor:
@@ -245,13 +250,16 @@ def ghost_norms(a: Tensor, g: Tensor, of_input: Tensor, of_grad: Tensor) -> tupl
     """Squared norms of ``g[i].T @ a[i]`` by Gram matrices, and which of them are doubtful.
 
     That is where large positions cancel, or where products could have been too small or too large for their
-    type. ``of_input`` and ``of_grad`` are the squared norms of ``a`` and ``g``, or more.
+    type. ``of_input`` and ``of_grad`` are the squared norms of ``a`` and ``g``, or more. The rounding of the inner
+    products is added: relative to |a_s| |a_t| |g_s| |g_t|, whose sum over all s and t is of_input * of_grad at most.
     """
     compiled = norms.on_host(a) and a.dtype == torch.float32 and a.is_contiguous() and g.is_contiguous()
     total, unrelated = (norms.ghost_norms if compiled else norms.ghost_norms_by_torch)(a, g)
     lost = a.shape[1] * (g.shape[2] * of_input + a.shape[2] * of_grad + a.shape[1])
     least = torch.maximum(CANCELLED * unrelated, torch.finfo(a.dtype).tiny / PRECISION * lost)
     sure = (total >= least) & (total < torch.inf) | (of_input == 0) | (of_grad == 0)
+    if a.dtype == torch.float32:
+        total = total + ROUNDED * product_of_squares(of_input, of_grad, a.dtype)
     return total, ~sure
 
 
