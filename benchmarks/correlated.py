@@ -20,6 +20,7 @@ from discreet import Budget, Plan, Recipe
 from discreet.core.banded import error_of_iterates
 from discreet.core.clipping import Normalised
 from discreet.pytorch import PrivateRun
+from discreet.pytorch.fit import length_of_weights
 
 DELTA = 1e-5
 
@@ -58,7 +59,9 @@ def accuracy(plan: Plan, training, testing, seed: int) -> float:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(196, 64), nn.ReLU(), nn.Linear(64, 10))
     weights = sum(value.numel() for value in model.parameters())
-    optimizer = torch.optim.SGD(model.parameters(), lr=plan.learning_rate(weights), momentum=0.9)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=plan.learning_rate(weights, length_of_weights(model)), momentum=0.9
+    )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.steps)
     run = PrivateRun(plan, model, optimizer, losses, clipping=Normalised(1.0))
     for batch in run.batches(training):

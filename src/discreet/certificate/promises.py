@@ -57,10 +57,10 @@ def promises(
     """
     own = promise_of(plan.rule, ledger.spent(plan.digest()), claimed[0])
     together = promise_of(ledger.rule, ledger.spent(), claimed[1])
-    unnoted = max(
-        0.0, arithmetic.distance - ledger.distance_of(plan.digest())
-    )  # by a version that did not note it
-    of_all = min(1.0, (ledger.distance + unnoted) * (1 + 1e-15))
+    noted = [run.distance for run in ledger.runs if run.plan_hash == plan.digest()]
+    others = [run.distance for run in ledger.runs if run.plan_hash != plan.digest()]
+    of_plan = max(arithmetic.distance, math.fsum(noted) * (1 + 1e-15))  # older versions noted none
+    of_all = min(1.0, (of_plan + math.fsum(others)) * (1 + 1e-15)) if any(others) else of_plan
     return own.at_distance(arithmetic.distance), together.at_distance(of_all)
 
 

@@ -316,12 +316,7 @@ class Statement:
     @property
     def distance(self) -> float:
         """How far the law of all releases is from the one of their events, at most; rounded up."""
-        return self.distance_of()
-
-    def distance_of(self, plan_hash: str | None = None) -> float:
-        """The same of the runs under one plan."""
-        runs = (run for run in self.runs if plan_hash in (None, run.plan_hash))
-        return min(1.0, math.fsum(run.distance for run in runs) * (1 + 1e-15))
+        return min(1.0, math.fsum(run.distance for run in self.runs) * (1 + 1e-15))
 
     def to_dict(self) -> dict[str, Any]:
         """The statement as plain data for JSON."""

@@ -43,8 +43,11 @@ USUAL_LENGTH = 4.0
 LENGTHS = (2.0, 14.0)
 """Between these the length of the initial weights counts: from zero a model has to move, too, and one that has learnt
 before is not to be overrun."""
-LONGEST_STEP = 0.125
-"""The largest learning rate for gradients of length one, in lengths of the initial weights, where noise allows it."""
+LONGEST_STEPS = (0.125, 0.4)
+"""The largest learning rate for gradients of length one, in lengths of the initial weights, where noise allows it: of
+many steps, and of few, which have to go as far."""
+LONGEST_WAY = 68.0
+"""So many lengths all steps may go together, where that makes steps longer than those of many."""
 
 Sampling = Literal["poisson", "fixed-size", "random-allocation", "full-batch"]
 """How batches are drawn: see :mod:`discreet.core.sampling`. A shuffled loader is none of these."""
@@ -158,7 +161,7 @@ class Stage:
 
         The noise of all steps moves ``parameters`` weights by about ``noise_std_of_mean * sqrt(parameters * steps)``
         times the learning rate; this makes it as much as the ``length`` of the initial weights, the root of the sum
-        of their squares, within :data:`LENGTHS`. No step is longer than :data:`LONGEST_STEP` of that length. It
+        of their squares, within :data:`LENGTHS`. No step is longer than :data:`LONGEST_STEPS` of that length. It
         suits gradients that are all as long as the clip norm, as ``Normalised`` makes them.
         """
         count = whole("parameters", parameters, at_least=1)
@@ -168,7 +171,9 @@ class Stage:
         if self.bands > 1:
             noise *= error_of_iterates(self.bands, self.steps) / error_of_iterates(1, self.steps)
         by_noise = length / (noise * math.sqrt(count * self.steps))
-        return min(by_noise, LONGEST_STEP * length / self.clip_norm)
+        of_many, of_few = LONGEST_STEPS
+        longest = min(of_few, max(of_many, LONGEST_WAY / self.steps))
+        return min(by_noise, longest * length / self.clip_norm)
 
     def sampler(self) -> Sampler:
         """The sampler that realises this stage's event."""

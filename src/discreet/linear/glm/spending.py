@@ -301,7 +301,7 @@ def _strength(budget: Budget, arithmetic: Arithmetic) -> float:
 
 def _spare_distance(budget: Budget) -> float:
     """How far discrete noise may be from continuous noise, in total variation, for what is kept back of delta."""
-    return SPARE * budget.delta / (1 + math.exp(min(budget.epsilon, 700.0))) * (1 - 1e-12)
+    return SPARE * budget.delta / (1 + math.exp(min(budget.epsilon, 700.0))) * (1 - 1e-10)
 
 
 def _room_for_records(budget: Budget, strength: float) -> int:

@@ -236,7 +236,7 @@ def not_cancelled(squares: Tensor, of_parts: Tensor, positions: int = 1) -> Tens
     longer than the gradient, and the clip norm would not bound them. They grow with the number of ``positions``;
     gradients of unrelated positions are one over its root of their parts long, and a fifth of that changes none.
     """
-    least = max(LEAST_LEFT, min(positions * 2.0**-19, 0.2 / math.sqrt(positions)))
+    least = LEAST_LEFT * max(1.0, min(positions / 52, 2000 / math.sqrt(positions)))
     return torch.maximum(squares, least**2 * of_parts)
 
 
