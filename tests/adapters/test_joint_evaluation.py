@@ -20,8 +20,7 @@ from discreet.linear.schema import Schema
 from discreet.linear.tables import table_in
 from discreet.parties import Coordinator, Study, Terms, observers, rehearse
 from discreet.parties.joint import model_digest
-from discreet.parties.messages import Roster
-from discreet.parties.transport import DirectTransport
+from discreet.parties.messages import DirectTransport, Roster
 
 COLUMNS = {
     "age": {"bounds": [0, 100]},

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
 from discreet.parties import Coordinator, DirectTransport, StudyStopped, observers, sgd2

@@ -11,13 +11,13 @@ from click.testing import CliRunner
 
 from discreet.adapters.joint_model import JointModel, dimension
 from discreet.cli import main
-from discreet.cli.join import kit_lock, ledger_lock, table_lock
 from discreet.ledger import Ledger
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.schema import Schema
 from discreet.parties import Party, Study, Terms
 from discreet.parties.messages import Message, Roster
 from discreet.parties.network.kits import open_kit, revoked
+from discreet.parties.table_ledger import kit_lock, ledger_lock, table_lock
 from support.small_study import free_port
 
 SCHEMA = """

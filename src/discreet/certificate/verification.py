@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.accounting.renyi import renyi_epsilon
 from discreet.certificate.promises import promises
 from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter, UnsupportedEvent
@@ -29,7 +29,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from discreet.ledger.seal import hex_digest
+from discreet.ledger.book import hex_digest
 
 _AGREE = 1e-9  # relative: what another version of the numeric libraries may change in a recomputed epsilon
 

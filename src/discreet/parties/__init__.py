@@ -3,13 +3,12 @@
 from discreet.errors import StudyStopped
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.coordinator import Coordinator, Progress, StudyResult
-from discreet.parties.messages import Holder
+from discreet.parties.messages import DirectTransport, Holder, Transport
 from discreet.parties.notes import sgd1_noise_std
 from discreet.parties.party import Party
 from discreet.parties.rehearsal import rehearse
 from discreet.parties.study import Study
 from discreet.parties.terms import Terms
-from discreet.parties.transport import DirectTransport, Transport
 from discreet.parties.who_sees.observers import noise_for, observers
 
 __all__ = [

@@ -27,12 +27,11 @@ from discreet.errors import InvalidParameter, StudyStopped
 from discreet.parties import sgd1
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.joint import Ending, is_of
-from discreet.parties.messages import Message, Refusal, Roster
+from discreet.parties.messages import Asking, DirectTransport, Message, Pause, Refusal, Roster, Transport
 from discreet.parties.optimizers import Descent, Iterate, averages, predicted_excess_risk, step_size
-from discreet.parties.round_sums import Pause, PlainSums, SecureSums
+from discreet.parties.sgd2 import PlainSums, SecureSums
 from discreet.parties.state import State, StateFile
 from discreet.parties.study import Study
-from discreet.parties.transport import Asking, DirectTransport, Transport
 from discreet.parties.who_sees.observers import ObserverTable, observers
 
 Floats = NDArray[np.float64]

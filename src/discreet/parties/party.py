@@ -40,9 +40,10 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.parties import sgd1, sgd2
 from discreet.parties.joint import Ending, for_model
 from discreet.parties.messages import EVERYBODY, Holder, Message, Refusal, Roster
-from discreet.parties.sessions import CallSession, Refused, RoundSession, SecureSession, Session
+from discreet.parties.sgd1 import CallSession
+from discreet.parties.sgd2 import RoundSession, SecureSession
 from discreet.parties.study import COORDINATOR, Study
-from discreet.parties.terms import Terms
+from discreet.parties.terms import Refused, Session, Terms
 from discreet.plan.plan import Plan
 
 

@@ -14,10 +14,9 @@ from discreet.certificate.signatures import public_key_of
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, whole
 from discreet.parties.coordinator import Coordinator, Progress, StudyResult
-from discreet.parties.messages import Holder, Roster
+from discreet.parties.messages import DirectTransport, Holder, Roster
 from discreet.parties.party import Party
 from discreet.parties.study import Study
-from discreet.parties.transport import DirectTransport
 
 Floats = NDArray[np.float64]
 

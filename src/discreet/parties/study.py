@@ -37,7 +37,7 @@ from os import PathLike
 from typing import Any, Literal
 
 from discreet.certificate.promises import Arithmetic
-from discreet.core.noise import SPARED_DELTA
+from discreet.core.noise import SPARED_DELTA, distance_of_message, grid_of_messages
 from discreet.core.sampling import MAX_RECORDS
 from discreet.errors import InvalidParameter, one_of, whole
 from discreet.events import Gaussian
@@ -45,7 +45,6 @@ from discreet.files import digest, parse_toml, read_text
 from discreet.guarantee import Budget
 from discreet.parties.arrangement import Arrangement, groups_of
 from discreet.parties.notes import notes_noise
-from discreet.parties.secure.noise_shares import distance_of_message, grid_of_messages
 from discreet.parties.study_sections import (
     Aggregation,
     Network,

@@ -33,8 +33,7 @@ from operator import add
 from os import PathLike
 from typing import Any
 
-from discreet.accounting.account import account
-from discreet.accounting.curve import PrivacyCurve
+from discreet.accounting.curve import PrivacyCurve, account
 from discreet.accounting.epsilon_delta import power_bound
 from discreet.charts import Picture, Series, attack_chart, line_chart
 from discreet.core.sampling import Sampler

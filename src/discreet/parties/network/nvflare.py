@@ -11,7 +11,7 @@ coordinator to a party, and the answer is bytes.
     with listen(kit) as transport:                # the coordinator
         Coordinator(study, transport, ...).run()
 
-What NVFlare may do is settled in workspace.py, where it listens in doors.py, and whom a party answers in sites.py.
+What NVFlare may do and whom a party answers is settled in sites.py, where it listens in doors.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any, TextIO
 
 from discreet.errors import CannotConnect, MissingDependency, NotYet
 from discreet.parties.network.kits import Kit, Revocations
-from discreet.parties.network.workspace import write_workspace
+from discreet.parties.network.sites import write_workspace
 
 try:
     from nvflare.fuel.f3.cellnet.core_cell import CoreCell

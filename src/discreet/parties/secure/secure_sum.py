@@ -196,7 +196,7 @@ class SecureParty:
 class SecureCoordinator:
     """The coordinator: it introduces the parties to one another, collects masked vectors, and learns their sum.
 
-    ``largest`` bounds every coordinate of an honest sum (:func:`~discreet.parties.secure.noise_shares.largest_sum`).
+    ``largest`` bounds every coordinate of an honest sum (:func:`~discreet.core.noise.largest_sum`).
     What is not of the right form counts as missing. Where too few remain, :class:`PlanViolation` says so before
     anything is unmasked, and the round is lost.
     """
