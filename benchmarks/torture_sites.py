@@ -24,10 +24,12 @@ from typing import Any
 import numpy as np
 
 from discreet.core.randomness import RandomStream
+from discreet.errors import StudyStopped
 from discreet.ledger import Ledger
-from discreet.parties import Coordinator, Party, Progress, Study, StudyStopped, Terms, terms
+from discreet.parties import Coordinator, Party, Progress, Study, terms
 from discreet.parties.messages import MalformedMessage, Message, Roster
 from discreet.parties.network.kits import Kit, open_kit
+from discreet.parties.terms import Terms
 from party_network import Wide, study_of
 
 NAMES = ("party-0", "party-1", "party-2")

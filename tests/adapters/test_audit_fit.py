@@ -14,7 +14,7 @@ import discreet
 from discreet import InvalidParameter
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.adapters import audited_estimator
-from discreet.adapters.audit_fit import FitAudit, _likelihood, _Release, _released, attack, audit_fit
+from discreet.adapters.audit_fit import FitAudit, _likelihood, _record_releases, _Release, attack, audit_fit
 from discreet.adapters.audited_estimator import Estimator, neighbouring_tables
 from discreet.audit import AuditResult
 from discreet.cli import main
@@ -138,9 +138,9 @@ def test_what_the_group_adds_uses_nearly_all_that_is_claimed_and_never_more(epsi
         for model in kinds(epsilon):
             estimator = Estimator.of(model.certificate_)
             worlds, make = neighbouring_tables(estimator), estimator.make
-            with _released() as seen:
+            with _record_releases() as seen:
                 make().fit(*worlds[1])
-            with _released(seen) as other:
+            with _record_releases(seen) as other:
                 make().fit(*worlds[0])
             assert [one.noisy.tolist() for one in seen] == [two.noisy.tolist() for two in other]
             squares = (np.sum((a.total - b.total) ** 2) / a.std**2 for a, b in zip(seen, other, strict=True))
@@ -151,9 +151,9 @@ def test_what_the_group_adds_uses_nearly_all_that_is_claimed_and_never_more(epsi
 def strength_of(estimator):
     """What the attacked group adds over all releases of a fit, in units of the noise: what an attack can see."""
     worlds, make = neighbouring_tables(estimator), estimator.make
-    with _released() as seen:
+    with _record_releases() as seen:
         make().set_params(unsafe_seed=0).fit(*worlds[1])
-    with _released(seen) as other:
+    with _record_releases(seen) as other:
         make().set_params(unsafe_seed=0).fit(*worlds[0])
     return math.sqrt(
         sum(np.sum((a.total - b.total) ** 2) / a.std**2 for a, b in zip(seen, other, strict=True))

@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
-from discreet.core import draws
+from discreet.core import randomness
 from discreet.core.randomness import RandomStream
 
 ALPHA = 1e-6  # of each goodness-of-fit test, if the seed were not fixed
@@ -65,8 +65,8 @@ def coin(choose, probability):
 )
 def test_coins_are_exact(monkeypatch, name, probability, part, whole):
     def run(choose):
-        monkeypatch.setattr(draws, "_below", below(choose))
-        return bool(getattr(draws, name).py_func(None, None, u64(part), u64(whole)))
+        monkeypatch.setattr(randomness, "_below", below(choose))
+        return bool(getattr(randomness, name).py_func(None, None, u64(part), u64(whole)))
 
     outcomes, left = enumerate_runs(run, smallest=1e-7)
     assert left < 2e-3
@@ -87,18 +87,20 @@ SCALES = [Fraction(1), Fraction(1, 2), Fraction(3, 2), Fraction(3)]
     ],
 )
 def test_laws_are_exact_given_exact_coins(monkeypatch, name, weight, scale):
-    laplace = draws._laplace_attempt.py_func
-    attempt = getattr(draws, name).py_func
+    laplace = randomness._laplace_attempt.py_func
+    attempt = getattr(randomness, name).py_func
 
     def run(choose):
-        monkeypatch.setattr(draws, "_below", below(choose))
-        monkeypatch.setattr(draws, "_exp_minus", coin(choose, lambda x: math.exp(-x)))
-        monkeypatch.setattr(draws, "_exp_minus_half_square", coin(choose, lambda x: math.exp(-x * x / 2)))
-        monkeypatch.setattr(draws, "_laplace_attempt", laplace)
+        monkeypatch.setattr(randomness, "_below", below(choose))
+        monkeypatch.setattr(randomness, "_exp_minus", coin(choose, lambda x: math.exp(-x)))
+        monkeypatch.setattr(
+            randomness, "_exp_minus_half_square", coin(choose, lambda x: math.exp(-x * x / 2))
+        )
+        monkeypatch.setattr(randomness, "_laplace_attempt", laplace)
         return int(attempt(None, None, u64(scale.numerator), u64(scale.denominator)))
 
     outcomes, left = enumerate_runs(run, smallest=1e-8)
-    rejected = outcomes.pop(int(draws._REJECTED))
+    rejected = outcomes.pop(int(randomness._REJECTED))
     assert 0.1 < rejected < 0.75
     law = {y: weight(y / float(scale)) for y in range(-40, 41)}
     accepted, total = math.fsum(outcomes.values()), math.fsum(law.values())
@@ -113,12 +115,12 @@ def test_uniform_draws_pass_over_the_words_that_would_favour_some(bound):
     assert (2**64 - skipped) % bound == 0  # so each value has equally many of the words that are left
     words = np.array([w for w in (0, skipped - 1) if 0 <= w < skipped] + [skipped, 2**64 - 1], u64)
     out = np.empty(2, np.int64)
-    made, used = draws.integers(words, out, u64(bound))
+    made, used = randomness.integers(words, out, u64(bound))
     assert (made, used) == (2, len(words))
     assert out.tolist() == [skipped % bound, (2**64 - 1) % bound]
 
 
-@pytest.mark.parametrize("kernel", [draws.discrete_gaussian, draws.discrete_laplace])
+@pytest.mark.parametrize("kernel", [randomness.discrete_gaussian, randomness.discrete_laplace])
 def test_a_draw_that_runs_out_of_words_is_repeated_from_its_beginning(kernel):
     words = np.random.default_rng(1).integers(0, 2**64, 4000, u64)
     whole = np.empty(100, np.int64)
@@ -138,24 +140,26 @@ def test_a_stream_wastes_no_words_between_its_parts(monkeypatch):
     stream, expected = RandomStream(), np.empty(4096, np.int64)
     cipher = Cipher(algorithms.AES(bytes(range(32))), modes.CTR(bytes(16))).encryptor()
     words = np.frombuffer(cipher.update(bytes(2**20)), u64)
-    assert draws.discrete_gaussian(words, expected, 1, 1)[1] > 15.5 * 4096 + 64
+    assert randomness.discrete_gaussian(words, expected, 1, 1)[1] > 15.5 * 4096 + 64
     assert np.array_equal(stream.discrete_gaussian(1, 4096), expected)
 
 
 def test_the_largest_values_do_not_overflow():
     # Each turn of the geometric part lasts as long as an even word is followed by one that 3 does not divide.
-    turns, over = draws._MOST_TURNS, draws.SCALE_LIMIT
+    turns, over = randomness._MOST_TURNS, randomness.SCALE_LIMIT
     words = np.full(2 * turns + 8, 2, u64)
     words[:2] = [over - 1, over - 1]  # rest = over - 1, then the coin exp(-rest / over) shows heads
     cursor = np.zeros(2, np.int64)
-    y = draws._laplace_attempt(words, cursor, u64(over), u64(1))
+    y = randomness._laplace_attempt(words, cursor, u64(over), u64(1))
     assert cursor[0] == 2 * turns + 3
     assert y == over - 1 + over * turns < 2**60
     # The acceptance step of such a draw stays below 2**60 as well: the turns beyond the scale, squared.
     far, rest = divmod(int(y) - over, over)
     assert (far, rest) == (2**20 - 2, over - 1)
     # Where the words end every coin shows tails: the Gaussian attempt is rejected instead of running on.
-    assert draws._gaussian_attempt(words, np.zeros(2, np.int64), u64(over), u64(1)) == draws._REJECTED
+    assert (
+        randomness._gaussian_attempt(words, np.zeros(2, np.int64), u64(over), u64(1)) == randomness._REJECTED
+    )
 
 
 def probabilities(weight, scale):
@@ -201,7 +205,7 @@ def test_dropping_unfinished_draws_would_be_caught():
     words = np.random.default_rng(3).integers(0, 2**64, (40_000, 12), u64)
     kept, out = [], np.empty(1, np.int64)
     for row in words:
-        if draws.discrete_gaussian(row, out, 50, 1)[0]:
+        if randomness.discrete_gaussian(row, out, 50, 1)[0]:
             kept.append(int(out[0]))
     assert fit(np.array(kept), *probabilities(LAWS["gaussian"][1], Fraction(50))) < ALPHA
 

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from discreet.core.randomness import RandomStream
-from discreet.parties import Coordinator, StudyStopped
+from discreet.errors import StudyStopped
+from discreet.parties import Coordinator
 from discreet.parties.messages import Message, Pause
 from discreet.parties.state import StateFile
 from discreet.parties.study import Aggregation

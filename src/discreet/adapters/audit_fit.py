@@ -130,7 +130,7 @@ class _Release:
 
 
 @contextmanager
-def _released(prescribed: Sequence[_Release] | None = None) -> Iterator[list[_Release]]:
+def _record_releases(prescribed: Sequence[_Release] | None = None) -> Iterator[list[_Release]]:
     """All that is released meanwhile. If something is ``prescribed``, that is released, and no noise is drawn."""
     found: list[_Release] = []
     honest = Spending.release
@@ -152,10 +152,10 @@ def _released(prescribed: Sequence[_Release] | None = None) -> Iterator[list[_Re
 
 def _likelihood(make: Callable[[], Any], worlds: Sequence[tuple[Any, ...]], world: int) -> float:
     """Fit in one world, and tell how much likelier all that was released is in the second than in the first."""
-    with _released() as seen:
+    with _record_releases() as seen:
         make().fit(*worlds[world])
     try:
-        with _released(seen) as other:
+        with _record_releases(seen) as other:
             make().fit(*worlds[1 - world])
     except PlanViolation:
         other = []

@@ -73,7 +73,7 @@ class Estimator:
         if settings.get("method", "recipe") != "recipe":
             remedy = "is a method with theorems; only fits by the recipe are audited. Or use --subject."
             raise InvalidParameter("method", settings.get("method"), remedy)
-        kind, settings = _ESTIMATORS[plan.name], _restored(settings)
+        kind, settings = _ESTIMATORS[plan.name], _restore(settings)
         made = kind(**settings)
         return cls(lambda: kind(**settings), made._budget(), settings, spending(certificate))
 
@@ -101,7 +101,7 @@ class Estimator:
         return loss
 
 
-def _restored(settings: dict[str, Any]) -> dict[str, Any]:
+def _restore(settings: dict[str, Any]) -> dict[str, Any]:
     """Parameters as they were before they became JSON, which knows no labels but texts; classes are declared."""
     if settings.get("classes") == "from-data":
         settings["classes"] = [0, 1]

@@ -18,7 +18,8 @@ from discreet.certificate.promises import promises
 from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter, UnsupportedEvent
 from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee, rounded_down, rounded_up
-from discreet.ledger import FixedPlan, Ledger, Statement
+from discreet.ledger import FixedPlan, Ledger
+from discreet.ledger.book import Statement
 from discreet.ledger.filters import SpendingRule
 from discreet.plan.explanation import NOT_COVERED
 

@@ -109,7 +109,7 @@ def coordinate(
     away = [name for name in study.names if name not in heard]
     if away:
         text += f"\n{', '.join(away)} did not get it; hand it out later with --serve."
-    told = model.told(ending.theta)
+    told = model.describe(ending.theta)
     return Answer(data, f"{text}\n{told}{digest_line(ending, model.made)}\n\n{result.observers}")
 
 
@@ -141,9 +141,9 @@ class _Conductor:
     ) -> None:
         self._study, self._kit, self._transport = study, kit, transport
         self._state, self._patience, self._page = state, patience, page
-        self.coordinator = self._made(None)
+        self.coordinator = self._make_coordinator(None)
 
-    def _made(self, told: Any) -> Any:
+    def _make_coordinator(self, told: Any) -> Any:
         from discreet.parties import Coordinator
 
         key = self._kit.signing_key()
@@ -157,10 +157,10 @@ class _Conductor:
             return self.coordinator.run()
         missing = self._study.dropouts if self._state.exists() else 0  # a study begins with everybody
         needed = len(self._study.names) - missing
-        with self._shown() as told:
+        with self._progress_bar() as told:
             while True:
                 self._await(needed)
-                self.coordinator = self._made(told)
+                self.coordinator = self._make_coordinator(told)
                 try:
                     return self.coordinator.run()
                 except StudyStopped:
@@ -217,9 +217,10 @@ class _Conductor:
             time.sleep(_POLL)
 
     @contextmanager
-    def _shown(self) -> Iterator[Any]:
+    def _progress_bar(self) -> Iterator[Any]:
         """A bar with round, time left, epsilon so far against the strongest observer, and who is missing."""
-        from discreet.parties import Progress, Terms
+        from discreet.parties import Progress
+        from discreet.parties.terms import Terms
 
         terms = max(
             (Terms(self._study, name) for name in self._study.names), key=lambda terms: terms.budget.epsilon
@@ -228,7 +229,7 @@ class _Conductor:
             task = bar.add_task(self._study.name, total=self._study.updates, round="", spent="", missing="")
             spent, tenths = EpsilonSoFar(terms), Tenths(self._study.updates)
 
-            def told(now: Progress) -> None:
+            def tell(now: Progress) -> None:
                 if self._page is not None:
                     self._page.tell(now)
                 if bar.disable:
@@ -245,4 +246,4 @@ class _Conductor:
                     missing=f"missing: {', '.join(now.missing)}" if now.missing else "all there",
                 )
 
-            yield told
+            yield tell

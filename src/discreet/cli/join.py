@@ -75,10 +75,11 @@ def join(
     """
     from discreet.adapters.joint_evaluation import joint_of
     from discreet.ledger import Till
-    from discreet.parties import Party, Study, Terms
+    from discreet.parties import Party, Study
     from discreet.parties.network.kits import open_kit
     from discreet.parties.network.nvflare import connect
     from discreet.parties.table_ledger import kit_lock, ledger_lock, paying_ledger, remember, table_lock
+    from discreet.parties.terms import Terms
 
     patience = real("wait", wait, above=0)
     study = Study.load(study_file)
@@ -88,7 +89,7 @@ def join(
     kit.check(study)
     if kit.is_coordinator:
         raise CannotConnect(f"{kit_file.name} is the kit of the coordinator; use that of your party.")
-    approved_by(study_file, study, approvers, approvals)
+    insist_on_approvers(study_file, study, approvers, approvals)
     terms, signing_key = Terms(study, kit.party), kit.signing_key(key)
     if ledger is None:
         locks.with_resource(table_lock(data))
@@ -102,7 +103,7 @@ def join(
             f"no cell of {', '.join(unlike)} in {data.name} is as the study declares it, so all of them count as "
             "missing, or as no; compare the study file with your table. This is said to you alone."
         )
-    _consented(terms, kit, place, data, yes)
+    _ask_consent(terms, kit, place, data, yes)
     remember(data, place)
     with Till.open(place, terms.plan()) as till:
         book = till.ledger
@@ -110,10 +111,10 @@ def join(
         party = Party(kit.party, study, holder, book, signing_key, kit.roster, shows_certificate=shows)
         party.prepare()
         end = time.monotonic() + patience
-        _reached(kit, end)
+        _reach(kit, end)
         with connect(kit, party.answer, end - time.monotonic()) as line:
             note(f"{kit.party} has joined {study.name}.")
-            ending = _followed(party, line, book, place)
+            ending = _follow(party, line, book, place)
             line.linger()
         ignore_interrupts()  # the model is here: it is written, and told, whatever is pressed now
         certificate = party.certificate()
@@ -128,7 +129,7 @@ def join(
         else ", proved for real numbers only (float arithmetic)"
     )
     text = f"{kit.party} spent epsilon {rounded_up(epsilon)} at delta {study.privacy.delta:g}{exact}.\n"
-    text += f"Certificate: {path}\n{model.made}: {folder}\n{model.told(ending.theta)}"
+    text += f"Certificate: {path}\n{model.made}: {folder}\n{model.describe(ending.theta)}"
     text += digest_line(ending, model.made)
     return Answer({"certificate": path, "epsilon": epsilon, "out": folder, "model": ending.model}, text)
 
@@ -136,7 +137,7 @@ def join(
 # ---- consent ----
 
 
-def _consented(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> None:
+def _ask_consent(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> None:
     """Show what is agreed to, and ask once for a study with these keys; the answer is kept beside the ledger."""
     from discreet.parties.table_ledger import spending
 
@@ -178,7 +179,7 @@ def _agrees() -> bool:
         raise InvalidParameter("yes", None, needed) from None
 
 
-def approved_by(
+def insist_on_approvers(
     study_file: Path, study: Any, approvers: tuple[str, ...], least: int | None
 ) -> tuple[str, ...]:
     """The names of the approvers who signed this study; too few of them, and the party does not join."""
@@ -200,7 +201,7 @@ def approved_by(
 # ---- the line ----
 
 
-def _reached(kit: Any, end: float) -> None:
+def _reach(kit: Any, end: float) -> None:
     """Knock until the coordinator is there; trouble that does not pass by itself is said at once."""
     from discreet.parties.network.doors import reach
 
@@ -217,7 +218,7 @@ def _reached(kit: Any, end: float) -> None:
             time.sleep(1.0)
 
 
-def _followed(party: Any, line: Any, book: Any, place: Path) -> Any:
+def _follow(party: Any, line: Any, book: Any, place: Path) -> Any:
     """The end of the study; until then, show what the ledger has charged, and nothing else."""
     terms, known = party.terms, False
     spending, name = EpsilonSoFar(terms), f"{terms.study.name}/{terms.party}"

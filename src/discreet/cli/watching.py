@@ -41,7 +41,7 @@ class Spent:
         self._before = self._total()
 
     @contextmanager
-    def shown(self) -> Iterator[Told | bool]:
+    def bar(self) -> Iterator[Told | bool]:
         """A function to be told of every stage and release; False where nobody would see it."""
         if not sys.stderr.isatty():
             yield False

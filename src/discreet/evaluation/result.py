@@ -51,11 +51,11 @@ class Evaluation:
 
     def __str__(self) -> str:
         width = max(len(name) for name in self.scores)
-        lines = [f"{name:{width}}  {shown(name, score)}" for name, score in self.scores.items()]
+        lines = [f"{name:{width}}  {score_in_words(name, score)}" for name, score in self.scores.items()]
         for column, groups in self.groups.items():
             for value, measured in groups.items():
                 score = headline(measured)
-                lines.append(f"{column} {value}: {score}  {shown(score, measured[score])}")
+                lines.append(f"{column} {value}: {score}  {score_in_words(score, measured[score])}")
         lines += [f"note: {text}" for text in self.notes]
         return "\n".join([*lines, self._cost()])
 
@@ -107,7 +107,7 @@ def headline(measured: Measured) -> str:
     return "accuracy" if "accuracy" in measured.scores else "R2"
 
 
-def shown(name: str, score: Score) -> str:
+def score_in_words(name: str, score: Score) -> str:
     """A score in words."""
     value, lower, upper = _cells(name, score)
     return value if not lower else f"{value}  ({lower} to {upper})"

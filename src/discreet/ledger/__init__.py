@@ -24,8 +24,7 @@ Not covered: a disk that confirms writes it does not keep; whoever holds the key
 copy of the whole ledger put in its place.
 """
 
-from discreet.errors import LedgerCorrupted, LedgerUnavailable
-from discreet.ledger.book import Anchor, Statement
+from discreet.ledger.book import Anchor
 from discreet.ledger.filters import FixedPlan, GaussianFilter, TruncatedRenyiFilter
 from discreet.ledger.ledger import Ledger
 from discreet.ledger.till import Till
@@ -35,9 +34,6 @@ __all__ = [
     "FixedPlan",
     "GaussianFilter",
     "Ledger",
-    "LedgerCorrupted",
-    "LedgerUnavailable",
-    "Statement",
     "Till",
     "TruncatedRenyiFilter",
 ]

@@ -67,11 +67,11 @@ class Descent:
         # Lacoste-Julien, Schmidt, Bach 2012: with strong convexity the t-th iterate counts t + 1 times.
         self._rising = study.training.steps == "notes-strongly-convex" and averages(study)
 
-    def updated(self, now: Iterate, gradient: Floats) -> Iterate:
+    def update(self, now: Iterate, gradient: Floats) -> Iterate:
         """The iterate after one more gradient."""
         count = now.updates + 1
         direction, first, second = self._direction(now, gradient, count)
-        theta = projected(now.theta - self._step_size(count) * direction, self._radius)
+        theta = project(now.theta - self._step_size(count) * direction, self._radius)
         share = 2.0 / (count + 2) if self._rising else 1.0 / (count + 1)
         return Iterate(theta, now.average + share * (theta - now.average), first, second, count)
 
@@ -87,10 +87,10 @@ class Descent:
         return first / (1 - _FIRST**count) / size, first, second
 
 
-def projected(theta: Floats, radius: float | None) -> Floats:
+def project(theta: Floats, radius: float | None) -> Floats:
     """The nearest point of the ball; ``theta`` itself where there is none.
 
-    >>> projected(np.array([3.0, 4.0]), radius=2.5)
+    >>> project(np.array([3.0, 4.0]), radius=2.5)
     array([1.5, 2. ])
     """
     if radius is None:
@@ -222,11 +222,11 @@ class GeometricMedian:
             return np.zeros(study.dimension)
         equal = study.training.weights == "equal"
         weights = np.array([1.0 if equal else study.parties[name] for name in sums])
-        points = np.array([self._remembered(name, value) for name, value in sums.items()])
+        points = np.array([self._running_mean(name, value) for name, value in sums.items()])
         everybody = len(study.parties) if equal else study.records
         return geometric_median(points, weights) * float(weights.sum() / everybody)
 
-    def _remembered(self, name: str, value: Floats) -> Floats:
+    def _running_mean(self, name: str, value: Floats) -> Floats:
         """The running mean of what a party says of one record, without a bias toward its beginning."""
         fresh = value / (self._study.parties[name] * self._study.training.rate)
         mean = self._mean.get(name, np.zeros(0))

@@ -49,7 +49,7 @@ def rehearse(
     for name, stream in zip(study.names, seeds, strict=False):
         parties[name] = Party(name, study, holders[name], None, keys.get(name), roster, stream=stream)
     transport = DirectTransport({name: party.answer for name, party in parties.items()})
-    with shown(study, progress) as tell:
+    with progress_bar(study, progress) as tell:
         coordinator = Coordinator(study, transport, roster, progress=tell, start=start, stream=seeds[-1])
         result = coordinator.run()
     return replace(
@@ -73,7 +73,7 @@ def _signing_keys(study: Study) -> dict[str, Ed25519PrivateKey]:
 
 
 @contextmanager
-def shown(study: Study, wanted: bool) -> Iterator[Callable[[Progress], None] | None]:
+def progress_bar(study: Study, wanted: bool) -> Iterator[Callable[[Progress], None] | None]:
     """A bar that counts updates, if it is wanted: planned numbers only."""
     if not wanted:
         yield None

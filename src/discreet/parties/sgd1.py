@@ -216,14 +216,14 @@ class CallSession(NoisySession):
     def next_round(self) -> int:
         return self._round + 1 if self._calls is not None else super().next_round()
 
-    def _released(self, round: int, theta: Floats) -> Floats:
+    def _release(self, round: int, theta: Floats) -> Floats:
         if round > self._study.updates:
             raise Refused(Refusal.BEYOND_PLAN)
         if self._calls is None:  # the record is the party's own secret, and a step is a call
             self._charge(round)
             record = int(self._stream.integers(self._records))
         else:
-            call = self._found(round)
+            call = self._find_call(round)
             self._charge(call.uses)
             self._mark(round)
             self._calls.move_to(call)
@@ -238,7 +238,7 @@ class CallSession(NoisySession):
             self._run.mark(call + ahead - 1)
             self._marked = call + ahead - 1
 
-    def _found(self, round: int) -> Call:
+    def _find_call(self, round: int) -> Call:
         assert self._calls is not None
         try:
             return self._calls.find(round)

@@ -58,7 +58,7 @@ def request(study: Study, round: int, theta: Floats) -> Message:
     return Message(study.digest(), "sum", round, EVERYBODY, theta)
 
 
-def drawn(study: Study, party: str, rows: int, stream: RandomStream) -> NDArray[Any] | None:
+def draw_records(study: Study, party: str, rows: int, stream: RandomStream) -> NDArray[Any] | None:
     """Whose turn it is among the party's rows: None for all, or by an independent coin for each; secret."""
     rate = study.training.rate
     if rate == 1:
@@ -72,7 +72,7 @@ def noisy_sum(terms: Terms, holder: Holder, theta: Floats, stream: RandomStream)
 
     Guarantee: costs one step of ``terms.event``.
     """
-    records = drawn(terms.study, terms.party, holder.records, stream)
+    records = draw_records(terms.study, terms.party, holder.records, stream)
     total = bounded_sum(terms.study, holder, theta, records)
     return np.asarray(add_noise(total, terms.noise, stream))
 
@@ -83,7 +83,7 @@ def noisy_counts(terms: Terms, holder: Holder, theta: Floats, stream: RandomStre
     Guarantee: none by itself, for it holds a share of the noise only; a secure sum of at least ``study.shares`` such
     counts costs one step of ``terms.event``.
     """
-    records = drawn(terms.study, terms.party, holder.records, stream)
+    records = draw_records(terms.study, terms.party, holder.records, stream)
     total = bounded_sum(terms.study, holder, theta, records)
     return add_noise_share(total, terms.noise, terms.study.shares, stream)
 
@@ -150,7 +150,7 @@ class RoundSession(NoisySession):
 
     kind = "sum"
 
-    def _released(self, round: int, theta: Floats) -> Floats:
+    def _release(self, round: int, theta: Floats) -> Floats:
         self._charge(round)
         self._round = self._answered = round
         return noisy_sum(self._terms, self._holder, theta, self._stream)

@@ -250,9 +250,9 @@ class NoisySession(Session):
         """The answer to the next round: charged, then computed, then noised."""
         theta = self._model(request)
         self._refuse_past(request.round)
-        released = self._released(request.round, theta)
+        released = self._release(request.round, theta)
         return Message(self._study.digest(), "noisy", request.round, self._terms.party, released)
 
     @abstractmethod
-    def _released(self, round: int, theta: Floats) -> Floats:
+    def _release(self, round: int, theta: Floats) -> Floats:
         """What leaves for this round, after its step is paid for."""

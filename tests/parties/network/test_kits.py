@@ -17,7 +17,7 @@ from discreet.certificate.signatures import public_key_of, read_signing_key
 from discreet.errors import CannotConnect, InvalidParameter, NotYet
 from discreet.parties.network import doors, kits
 from discreet.parties.network.doors import reach
-from discreet.parties.network.kits import make_kits, open_kit, read_kit, revoke, revoked
+from discreet.parties.network.kits import make_kits, open_kit, read_kit, revoke, revoked_parties
 from discreet.parties.study import Study
 from support.small_study import TOML, free_port, study
 
@@ -175,10 +175,10 @@ def test_another_study_and_an_expired_kit_are_explained(made, tmp_path):
 
 def test_revoking_is_noted_beside_the_coordinators_kit(made, tmp_path):
     folder = shutil.copytree(made[1]["coordinator"].parent, tmp_path / "kits")
-    assert revoked(folder) == frozenset()
+    assert revoked_parties(folder) == frozenset()
     revoke(folder, "hospital-b")
     revoke(folder, "hospital-a")
-    assert revoked(folder) == {"hospital-a", "hospital-b"}
+    assert revoked_parties(folder) == {"hospital-a", "hospital-b"}
     for name in ("hospital-z", "coordinator"):
         with pytest.raises(InvalidParameter, match="party"):
             revoke(folder, name)

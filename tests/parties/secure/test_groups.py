@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from discreet.core.randomness import RandomStream
-from discreet.errors import InvalidParameter
-from discreet.parties import Coordinator, Party, Study, StudyStopped, arrangement, rehearse
+from discreet.errors import InvalidParameter, StudyStopped
+from discreet.parties import Coordinator, Party, Study, arrangement, rehearse
 from discreet.parties.arrangement import Arrangement, groups_of
 from discreet.parties.messages import EVERYBODY, DirectTransport, Message, Roster
 from discreet.parties.secure.secure_sum import SecureCoordinator

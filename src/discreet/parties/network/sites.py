@@ -3,9 +3,9 @@
 A party answers the coordinator alone, never another party, takes no orders, and lets no text of an exception out.
 
 What NVFlare may do is in its folder of settings, written by the site itself from the installed library. A kit brings
-certificates, never settings, so no coordinator can loosen them. There is no job layer (no scheduler, launcher or store of
-jobs), nobody has a right, one class of ours may be built, no code is accepted, no log leaves, and NVFlare writes to
-one file beside the kit instead of the terminal.
+certificates, never settings, so no coordinator can loosen them. There is no job layer (no scheduler, launcher or
+store of jobs), nobody has a right, one class of ours may be built, no code is accepted, no log leaves, and NVFlare
+writes to one file beside the kit instead of the terminal.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, ReturnCode
 from nvflare.fuel.f3.message import Message
 
-from discreet.parties.network.kits import Kit, revoked
+from discreet.parties.network.kits import Kit, revoked_parties
 
 Answer = Callable[[bytes], bytes]
 
@@ -201,7 +201,7 @@ def write_workspace(kit: Kit, port: int | None = None) -> Path:
     _write(root / "local" / "authorization.json", _AUTHORIZATION)
     _write(root / "local" / "log_config.json", _logging(kit.folder / "nvflare.log"))
     if kit.is_coordinator:
-        names = sorted(revoked(kit.source.parent))
+        names = sorted(revoked_parties(kit.source.parent))
         _write(root / "disabled_clients.json", {"disabled_clients": names})
     return root
 
