@@ -96,6 +96,7 @@ class AdditiveRecipe(Recipe):
     _found: tuple[Coordinates, float] | None = None  # coordinates, if they are known already
     _problem: Problem | None = None
     _looks = 0  # at second moments, so far
+    _unit = 1.0  # the typical residual of a short descent
 
     def __init__(
         self,
@@ -158,11 +159,12 @@ class AdditiveRecipe(Recipe):
     def _candidates(self, counts: Counts) -> list[Places]:
         """The pairs that are looked at; none where the budget could not tell.
 
-        Only of numbers: with a link, what a short descent has not learned of the curves does not add up, and would be
-        taken for pairs.
+        Only of numbers and of two classes: with another link, what a short descent has not learned of the curves does
+        not add up, and would be taken for pairs.
         """
         free = [j for j, shape in enumerate(self.declared.shapes) if shape == "free"]
-        pairs = list(combinations(free, 2)) if self.loss.kind == "numbers" else []
+        alike = self.loss.kind == "numbers" or self._two_classes
+        pairs = list(combinations(free, 2)) if alike else []
         signal = counts.records * self.spending.strength * math.sqrt(_FOR_PAIRS)
         return pairs if can_find(len(pairs), signal) else []
 
@@ -183,7 +185,14 @@ class AdditiveRecipe(Recipe):
         stage = self.spending.stage("pairs", _FOR_PAIRS)
         proposed = proposed_pairs(records, candidates, correlations, ranks, residuals, _MOST_PAIRS, stage)
         stage = self.spending.stage("pairs-again", _FOR_PROPOSED)
-        return confirmed_pairs(records, proposed, ranks, lambda x, y: residuals(x, y) / _FAR, stage)
+        far = 1 / self._unit if self._two_classes else _FAR
+        return confirmed_pairs(
+            records, proposed, ranks, lambda x, y: residuals(x, y) / far, self._two_classes, stage
+        )
+
+    @property
+    def _two_classes(self) -> bool:
+        return self.loss.kind == "classes" and self.loss.outputs == 1
 
     def _residuals(self, curves: Records, marginals: Marginals, counts: Counts) -> Residuals:
         """What a short descent leaves of the targets of rows, over its typical size."""
@@ -200,7 +209,10 @@ class AdditiveRecipe(Recipe):
         start = white.of_constant(problem.start)
         theta = noisy_descent(problem, working, start, rule, counts.records, stage).result
         coefficients, intercept = white.back(theta)
-        unit = problem.residual * math.sqrt(max(1 - float(self.lengths @ theta[1:] ** 2), 0.1))
+        explained = float(self.lengths @ theta[1:] ** 2)
+        unit = self._unit = (
+            math.sqrt(problem.curvature if self._two_classes else max(1 - explained, 0.1)) * problem.residual
+        )
 
         def residuals(x: NDArray[np.float32], y: Array) -> Array:
             scores = gathered(x, basis, coefficients[:, None], intercept)[:, 0]
