@@ -166,7 +166,7 @@ class JointModel:
             limits = (np.zeros(len(coefficients)), np.ones(len(coefficients)))
             model = Model(np.array(coefficients), np.asarray(intercept), 1.0, limits)
         task = "regression" if bounds else "classification"
-        return FittedModel(task, self.schema, model, tuple(classes), bounds)
+        return FittedModel(task, SchemaEncoding(self.schema), model, tuple(classes), bounds)
 
     def write(self, folder: Path, theta: NDArray[np.float64]) -> tuple[Path, Path]:
         """Write the model folder, with the numbers that the parties trained together; the files."""

@@ -288,8 +288,9 @@ def _effects(model: Any) -> str:
 
 def _of_curves(model: Any) -> str:
     rows = [
-        (name, f"{low:+.3g}", f"at {low_at}", f"{high:+.3g}", f"at {high_at}")
+        (name, f"{low + 0.0:+.3g}", f"at {low_at}", f"{high + 0.0:+.3g}", f"at {high_at}")  # -0.0 is 0
         for name, low, low_at, high, high_at in _curve_ends(model)
+        if low < high
     ]
     return f"{table(('largest effects on the score', 'from', '', 'to', ''), rows)}\n\n"
 
