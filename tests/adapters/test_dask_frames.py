@@ -108,3 +108,13 @@ def test_what_is_no_description_stops_the_fit():
     answer = describe_frame(Description(0, mixed))
     assert answer.code == "refused"
     assert "secret" not in repr(answer) + repr(Description(0, mixed)) + repr(FramePart("0", 3, "", mixed))
+
+
+@pytest.mark.parametrize("cell", [3, 1.5, True, b"a", [1], 10**400, "x\ud800", None, float("nan"), object()])
+def test_no_cell_decides_the_type_of_a_column(cell):
+    plain = pd.DataFrame({"job": pd.Series(["clerk", "farmer", "clerk"], dtype=object), "a": [1.0, 2.0, 3.0]})
+    odd = plain.copy()
+    odd.at[1, "job"] = cell
+    tables = [FramePart("p", 3, "", frame).source() for frame in (plain, plain[:0], odd)]
+    assert len({str(found.schema) for found in tables}) == 1
+    assert describe_frame(Description(0, odd)).code == "sum"

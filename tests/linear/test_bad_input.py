@@ -324,3 +324,20 @@ def test_hardened_fits_charge_their_distance_within_delta():
     certificate = PrivateLogisticRegression(bounds=(0, 1), arithmetic="hardened").fit(x, y).certificate_
     assert 0 < certificate.arithmetic.distance < 1e-9
     assert certificate.verify().guarantee.delta == 1e-6
+
+
+class Loud:
+    def __float__(self):
+        warnings.warn("I am a record", stacklevel=1)
+        return 0.5
+
+
+@pytest.mark.parametrize("cell", [Loud(), np.complex128(1 + 2j)])
+def test_no_cell_is_heard(cell):  # a warning is an error in these tests
+    x = np.random.default_rng(0).uniform(0, 1, (50, 2)).astype(object)
+    y = (np.arange(50) % 2).astype(object)
+    x[3, 1] = y[7] = cell
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", category=DeclarationWarning)
+        PrivateLogisticRegression(bounds=(0, 1)).fit(x, y, sample_weight=[cell] + [1.0] * 49)

@@ -178,3 +178,14 @@ def test_numbers_of_any_cell():
     cells = [True, 0, "0", 0.0, None, "", "1e3", object(), 10**400, "\u0663"]
     found = numbers_in(cells).tolist()
     assert [None if x != x else x for x in found] == [1, 0, 0, 0, None, None, 1000, None, None, 3]
+
+
+@pytest.mark.parametrize("odd", "\x1c\x1d\x1e\x1f\x0b\x0c\x85\xa0\u2003\u3000")
+def test_how_a_line_is_read_depends_on_that_line_only(odd, tmp_path):
+    """numpy's parser takes some characters for blanks that float() does not; an empty cell asks for the latter."""
+    lines, found = [f"1{odd},0.5" if place % 2 else f"{place},0.25" for place in range(20)], []
+    for name, more in (("a.csv", []), ("b.csv", [",0.5"])):
+        (tmp_path / name).write_text("\n".join(["u,v", *lines, *more]) + "\n", newline="\n")
+        whole = table_in(tmp_path / name).whole({"u": Numeric(0, 30), "v": Numeric(0, 1)})
+        found.append(np.asarray(whole["u"], np.float64)[:20])
+    assert np.array_equal(*found, equal_nan=True)

@@ -152,7 +152,8 @@ def unit_ids(table: Any, unit: Any, rows: int) -> list[bytes | None]:
         if values.shape != (rows,):
             raise InvalidParameter("unit", values.shape, "must have an id for each row.")
     people = map(person_of, values.tolist())
-    return [None if person is None else _cell(person) for person in people]
+    first: dict[Any, Any] = {}  # equal ids are one person, as for a fit, however they are written
+    return [None if person is None else _cell(first.setdefault(person, person)) for person in people]
 
 
 # ---- coins ----

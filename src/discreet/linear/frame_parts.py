@@ -23,6 +23,7 @@ from discreet.linear.tables import Source
 Numbers = NDArray[np.int64]
 
 _ROWS = 2**16  # that are read at once
+_WRITTEN = 10**300  # whole numbers below are written out
 
 
 class FramePart(NamedTuple):
@@ -101,9 +102,28 @@ class Descriptions(Roll):
 
 
 def _arrow(frame: Any) -> Any:
+    """The rows as a table of arrow, whose types are those of the frame: no cell decides them.
+
+    Columns of objects are texts. A cell that is none, nor a number that can be written as one, is missing.
+    """
     from discreet.linear.parquet import pyarrow
 
-    return pyarrow().Table.from_pandas(frame, preserve_index=False).replace_schema_metadata(None)
+    arrow = pyarrow()
+    objects = [
+        place for place, kind in enumerate(frame.dtypes) if isinstance(kind, np.dtype) and kind.kind == "O"
+    ]
+    table = arrow.Table.from_pandas(frame.drop(columns=frame.columns[objects]), preserve_index=False)
+    for place in objects:
+        texts = arrow.array([_text(cell) for cell in frame.iloc[:, place].tolist()], arrow.string())
+        table = table.add_column(place, str(frame.columns[place]), texts)
+    return table.replace_schema_metadata(None)
+
+
+def _text(cell: Any) -> str | None:
+    if not isinstance(cell, str | bool | int | float) or cell != cell:
+        return None
+    text = str(cell) if isinstance(cell, str | bool | float) or abs(cell) < _WRITTEN else None
+    return None if text is None or text.encode("utf-8", "ignore").decode() != text else text
 
 
 def _digest(table: Any) -> str:

@@ -10,8 +10,9 @@ array([3. , 4.5, nan, nan])
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import repeat
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 
+from discreet.core import columns
 from discreet.errors import InvalidParameter
 from discreet.linear.kernels.csr_entries import in_order
 from discreet.linear.kernels.kernel import readable
@@ -104,14 +106,23 @@ def numbers(values: Any, name: str = "X") -> Floats:
         with np.errstate(over="ignore"):
             return array.astype(np.float64)
     if array.dtype.kind == "O":
-        with suppress(Exception):  # whatever a cell may raise
+        with suppress(Exception), _unheard():  # whatever a cell may raise, or warn of
             return array.astype(np.float64)  # the same float(cell), and NaN for None
     if array.dtype.kind in "OUST":
-        cells = [_number(cell) for cell in array.ravel().tolist()]
+        with _unheard():
+            cells = [_number(cell) for cell in array.ravel().tolist()]
         return np.array(cells, np.float64).reshape(array.shape)
     if array.dtype.kind == "c":
         raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be real. Complex data not supported.")
     raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be numbers, for instance float64.")
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """No warning depends on a record."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
@@ -231,25 +242,8 @@ def _has_names(X: Any) -> bool:
 
 
 def cells_of(values: Any) -> NDArray[Any]:
-    """A column or a list as an array, of whose type no cell decides: one odd cell never changes what others are."""
-    if isinstance(values, OnDemand):
-        return values[:]
-    apart = hasattr(values, "to_numpy") and not hasattr(
-        values, "buffers"
-    )  # pyarrow's own refuses missing cells
-    return np.asarray(values.to_numpy() if apart else _list_of_cells(values))
-
-
-def _list_of_cells(values: Any) -> Any:
-    """A list whose cells are of several types stays one of cells: numpy would make all of them texts, or floats."""
-    if hasattr(values, "dtype") or hasattr(values, "__array__") or not isinstance(values, list | tuple):
-        return values
-    if len({type(value) for value in values}) <= 1:
-        return values
-    cells = np.empty(len(values), object)
-    for place, value in enumerate(values):
-        cells[place] = value
-    return cells
+    """:func:`discreet.core.columns.cells_of`, also of a column that is read when it is asked for."""
+    return values[:] if isinstance(values, OnDemand) else columns.cells_of(values)
 
 
 def _number(cell: Any) -> float:

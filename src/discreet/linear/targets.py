@@ -56,6 +56,7 @@ def declared_classes(classes: Any, y: Any = None) -> NDArray[Any]:
         if classes != FROM_DATA:
             requirement = f"must be a list of labels such as (0, 1), or {FROM_DATA!r}, which is not private."
             raise InvalidParameter("classes", classes, requirement)
+        y = np.array(y[:].tolist())  # a list was read as cells of any type
         check_classification_targets(y)
         found = np.unique(y)
     else:

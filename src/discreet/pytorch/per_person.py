@@ -27,6 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from discreet.core.columns import cells_of
 from discreet.core.grouping import group_rows, id_codes
 from discreet.core.sampling import Indices
 from discreet.errors import InvalidParameter, PlanViolation, whole
@@ -50,7 +51,7 @@ class PerPerson:
             raise InvalidParameter("dataset", "PerPerson", "must be the data set itself, row by row.")
         self.rows = whole("rows", rows, at_least=1, remedy="Usual are 4 to 16.")
         self._records = reader(dataset)
-        cells = np.asarray(ids.to_numpy() if hasattr(ids, "to_numpy") else _cells(ids))
+        cells = cells_of(ids if hasattr(ids, "dtype") or hasattr(ids, "to_numpy") else list(ids))
         if cells.shape != (self._records.rows,):
             raise InvalidParameter("ids", "other rows", "must hold an id for each row of the data set.")
         self._order, self._starts = group_rows(id_codes(cells))
@@ -133,12 +134,3 @@ def reader_for(plan: Plan, dataset: Any, collate: Any) -> Reader:
         raise InvalidParameter("collate", collate, "is not for people: examples are stacked as they are.")
     found: Reader = dataset.reader()
     return found
-
-
-def _cells(ids: Any) -> Any:
-    """A list stays a list of cells: numpy would turn all of them into texts."""
-    if hasattr(ids, "dtype") or isinstance(ids, Tensor):
-        return ids
-    cells = np.empty(len(ids), object)
-    cells[:] = list(ids)
-    return cells
