@@ -24,10 +24,10 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
-from discreet.pytorch.gradients import Gradients, Sums, within_range
+from discreet.pytorch.gradients import LEAST_WEIGHT, MOST_WEIGHT, Gradients, Sums
 from discreet.pytorch.graph_rules import SHARED
 from discreet.pytorch.kernels import norms
-from discreet.pytorch.kernels.norms import add_norms_of_linear, add_weighted_products
+from discreet.pytorch.kernels.norms import add_norms_of_linear, add_weighted_products, narrow_weights
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.linear import LinearWeight
 from discreet.pytorch.layer_rules.use import Layout, Scratch, Source, Use, without
@@ -58,6 +58,7 @@ _nodes: Any = torch._C._functions
 _PRODUCTS, _TURNED = (_nodes.AddmmBackward0, _nodes.MmBackward0), _nodes.TBackward0
 _PLAIN = {Tensor, torch.nn.Parameter}
 SMALL = 1 << 17  # multiplications
+_NOTHING = torch.empty(0)
 _kept_by_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 
@@ -209,40 +210,56 @@ class LinearGradients(Gradients):
         self, parameters: Mapping[str, Tensor], examples: int, layers: list[LinearLayer], grads: list[Tensor]
     ) -> None:
         super().__init__(parameters, examples, [], {})
-        self._layers, self._grads = layers, [grad.contiguous() for grad in grads]
-        self._inputs = [
-            grad[:, :0] if layer.weight is None else layer.input.detach().contiguous()
-            for layer, grad in zip(layers, self._grads, strict=True)
-        ]
+        self._layers = layers
+        self._hold(
+            [
+                grad[:, :0] if layer.weight is None else layer.input.detach()
+                for layer, grad in zip(layers, grads, strict=True)
+            ],
+            grads,
+        )
+
+    def _hold(self, inputs: list[Tensor], grads: list[Tensor]) -> None:
+        self._inputs, self._grads = [a.contiguous() for a in inputs], [g.contiguous() for g in grads]
+        pairs = zip(self._inputs, self._grads, strict=True)
+        self._arrays = [(a.numpy(), g.numpy()) for a, g in pairs]
 
     def squared_norms(self, blocks: dict[str, int]) -> Tensor:
         out = np.zeros((self.examples, 1 + max(blocks.values())))
-        for layer, a, g in zip(self._layers, self._inputs, self._grads, strict=True):
-            weight, bias = (-1 if s is None else blocks[s.name] for s in (layer.weight, layer.bias))
+        for layer, (a, g) in zip(self._layers, self._arrays, strict=True):
+            weight = -1 if layer.weight is None else blocks[layer.weight.name]
+            bias = -1 if layer.bias is None else blocks[layer.bias.name]
             add_norms_of_linear(a, g, (weight, bias), out)
         return torch.from_numpy(out)
 
     def forget(self, bad: Tensor) -> None:
-        self._inputs = [without(a, bad) for a in self._inputs]
-        self._grads = [without(g, bad) for g in self._grads]
+        self._hold([without(a, bad) for a in self._inputs], [without(g, bad) for g in self._grads])
 
     def add_to(self, sums: Sums, blocks: dict[str, int], weights: Tensor) -> None:
-        columns = [within_range(column, torch.float32) for column in weights.unbind(1)]
-        for layer, a, g in zip(self._layers, self._inputs, self._grads, strict=True):
+        kind = torch.float32
+        columns = narrow_weights(weights, LEAST_WEIGHT[kind], MOST_WEIGHT[kind])
+        for place, layer in enumerate(self._layers):
             weight = None if layer.weight is None else sums[layer.weight.name]
             bias = None if layer.bias is None else sums[layer.bias.name]
             of_weight, of_bias = (
-                columns[0 if source is None else blocks[source.name]] for source in (layer.weight, layer.bias)
+                0 if source is None else blocks[source.name] for source in (layer.weight, layer.bias)
             )
-            small = a.numel() * g.shape[1] <= SMALL
-            if small and weight is not None and not layer.transposed and of_weight is of_bias:
-                add_weighted_products(a, g, of_weight, weight, weight.new_empty(0) if bias is None else bias)
+            a, g = self._arrays[place]
+            small = a.size * g.shape[1] <= SMALL
+            if (
+                small
+                and weight is not None
+                and not layer.transposed
+                and (bias is None or of_weight == of_bias)
+            ):
+                add_weighted_products(a, g, columns[of_weight], weight, _NOTHING if bias is None else bias)
                 continue
             if weight is not None:
-                left, right = (a, g) if layer.transposed else (g, a)
-                _add_products(weight, left, right, of_weight)
+                pair = self._inputs[place], self._grads[place]
+                left, right = pair if layer.transposed else pair[::-1]
+                _add_products(weight, left, right, torch.from_numpy(columns[of_weight]))
             if bias is not None:
-                bias.addmv_(g.mT, of_bias)
+                bias.addmv_(self._grads[place].mT, torch.from_numpy(columns[of_bias]))
 
 
 def _add_products(total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
