@@ -25,7 +25,7 @@ from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
 from discreet.pytorch.gradients import LEAST_WEIGHT, MOST_WEIGHT, Gradients, Sums
-from discreet.pytorch.graph_rules import SHARED
+from discreet.pytorch.graph_rules import SHARED, numbers_read
 from discreet.pytorch.kernels import norms
 from discreet.pytorch.kernels.norms import add_norms_of_linear, add_weighted_products, narrow_weights
 from discreet.pytorch.layer_rules.elementwise import Shift
@@ -58,7 +58,10 @@ _nodes: Any = torch._C._functions
 _PRODUCTS, _TURNED = (_nodes.AddmmBackward0, _nodes.MmBackward0), _nodes.TBackward0
 _PLAIN = {Tensor, torch.nn.Parameter}
 SMALL = 1 << 17  # multiplications
+MOST_KNOWN = 1 << 10  # structures of graphs: mostly one for each size of a batch
 _NOTHING = torch.empty(0)
+_differentiate = torch.autograd.graph._engine_run_backward
+"""All of ``torch.autograd.grad`` but its questions about the arguments, which take as long as a small layer."""
 _kept_by_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 
@@ -95,6 +98,10 @@ class LinearLayer(NamedTuple):
     bias: Source | None
     layout: Layout
 
+    def at(self, node: Any) -> LinearLayer:
+        """The same layer in the graph of another batch."""
+        return self._replace(node=node, input=_input_of(node))
+
     def uses(self, grad: Tensor, examples: int, scratch: Scratch) -> list[Use]:
         """The uses of its parameters, measured, from the gradient of its output."""
         shift = None if self.bias is None else Shift(self.bias)
@@ -108,6 +115,11 @@ class LinearLayer(NamedTuple):
         for each in uses:
             each.measure()
         return uses
+
+
+def _input_of(node: Any) -> Any:
+    """What a product of matrices has multiplied its weight with."""
+    return node._saved_mat1 if type(node) is _nodes.AddmmBackward0 else node._saved_self
 
 
 class _Layers:
@@ -130,8 +142,7 @@ class _Layers:
             return None
         if bias is not None and tuple(bias.tensor.shape) != shape[1:]:  # type: ignore[index]
             raise KeyError("a bias of another shape")
-        given = node._saved_mat1 if added else node._saved_self
-        return LinearLayer(node, given, weight, not turned, bias, layout)
+        return LinearLayer(node, _input_of(node), weight, not turned, bias, layout)
 
     def _weight(self, node: Any) -> tuple[Source | None, bool]:
         """The weight at this node or behind its transpose, and whether it is turned."""
@@ -175,12 +186,82 @@ def linear_layers(losses: Tensor, sources: Mapping[int, Source]) -> list[LinearL
     return [layer for layer in layers if layer is not None]
 
 
+class LinearNetworks:
+    """:func:`linear_layers`, remembered for graphs of the same structure.
+
+    What it finds depends on the types of the nodes, their edges, the shapes of what goes along them, the numbers that
+    rules read of nodes, and which parameters are at the ends: on nothing else. All of that is written down anew for
+    the graph of each batch, and is what an earlier answer is found by. Graphs with a rule that reads more, such as
+    the indices of a batch, are walked in full each time.
+    """
+
+    def __init__(self, sources: Mapping[int, Source]) -> None:
+        self._sources = sources
+        self._known: dict[tuple[Any, ...], list[tuple[int, LinearLayer]]] = {}
+
+    def layers(self, losses: Tensor) -> list[LinearLayer] | None:
+        """The layers behind ``losses``, or None if that is not all there is."""
+        found = structure_of(losses)
+        if found is None:
+            return linear_layers(losses, self._sources)
+        structure, nodes = found
+        known = self._known.get(structure)
+        if known is not None:
+            try:
+                return [layer.at(nodes[place]) for place, layer in known]
+            except RuntimeError:  # an input was changed meanwhile
+                return None
+        layers = linear_layers(losses, self._sources)
+        if layers is not None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            places = {node: place for place, node in enumerate(nodes)}
+            self._known[structure] = [
+                (places[layer.node], layer._replace(node=None, input=None)) for layer in layers
+            ]
+        return layers
+
+
+def structure_of(losses: Tensor) -> tuple[tuple[Any, ...], list[Any]] | None:
+    """All that :func:`linear_layers` reads of a graph, and its nodes; None if it might read more."""
+    if losses.grad_fn is None:
+        return None
+    nodes: list[Any] = [losses.grad_fn]
+    places = {nodes[0]: 0}
+    parts: list[Any] = [losses.output_nr, losses.shape]
+    for node in nodes:  # which grows as we go
+        kind: Any = type(node)
+        if kind is LEAF:
+            parts.append(id(node.variable))
+            continue
+        names = numbers_read(kind)
+        if names is None:
+            return None
+        edges = node.next_functions
+        parts += (kind, len(edges))
+        for name in names:
+            value = getattr(node, name)
+            parts.append(tuple(value) if isinstance(value, list) else value)
+        for producer, number in edges:
+            if producer is None:
+                parts.append(None)
+                continue
+            place = places.get(producer)
+            if place is None:
+                place = places[producer] = len(nodes)
+                nodes.append(producer)
+            parts += (place, number, tuple(producer._input_metadata[number].shape))
+    return tuple(parts), nodes
+
+
 def gradients_in_graph(
     parameters: Mapping[str, Tensor], losses: Tensor, layers: list[LinearLayer], scratch: Scratch
 ) -> Gradients:
     """The gradients of all parameters, by a backward pass that goes no further than the layers."""
-    ends, examples = [GradientEdge(layer.node, 0) for layer in layers], len(losses)
-    grads = torch.autograd.grad(losses, ends, torch.ones_like(losses))
+    ends, examples = tuple([GradientEdge(layer.node, 0) for layer in layers]), len(losses)
+    grads = _differentiate(
+        (losses,), (torch.ones_like(losses),), False, False, ends, False, accumulate_grad=False
+    )
     if all(map(_is_plain, layers, grads, repeat(examples))):
         return LinearGradients(parameters, examples, layers, list(grads))
     uses = [
