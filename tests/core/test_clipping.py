@@ -328,3 +328,15 @@ def test_adaptive_parameters_are_checked(name, value):
     good = {"clip_norm": 1.0, "batch_size": 10.0, "count_noise": 1.0}
     with pytest.raises(InvalidParameter, match=f"{name}="):
         AdaptiveClip(**good | {name: value})
+
+
+def test_compiled_factors_are_those_of_the_formula_bit_by_bit():
+    draw = np.random.default_rng(5)
+    norms = np.exp(draw.uniform(-700, 700, (400, 3)))
+    norms[:6, 0] = np.nan, np.inf, -1.0, 0.0, -0.0, 1.0
+    norms[6:60] = draw.uniform(0.999999, 1.000001, (54, 3))
+    for clip_norm, error in ((1.0, 4e-6), (1e-9, 0.0), (1e30, 1e-12)):
+        expected = scale_factors(norms, clip_norm, error)
+        assert np.array_equal(Flat(clip_norm).factors(norms, error), expected)
+        assert Flat(clip_norm).factors(norms.T[::-1], error).shape == (3, 400)
+    assert Flat(1.0).factors(2.0).shape == ()

@@ -1,5 +1,7 @@
 """Uses of parameters read off the graph: right where they are, and left to the recording where they are not."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import torch
@@ -7,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from discreet.core.clipping import Flat, PerBlock
-from discreet.pytorch import graph_uses
+from discreet.pytorch import graph_rules, graph_uses
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.graph_uses import LinearGradients, UsualCalls, linear_layers
 from discreet.pytorch.layer_rules.use import Source
@@ -306,3 +308,98 @@ def test_without_a_look_at_the_calls_hooks_would_break_the_clip(name, monkeypatc
     wanted = clipped(model, cross_entropy, batch(), 1e6)
     assert made
     assert not np.allclose(found["first.weight"], wanted["first.weight"], atol=1e-3)
+
+
+# ---- conclusions that are reused for graphs of the same structure ----
+
+
+class Fickle(nn.Module):
+    """Square in all directions, so that shapes do not tell which way it goes."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(6)
+        self.one, self.other = nn.Linear(EXAMPLES, EXAMPLES), nn.Linear(EXAMPLES, EXAMPLES)
+        self.way = lambda self, h: h.log_softmax(-1)
+        self.order = ("one", "other")
+
+    def forward(self, x):
+        first, second = (getattr(self, name) for name in self.order)
+        return second(self.way(self, torch.tanh(first(x))))
+
+
+WAYS = {
+    "another dimension": lambda self, h: h.log_softmax(0),
+    "summed over examples": lambda self, h: h.log_softmax(-1) + h.sum(0),
+    "less the mean": lambda self, h: h.log_softmax(-1) - h.mean(0, keepdim=True),
+    "alpha": lambda self, h: torch.addmm(self.other.bias, h, self.other.weight.t(), alpha=3.0),
+}
+
+
+def sums_after_a_change(change):
+    """The sums of a model that has gone one way three times, and those of single examples where that makes sense."""
+    model, given = Fickle(), (numbers(EXAMPLES, EXAMPLES), torch.arange(EXAMPLES) % 3)
+    clipped_sum = ClippedSum(model, cross_entropy, Flat(0.3))
+    for _ in range(3):
+        clipped_sum(given)
+    change(model)
+    return clipped_sum(given), ClippedSum(model, cross_entropy, Flat(0.3))(given)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_a_model_that_changes_its_ways_is_walked_anew(name):
+    found, wanted = sums_after_a_change(lambda model: setattr(model, "way", WAYS[name]))
+    torch.testing.assert_close(found.vector, wanted.vector, rtol=2e-5, atol=1e-6)
+
+
+def test_weights_that_change_places_are_seen():
+    found, wanted = sums_after_a_change(lambda model: setattr(model, "order", ("other", "one")))
+    torch.testing.assert_close(found.vector, wanted.vector, rtol=2e-5, atol=1e-6)
+
+
+def test_a_structure_without_the_numbers_would_be_too_little(monkeypatch):
+    """The broken twin: along which dimension a softmax goes is left out, and examples meet unnoticed."""
+    monkeypatch.setattr(graph_uses, "numbers_read", lambda kind: ())
+    found, wanted = sums_after_a_change(lambda model: setattr(model, "way", WAYS["another dimension"]))
+    assert not torch.allclose(found.vector, wanted.vector, rtol=1e-3, atol=1e-4)
+
+
+def test_the_walk_is_spared_where_the_structure_is_known(monkeypatch):
+    model, clipped_sum, walks = network(nn.ReLU()), None, []
+    walk = graph_uses.linear_layers
+    monkeypatch.setattr(graph_uses, "linear_layers", lambda *args: walks.append(1) or walk(*args))
+    clipped_sum = ClippedSum(model, cross_entropy, Flat(0.3))
+    for seed in range(4):
+        given = batch(seed)
+        found = clipped_sum(given)
+        for key, wanted in clipped(model, cross_entropy, given, 0.3).items():
+            torch.testing.assert_close(found[key].double(), wanted, rtol=2e-5, atol=1e-5)
+    assert len(walks) == 1
+    x, y = batch()
+    clipped_sum((x[:4], y[:4]))
+    assert len(walks) == 2
+
+
+class Listed:
+    """A node that has numbers and tells of everything else that is asked of it."""
+
+    def __init__(self, names, value):
+        self.names, self.value = names, value
+
+    def __getattr__(self, name):
+        assert name in self.names, f"{name} is read and not listed"
+        return self.value
+
+
+@pytest.mark.parametrize("name", graph_rules._READING)
+def test_rules_read_no_more_than_is_listed(name):
+    rule = graph_rules._RULES[name]
+    for value in (0, 1, (0,), (1,), True):
+        for shape, run, examples in (((6, 4), 4, 6), ((6,), 1, 6), ((2, 6, 4), 4, 6), ((6, 6), 1, 6)):
+            for edge in range(3):
+                for given in (shape, (1, *shape), shape[1:], (*shape, 3), (6, 6)):
+                    node = Listed(graph_rules._READING[name], value)
+                    with contextlib.suppress(
+                        IndexError, TypeError, ZeroDivisionError
+                    ):  # of shapes that do not go together
+                        rule(node, graph_rules.Rows(shape, run, examples), edge, given)

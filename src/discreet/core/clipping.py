@@ -123,8 +123,10 @@ class Flat(ClipRule):
         object.__setattr__(self, "clip_norm", clip_norm_of("clip_norm", self.clip_norm))
 
     def factors(self, norms: ArrayLike, error: float = 1e-12) -> NDArray[np.float64]:
-        """Factors of the same shape as ``norms``; see :func:`scale_factors`."""
-        return scale_factors(norms, self.clip_norm, error)
+        """Factors of the same shape as ``norms``; see :func:`scale_factors`, of which this is the compiled twin."""
+        values = np.asarray(norms, dtype=np.float64)
+        relative = 1 + real("error", error, at_least=0, at_most=1) + 4 * UNIT
+        return _flat_factors(values.reshape(-1), self.clip_norm, relative).reshape(values.shape)
 
 
 @dataclass(frozen=True)
@@ -320,6 +322,21 @@ def _errors(rows: NDArray[Any], norm: str) -> tuple[float, float, float]:
     of_product = 1 + float(kind.eps) + 16 * UNIT
     subnormal = float(kind.smallest_subnormal) * (math.sqrt(size) if norm == "l2" else size)
     return of_norm, of_product, 2 * subnormal
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _flat_factors(norms: NDArray[np.float64], clip_norm: float, relative: float) -> NDArray[np.float64]:
+    """:func:`scale_factors` operation by operation; ``relative`` turns norms into upper bounds."""
+    factors = np.zeros_like(norms)
+    for place in range(len(norms)):
+        upper = norms[place] * relative
+        if 0 <= upper <= clip_norm:
+            factors[place] = 1.0
+        elif upper < math.inf:
+            factor = clip_norm / upper * (1 - 4 * UNIT)
+            if factor >= LEAST_FACTOR:
+                factors[place] = factor
+    return factors
 
 
 @njit(cache=True, nogil=True)

@@ -22,7 +22,7 @@ from discreet.core.clipping import LEAST_FACTOR, UNIT, ClipRule, Flat, Normalise
 from discreet.errors import InvalidParameter, whole
 from discreet.pytorch.examples import number_of_examples, select, tensors_of
 from discreet.pytorch.gradients import Gradients, Sums, wide_type
-from discreet.pytorch.graph_uses import UnusualCall, UsualCalls, gradients_in_graph, linear_layers
+from discreet.pytorch.graph_uses import LinearNetworks, UnusualCall, UsualCalls, gradients_in_graph
 from discreet.pytorch.kernels import norms as kernels
 from discreet.pytorch.layer_rules.use import Scratch, Source
 from discreet.pytorch.members import tensors_in
@@ -75,7 +75,9 @@ class ClippedSum:
             if physical_batch_size is None
             else whole("physical_batch_size", physical_batch_size, at_least=1)
         )
-        self._sources = {id(value): Source.of(name, value) for name, value in self.parameters.items()}
+        self._networks = LinearNetworks(
+            {id(value): Source.of(name, value) for name, value in self.parameters.items()}
+        )
         self._readable = True  # as far as is known, all uses can be read off the graph
         self._constant: set[Key] = set()
         self._slow: set[str] = set()  # parameters that had no rule in the last part
@@ -205,7 +207,7 @@ class ClippedSum:
                 values = checked_losses(self.losses, self.model, batch, count)
         except UnusualCall:
             return None
-        layers = linear_layers(values, self._sources) if calls.only else None
+        layers = self._networks.layers(values) if calls.only else None
         return gradients_in_graph(self.parameters, values, layers, self._scratch) if layers else None
 
     def _recorded(self, batch: Any, count: int) -> Recording | None:

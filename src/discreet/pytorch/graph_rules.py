@@ -427,3 +427,26 @@ def rule_of(kind: type) -> Rule | None:
         return _OWN.get(kind)
     name, backward, _number = kind.__name__.partition("Backward")
     return _RULES.get(name) if backward else None
+
+
+_READING: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys((name for name, rule in _RULES.items() if rule in (elementwise, same_order)), ()),
+    "T": (),
+    "Mm": (),
+    "Addmm": ("_saved_alpha", "_saved_beta"),
+    "LogSoftmax": ("_saved_dim",),
+    "Softmax": ("_saved_dim",),
+    "NllLoss": ("_saved_reduction",),
+    "Sum": ("_saved_dim", "_saved_keepdim"),
+    "Mean": ("_saved_dim", "_saved_keepdim"),
+}
+
+
+@cache
+def numbers_read(kind: type) -> tuple[str, ...] | None:
+    """All that the rule for a type of nodes reads of a node besides shapes; None if it is not known, or no number."""
+    if issubclass(kind, torch._C._FunctionBase):
+        return None
+    name, backward, _number = kind.__name__.partition("Backward")
+    names = _READING.get(name) if backward else None
+    return None if names is None else tuple(each for each in names if hasattr(kind, each))

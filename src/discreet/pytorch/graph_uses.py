@@ -24,10 +24,10 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
-from discreet.pytorch.gradients import Gradients, Sums, within_range
-from discreet.pytorch.graph_rules import SHARED
+from discreet.pytorch.gradients import LEAST_WEIGHT, MOST_WEIGHT, Gradients, Sums
+from discreet.pytorch.graph_rules import SHARED, numbers_read
 from discreet.pytorch.kernels import norms
-from discreet.pytorch.kernels.norms import add_norms_of_linear, add_weighted_products
+from discreet.pytorch.kernels.norms import add_norms_of_linear, add_weighted_products, narrow_weights
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.linear import LinearWeight
 from discreet.pytorch.layer_rules.use import Layout, Scratch, Source, Use, without
@@ -58,6 +58,10 @@ _nodes: Any = torch._C._functions
 _PRODUCTS, _TURNED = (_nodes.AddmmBackward0, _nodes.MmBackward0), _nodes.TBackward0
 _PLAIN = {Tensor, torch.nn.Parameter}
 SMALL = 1 << 17  # multiplications
+MOST_KNOWN = 1 << 10  # structures of graphs: mostly one for each size of a batch
+_NOTHING = torch.empty(0)
+_differentiate = torch.autograd.graph._engine_run_backward
+"""All of ``torch.autograd.grad`` but its questions about the arguments, which take as long as a small layer."""
 _kept_by_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
 
@@ -94,6 +98,10 @@ class LinearLayer(NamedTuple):
     bias: Source | None
     layout: Layout
 
+    def at(self, node: Any) -> LinearLayer:
+        """The same layer in the graph of another batch."""
+        return self._replace(node=node, input=_input_of(node))
+
     def uses(self, grad: Tensor, examples: int, scratch: Scratch) -> list[Use]:
         """The uses of its parameters, measured, from the gradient of its output."""
         shift = None if self.bias is None else Shift(self.bias)
@@ -107,6 +115,11 @@ class LinearLayer(NamedTuple):
         for each in uses:
             each.measure()
         return uses
+
+
+def _input_of(node: Any) -> Any:
+    """What a product of matrices has multiplied its weight with."""
+    return node._saved_mat1 if type(node) is _nodes.AddmmBackward0 else node._saved_self
 
 
 class _Layers:
@@ -129,8 +142,7 @@ class _Layers:
             return None
         if bias is not None and tuple(bias.tensor.shape) != shape[1:]:  # type: ignore[index]
             raise KeyError("a bias of another shape")
-        given = node._saved_mat1 if added else node._saved_self
-        return LinearLayer(node, given, weight, not turned, bias, layout)
+        return LinearLayer(node, _input_of(node), weight, not turned, bias, layout)
 
     def _weight(self, node: Any) -> tuple[Source | None, bool]:
         """The weight at this node or behind its transpose, and whether it is turned."""
@@ -174,12 +186,82 @@ def linear_layers(losses: Tensor, sources: Mapping[int, Source]) -> list[LinearL
     return [layer for layer in layers if layer is not None]
 
 
+class LinearNetworks:
+    """:func:`linear_layers`, remembered for graphs of the same structure.
+
+    What it finds depends on the types of the nodes, their edges, the shapes of what goes along them, the numbers that
+    rules read of nodes, and which parameters are at the ends: on nothing else. All of that is written down anew for
+    the graph of each batch, and is what an earlier answer is found by. Graphs with a rule that reads more, such as
+    the indices of a batch, are walked in full each time.
+    """
+
+    def __init__(self, sources: Mapping[int, Source]) -> None:
+        self._sources = sources
+        self._known: dict[tuple[Any, ...], list[tuple[int, LinearLayer]]] = {}
+
+    def layers(self, losses: Tensor) -> list[LinearLayer] | None:
+        """The layers behind ``losses``, or None if that is not all there is."""
+        found = structure_of(losses)
+        if found is None:
+            return linear_layers(losses, self._sources)
+        structure, nodes = found
+        known = self._known.get(structure)
+        if known is not None:
+            try:
+                return [layer.at(nodes[place]) for place, layer in known]
+            except RuntimeError:  # an input was changed meanwhile
+                return None
+        layers = linear_layers(losses, self._sources)
+        if layers is not None:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            places = {node: place for place, node in enumerate(nodes)}
+            self._known[structure] = [
+                (places[layer.node], layer._replace(node=None, input=None)) for layer in layers
+            ]
+        return layers
+
+
+def structure_of(losses: Tensor) -> tuple[tuple[Any, ...], list[Any]] | None:
+    """All that :func:`linear_layers` reads of a graph, and its nodes; None if it might read more."""
+    if losses.grad_fn is None:
+        return None
+    nodes: list[Any] = [losses.grad_fn]
+    places = {nodes[0]: 0}
+    parts: list[Any] = [losses.output_nr, losses.shape]
+    for node in nodes:  # which grows as we go
+        kind: Any = type(node)
+        if kind is LEAF:
+            parts.append(id(node.variable))
+            continue
+        names = numbers_read(kind)
+        if names is None:
+            return None
+        edges = node.next_functions
+        parts += (kind, len(edges))
+        for name in names:
+            value = getattr(node, name)
+            parts.append(tuple(value) if isinstance(value, list) else value)
+        for producer, number in edges:
+            if producer is None:
+                parts.append(None)
+                continue
+            place = places.get(producer)
+            if place is None:
+                place = places[producer] = len(nodes)
+                nodes.append(producer)
+            parts += (place, number, tuple(producer._input_metadata[number].shape))
+    return tuple(parts), nodes
+
+
 def gradients_in_graph(
     parameters: Mapping[str, Tensor], losses: Tensor, layers: list[LinearLayer], scratch: Scratch
 ) -> Gradients:
     """The gradients of all parameters, by a backward pass that goes no further than the layers."""
-    ends, examples = [GradientEdge(layer.node, 0) for layer in layers], len(losses)
-    grads = torch.autograd.grad(losses, ends, torch.ones_like(losses))
+    ends, examples = tuple([GradientEdge(layer.node, 0) for layer in layers]), len(losses)
+    grads = _differentiate(
+        (losses,), (torch.ones_like(losses),), False, False, ends, False, accumulate_grad=False
+    )
     if all(map(_is_plain, layers, grads, repeat(examples))):
         return LinearGradients(parameters, examples, layers, list(grads))
     uses = [
@@ -209,40 +291,56 @@ class LinearGradients(Gradients):
         self, parameters: Mapping[str, Tensor], examples: int, layers: list[LinearLayer], grads: list[Tensor]
     ) -> None:
         super().__init__(parameters, examples, [], {})
-        self._layers, self._grads = layers, [grad.contiguous() for grad in grads]
-        self._inputs = [
-            grad[:, :0] if layer.weight is None else layer.input.detach().contiguous()
-            for layer, grad in zip(layers, self._grads, strict=True)
-        ]
+        self._layers = layers
+        self._hold(
+            [
+                grad[:, :0] if layer.weight is None else layer.input.detach()
+                for layer, grad in zip(layers, grads, strict=True)
+            ],
+            grads,
+        )
+
+    def _hold(self, inputs: list[Tensor], grads: list[Tensor]) -> None:
+        self._inputs, self._grads = [a.contiguous() for a in inputs], [g.contiguous() for g in grads]
+        pairs = zip(self._inputs, self._grads, strict=True)
+        self._arrays = [(a.numpy(), g.numpy()) for a, g in pairs]
 
     def squared_norms(self, blocks: dict[str, int]) -> Tensor:
         out = np.zeros((self.examples, 1 + max(blocks.values())))
-        for layer, a, g in zip(self._layers, self._inputs, self._grads, strict=True):
-            weight, bias = (-1 if s is None else blocks[s.name] for s in (layer.weight, layer.bias))
+        for layer, (a, g) in zip(self._layers, self._arrays, strict=True):
+            weight = -1 if layer.weight is None else blocks[layer.weight.name]
+            bias = -1 if layer.bias is None else blocks[layer.bias.name]
             add_norms_of_linear(a, g, (weight, bias), out)
         return torch.from_numpy(out)
 
     def forget(self, bad: Tensor) -> None:
-        self._inputs = [without(a, bad) for a in self._inputs]
-        self._grads = [without(g, bad) for g in self._grads]
+        self._hold([without(a, bad) for a in self._inputs], [without(g, bad) for g in self._grads])
 
     def add_to(self, sums: Sums, blocks: dict[str, int], weights: Tensor) -> None:
-        columns = [within_range(column, torch.float32) for column in weights.unbind(1)]
-        for layer, a, g in zip(self._layers, self._inputs, self._grads, strict=True):
+        kind = torch.float32
+        columns = narrow_weights(weights, LEAST_WEIGHT[kind], MOST_WEIGHT[kind])
+        for place, layer in enumerate(self._layers):
             weight = None if layer.weight is None else sums[layer.weight.name]
             bias = None if layer.bias is None else sums[layer.bias.name]
             of_weight, of_bias = (
-                columns[0 if source is None else blocks[source.name]] for source in (layer.weight, layer.bias)
+                0 if source is None else blocks[source.name] for source in (layer.weight, layer.bias)
             )
-            small = a.numel() * g.shape[1] <= SMALL
-            if small and weight is not None and not layer.transposed and of_weight is of_bias:
-                add_weighted_products(a, g, of_weight, weight, weight.new_empty(0) if bias is None else bias)
+            a, g = self._arrays[place]
+            small = a.size * g.shape[1] <= SMALL
+            if (
+                small
+                and weight is not None
+                and not layer.transposed
+                and (bias is None or of_weight == of_bias)
+            ):
+                add_weighted_products(a, g, columns[of_weight], weight, _NOTHING if bias is None else bias)
                 continue
             if weight is not None:
-                left, right = (a, g) if layer.transposed else (g, a)
-                _add_products(weight, left, right, of_weight)
+                pair = self._inputs[place], self._grads[place]
+                left, right = pair if layer.transposed else pair[::-1]
+                _add_products(weight, left, right, torch.from_numpy(columns[of_weight]))
             if bias is not None:
-                bias.addmv_(g.mT, of_bias)
+                bias.addmv_(self._grads[place].mT, torch.from_numpy(columns[of_bias]))
 
 
 def _add_products(total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:

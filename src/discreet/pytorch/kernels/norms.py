@@ -18,6 +18,8 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+Floats = NDArray[Any]
+
 _WORTH_A_THREAD = 1 << 20
 LEAST_SQUARES = 2.0**-80  # a float32 sum of squares below it may have lost some of them
 CHUNK = 1 << 21  # numbers: the largest scratch array of per-example gradients that is not kept
@@ -39,24 +41,29 @@ def squared_norms(rows: Tensor) -> Tensor:
     return torch.from_numpy(out)
 
 
-def add_norms_of_linear(a: Tensor, g: Tensor, columns: tuple[int, int], out: NDArray[Any]) -> None:
+def add_norms_of_linear(a: Floats, g: Floats, columns: tuple[int, int], out: Floats) -> None:
     """Add the squared norms of a linear layer's gradients to ``out``, with a row for each example.
 
     ``columns`` are those of the weight and of the bias, or -1. Inputs and output gradients are contiguous float32
-    rows on the CPU.
+    rows.
     """
-    left, right = a.numpy(), g.numpy()
-    _in_threads(
-        lambda part: _of_linear(left[part], right[part], columns, out[part]), len(out), left.size + right.size
-    )
+    if a.size + g.size < 2 * _WORTH_A_THREAD:
+        _of_linear(a, g, columns, out)
+        return
+    _in_threads(lambda part: _of_linear(a[part], g[part], columns, out[part]), len(out), a.size + g.size)
 
 
-def add_weighted_products(a: Tensor, g: Tensor, weights: Tensor, total: Tensor, row: Tensor) -> None:
+def add_weighted_products(a: Floats, g: Floats, weights: Floats, total: Tensor, row: Tensor) -> None:
     """Add ``g[i].T @ a[i]`` times the weight of each example to ``total``, and ``g[i]`` times it to ``row``.
 
     For matrices so small that a call to PyTorch takes longer than the arithmetic.
     """
-    _products(a.numpy(), g.numpy(), weights.numpy(), total.numpy(), row.numpy())
+    _products(a, g, weights, total.numpy(), row.numpy())
+
+
+def narrow_weights(weights: Tensor, least: float, most: float) -> Floats:
+    """The columns of float64 weights as rows of float32: those below ``least`` are 0, and none is above ``most``."""
+    return _narrowed(weights.numpy(), least, most)
 
 
 def gram_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -182,6 +189,16 @@ def _of_linear(a: NDArray[Any], g: NDArray[Any], columns: tuple[int, int], out: 
             of_input = _squares_of(a[i])
             beyond = of_input > REACH or of_grad > REACH
             out[i, of_weight] += np.inf if beyond else of_input * of_grad
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _narrowed(weights: NDArray[Any], least: float, most: float) -> NDArray[Any]:
+    found = np.zeros((weights.shape[1], weights.shape[0]), np.float32)
+    for i in range(weights.shape[0]):
+        for block in range(weights.shape[1]):
+            if weights[i, block] >= least:
+                found[block, i] = min(weights[i, block], most)
+    return found
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
