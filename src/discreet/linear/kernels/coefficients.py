@@ -106,7 +106,8 @@ def fill_block(
 ) -> bool:
     """What is known of the rows ``first <= i < first + count``; tells whether all of them count.
 
-    A row's limit is the most that its residual may be, and 0 for those beyond. Weights are moved into [0, 1], NaN to 0.
+    A row's limit is the most that its residual may be, and 0 for those beyond. Weights are moved into [0, 1], NaN
+    to 0.
 
     Guarantee: limit * norm <= clip norm, exactly, with room for the roundings that :func:`clip_margin` names.
     """
