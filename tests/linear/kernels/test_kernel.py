@@ -206,13 +206,26 @@ def test_hardened_sums_are_sums_of_single_rows(kind, dtype, loss, monkeypatch):
     BoundedSum(total, 1.0, grid=GRID)
 
 
-def test_float32_sums_do_not_leave_their_32_bits():
-    """Rows at the clip norm, in one direction: 512 of them would fill the numbers in which blocks are added up."""
-    Z, y = np.full((5000, 1), 3.0, np.float32), np.zeros(5000, np.float32)
+@pytest.mark.parametrize("columns", [8, 31, 32, 47, 48, 95, 96, 100, 300])
+def test_a_row_gives_the_same_bits_in_blocks_of_any_size(columns):
+    """From 128 rows of narrow tables to 16, and 32 of wide ones; full blocks, and one that is not."""
+    Z, y, theta = random_problem(Logistic(), 300, columns, np.float32)
+    singles = [counts_of(Logistic(), Z[i : i + 1], y[i : i + 1], theta) for i in range(300)]
+    assert np.array_equal(counts_of(Logistic(), Z, y, theta), sum(singles))
+
+
+@pytest.mark.parametrize("columns", [1, 18, 300])
+def test_float32_sums_do_not_leave_their_32_bits(columns):
+    """Rows at the clip norm, in one direction: 512 of them would fill the numbers in which blocks are added up.
+
+    Blocks of 18 columns have 112 rows, so that the most are added up before sums move on.
+    """
+    Z, y = np.zeros((5000, columns), np.float32), np.zeros(5000, np.float32)
+    Z[:, 0], theta = 3.0, np.eye(columns + 1)[1] * 100
     for clip_norm in (1.0, np.nextafter(2.0, 0)):
-        one = counts_of(Squared(), Z[:1], y[:1], np.array([0.0, 100.0]), 0.0, clip_norm)
-        assert clip_norm * 0.999999 < one[1] * GRID <= clip_norm
-        many = counts_of(Squared(), Z, y, np.array([0.0, 100.0]), 0.0, clip_norm)
+        one = counts_of(Squared(), Z[:1], y[:1], theta, 0.0, clip_norm)
+        assert clip_norm * 0.999 < one[1] * GRID <= clip_norm
+        many = counts_of(Squared(), Z, y, theta, 0.0, clip_norm)
         assert many.tolist() == (5000 * one).tolist()
 
 

@@ -4,8 +4,8 @@ A row's gradient is its residual times the row. It is clipped by moving the resi
 [-limit, limit], where the limit is the clip norm over the row's norm, rounded down by more than all roundings
 to come. For softmax the residual is a vector, which is scaled down to a norm of at most the limit.
 
-Every block has :data:`BLOCK` rows, the missing ones with a limit of 0, so that the compiler's vector code has
-no remainder: a row gets the same bits wherever it stands.
+Residuals are taken for a multiple of :data:`LANES` rows, missing ones with a limit of 0, so that the compiler's
+vector code has no remainder: a row gets the same bits wherever it stands.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 Function = TypeVar("Function")
 
-BLOCK = 32
+LANES = 16
+"""Rows that are a vector for the compiler; what is known of a block has room for whole ones."""
 
 LOGISTIC, SQUARED, HUBER, POISSON, HINGE, GIVEN = range(6)
 CODES = {"logistic": LOGISTIC, "squared": SQUARED, "huber": HUBER, "poisson": POISSON, "hinge": HINGE}
@@ -105,31 +106,32 @@ def fill_block(
 ) -> bool:
     """What is known of the rows ``first <= i < first + count``; tells whether all of them count.
 
-    A row's limit is the most that its residual may be. Weights are moved into [0, 1], NaN to 0.
+    A row's limit is the most that its residual may be, and 0 for those beyond. Weights are moved into [0, 1], NaN
+    to 0.
 
     Guarantee: limit * norm <= clip norm, exactly, with room for the roundings that :func:`clip_margin` names.
     """
     none, full = limits.dtype.type(0), limits.dtype.type(1)
     begin = np.uint64(first)  # a number that may be negative would be looked at each time
+    missing = np.int32(0)
     for r in range(count):
         limit = step.clip / data.norms[begin + np.uint64(r)]
         limit = limit if limit >= step.least else 0.0  # for norms of infinity or NaN, too
         limits[r] = limit if limit < step.most else step.most
+        missing += np.int32(limit == 0.0)
     for r in range(count):
         targets[r] = data.targets[begin + np.uint64(r)]
-    for r in range(count, BLOCK):
-        limits[r] = none
-    for r in range(count if data.weights.size else 0):
-        weight = data.weights[begin + np.uint64(r)]
-        weights[r] = min(weight if weight > none else none, full)
-    missing = 0
-    for r in range(count):
-        missing += limits[r] == none
-    return missing == 0
+    if data.weights.size:
+        for r in range(count):
+            weight = data.weights[begin + np.uint64(r)]
+            weights[r] = min(weight if weight > none else none, full)
+    if count < limits.size:
+        limits[count:] = none
+    return bool(missing == 0)
 
 
 class Spare(NamedTuple):
-    """Memory for what softmax has to know of a block between its loops."""
+    """Memory for what softmax has to know of some rows between its loops."""
 
     top: Array
     total: Array
@@ -138,13 +140,13 @@ class Spare(NamedTuple):
 
 
 def spare_for(dtype: Any) -> Spare:
-    return Spare(np.zeros(BLOCK, dtype), np.zeros(BLOCK, dtype), np.zeros(BLOCK), np.zeros(BLOCK))
+    return Spare(np.zeros(LANES, dtype), np.zeros(LANES, dtype), np.zeros(LANES), np.zeros(LANES))
 
 
 def clip_residuals(
     loss: OneScore | ManyScores, scores: Array, targets: Array, limits: Array, weights: Array, spare: Spare
 ) -> None:
-    """Overwrite the scores of a block, of shape (outputs, BLOCK), with clipped and weighted residuals.
+    """Overwrite the scores of a block, of shape (outputs, rows), with clipped and weighted residuals.
 
     Guarantee: a row's residuals have a norm of at most its limit, exactly but for the roundings that
     :func:`clip_margin` names; a score or a target of NaN gives 0.
@@ -163,7 +165,8 @@ def _clip_one(loss: Any, scores: Any, targets: Any, limits: Any, weights: Any, s
 
 
 def _clip_many(loss: Any, scores: Any, targets: Any, limits: Any, weights: Any, spare: Any) -> Any:
-    _softmax(scores, targets, limits, weights, spare)
+    for first in range(0, scores.shape[1], LANES):
+        _softmax(scores, targets, limits, weights, spare, np.uint64(first))
 
 
 @bare
@@ -175,7 +178,7 @@ def replace_by_residuals(code: int, scores: Array, targets: Array, parameter: An
     elif code == HINGE:
         _hinge(scores, targets, parameter)
     elif code == GIVEN:
-        for r in range(BLOCK):
+        for r in range(scores.size):
             scores[r] = targets[r]
     else:
         _squared(scores, targets)
@@ -186,14 +189,15 @@ def replace_by_residuals(code: int, scores: Array, targets: Array, parameter: An
 @vectorised
 def _clip(residuals: Array, limits: Array, weights: Array) -> None:
     none = residuals.dtype.type(0)
-    for r in range(BLOCK):
-        residual = min(max(residuals[r], -limits[r]), limits[r])
-        residuals[r] = residual * weights[r] if residuals[r] == residuals[r] else none
+    for r in range(residuals.size):
+        residual, limit = residuals[r], limits[r]
+        clipped = min(max(residual, -limit), limit) * weights[r]
+        residuals[r] = clipped if residual == residual else none
 
 
 @vectorised
 def _clamp(residuals: Array, threshold: Any) -> None:
-    for r in range(BLOCK):
+    for r in range(residuals.size):
         clamped = min(max(residuals[r], -threshold), threshold)
         residuals[r] = clamped if residuals[r] == residuals[r] else residuals[r]
 
@@ -201,74 +205,86 @@ def _clamp(residuals: Array, threshold: Any) -> None:
 @vectorised
 def _logistic(scores: Array, targets: Array) -> None:
     none, one = scores.dtype.type(0), scores.dtype.type(1)
-    for r in range(BLOCK):
-        u, y = scores[r], targets[r]
-        residual = one / (one + _exp(-u)) - y
-        residual = residual if (y == none) | (y == one) else none
-        scores[r] = residual if u == u else u
+    for first in range(0, scores.size, LANES):
+        for r in range(LANES):
+            at = np.uint64(first) + np.uint64(r)
+            u, y = scores[at], targets[at]
+            residual = one / (one + _exp(-u)) - y
+            residual = residual if (y == none) | (y == one) else none
+            scores[at] = residual if u == u else u
 
 
 @vectorised
 def _hinge(scores: Array, targets: Array, smoothness: Any) -> None:
     none, one, two = scores.dtype.type(0), scores.dtype.type(1), scores.dtype.type(2)
-    for r in range(BLOCK):
-        u, y = scores[r], targets[r]
-        sign = one - two * y
-        slope = min(max((one + smoothness + sign * u) / (two * smoothness), none), one)
-        residual = sign * slope if (y == none) | (y == one) else none
-        scores[r] = residual if u == u else u
+    for first in range(0, scores.size, LANES):
+        for r in range(LANES):
+            at = np.uint64(first) + np.uint64(r)
+            u, y = scores[at], targets[at]
+            sign = one - two * y
+            slope = min(max((one + smoothness + sign * u) / (two * smoothness), none), one)
+            residual = sign * slope if (y == none) | (y == one) else none
+            scores[at] = residual if u == u else u
 
 
 @vectorised
 def _squared(scores: Array, targets: Array) -> None:
     none = scores.dtype.type(0)
-    for r in range(BLOCK):
-        y = targets[r]
-        scores[r] = scores[r] - y if y - y == none else none
+    for first in range(0, scores.size, LANES):
+        for r in range(LANES):
+            at = np.uint64(first) + np.uint64(r)
+            y = targets[at]
+            scores[at] = scores[at] - y if y - y == none else none
 
 
 @vectorised
 def _poisson(scores: Array, targets: Array) -> None:
     none = scores.dtype.type(0)
-    for r in range(BLOCK):
-        u, y = scores[r], targets[r]
-        residual = _exp(u) - y if y >= none and y - y == none else none
-        scores[r] = residual if u == u else u
+    for first in range(0, scores.size, LANES):
+        for r in range(LANES):
+            at = np.uint64(first) + np.uint64(r)
+            u, y = scores[at], targets[at]
+            residual = _exp(u) - y if y >= none and y - y == none else none
+            scores[at] = residual if u == u else u
 
 
 @vectorised
-def _softmax(scores: Array, targets: Array, limits: Array, weights: Array, spare: Spare) -> None:
-    """Loops over classes outside and rows inside, so that every row is a lane of a vector."""
+def _softmax(scores: Array, targets: Array, limits: Array, weights: Array, spare: Spare, first: Any) -> None:
+    """LANES rows from ``first`` on. Loops over classes outside and rows inside: every row is a lane of a vector."""
     classes, kind = scores.shape[0], scores.dtype.type
     top, total, squares, factors = spare.top, spare.total, spare.squares, spare.factors
-    for r in range(BLOCK):
-        top[r], total[r], squares[r] = scores[0, r], kind(0), 0.0
+    for r in range(LANES):
+        top[r], total[r], squares[r] = scores[0, first + np.uint64(r)], kind(0), 0.0
     for k in range(1, classes):
-        for r in range(BLOCK):
-            top[r] = max(top[r], scores[k, r])
+        for r in range(LANES):
+            top[r] = max(top[r], scores[k, first + np.uint64(r)])
     for k in range(classes):
-        for r in range(BLOCK):
-            u = scores[k, r] - top[r]  # NaN if a score is NaN or infinite
+        for r in range(LANES):
+            at = first + np.uint64(r)
+            u = scores[k, at] - top[r]  # NaN if a score is NaN or infinite
             power = _exp(u)
-            scores[k, r] = power if u == u else u
-            total[r] += scores[k, r]
+            scores[k, at] = power if u == u else u
+            total[r] += scores[k, at]
     for k in range(classes):
         own = kind(k)
-        for r in range(BLOCK):
-            residual = scores[k, r] / total[r] - (kind(1) if targets[r] == own else kind(0))
-            scores[k, r] = residual
+        for r in range(LANES):
+            at = first + np.uint64(r)
+            residual = scores[k, at] / total[r] - (kind(1) if targets[at] == own else kind(0))
+            scores[k, at] = residual
             squares[r] += np.float64(residual) * np.float64(residual)
     last = kind(classes - 1)
-    for r in range(BLOCK):
-        y = targets[r]
+    for r in range(LANES):
+        at = first + np.uint64(r)
+        y, limit = targets[at], limits[at]
         norm = math.sqrt(squares[r]) * (1.0 + (classes + 8) * _UNIT) + classes * 2.0**-510
-        factor = limits[r] / norm if norm > limits[r] else 1.0
+        factor = limit / norm if norm > limit else 1.0
         known = y >= kind(0) and y <= last and y == np.floor(y)
-        factors[r] = factor * weights[r] if known and norm == norm and limits[r] > kind(0) else 0.0
+        factors[r] = factor * weights[at] if known and norm == norm and limit > kind(0) else 0.0
     for k in range(classes):
-        for r in range(BLOCK):
-            residual = kind(np.float64(scores[k, r]) * factors[r])
-            scores[k, r] = residual if factors[r] > 0.0 else kind(0)
+        for r in range(LANES):
+            at = first + np.uint64(r)
+            residual = kind(np.float64(scores[k, at]) * factors[r])
+            scores[k, at] = residual if factors[r] > 0.0 else kind(0)
 
 
 def _exp(x: Any) -> Any:

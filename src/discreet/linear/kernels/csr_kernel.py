@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.kernels.coefficients import (
-    BLOCK,
     Data,
     Spare,
     Step,
@@ -31,6 +30,9 @@ Csr = tuple[Array, Array, Array]
 _UNIT = 2.0**-52  # twice the rounding error of float64
 _SAFE_NORM, _SHRINK = 2.0**450, 2.0**-600  # beyond the first, squares of numbers times the second are finite
 _LOST = 2.0**-510  # more than the root of a square too small for float64
+
+BLOCK = 64
+"""Rows that are handled together."""
 
 
 @compiled

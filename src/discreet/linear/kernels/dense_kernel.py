@@ -17,7 +17,8 @@ bits before they could leave 32.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,7 +29,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from discreet.linear.kernels.coefficients import (
-    BLOCK,
+    LANES,
     Data,
     Spare,
     Step,
@@ -42,21 +43,16 @@ from discreet.linear.kernels.coefficients import (
 
 cgutils: Any = _cgutils
 
-DOT_ROWS, SUM_ROWS = 8, 8
-"""Rows that :func:`dot_rows` and :func:`add_steps` take at once."""
+DOT_ROWS, SUM_ROWS = 8, 4
+"""Rows that :func:`dot_rows` takes, and of which :func:`add_steps` takes a multiple."""
 
-VECTOR_BYTES, _CHAINS = 32, 4
+VECTOR_BYTES, LINE_BYTES = 32, 64
 _I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 
 
-def lanes(itemsize: int) -> int:
-    """Numbers in a vector. The weights and the sums are padded with zeros to a multiple of it."""
-    return VECTOR_BYTES // itemsize
-
-
 def padded_width(columns: int, itemsize: int) -> int:
-    """The number of columns, rounded up to whole vectors."""
-    width = lanes(itemsize)
+    """The number of columns, rounded up to whole lines: the weights and the sums are padded with zeros."""
+    width = LINE_BYTES // itemsize
     return -(-columns // width) * width
 
 
@@ -66,20 +62,32 @@ class _Numbers:
     The loops get whole matrices and row numbers, because views would be counted, at the cost of the arithmetic.
     """
 
-    def __init__(self, context: Any, builder: Any, kind: Any, value: Any, first: Any) -> None:
+    def __init__(self, context: Any, builder: Any, kind: Any, value: Any, first: Any, wide: int) -> None:
         array = context.make_array(kind)(context, builder, value)
         self.builder = builder
         self.real = context.get_value_type(kind.dtype)
         self.size = kind.dtype.bitwidth // 8
-        self.lanes = lanes(self.size)
+        self.lanes = wide // self.size
         self.vector = ir.VectorType(self.real, self.lanes)
         self.columns = cgutils.unpack_tuple(builder, array.shape)[1]
         self.pitch = builder.mul(self.columns, _I64(self.size))
         self.start = builder.add(builder.ptrtoint(array.data, _I64), builder.mul(first, self.pitch))
 
-    def row(self, index: int) -> Any:
-        """The address of a row."""
-        return self.builder.add(self.start, self.builder.mul(self.pitch, _I64(index)))
+    def up_to(self, vectors: int) -> Any:
+        """The number of columns, rounded down to a multiple of so many vectors."""
+        width = _I64(vectors * self.lanes)
+        return self.builder.mul(self.builder.sdiv(self.columns, width), width)
+
+    def beyond_the_last(self) -> Any:
+        """The number of columns that do not fill a vector."""
+        return self.builder.srem(self.columns, _I64(self.lanes))
+
+    @contextmanager
+    def each(self, first: Any, last: Any, vectors: int) -> Iterator[Any]:
+        """A loop over columns from ``first`` to ``last``, so many vectors at a time."""
+        step = _I64(vectors * self.lanes)
+        with cgutils.for_range_slice(self.builder, first, last, step) as (column, _):
+            yield column
 
     def number(self, first: Any, index: int) -> Any:
         """The address of a number in the first row."""
@@ -127,6 +135,12 @@ class _Numbers:
         first = self.builder.insert_element(empty, number, _I32(0))
         return self.builder.shuffle_vector(first, empty, self._order([0] * self.lanes))
 
+    def half(self, vector: Any, which: int) -> Any:
+        """The first or the second half of a vector."""
+        count = self.lanes // 2
+        order = ir.Constant(ir.VectorType(_I32, count), [which * count + k for k in range(count)])
+        return self.builder.shuffle_vector(vector, vector, order)
+
     def totals(self, vectors: list[Any]) -> list[Any]:
         """The sum of each vector, halves first, side by side in as few vectors as hold them.
 
@@ -158,94 +172,93 @@ class _Numbers:
         return cgutils.get_or_insert_function(self.builder.module, kind, full)
 
 
-def _for_each_vector(
-    rows: _Numbers, body: Callable[[Any, Callable[[Any], Any], int], None], chains: int = 1
-) -> None:
-    """Call ``body(column, load, chain)`` for every vector of a row; ``load`` reads no further than the row.
+def _dot_rows(
+    typing: Any, Z: Any, row: Any, weights: Any, output: Any, offset: Any, out: Any, index: Any
+) -> Any:
+    """``out[output, index + k] = Z[row + k] @ weights[output] + offset`` for DOT_ROWS rows; weights are padded.
 
-    Vectors take turns with ``chains``; the last few, and the one that is not full, are the first chain's.
-    """
-    builder, width = rows.builder, _I64(rows.lanes)
-    count, rest = builder.sdiv(rows.columns, width), builder.srem(rows.columns, width)
-    turns = builder.sdiv(count, _I64(chains))
-    with cgutils.for_range(builder, turns) as loop:
-        first = builder.mul(loop.index, _I64(chains))
-        for chain in range(chains):
-            body(builder.mul(builder.add(first, _I64(chain)), width), rows.vector_at, chain)
-    if chains > 1:
-        with cgutils.for_range(builder, count, start=builder.mul(turns, _I64(chains))) as loop:
-            body(builder.mul(loop.index, width), rows.vector_at, 0)
-    with builder.if_then(builder.icmp_signed(">", rest, _I64(0))):
-        column = builder.mul(count, width)
-        body(column, lambda address: rows.partial_vector_at(address, rest), 0)
-
-
-def _dot_rows(typing: Any, Z: Any, row: Any, weights: Any, output: Any, out: Any, index: Any) -> Any:
-    """``out[output, index + k] = Z[row + k] @ weights[output]`` for DOT_ROWS rows; weights are padded.
-
-    One row is read after the other: memory is fastest when it is read in order.
+    One row is read after the other: memory is fastest when it is read in order. A row's vectors take turns with four
+    sums, which stand side by side in two vectors of twice the size; the last few, and the one that is not full, are
+    the first sum's.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds = signature.args
-        rows = _Numbers(context, builder, kinds[0], arguments[0], arguments[1])
-        factors = _Numbers(context, builder, kinds[2], arguments[2], arguments[3])
-        results = _Numbers(context, builder, kinds[4], arguments[4], arguments[3])
-        sums = [cgutils.alloca_once(builder, rows.vector) for _ in range(_CHAINS)]
+        rows = _Numbers(context, builder, kinds[0], arguments[0], arguments[1], VECTOR_BYTES)
+        pairs = _Numbers(context, builder, kinds[0], arguments[0], arguments[1], LINE_BYTES)
+        factors = _Numbers(context, builder, kinds[2], arguments[2], arguments[3], VECTOR_BYTES)
+        results = _Numbers(context, builder, kinds[5], arguments[5], arguments[3], VECTOR_BYTES)
+        whole, full, rest = rows.up_to(4), rows.up_to(1), rows.beyond_the_last()
+        sums = [cgutils.alloca_once(builder, pairs.vector) for _ in range(2)]
+        first = cgutils.alloca_once(builder, rows.vector)
         found = cgutils.alloca_once(builder, rows.vector, size=DOT_ROWS)
         with cgutils.for_range(builder, _I64(DOT_ROWS)) as loop:
             start = builder.add(rows.start, builder.mul(rows.pitch, loop.index))
+
+            def add(wide: _Numbers, total: Any, column: Any, load: Callable[[Any], Any]) -> None:
+                factor = wide.vector_at(factors.beside(factors.start, column))
+                numbers = load(wide.beside(start, column))
+                builder.store(wide.multiply_add(numbers, factor, builder.load(total)), total)
+
             for total in sums:
-                builder.store(rows.zeros, total)
-
-            def body(column: Any, load: Callable[[Any], Any], chain: int) -> None:
-                factor = factors.vector_at(factors.beside(factors.start, column))
-                numbers = load(rows.beside(start, column))
-                builder.store(rows.multiply_add(numbers, factor, builder.load(sums[chain])), sums[chain])
-
-            _for_each_vector(rows, body, _CHAINS)
-            parts = [builder.load(total) for total in sums]
-            while len(parts) > 1:
-                parts = [builder.fadd(u, v) for u, v in zip(parts[::2], parts[1::2], strict=True)]
-            builder.store(parts[0], builder.gep(found, [loop.index]))
+                builder.store(pairs.zeros, total)
+            with rows.each(_I64(0), whole, 4) as column:
+                for part, total in enumerate(sums):
+                    add(pairs, total, builder.add(column, _I64(part * pairs.lanes)), pairs.vector_at)
+            left, right = (builder.load(total) for total in sums)
+            builder.store(pairs.half(left, 0), first)
+            with rows.each(whole, full, 1) as column:
+                add(rows, first, column, rows.vector_at)
+            with builder.if_then(builder.icmp_signed(">", rest, _I64(0))):
+                add(rows, first, full, lambda address: rows.partial_vector_at(address, rest))
+            low = builder.fadd(builder.load(first), pairs.half(left, 1))
+            high = builder.fadd(pairs.half(right, 0), pairs.half(right, 1))
+            builder.store(builder.fadd(low, high), builder.gep(found, [loop.index]))
         vectors = [builder.load(builder.gep(found, [_I64(k)])) for k in range(DOT_ROWS)]
         for k, totals in enumerate(rows.totals(vectors)):
-            results.store(totals, results.number(arguments[5], k * rows.lanes))
+            scores = builder.fadd(totals, rows.spread(arguments[4]))
+            results.store(scores, results.number(arguments[6], k * rows.lanes))
         return context.get_dummy_value()
 
-    return types.void(Z, types.intp, weights, types.intp, out, types.intp), generate
+    return types.void(Z, types.intp, weights, types.intp, Z.dtype, out, types.intp), generate
 
 
 def _add_steps(
-    typing: Any, Z: Any, row: Any, factors: Any, output: Any, index: Any, counts: Any, origin: Any
+    typing: Any, Z: Any, row: Any, count: Any, factors: Any, output: Any, counts: Any, origin: Any
 ) -> Any:
-    """``counts[output] += bits(factors[output, index + k] * Z[row + k] + origin)`` for SUM_ROWS rows.
+    """``counts[output] += bits(factors[output, k] * Z[row + k] + origin)`` for ``count`` rows.
 
     Product and sum are rounded once, to the type of the rows, and ``bits`` reads that number as a whole one of its
-    size (docs/engines.md: E13). ``counts`` is padded; additions wrap around.
+    size (docs/engines.md: E13). ``counts`` is padded; additions wrap around. ``count`` is a multiple of SUM_ROWS.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kinds = signature.args
-        rows = _Numbers(context, builder, kinds[0], arguments[0], arguments[1])
-        weights = _Numbers(context, builder, kinds[2], arguments[2], arguments[3])
-        results = _Numbers(context, builder, kinds[5], arguments[5], arguments[3])
-        starts = [rows.row(k) for k in range(SUM_ROWS)]
-        spread = [rows.spread(weights.number_at(weights.number(arguments[4], k))) for k in range(SUM_ROWS)]
-        origins = rows.spread(arguments[6])
+        rows = _Numbers(context, builder, kinds[0], arguments[0], arguments[1], LINE_BYTES)
+        weights = _Numbers(context, builder, kinds[3], arguments[3], arguments[4], LINE_BYTES)
+        results = _Numbers(context, builder, kinds[5], arguments[5], arguments[4], LINE_BYTES)
+        origins, full, rest = rows.spread(arguments[6]), rows.up_to(1), rows.beyond_the_last()
+        total = cgutils.alloca_once(builder, results.vector)
 
-        def body(column: Any, load: Callable[[Any], Any], _: int) -> None:
-            address = results.beside(results.start, column)
-            total = results.vector_at(address)
-            for start, factor in zip(starts, spread, strict=True):
-                sums = rows.multiply_add(load(rows.beside(start, column)), factor, origins)
-                total = builder.add(total, builder.bitcast(sums, results.vector))
-            results.store(total, address)
+        def add(column: Any, load: Callable[[Any], Any]) -> None:
+            address, top = results.beside(results.start, column), rows.beside(rows.start, column)
+            builder.store(results.vector_at(address), total)
+            with cgutils.for_range_slice(builder, _I64(0), arguments[2], _I64(SUM_ROWS)) as (first, _):
+                for k in range(SUM_ROWS):
+                    place = builder.add(first, _I64(k))
+                    factor = rows.spread(weights.number_at(weights.number(place, 0)))
+                    numbers = load(builder.add(top, builder.mul(rows.pitch, place)))
+                    steps = builder.bitcast(rows.multiply_add(numbers, factor, origins), results.vector)
+                    builder.store(builder.add(builder.load(total), steps), total)
+            results.store(builder.load(total), address)
 
-        _for_each_vector(rows, body)
+        with rows.each(_I64(0), full, 1) as column:
+            add(column, rows.vector_at)
+        with builder.if_then(builder.icmp_signed(">", rest, _I64(0))):
+            add(full, lambda address: rows.partial_vector_at(address, rest))
         return context.get_dummy_value()
 
-    kinds = (Z, types.intp, factors, types.intp, types.intp, counts, Z.dtype)
+    kinds = (Z, types.intp, types.intp, factors, types.intp, counts, Z.dtype)
     return types.void(*kinds), generate
 
 
@@ -305,12 +318,20 @@ class Room(NamedTuple):
 
 
 def room_for(Z: Array, outputs: int) -> Room:
-    """Room for blocks of at most BLOCK rows, fewer where these would fill the first-level cache and need not."""
-    row = max(1, Z.shape[1] * Z.itemsize)
-    size = BLOCK if row > 2**10 else min(BLOCK, max(DOT_ROWS, 2**13 // row // DOT_ROWS * DOT_ROWS))
-    rows = np.zeros((size, Z.shape[1]), Z.dtype)
-    targets, limits, weights = np.zeros(BLOCK, Z.dtype), np.zeros(BLOCK, Z.dtype), np.ones(BLOCK, Z.dtype)
-    return Room(rows, targets, limits, weights, np.zeros((outputs, BLOCK), Z.dtype), spare_for(Z.dtype))
+    """Room for blocks of some kilobytes: they stay in the first-level cache, and memory has little time to rest."""
+    rows = np.zeros((_block_rows(Z.shape[1] * Z.itemsize), Z.shape[1]), Z.dtype)
+    size = max(LANES, len(rows))
+    targets, limits, weights = np.zeros(size, Z.dtype), np.zeros(size, Z.dtype), np.ones(size, Z.dtype)
+    residuals = np.zeros((outputs, size), Z.dtype)
+    return Room(rows, targets, limits, weights, residuals, spare_for(Z.dtype))
+
+
+def _block_rows(row_bytes: int) -> int:
+    """So many rows fill a fourth of a small cache; of wide ones a few, that wait for each other only once."""
+    if row_bytes > 2**10:
+        return 32
+    size = min(128, 2**13 // max(1, row_bytes))
+    return max(DOT_ROWS, size // LANES * LANES)
 
 
 class Lattice(NamedTuple):
@@ -359,12 +380,11 @@ def add_counts(
     """
     size, added = room.rows.shape[0], 0
     for start in range(first, last, size):
-        if clip_block(step, data, room, start, min(size, last - start)):
-            _add_block(room.rows, 0, size, room.residuals, below, lattice.origin)
-        else:
-            _add_block(data.matrix, start, size, room.residuals, below, lattice.origin)
+        rows, at = clip_block(step, data, room, start, min(size, last - start))
+        for k in range(below.shape[0]):
+            add_steps(rows, at, size, room.residuals, k, below, lattice.origin)
         if step.constant > 0.0:
-            _add_constants(room.residuals, size, step.constant / grid, counts)
+            _add_constants(room.residuals, step.constant / grid, counts)
         added += size
         if added >= _CARRIED or start + size >= last:
             _carry(below, np.int64(added) * lattice.bits, lattice.steps, counts)
@@ -382,34 +402,18 @@ def _carry(below: Array, origins: Any, steps: int, counts: Array) -> None:
 
 
 @inlined
-def clip_block(step: Step, data: Data, room: Room, start: int, count: int) -> bool:
-    """Fill ``room.residuals``; tells whether ``room.rows`` is to be used, as some rows are missing or not finite."""
-    size = room.rows.shape[0]
+def clip_block(step: Step, data: Data, room: Room, start: int, count: int) -> tuple[Array, int]:
+    """Fill ``room.residuals``; gives the rows of the block, and where they begin: a copy if some do not count."""
+    rows, at = data.matrix, start
     complete = fill_block(step, data, start, count, room.targets, room.limits, room.weights)
-    copied = not complete or count < size
-    if copied:
+    if not complete or count < room.rows.shape[0]:
         _copy_finite(data.matrix, start, count, room.limits, room.rows)
-        _score_block(room.rows, 0, size, step.weights, step.offsets, room.residuals)
-    else:
-        _score_block(data.matrix, start, size, step.weights, step.offsets, room.residuals)
+        rows, at = room.rows, 0
+    for k in range(room.residuals.shape[0]):
+        for r in range(0, room.rows.shape[0], DOT_ROWS):
+            dot_rows(rows, at + r, step.weights, k, step.offsets[k], room.residuals, r)
     clip_residuals(step.loss, room.residuals, room.targets, room.limits, room.weights, room.spare)
-    return copied
-
-
-@inlined
-def _score_block(rows: Array, first: int, size: int, weights: Array, offsets: Array, scores: Array) -> None:
-    for k in range(scores.shape[0]):
-        for r in range(0, size, DOT_ROWS):
-            dot_rows(rows, first + r, weights, k, scores, r)
-        for r in range(BLOCK):
-            scores[k, r] += offsets[k]
-
-
-@inlined
-def _add_block(rows: Array, first: int, size: int, residuals: Array, below: Array, origin: Any) -> None:
-    for k in range(below.shape[0]):
-        for r in range(0, size, SUM_ROWS):
-            add_steps(rows, first + r, residuals, k, r, below, origin)
+    return rows, at
 
 
 @bare
@@ -423,11 +427,11 @@ def _copy_finite(Z: Array, start: int, count: int, limits: Array, out: Array) ->
 
 
 @bare
-def _add_constants(residuals: Array, size: int, steps: float, counts: Array) -> None:
+def _add_constants(residuals: Array, steps: float, counts: Array) -> None:
     """The constant's part of the gradients, cut to whole steps."""
     for k in range(residuals.shape[0]):
         total = np.int64(0)
-        for r in range(size):
+        for r in range(residuals.shape[1]):
             total += np.int64(np.float64(residuals[k, r]) * steps)
         counts[k, 0] += total
 

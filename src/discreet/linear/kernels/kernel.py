@@ -42,7 +42,7 @@ from discreet.core.clipping import clip_norm_of
 from discreet.core.noise import FLOAT_ROOM, MOST_ROWS, checked_grid, sum_grid
 from discreet.errors import InvalidParameter, real
 from discreet.linear.kernels import csr_kernel, dense_kernel
-from discreet.linear.kernels.coefficients import BLOCK, CODES, GIVEN, Data, ManyScores, OneScore, Step
+from discreet.linear.kernels.coefficients import CODES, GIVEN, Data, ManyScores, OneScore, Step
 from discreet.linear.kernels.dense_kernel import padded_width
 from discreet.linear.kernels.rowwise import in_threads, times
 from discreet.linear.losses import Loss, checked_loss
@@ -51,6 +51,7 @@ Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
 _TASK_BYTES = 2**23  # of the matrix: read in half a millisecond, which makes the cost of a task small
+_TASK_ROWS = 128  # a multiple of all blocks
 _MOST_TASKS, _FEWEST_TASKS, _RESULT_BYTES = 256, 8, 2**26
 
 
@@ -266,7 +267,7 @@ def _cuts(Z: Any, outputs: int) -> list[int]:
     most = _RESULT_BYTES // (8 * outputs * (Z.shape[1] + 1))
     tasks = min(-(-size // _TASK_BYTES), _MOST_TASKS, max(_FEWEST_TASKS, most))
     pitch = -(-rows // max(1, tasks))
-    pitch = max(BLOCK, -(-pitch // BLOCK) * BLOCK)
+    pitch = max(_TASK_ROWS, -(-pitch // _TASK_ROWS) * _TASK_ROWS)
     return [*range(0, rows, pitch), rows]
 
 

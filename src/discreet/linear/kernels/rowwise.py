@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.kernels.coefficients import (
-    BLOCK,
+    LANES,
     LOGISTIC,
     SQUARED,
     Array,
@@ -159,7 +159,7 @@ def gradient_of_row(
     score = theta[0] * constant
     for column in range(row.size):
         score += row[column] * theta[column + 1]
-    scores, targets = np.zeros(BLOCK), np.zeros(BLOCK)  # the kernels for many rows know no smaller block
+    scores, targets = np.zeros(LANES), np.zeros(LANES)  # the kernels for many rows know no fewer
     scores[0], targets[0] = score, target
     replace_by_residuals(loss.code, scores, targets, loss.parameter)
     residual = scores[0]
