@@ -121,7 +121,7 @@ class Counts:
         return expected / (expected + doubt)
 
     def with_second_look(self, classes: Array, noise: float, noise_of_records: float | None = None) -> Counts:
-        """Both looks at the same classes, weighed by their precision: how these differ, and how many records there are.
+        """Both looks at the same classes, weighed by their precision: how they differ, and how many records they are.
 
         ``noise_of_records`` is that of the sum of ``classes``, if not that of as many numbers with ``noise`` each.
         """
