@@ -60,6 +60,15 @@ def test_the_guarantee_is_that_of_the_plan_by_both_accountants(certificate):
     assert certificate.guarantee.epsilon.upper <= second
 
 
+def test_what_is_printed_is_for_people(certificate):
+    assert repr(certificate).startswith(f"<Certificate {certificate.digest()[:12]} of ")
+    assert len(repr(certificate)) < 300
+    first, second, *rest = str(certificate).splitlines()
+    assert first == certificate.headline
+    assert "500 releases" in second
+    assert rest == [f"not covered: {text}" for text in certificate.not_covered]
+
+
 def test_files_round_trip(certificate, tmp_path):
     certificate.save(tmp_path / "certificate.json")
     again = Certificate.load(tmp_path / "certificate.json")

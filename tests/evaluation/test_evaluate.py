@@ -440,9 +440,13 @@ def test_groups_have_scores_of_their_own():
         exact = right[(frame["sex"] == value).to_numpy()].mean()
         assert found.by("sex")[value]["accuracy"].value == pytest.approx(exact, abs=0.02)
     assert found.by("age")[1]["records"].value == pytest.approx(2000, abs=30)
+    assert found.by("age")[None]["records"].value == pytest.approx(2000, abs=30)  # age 2 is not declared
+    assert "age (other): accuracy" in str(found)
     assert found["accuracy"].value == pytest.approx(right.mean(), abs=0.01)
     assert "sex F: accuracy" in str(found)
     by_array = evaluate(second_column, x, y, classes=(0, 1), by={"sex": (sex, ("F", "M"))}, **HUGE)
+    assert list(by_array.by("sex")) == ["F", "M"]
+    assert "(other)" not in str(by_array)
     assert by_array.by("sex")["F"]["records"].value == pytest.approx(1500, abs=20)
     with pytest.raises(InvalidParameter, match="declared values"):
         evaluate(lambda rows: np.ones(len(rows)), frame, y, classes=(0, 1), by="sex", epsilon=1.0)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas
 import pytest
+from scipy.sparse import csr_array
 
 import discreet
 from discreet import CertificateRejected, InvalidParameter
@@ -192,14 +193,21 @@ def test_models_of_arrays_are_saved_too(tmp_path):
 
 
 def test_a_model_of_other_bounds_than_its_certificate_is_rejected():
-    from discreet.linear.model_folder import _of_schema
+    from discreet.linear.encoder import BoundedRows, SchemaEncoding
+    from discreet.linear.model_folder import _of_encoding
     from discreet.linear.schema import Numeric, Schema
 
+    def numbers(upper):
+        return SchemaEncoding(Schema({"x0": Numeric(0, upper)}))
+
     settings = {"schema": None, "bounds": [0, 10], "row_norm": None}
-    assert _of_schema(settings, Schema({"x0": Numeric(0, 10)}))
-    assert not _of_schema(settings, Schema({"x0": Numeric(0, 11)}))
-    assert not _of_schema({**settings, "row_norm": 1.0}, Schema({"x0": Numeric(0, 10)}))
-    assert _of_schema({**settings, "bounds": None}, Schema({"x0": Numeric(0, 11)}))
+    assert _of_encoding(settings, numbers(10))
+    assert not _of_encoding(settings, numbers(11))
+    assert not _of_encoding({**settings, "row_norm": 1.0}, numbers(10))
+    assert _of_encoding({**settings, "bounds": None}, numbers(11))
+    assert _of_encoding({**settings, "row_norm": 1.0}, BoundedRows(5, 1.0))
+    assert not _of_encoding({**settings, "row_norm": 2.0}, BoundedRows(5, 1.0))
+    assert not _of_encoding(settings, BoundedRows(5, 1.0))
 
 
 def test_a_model_is_never_replaced_and_may_be_signed(tmp_path):
@@ -211,12 +219,21 @@ def test_a_model_is_never_replaced_and_may_be_signed(tmp_path):
     assert sorted(file.name for file in tmp_path.iterdir()) == ["key.pem", "m"]
 
 
-def test_what_has_no_columns_is_not_saved(tmp_path):
+@pytest.mark.parametrize("form", [np.asarray, csr_array])
+def test_models_of_rows_without_names_are_saved_and_say_what_they_have_not(form, tmp_path):
     x = np.random.default_rng(0).normal(size=(200, 3))
-    model = PrivateLogisticRegression(epsilon=5, delta=1e-5, row_norm=2.0).fit(x, x[:, 0] > 0)
-    with pytest.raises(InvalidParameter, match="row_norm"):
-        model.save(tmp_path / "m")
-    assert not list(tmp_path.iterdir())
+    model = PrivateLogisticRegression(epsilon=5, delta=1e-5, row_norm=2.0).fit(form(x), x[:, 0] > 0)
+    model.save(tmp_path / "m")
+    loaded = discreet.load(tmp_path / "m")
+    far = form(np.array([[1e9, 0, 0], [0, -1e9, 1], [np.nan, 1, 0]]))  # longer than the norm, and none
+    for rows in (form(x), far):
+        assert np.array_equal(loaded.predict_proba(rows), model.predict_proba(rows), equal_nan=True)
+    for told in (loaded.coefficients, loaded.plot, loaded.to_sklearn, model.coefficients):
+        with pytest.raises(InvalidParameter, match="rows without names"):
+            told()
+    assert "differentially private" in loaded._repr_html_()
+    with pytest.raises(InvalidParameter):
+        loaded.predict(form(x[:, :2]))
 
 
 def test_a_method_with_a_theorem_is_saved_and_its_spending_is_one_release(tmp_path):

@@ -122,6 +122,10 @@ def test_the_coordinators_folder_holds_a_joint_certificate(folder, screens):
     assert empty.exit_code == 1
     assert "is rejected: the model cannot be read" in empty.stderr
     assert "was made with the roster" in CliRunner().invoke(main, (*words, "--roster", "0" * 16)).stderr
+    for place in ("joint", "joint/joint.json"):  # the other command is named
+        other = CliRunner().invoke(main, ("verify", str(folder / place)))
+        assert other.exit_code == 2
+        assert f"discreet study verify {folder / 'joint/joint.json'}" in " ".join(other.stderr.split())
 
 
 def test_a_joint_certificate_with_invented_keys_is_consistent_and_not_accepted(folder, screens, tmp_path):

@@ -92,6 +92,13 @@ def test_a_filter_promises_its_budget_from_the_start():
         assert sharp <= loose * (1 + 1e-12)
 
 
+def test_releases_fixed_in_advance_are_said_to_be():
+    event = Gaussian(40.0) * 2
+    page = Report(filtered(FixedPlan(event, Budget(account(event).epsilon(1e-6), 1e-6)))).to_html()
+    assert "fixed in advance" in page
+    assert "chosen along the way" not in page
+
+
 def test_a_distance_of_the_noise_moves_both_rates(certificate):
     hardened = replace(certificate, arithmetic=Arithmetic("hardened", 0.001))
     exact = dict(Report(certificate).facts.roc)

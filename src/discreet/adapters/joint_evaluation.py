@@ -33,7 +33,7 @@ from discreet.core.noise import BoundedSum
 from discreet.errors import CertificateRejected, InvalidParameter, whole
 from discreet.evaluation.answers import task_for
 from discreet.evaluation.question import Question, declared_groups
-from discreet.evaluation.result import Evaluation
+from discreet.evaluation.result import Evaluation, group_name
 from discreet.evaluation.scoring import Scoring
 from discreet.evaluation.tally import Ballots, Grouping, Tally
 from discreet.files import parse_json, read_text, write_whole
@@ -157,7 +157,7 @@ class JointEvaluation:
         write_whole(folder / FILE, json.dumps(self._text(theta), indent=2, allow_nan=False) + "\n")
         return (folder / FILE,)
 
-    def told(self, theta: Floats) -> str:
+    def describe(self, theta: Floats) -> str:
         """The scores, for a screen."""
         found = self.evaluation(theta)
         return f"\n{rates(found)}{found}\n\n"
@@ -241,9 +241,9 @@ def rates(found: Evaluation) -> str:
     for column, groups in found.groups.items():
         for name in found.scores:
             cells = [
-                f"{value} {score.value:.3g} ({score.lower:.3g} to {score.upper:.3g})"
+                f"{group_name(value)} {score.value:.3g} ({score.lower:.3g} to {score.upper:.3g})"
                 if score.resolved
-                else f"{value} not resolved"
+                else f"{group_name(value)} not resolved"
                 for value, measured in groups.items()
                 for score in (measured[name],)
             ]

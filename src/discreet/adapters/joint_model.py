@@ -166,7 +166,7 @@ class JointModel:
             limits = (np.zeros(len(coefficients)), np.ones(len(coefficients)))
             model = Model(np.array(coefficients), np.asarray(intercept), 1.0, limits)
         task = "regression" if bounds else "classification"
-        return FittedModel(task, self.schema, model, tuple(classes), bounds)
+        return FittedModel(task, SchemaEncoding(self.schema), model, tuple(classes), bounds)
 
     def write(self, folder: Path, theta: NDArray[np.float64]) -> tuple[Path, Path]:
         """Write the model folder, with the numbers that the parties trained together; the files."""
@@ -178,7 +178,7 @@ class JointModel:
         }
         return self.fitted(theta).write(folder, about)
 
-    def told(self, theta: NDArray[np.float64]) -> str:
+    def describe(self, theta: NDArray[np.float64]) -> str:
         """Lines for a screen: none, since ``discreet report`` shows a model."""
         return ""
 

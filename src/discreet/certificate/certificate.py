@@ -22,7 +22,8 @@ from discreet.charts import Picture, attack_chart, html_table
 from discreet.errors import CertificateRejected, InvalidParameter, PlanViolation, one_of, real
 from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.guarantee import Bounds, Budget, Guarantee, without_usual_unit
-from discreet.ledger import Ledger, Statement
+from discreet.ledger import Ledger
+from discreet.ledger.book import Statement
 from discreet.plan.explanation import NOT_COVERED
 from discreet.plan.plan import Plan
 
@@ -32,7 +33,7 @@ CHOSEN = "how this model was chosen among others: by scores on records, which th
 """Not covered, and said in the first line, where a search fitted the model."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Certificate:
     """What was done, what the ledger says of it, and what follows for whom. It holds no private number.
 
@@ -135,6 +136,14 @@ class Certificate:
         return replace(self, signatures=(*self.signatures, sign(self.digest(), key)))
 
     # ---- as text ----
+
+    def __str__(self) -> str:
+        charged = sum(self.ledger.spent(self.plan.digest()).values())
+        head = f"{self.plan.name}: {charged:,} releases, each charged before it happened; {self.arithmetic.kind} sums"
+        return "\n".join([self.headline, head, *(f"not covered: {text}" for text in self.not_covered)])
+
+    def __repr__(self) -> str:
+        return f"<Certificate {self.digest()[:12]} of {self.plan.name!r}: {self.headline}>"
 
     def digest(self) -> str:
         """SHA-256 of everything but the signatures: what they sign."""

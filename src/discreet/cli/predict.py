@@ -82,7 +82,9 @@ def _certified_model(folder: Path) -> FittedModel:
 
     fitted = load(folder)
     if fitted.certificate_ is None:
-        note(f"there is no {CERTIFICATE} in {folder}: nobody can check what this model gave away.")
+        joint, told = folder / "joint.json", "nobody can check what this model gave away"
+        found = f"its parties have theirs, discreet study verify {joint}" if joint.exists() else told
+        note(f"there is no {CERTIFICATE} in {folder}: {found}.")
     return fitted
 
 

@@ -10,9 +10,10 @@ import click
 
 from discreet.certificate import Certificate
 from discreet.certificate.certificate import read_certificate
-from discreet.cli.ledger import opened
+from discreet.cli.ledger import open_ledger
 from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import CERTIFICATE, FILE, Answer, command
+from discreet.errors import InvalidParameter
 from discreet.files import read_text
 from discreet.ledger import Ledger
 from discreet.report.report import is_page, read_page
@@ -46,11 +47,15 @@ def verify(
     """
     folder = certificate if certificate.is_dir() else None
     path = certificate if folder is None else folder / CERTIFICATE
+    joint = (folder or certificate.parent) / "joint.json"
+    if certificate == joint or (joint.exists() and not path.exists()):
+        remedy = f"is of a study, in which every party has a certificate: discreet study verify {joint}."
+        raise InvalidParameter("certificate", str(certificate), remedy)
     found, page = _read(path)
     with ExitStack() as stack:
         book: Ledger | list[str] | None = None
         if ledger is not None:
-            book = stack.enter_context(opened(ledger, key))
+            book = stack.enter_context(open_ledger(ledger, key))
         elif entries is not None:
             book = read_text(entries).splitlines()
         result = found.verify(book, signed_by=signed_by, folder=folder)

@@ -22,7 +22,7 @@ class Evaluation:
 
     ``evaluation["AUC"]`` is a :class:`Score`; :attr:`scores` has all of them by name. ``overall`` holds the confusion
     matrix and the calibration curve too. :meth:`by` gives the same for the groups that were asked for. ``notes`` say
-    what looks wrong, from released numbers.
+    what looks wrong, from released numbers. Where people are protected, "records" is the number of people.
     """
 
     overall: Measured
@@ -44,20 +44,32 @@ class Evaluation:
         return self.scores[one_of("name", name, self.scores)]
 
     def by(self, name: str) -> Mapping[Any, Measured]:
-        """The scores of each group of a column that was named in ``by=``."""
+        """The scores of each group of a column that was named in ``by=``; those of other values are under None."""
         return self.groups[one_of("by", name, self.groups)]
 
     # ---- for people ----
 
     def __str__(self) -> str:
-        width = max(len(name) for name in self.scores)
-        lines = [f"{name:{width}}  {shown(name, score)}" for name, score in self.scores.items()]
-        for column, groups in self.groups.items():
-            for value, measured in groups.items():
-                score = headline(measured)
-                lines.append(f"{column} {value}: {score}  {shown(score, measured[score])}")
+        width = max(len(self._called(name)) for name in self.scores)
+        lines = [
+            f"{self._called(name):{width}}  {score_in_words(name, score)}"
+            for name, score in self.scores.items()
+        ]
+        for label, name, score in self._of_groups():
+            lines.append(f"{label}  {score_in_words(name, score)}")
         lines += [f"note: {text}" for text in self.notes]
         return "\n".join([*lines, self._cost()])
+
+    def _called(self, name: str) -> str:
+        """A score's name on screens and pages."""
+        return "persons" if name == "records" and self.unit == "person" else name
+
+    def _of_groups(self) -> Iterator[tuple[str, str, Score]]:
+        """For each group what is shown before its score, the score's name, and the score."""
+        for column, groups in self.groups.items():
+            for value, measured in groups.items():
+                name = headline(measured)
+                yield f"{column} {group_name(value)}: {name}", name, measured[name]
 
     def _cost(self) -> str:
         what = "noise and sampling" if self.unit == "record" else "noise and the sampling of persons"
@@ -75,11 +87,9 @@ class Evaluation:
 
     def _rows(self) -> Iterator[tuple[str, tuple[str, str, str]]]:
         for name, score in self.scores.items():
-            yield name, _cells(name, score)
-        for column, groups in self.groups.items():
-            for value, measured in groups.items():
-                name = headline(measured)
-                yield f"{column} {value}: {name}", _cells(name, measured[name])
+            yield self._called(name), _cells(name, score)
+        for label, name, score in self._of_groups():
+            yield label, _cells(name, score)
 
     # ---- for programs ----
 
@@ -102,12 +112,17 @@ class Evaluation:
         }
 
 
+def group_name(value: Any) -> str:
+    """A group on screens and pages: that of all values which nobody declared is kept under None."""
+    return "(other)" if value is None else str(value)
+
+
 def headline(measured: Measured) -> str:
     """The score that stands for the others."""
     return "accuracy" if "accuracy" in measured.scores else "R2"
 
 
-def shown(name: str, score: Score) -> str:
+def score_in_words(name: str, score: Score) -> str:
     """A score in words."""
     value, lower, upper = _cells(name, score)
     return value if not lower else f"{value}  ({lower} to {upper})"

@@ -148,9 +148,12 @@ class Tally:
     def _by(
         self, tables: list[Counts], scoring: Scoring, axis: int, groups: Grouping
     ) -> Iterator[tuple[Any, Measured]]:
-        for place, value in enumerate(groups.declared):
+        """Each group, and None for that of all other values, unless noise alone could explain its records."""
+        for place, value in enumerate((*groups.declared, None)):
             part = [Counts(np.take(table.cells, place, axis), table.noise) for table in tables]
-            yield value, self._measured(part, scoring)[0]
+            measured = self._measured(part, scoring)[0]
+            if place < len(groups.declared) or measured["records"].value > 4 * measured["records"].noise:
+                yield value, measured
 
 
 class Ballots(NamedTuple):

@@ -316,7 +316,7 @@ class PrivateLinearModel(TableReader):
         return self.coefficients().plot(count)
 
     def _repr_html_(self) -> str:
-        if not hasattr(self, "_model") or getattr(self, "row_norm", None) is not None:  # no column has a name
+        if not hasattr(self, "_model"):
             return str(super()._repr_html_())
         return FittedModel.of(self)._repr_html_()
 

@@ -3,7 +3,8 @@
 * ``weights.safetensors``: coefficients and intercept of the encoded columns, and the range of each.
 * ``model.json``: the task, the schema with all bounds, the classes; for each encoded column, by name and in the
   table's units, its coefficients and the range that it is ``clamped_to``; the hash of the weights. Additive models
-  have knots, curves, levels and grids in their weights, and show their ``curves`` in the table's units.
+  have knots, curves, levels and grids in their weights, and show their ``curves`` in the table's units. Models of
+  rows with a declared norm, such as hashed text, have a ``row_norm`` and a ``width`` in place of a schema.
 
 :mod:`discreet.linear.model_folder` adds the certificate, and tells whether it is of this model.
 
@@ -26,12 +27,12 @@ import safetensors.numpy
 from numpy.typing import NDArray
 
 from discreet.certificate import Certificate
-from discreet.errors import CertificateRejected, InvalidParameter, one_of, probability, real
+from discreet.errors import CertificateRejected, InvalidParameter, one_of, probability, real, whole
 from discreet.files import parse_json, read_text, write_whole
 from discreet.linear.additive.additive_model import AdditiveModel, additive_model, additive_tensors
 from discreet.linear.additive.looking import Effects, effects_of, places_of
 from discreet.linear.additive.pictures import page, plotted
-from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
+from discreet.linear.encoder import BoundedNumbers, BoundedRows, Encoding, SchemaEncoding
 from discreet.linear.fitting import Model
 from discreet.linear.glm.records import Columns
 from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared
@@ -56,15 +57,16 @@ _TENSORS = {"coefficients", "intercept", "lower", "upper"}
 class FittedModel:
     """What ``predict`` needs: it knows nothing of the records that the model was fitted to.
 
-    ``classes`` are those of a classification, ``target_bounds`` those of a regression. ``estimator`` is the name of
-    the class that was fitted, where it is known; ``certificate_`` is the one that was found to be of this model;
-    ``notes`` are what its diagnosis said of the table. ``inference`` are its effects with their errors, and what they
-    estimate, if they were paid for. ``shares`` are the noisy shares of records with each category or flag, 0 where
-    noise alone could explain it; there are none where columns were not looked at.
+    ``encoding`` is how it reads a table. ``classes`` are those of a classification, ``target_bounds`` those of a
+    regression. ``estimator`` is the name of the class that was fitted, where it is known; ``certificate_`` is the
+    one that was found to be of this model; ``notes`` are what its diagnosis said of the table. ``inference`` are
+    its effects with their errors, and what they estimate, if they were paid for. ``shares`` are the noisy shares
+    of records with each category or flag, 0 where noise alone could explain it; there are none where columns were
+    not looked at.
     """
 
     task: str
-    schema: Schema
+    encoding: SchemaEncoding | BoundedRows
     model: Model | AdditiveModel
     classes: tuple[Any, ...] = ()
     target_bounds: tuple[float, float] | None = None
@@ -80,10 +82,9 @@ class FittedModel:
         task: str = fitted._task
         bounds = None if task == "classification" else fitted._usable(fitted.target_bounds_)
         classes = tuple(fitted.classes_.tolist()) if task == "classification" else ()
-        schema = _schema_of(fitted._encoding, getattr(fitted, "feature_names_in_", None))
         return cls(
             task,
-            schema,
+            _named(fitted._encoding, getattr(fitted, "feature_names_in_", None)),
             fitted._model,
             classes,
             bounds,
@@ -94,6 +95,14 @@ class FittedModel:
             _shares_of(fitted),
         )
 
+    @property
+    def schema(self) -> Schema:
+        """The columns that it reads, if they have names."""
+        if isinstance(self.encoding, SchemaEncoding):
+            return self.encoding.schema
+        requirement = "the model is of rows without names: ask its predict() in Python."
+        raise InvalidParameter("row_norm", self.encoding.columns.text_norm, requirement)
+
     # ---- answering ----
 
     @property
@@ -103,7 +112,7 @@ class FittedModel:
 
     def decision_function(self, table: Any) -> NDArray[np.float64]:
         """intercept + encoded row times coefficients."""
-        return self.model.scores(SchemaEncoding(self.schema).on_demand(table))
+        return self.model.scores(self.encoding.on_demand(table))
 
     def predict(self, table: Any) -> NDArray[Any]:
         """The most likely class, or the expected target within its bounds, of each row."""
@@ -119,9 +128,9 @@ class FittedModel:
         return self._effects()[0]
 
     def _effects(self) -> tuple[Effects, Any]:
-        if not isinstance(self.model, AdditiveModel):
+        if not isinstance(self.model, AdditiveModel) or isinstance(self.encoding, BoundedRows):
             return {}, self.model.intercept
-        places = places_of(SchemaEncoding(self.schema), list(self.schema.features))
+        places = places_of(self.encoding, list(self.schema.features))
         return effects_of(self.model, places)
 
     def in_units_of_table(self) -> dict[str, Any]:
@@ -130,7 +139,9 @@ class FittedModel:
             effects, average = self._effects()
             shown = {name: effect.to_dict() for name, effect in effects.items()}
             return {"curves": shown, "intercept": np.atleast_1d(average).tolist()}
-        encoding, (lower, upper) = SchemaEncoding(self.schema), self.model.limits
+        if isinstance(self.encoding, BoundedRows):
+            return {"intercept": np.atleast_1d(self.model.intercept).tolist()}
+        encoding, (lower, upper) = self.encoding, self.model.limits
         coefficients, intercept = encoding.in_units_of_table(self.model.coefficients, self.model.intercept)
         indicators = len(lower) - len(encoding.lower)  # of flags and categories: from 0 to 1, as they are
         least = np.append(encoding.lower, np.zeros(indicators))
@@ -158,11 +169,11 @@ class FittedModel:
 
     def coefficients(self) -> Coefficients:
         """The coefficients by name, in the table's units; the values of a category have the mean 0."""
-        told = self.in_units_of_table()
+        schema, told = self.schema, self.in_units_of_table()
         names = [str(label) for label in self.classes] if len(self.classes) > 2 else [_SCORES[self.task]]
         values = np.array(list(told["coefficients"].values())), np.array(told["intercept"])
         ends = np.array(list(told["clamped_to"].values()))
-        return named_coefficients(self.schema, *values, ends, names, self.shares)
+        return named_coefficients(schema, *values, ends, names, self.shares)
 
     def plot(self, count: int = 10) -> Any:
         """The effects: bars of the largest ones, or the curves of an additive model."""
@@ -174,8 +185,10 @@ class FittedModel:
         name = self.estimator or f"a model for {self.task}"
         if self.curves_:
             return page(name, self.curves_, promise) + f"<ul>{notes}</ul>"
-        shown = self.coefficients()
         head = f"<h3>{escape(name)}</h3><p>{escape(promise)}</p><ul>{notes}</ul>"
+        if isinstance(self.encoding, BoundedRows):  # no column has a name
+            return f"<div>{head}</div>"
+        shown = self.coefficients()
         return f"<div>{head}{shown.plot().svg}{shown._repr_html_()}</div>"
 
     def summary(self, confidence: float = 0.95) -> Summary:
@@ -184,7 +197,8 @@ class FittedModel:
             raise InvalidParameter(
                 "inference", False, "the model was fitted without; errors were not paid for."
             )
-        of = "" if self.schema.target is None else f" of {self.schema.target!r}"
+        target = self.schema.target
+        of = "" if target is None else f" of {target!r}"
         about = f", log odds of {self.classes[-1]!r}" if self.classes else ""
         title = f"private {_MODELS[self.task]}{of}{about}"
         return Summary(title, *self.inference, probability("confidence", confidence))
@@ -222,10 +236,9 @@ class FittedModel:
         text = {
             "format": FORMAT,
             "task": self.task,
-            "target": self.schema.target,
             "classes": list(self.classes),
             "target_bounds": self.target_bounds,
-            "schema": self.schema.to_dict(),
+            **_declared(self.encoding),
             "weights": hashlib.sha256(content).hexdigest(),
             **self.in_units_of_table(),
         }
@@ -261,12 +274,12 @@ class FittedModel:
 
     @classmethod
     def _assembled(cls, text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> FittedModel:
-        schema, task = Schema.from_dict(text["schema"]), one_of("task", text["task"], TASKS)
+        encoding, task = _read_encoding(text), one_of("task", text["task"], TASKS)
         classes = tuple(declared_classes(text["classes"]).tolist()) if task == "classification" else ()
         bounds = None if classes else target_range(text["target_bounds"])
         if not classes and bounds is None:
             raise ValueError("it has neither classes nor bounds of its target")
-        columns, outputs = SchemaEncoding(schema).columns, (len(classes),) if len(classes) > 2 else ()
+        columns, outputs = encoding.columns, (len(classes),) if len(classes) > 2 else ()
         model = (_linear_model if set(tensors) == _TENSORS else additive_model)(tensors, columns, outputs)
         notes = tuple(map(str, text.get("notes", ())))
         told = text.get("inference")
@@ -275,7 +288,7 @@ class FittedModel:
         told = text.get("shares", {})
         shares = {str(name): real("shares", told[name], at_least=0, at_most=1) for name in told}
         return cls(
-            task, schema, model, classes, bounds, estimator, notes=notes, inference=inference, shares=shares
+            task, encoding, model, classes, bounds, estimator, notes=notes, inference=inference, shares=shares
         )
 
 
@@ -320,16 +333,29 @@ def _linear_model(tensors: Mapping[str, NDArray[Any]], columns: Columns, outputs
     return Model(tensors["coefficients"], tensors["intercept"], 1.0, (tensors["lower"], tensors["upper"]))
 
 
-def _schema_of(encoding: Encoding, names: Any) -> Schema:
-    """The schema of an encoding: bounds of columns without one are a schema of numbers."""
-    if isinstance(encoding, SchemaEncoding):
-        return encoding.schema
-    if not isinstance(encoding, BoundedNumbers):
-        requirement = "models of sparse rows are not saved: they have no columns that could be named."
-        raise InvalidParameter("row_norm", "declared", requirement)
+def _named(encoding: Encoding, names: Any) -> SchemaEncoding | BoundedRows:
+    """An encoding that knows its columns by name, if they have any: bounds alone are a schema of numbers."""
+    if isinstance(encoding, SchemaEncoding | BoundedRows):
+        return encoding
+    assert isinstance(encoding, BoundedNumbers)
     found = [f"x{place}" for place in range(encoding.columns.width)] if names is None else names
     bounds = zip(encoding.lower.tolist(), encoding.upper.tolist(), strict=True)
-    return Schema({str(name): Numeric(*pair) for name, pair in zip(found, bounds, strict=True)})
+    columns = {str(name): Numeric(*pair) for name, pair in zip(found, bounds, strict=True)}
+    return SchemaEncoding(Schema(columns))
+
+
+def _declared(encoding: SchemaEncoding | BoundedRows) -> dict[str, Any]:
+    """What an encoding knows of tables, as plain data."""
+    if isinstance(encoding, SchemaEncoding):
+        return {"target": encoding.schema.target, "schema": encoding.schema.to_dict()}
+    return {"target": None, "row_norm": encoding.columns.text_norm, "width": encoding.columns.text}
+
+
+def _read_encoding(text: Mapping[str, Any]) -> SchemaEncoding | BoundedRows:
+    """The inverse of :func:`_declared`."""
+    if "row_norm" in text:
+        return BoundedRows(whole("width", text["width"], at_least=1), text["row_norm"])
+    return SchemaEncoding(Schema.from_dict(text["schema"]))
 
 
 def model_text(folder: Path) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from discreet.certificate.verification import insist_on_files
 from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.events import Gaussian
 from discreet.files import whole_folder
-from discreet.linear.encoder import bounds_of
+from discreet.linear.encoder import BoundedRows, SchemaEncoding, bounds_of
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
 from discreet.linear.schema import Numeric, Schema
 
@@ -128,11 +128,14 @@ def insist_belonging(
         return
     named = bool(certificate.files) or text.get("certificate") == certificate.digest()
     _insist(folder, named, f"{CERTIFICATE} is not the certificate that {MODEL} names")
-    _insist(folder, _of_schema(settings, model.schema), f"{CERTIFICATE} is of another schema or target")
+    _insist(folder, _of_encoding(settings, model.encoding), f"{CERTIFICATE} is of another schema or target")
 
 
-def _of_schema(settings: Any, schema: Schema) -> bool:
-    """True if what was declared, with learnt bounds filled in, is the schema of the model."""
+def _of_encoding(settings: Any, encoding: SchemaEncoding | BoundedRows) -> bool:
+    """True if what was declared, with learnt bounds filled in, is how the model reads a table."""
+    if isinstance(encoding, BoundedRows):
+        return bool(settings.get("row_norm") == encoding.columns.text_norm)
+    schema = encoding.schema
     try:
         if settings["schema"] is None:
             return _of_bounds(settings, schema)

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.accounting.epsilon_delta import power_bound
 from discreet.certificate import Certificate
 from discreet.errors import CertificateRejected, DiscreetError
 from discreet.events import Event, Gaussian
 from discreet.guarantee import Guarantee, protected_unit, rounded_down, rounded_up
+from discreet.ledger.filters import FixedPlan
 from discreet.plan.explanation import ALARMS
 from discreet.plan.plan import Plan
 
@@ -190,7 +191,13 @@ def _happened(certificate: Certificate) -> Iterator[str]:
             "that length was added to the sum."
         )
     if not plan.stages:
-        yield f"{plan.name}: releases were chosen along the way, under a rule that keeps the budget."
+        fixed = isinstance(plan.adapts_by, FixedPlan)
+        how = (
+            "fixed in advance and accounted as a whole"
+            if fixed
+            else "chosen along the way, under a rule that keeps the budget"
+        )
+        yield f"{plan.name}: releases were {how}."
         for event, count in spent.items() if not _stages(certificate) else ():
             yield f"{count:,} × {_release(event, plan.unit)}."
     yield f"{sum(spent.values()):,} releases were charged, each before it happened."

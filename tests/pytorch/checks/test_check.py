@@ -16,6 +16,8 @@ from discreet.core.clipping import Flat
 from discreet.pytorch import CheckFailed, PrivateRun, check, without_batch_norm
 from discreet.pytorch.checks.constancy import Constancy
 from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.graph_uses import LinearGradients
+from discreet.pytorch.layer_rules.linear import LinearWeight
 from discreet.pytorch.per_example import per_example_gradients
 
 
@@ -189,10 +191,36 @@ def test_wrong_fast_gradients_are_found(monkeypatch):
         broken.setattr(ClippedSum, "__call__", lambda self, batch: _halved(right(self, batch)))
         with pytest.raises(CheckFailed, match=r"3\.bias"):
             check(model(), losses, batch())
-    norms = ClippedSum.norms
-    monkeypatch.setattr(ClippedSum, "norms", lambda self, batch: norms(self, batch) * 0.99)
+    squares = LinearGradients.squared_norms
+    monkeypatch.setattr(LinearGradients, "squared_norms", lambda self, blocks: squares(self, blocks) * 0.98)
     with pytest.raises(CheckFailed, match="norms"):
         check(model(), losses, batch())
+
+
+def of_positions(model, batch):
+    """Sequences of 128 positions: norms by inner products, to which what rounding can do to them is added."""
+    return model(batch[0]).square().mean((1, 2))
+
+
+def test_layers_over_many_positions_pass_though_their_norms_are_upper_bounds():
+    check(
+        nn.Linear(512, 256),
+        of_positions,
+        (torch.randn(4, 128, 512, generator=torch.Generator().manual_seed(0)),),
+    )
+
+
+@pytest.mark.parametrize("factor", [1 - 1e-3, 1.1])
+def test_norms_that_are_too_short_or_much_too_long_are_found(factor, monkeypatch):
+    """A norm that is too short costs privacy, so there is no room for it; one that is too long costs accuracy."""
+    measured = LinearWeight.squared_norms
+    monkeypatch.setattr(LinearWeight, "squared_norms", lambda use: factor**2 * measured(use))
+    with pytest.raises(CheckFailed, match="not exact"):
+        check(
+            nn.Linear(6, 3, bias=False),
+            lambda model, batch: model(batch[0]).square().mean((1, 2)),
+            (torch.rand(4, 5, 6),),
+        )
 
 
 def test_a_backward_pass_that_mixes_is_worked_off_one_by_one():
