@@ -241,6 +241,17 @@ def test_where_records_are_few_the_frequent_class_is_asked_for_first():
     assert not constant.coefficients.any()
 
 
+def test_targets_far_inside_of_their_bounds_are_found():
+    rng = np.random.default_rng(5)
+    x = rng.random((3000, 4))
+    y = 100 + 30 * x[:, 0] + rng.normal(size=3000)
+    known = {"target_bounds": (0.0, 3e10)}
+    fit = fit_glm(
+        Squared(), x, y, FOUR, Spending(Budget(1.0, 1e-5), stream=RandomStream(unsafe_seed=2)), **known
+    )
+    assert np.mean((fit.scores(x) - y) ** 2) < 0.3 * y.var()
+
+
 def test_shares_for_classes_follow_what_was_released():
     few, some, many = (Wealth(records, 0.25, 1.0) for records in (40, 100, 4000))
     assert not few.sees_slopes(5, classes=True)

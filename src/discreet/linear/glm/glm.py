@@ -89,7 +89,7 @@ from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]
 _LOOKS, _NEARLY_ALL = 3, 0.9
-_ZOOMS = 3  # into the bounds of a target
+_ZOOMS = 8  # into the bounds of a target: each makes them a tenth or less, so they may be 1e8 times too wide
 _RARE_BY_NOISE = 0.06  # values below so many spectral norms of the second moments' noise have no line
 _ROW_NORM, _LONGER = 0.02, 2.0  # the share of learning it; typical norms that a sparse row may have
 _FEWEST = 25.0  # records, each with the information of a number, that a line needs
