@@ -284,7 +284,7 @@ def loose(tally):
             known = [ranked(undeclared(1000 + seed), epsilon, seed) for seed in range(tally.fits)]
             scores = [ranked(sample(1000 + seed), epsilon, seed) for seed in range(tally.fits)]
             tally.line(name, epsilon, "AUC", scores, np.mean(known) - 0.01, 1)
-    for factor in (1, 10, 100, 1000):
+    for factor in (1, 10, 100, 1000, 1e8):
         name = f"target bounds x{factor:g}"
         for epsilon in (0.5, 1.0) if tally.takes(name) else ():
             sample = numbers(2000, target_bounds=(0, 300 * factor))

@@ -15,7 +15,7 @@ from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import Counts, compare_classes, measured, moments, shrunk, typical_size
 from discreet.linear.glm.problems import Location, Look, looked_closer, narrowed
 from discreet.linear.glm.records import Columns, Records
-from discreet.linear.glm.spending import Spending
+from discreet.linear.glm.spending import Spending, Wealth
 from discreet.linear.glm.steps import (
     StepRule,
     averaging_gain,
@@ -217,12 +217,64 @@ def test_comparing_classes_costs_what_is_paid_and_counts_records_again(loss):
     assert (after.other, after.noise_of_other) == (0.0, 20.0)  # undeclared targets are not looked at again
 
 
+def test_where_records_are_few_the_frequent_class_is_asked_for_first():
+    """One look with many records, more with few, and all of the budget where nothing else can be known."""
+
+    def stages(records, epsilon, positive):
+        told = {}
+        rng = np.random.default_rng(3)
+        x, y = rng.random((records, 4)), (rng.random(records) < positive).astype(float)
+        spending = Spending(Budget(epsilon, 1e-5), stream=RandomStream(unsafe_seed=1))
+        fit = fit_glm(
+            Logistic(), x, y, FOUR, spending, progress=lambda name, done, steps: told.setdefault(name)
+        )
+        return list(told), fit
+
+    many, _ = stages(3000, 1.0, 0.5)
+    assert not any(name.startswith("classes") for name in many)
+    few, _ = stages(100, 1.0, 0.5)
+    assert few[:2] == ["counts", "classes-1"]
+    assert "gradients" in few
+    fewest, constant = stages(30, 0.2, 0.9)
+    assert fewest[-1] == "classes"
+    assert "gradients" not in fewest
+    assert not constant.coefficients.any()
+
+
+def test_targets_far_inside_of_their_bounds_are_found():
+    rng = np.random.default_rng(5)
+    x = rng.random((3000, 4))
+    y = 100 + 30 * x[:, 0] + rng.normal(size=3000)
+    known = {"target_bounds": (0.0, 3e10)}
+    fit = fit_glm(
+        Squared(), x, y, FOUR, Spending(Budget(1.0, 1e-5), stream=RandomStream(unsafe_seed=2)), **known
+    )
+    assert np.mean((fit.scores(x) - y) ** 2) < 0.3 * y.var()
+
+
+def test_shares_for_classes_follow_what_was_released():
+    few, some, many = (Wealth(records, 0.25, 1.0) for records in (40, 100, 4000))
+    assert not few.sees_slopes(5, classes=True)
+    assert some.sees_slopes(5, classes=True)
+    assert many.for_classes(unequal=True) == 0.0  # one look is enough
+    assert (
+        few.for_classes(unequal=True)
+        >= some.for_classes(unequal=True)
+        > some.for_classes(unequal=False) * 0.99
+    )
+    assert few.for_classes(unequal=True) <= 0.7
+
+
 def test_counts_are_never_zero():
     counts = Counts(np.array([-5.0, -7.0]), 0.0, noise=4.0)
     assert counts.records > 0
     assert counts.priors.min() > 0
     both = Counts(np.array([10.0, 0.0]), 0.0, 1.0).with_second_look(np.array([40.0, 0.0]), 2.0)
     np.testing.assert_allclose(both.classes, [16.0, 0.0])  # weights 1 and 1/4
+    rough = Counts(np.array([30.0, 10.0]), 0.0, 1.0, noise_of_records=2.0)
+    seen = rough.with_second_look(np.array([15.0, 5.0]), 1.0, noise_of_records=1.0)
+    np.testing.assert_allclose([seen.classes.sum(), np.ptp(seen.classes)], [24.0, 15.0])  # 1/4 and 1; 1 and 1
+    assert seen.noise_of_records == pytest.approx(0.8**0.5)
     assert both.noise == pytest.approx(1 / math.sqrt(1.25))
 
 
@@ -295,7 +347,7 @@ def test_counts_of_events_are_learned():
 
 
 def test_few_records_are_treated_with_public_scales():
-    x, y = classified(300)
+    x, y = classified(500)
     fit = fit_glm(Logistic(), x, y, FOUR, spending(Budget(0.1, 1e-5)))
     assert isinstance(fit.coordinates, Standardised)
     np.testing.assert_array_equal(fit.coordinates.marginals.scale, np.full(4, math.sqrt(1 / 12)))

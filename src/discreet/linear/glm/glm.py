@@ -89,7 +89,7 @@ from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]
 _LOOKS, _NEARLY_ALL = 3, 0.9
-_ZOOMS = 3  # into the bounds of a target
+_ZOOMS = 8  # into the bounds of a target: each makes them a tenth or less, so they may be 1e8 times too wide
 _RARE_BY_NOISE = 0.06  # values below so many spectral norms of the second moments' noise have no line
 _ROW_NORM, _LONGER = 0.02, 2.0  # the share of learning it; typical norms that a sparse row may have
 _FEWEST = 25.0  # records, each with the information of a number, that a line needs
@@ -188,13 +188,12 @@ class Recipe:
     def fit(self, records: Records) -> Fit:
         if records.sparse and self.columns.numerics:
             records = self.as_text(records)
-        counts, wealth = self.counted(records)
-        size = self.columns.width + 1
-        if size == 1 or not (self.loss.kind == "classes" or wealth.sees_slopes(size)):
+        counts = self.counted(records)
+        wealth, size = self.wealth(counts), self.columns.width + 1
+        if size == 1 or not wealth.sees_slopes(size, classes=self.loss.kind == "classes"):
             return self.without_features(records, counts, wealth)
         marginals, counts = self.marginals(records, counts, wealth)
         records, marginals = self.reshaped(records, marginals, counts)
-        counts = self.looked_again(records, counts)
         wealth = self.wealth(counts)
         coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
         if isinstance(coordinates, Whitened):
@@ -219,12 +218,11 @@ class Recipe:
         path = noisy_descent(problem, working, start, rule, counts.records, stage)
         theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records
         curvature = problem.curvature * row_size**2 / size
-        error = PathError(rule, steps, noise)
+        error, unit = PathError(rule, steps, noise), coordinates.of_constant(np.ones(()))
         theta = self.settled(theta, start, error, coordinates, problem, counts)
         if self.loss.kind == "classes":
             theta = self.believed(theta, start, error, coordinates, problem, row_size, counts)
         else:
-            unit = coordinates.of_constant(np.ones(()))
             variance = float(error.by_noise(counts.surely * curvature))
             theta = pulled_back(theta, start, unit, problem.start_error, variance)
         if for_the_end:
@@ -314,9 +312,21 @@ class Recipe:
     def wealth(self, counts: Counts) -> Wealth:
         return Wealth(counts.records, self.spending.strength, self.columns.reach)
 
-    def counted(self, records: Records) -> tuple[Counts, Wealth]:
+    def counted(self, records: Records) -> Counts:
+        """The records of each class; where they are few, as often as it takes to know which is the most frequent.
+
+        That decides all where features say little. What the looks before have shown decides whether there is another.
+        """
         counts = count_classes(records, self.loss.class_count, self.spending.stage("counts", COUNTS))
-        return counts, self.wealth(counts)
+        spent = COUNTS
+        for look in range(1, _LOOKS + 1 if self.loss.kind == "classes" else 1):
+            wealth = self.wealth(counts)
+            share = self.at_most_half(wealth.for_classes(counts.seem_unequal) - spent)
+            if share < COUNTS or (look > 1 and not wealth.sees_slopes(1, classes=True)):
+                break
+            counts = compare_classes(records, counts, self.spending.stage(f"classes-{look}", share))
+            spent += share
+        return counts
 
     def as_text(self, records: Records) -> Records:
         """Sparse numbers as rows of a norm that is learnt: most are 0, so rows are far shorter than they might be."""
@@ -344,14 +354,6 @@ class Recipe:
     def reshaped(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
         """The records in other columns, if the marginals call for it; here they stay as they are."""
         return records, marginals
-
-    def looked_again(self, records: Records, counts: Counts) -> Counts:
-        """Which class is the most frequent decides all where features say little: with few records, ask again."""
-        few = self.wealth(counts).for_recalibration == 0
-        if not few or self.loss.kind != "classes":
-            return counts
-        share = self.wealth(counts).for_classes(counts.seem_unequal) * self.spending.left
-        return compare_classes(records, counts, self.spending.stage("classes", share))
 
     def coordinates(
         self, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth

@@ -120,12 +120,24 @@ class Counts:
             expected = min(expected, max(float(unequal @ unequal) / (classes - 1) - doubt, 0.0))
         return expected / (expected + doubt)
 
-    def with_second_look(self, classes: Array, noise: float) -> Counts:
-        """Both looks at the same classes, weighed by their precision."""
-        first, second = self.noise**-2, noise**-2
-        both = (self.classes * first + classes * second) / (first + second)
-        total = (first + second) ** -0.5 * math.sqrt(len(both))
-        return replace(self, classes=both, noise=(first + second) ** -0.5, noise_of_records=total)
+    def with_second_look(self, classes: Array, noise: float, noise_of_records: float | None = None) -> Counts:
+        """Both looks at the same classes, weighed by their precision: how they differ, and how many records they are.
+
+        ``noise_of_records`` is that of the sum of ``classes``, if not that of as many numbers with ``noise`` each.
+        """
+        root = math.sqrt(len(classes))
+        unequal, error = _weighed(self.classes, self.noise, classes, noise)
+        known = self.noise_of_records or self.noise * root
+        again = noise * root if noise_of_records is None else noise_of_records
+        total, doubt = _weighed(self.classes.sum(), known, classes.sum(), again)
+        both = unequal - unequal.mean() + total / len(classes)
+        return replace(self, classes=both, noise=error, noise_of_records=doubt)
+
+
+def _weighed(first: Array, error: float, second: Array, other: float) -> tuple[Array, float]:
+    """The mean of two noisy numbers, each with the weight of its precision, and the error of that."""
+    precision = error**-2 + other**-2
+    return np.asarray((first * error**-2 + second * other**-2) / precision), precision**-0.5
 
 
 def class_of(y: Array, classes: int) -> NDArray[np.int64]:
@@ -170,12 +182,8 @@ def compare_classes(records: Records, counts: Counts, stage: Stage) -> Counts:
         contrasts = np.eye(classes)[class_of(y, classes)] - 1 / classes
         sums.add_rows(0, np.column_stack([contrasts, np.full(len(y), _TOTAL)]), weights)
     released = sums.released()
-    seen, total = released[:-1] - released[:-1].mean(), float(released[-1]) / _TOTAL
-    both = counts.with_second_look(counts.classes.mean() + seen, sums.noise)
-    known, again = counts.noise_of_records**-2, (sums.noise / _TOTAL) ** -2
-    total = (float(counts.classes.sum()) * known + total * again) / (known + again)
-    classes_now = both.classes - both.classes.mean() + total / classes
-    return replace(both, classes=classes_now, noise_of_records=(known + again) ** -0.5)
+    seen, total = released[:-1] - released[:-1].mean(), released[-1] / _TOTAL
+    return counts.with_second_look(seen + total / classes, sums.noise, sums.noise / _TOTAL)
 
 
 # ---- mean, variance and limits of a column from its noisy histogram: moments (post-processing, no data) ----

@@ -345,8 +345,12 @@ _TARGET, _RECALIBRATION = (0.02, 0.15), (0.04, 0.15)
 _MEAN = 0.20
 _FEWEST_SEEN = 20.0  # records over noise, below which a mean takes all of the budget
 _INFERENCE = (0.15, 0.35)  # the least and the largest share
-_CLASSES, _MOST, _NOTHING_ELSE = 0.12, 0.70, 5.0
-_SHARES = 7.0  # records over noise with which shares of two classes are known to one in 14
+_FEWEST_COMPARED = 10.0  # the same for classes, of which the most frequent one is all that can be known
+_CLASSES, _MOST = 0.12, 0.70  # the least and the largest share
+_SHARES, _ROUGHLY = (
+    7.0,
+    5.0,
+)  # records over noise with which shares of two classes are known to one in 10, in 7
 _FEW_PER_COLUMN, _FEW = 60.0, 300.0  # below these the shares grow
 _STEPS, _FEW_STEPS = 40, 6
 
@@ -395,9 +399,9 @@ class Wealth:
     def for_target(self) -> float:
         return _grown(_TARGET, _FEW / self.overall)
 
-    def sees_slopes(self, size: int) -> bool:
-        """Whether a number can be told better by ``size`` coefficients than by its mean."""
-        return self.overall > max(size, _FEWEST_SEEN)
+    def sees_slopes(self, size: int, classes: bool = False) -> bool:
+        """Whether a target can be told better by ``size`` coefficients than by its mean or its frequent class."""
+        return self.overall > (_FEWEST_COMPARED if classes else max(size, _FEWEST_SEEN))
 
     @property
     def for_mean(self) -> float:
@@ -405,13 +409,14 @@ class Wealth:
         return min(_MEAN, 0.02 * _FEW / self.overall) if self.overall < _FEW else 0.0
 
     def for_classes(self, unequal: bool) -> float:
-        """For a second look at the classes, of what is left: most of it where nothing else can be seen.
+        """For all looks at the classes together, where records are few; 0 where one look is enough.
 
-        Where they seem to be unequal, it is enough to know their shares to about .07.
+        It is enough to know the shares of classes that seem to be unequal to one in 10, and of others to one in 7.
         """
-        if self.overall <= _NOTHING_ELSE:
-            return _MOST
-        return min(_MOST, max(_CLASSES, (_SHARES / self.overall) ** 2)) if unequal else _CLASSES
+        if self.for_recalibration > 0:
+            return 0.0
+        wanted = _SHARES if unequal else _ROUGHLY
+        return min(_MOST if unequal else _MOST / 2, max(_CLASSES, (wanted / self.overall) ** 2))
 
     @property
     def for_recalibration(self) -> float:
