@@ -52,6 +52,15 @@ def friedman():
     return _numbers("Friedman", Squared(), x, y / 40, "R2")
 
 
+def exclusive():
+    """Two classes by one of two columns or the other, but not both, and a line."""
+    rng = np.random.default_rng(6)
+    x = rng.random((25_000, 8))
+    score = 1.5 * np.sign((x[:, 0] - 0.5) * (x[:, 1] - 0.5)) + 2 * (x[:, 2] - 0.5)
+    y = (rng.random(len(x)) < 1 / (1 + np.exp(-score))).astype(float)
+    return _numbers("exclusive or", Logistic(), x, y, "AUC")
+
+
 def straight():
     """Nothing but lines: curves cannot win here, and should not lose."""
     rng = np.random.default_rng(5)
@@ -88,6 +97,7 @@ def makers(folder):
         "breast_cancer": linear_data.breast_cancer,
         "RAND visits": linear_data.rand_visits,
         "Friedman": friedman,
+        "exclusive or": exclusive,
         "straight": straight,
         "diabetes": diabetes,
         "wine": wine,
@@ -164,9 +174,9 @@ def dp_ebm(table, epsilons, fits, python):
 # ---- telling ----
 
 
-def measured(table, fits, epsilons, peers):
+def measured(table, fits, epsilons, peers, peer_fits):
     ceiling = boosted(table, 0)
-    theirs = dp_ebm(table, epsilons, fits, peers)
+    theirs = dp_ebm(table, epsilons, peer_fits, peers)
     line(table, 1.0, 0), additive(table, 1.0, 0, None)  # compiles
     for epsilon in epsilons:
         lines, fast = np.transpose([line(table, epsilon, seed) for seed in range(fits)])
@@ -191,6 +201,7 @@ def main():
     parser.add_argument("--data", type=Path, required=True, help="folder of adult/, credit/ and housing/")
     parser.add_argument("--fits", type=int, default=10, help="noise seeds for each line")
     parser.add_argument("--peers", help="python of an environment with interpret, to run DP-EBM too")
+    parser.add_argument("--peer-fits", type=int, default=10, help="the same for DP-EBM")
     parser.add_argument("--tables", default=",".join(makers(None)), help="which, with commas between them")
     parser.add_argument("--epsilons", default=",".join(map(str, EPSILONS)))
     arguments = parser.parse_args()
@@ -201,7 +212,8 @@ def main():
     print(f"{'boosting':>9}{'CPU s':>8}{'CPU s':>8}{'CPU s':>8}")
     for name in arguments.tables.split(","):
         table = makers(arguments.data)[name]()
-        measured(table, arguments.fits, list(map(float, arguments.epsilons.split(","))), arguments.peers)
+        epsilons = list(map(float, arguments.epsilons.split(",")))
+        measured(table, arguments.fits, epsilons, arguments.peers, arguments.peer_fits)
 
 
 if __name__ == "__main__":
