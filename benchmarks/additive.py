@@ -25,6 +25,7 @@ import linear
 import linear_data
 from discreet import Budget
 from discreet.core.randomness import RandomStream
+from discreet.linear import PrivateAdditiveClassifier, PrivateLogisticRegression
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.records import Columns
@@ -50,6 +51,15 @@ def friedman():
 
     x, y = make_friedman1(20_000, 10, noise=1.0, random_state=1)
     return _numbers("Friedman", Squared(), x, y / 40, "R2")
+
+
+def exclusive():
+    """Two classes by one of two columns or the other, but not both, and a line."""
+    rng = np.random.default_rng(6)
+    x = rng.random((25_000, 8))
+    score = 1.5 * np.sign((x[:, 0] - 0.5) * (x[:, 1] - 0.5)) + 2 * (x[:, 2] - 0.5)
+    y = (rng.random(len(x)) < 1 / (1 + np.exp(-score))).astype(float)
+    return _numbers("exclusive or", Logistic(), x, y, "AUC")
 
 
 def straight():
@@ -88,6 +98,7 @@ def makers(folder):
         "breast_cancer": linear_data.breast_cancer,
         "RAND visits": linear_data.rand_visits,
         "Friedman": friedman,
+        "exclusive or": exclusive,
         "straight": straight,
         "diabetes": diabetes,
         "wine": wine,
@@ -161,12 +172,29 @@ def dp_ebm(table, epsilons, fits, python):
     return {epsilon: np.mean(rows, axis=0) for epsilon, rows in found.items()}
 
 
+# ---- many rows ----
+
+
+def of_many_rows(rows, columns):
+    """CPU seconds and memory beyond the table, of a line and of curves, for two classes at epsilon 1."""
+    import scale
+
+    x, y = scale.made(rows, columns)
+    for kind in (PrivateLogisticRegression, PrivateAdditiveClassifier):
+        kind(1.0, 1e-9, bounds=(0, 10)).fit(x[:20_000], y[:20_000])  # compiles
+        most, before = scale.Peak(), scale.resident("RssAnon")
+        seconds = scale.cpu(
+            lambda kind=kind, most=most: kind(1.0, 1e-9, bounds=(0, 10), verbose=most).fit(x, y)
+        )
+        yield seconds, most.anonymous - before
+
+
 # ---- telling ----
 
 
-def measured(table, fits, epsilons, peers):
+def measured(table, fits, epsilons, peers, peer_fits):
     ceiling = boosted(table, 0)
-    theirs = dp_ebm(table, epsilons, fits, peers)
+    theirs = dp_ebm(table, epsilons, peer_fits, peers)
     line(table, 1.0, 0), additive(table, 1.0, 0, None)  # compiles
     for epsilon in epsilons:
         lines, fast = np.transpose([line(table, epsilon, seed) for seed in range(fits)])
@@ -188,12 +216,21 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, help="folder of adult/, credit/ and housing/")
+    parser.add_argument("--data", type=Path, help="folder of adult/, credit/ and housing/")
     parser.add_argument("--fits", type=int, default=10, help="noise seeds for each line")
     parser.add_argument("--peers", help="python of an environment with interpret, to run DP-EBM too")
+    parser.add_argument("--peer-fits", type=int, default=10, help="the same for DP-EBM")
     parser.add_argument("--tables", default=",".join(makers(None)), help="which, with commas between them")
     parser.add_argument("--epsilons", default=",".join(map(str, EPSILONS)))
+    parser.add_argument("--many", help="instead: rows and columns of a made table, such as 1000000,50")
     arguments = parser.parse_args()
+    if arguments.many:
+        (fast, small), (slow, large) = of_many_rows(*map(int, arguments.many.split(",")))
+        print(
+            f"line {fast:.2f} CPU s, {small:.0f} MB beyond the table; additive {slow:.2f} CPU s, {large:.0f} MB;"
+        )
+        print(f"ratio {slow / fast:.1f} (must 6), {large:.0f} MB (must 200)")
+        return
     print(
         f"{'table':18}{'score':>9}{'eps':>6}{'line':>9}{'additive':>10}{'':11}{'must':>12}{'DP-EBM':>9}",
         end="",
@@ -201,7 +238,8 @@ def main():
     print(f"{'boosting':>9}{'CPU s':>8}{'CPU s':>8}{'CPU s':>8}")
     for name in arguments.tables.split(","):
         table = makers(arguments.data)[name]()
-        measured(table, arguments.fits, list(map(float, arguments.epsilons.split(","))), arguments.peers)
+        epsilons = list(map(float, arguments.epsilons.split(",")))
+        measured(table, arguments.fits, epsilons, arguments.peers, arguments.peer_fits)
 
 
 if __name__ == "__main__":

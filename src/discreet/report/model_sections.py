@@ -7,6 +7,7 @@ goes from one end of its range to the other, or when a category or flag applies.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -137,6 +138,7 @@ def _calibration(points: list[Mapping[str, Any]]) -> tuple[Picture, ...]:
 Array = NDArray[np.float64]
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _DOWN = 340.0, 130.0, 52.0, 24.0, 104.0  # of a picture, and where its axes are
+_EPOCH = date(1970, 1, 1).toordinal()  # from which days are counted
 _MOST_DOTS = 60  # levels that a picture can tell apart
 _ABOVE, _BELOW = "#1f5fbf", "#c2571a"  # the colours of a map
 
@@ -146,6 +148,7 @@ def curves(report: Report) -> Section | None:
     effects = (report.model or {}).get("curves")
     if not isinstance(effects, Mapping) or not effects:
         return None
+    effects = {name: _with_both(effect) for name, effect in effects.items()}
     words = (
         "What each column adds to the score, beside that of the average record. Bars under a curve show where the "
         "records are, by noisy counts. Curves carry noise, and describe the model, not causes."
@@ -155,6 +158,13 @@ def curves(report: Report) -> Section | None:
         blocks.append(Picture(picture(name, effects[name])))
         blocks.append(Table((f"{name} is", "adds"), _rows(effects[name]), name))
     return Section("The curves of the model", tuple(blocks))
+
+
+def _with_both(effect: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The effect of a flag with a second place, for whoever does not have it; others as they are."""
+    if effect["kind"] != "levels" or len(effect["at"]) != 1:
+        return effect
+    return {**effect, "at": [*effect["at"], "otherwise"], "adds": [*effect["adds"], effect["otherwise"]]}
 
 
 def picture(name: str, effect: Mapping[str, Any]) -> str:
@@ -185,7 +195,7 @@ def _graph(effect: Mapping[str, Any]) -> str:
             dots = (point.split(",") for point in points)
             marks += [f'<circle cx="{a}" cy="{b}" r="3" fill="currentColor"/>' for a, b in dots]
     scale = _words(0, _TOP + 8, f"{high:+.2g}") + _words(0, _DOWN, f"{low:+.2g}")
-    return "".join(marks) + scale + _ends(effect["at"][0], effect["at"][-1])
+    return "".join(marks) + scale + _ends(effect["at"][0], effect["at"][-1], _dates(effect))
 
 
 def _bars(effect: Mapping[str, Any], x: Array) -> str:
@@ -218,13 +228,16 @@ def _map(effect: Mapping[str, Any]) -> str:
             f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" '
             f'fill="{_ABOVE if value > 0 else _BELOW}" opacity="{abs(value) / most:.2f}"/>'
         )
-    corners = _words(0, _TOP + 8, _short(sides[1][-1])) + _words(0, _DOWN, _short(sides[1][0]))
-    return "".join(cells) + corners + _ends(sides[0][0], sides[0][-1])
+    first, second = ([day] for day in (*_dates(effect), False)[:2])
+    low, high = (_short(float(end), second) for end in (sides[1][0], sides[1][-1]))
+    corners = _words(0, _TOP + 8, high) + _words(0, _DOWN, low)
+    return "".join(cells) + corners + _ends(float(sides[0][0]), float(sides[0][-1]), first)
 
 
 def _rows(effect: Mapping[str, Any]) -> list[tuple[str, str]]:
-    rows = [(_place(at), _tell(adds)) for at, adds in zip(effect["at"], effect["adds"], strict=True)]
-    if effect["kind"] == "pair":
+    dates = _dates(effect)
+    rows = [(_place(at, dates), _tell(adds)) for at, adds in zip(effect["at"], effect["adds"], strict=True)]
+    if effect["kind"] == "pair" or effect["at"][-1] == "otherwise":
         return rows
     return [*rows, ("otherwise" if effect["kind"] == "levels" else "missing", _tell(effect["otherwise"]))]
 
@@ -244,10 +257,14 @@ def _scale(values: Array, first: float, last: float) -> Array:
     return np.asarray(first + (last - first) * (values - values.min()) / width)
 
 
-def _ends(first: Any, last: Any) -> str:
-    return _words(_LEFT, _HEIGHT - 8, _short(first)) + _words(
-        _WIDTH - 4, _HEIGHT - 8, _short(last), anchor="end"
-    )
+def _dates(effect: Mapping[str, Any]) -> Sequence[bool]:
+    """Of each number of a place, whether it is a day."""
+    return effect.get("dates") or [False] * 2
+
+
+def _ends(first: Any, last: Any, dates: Sequence[bool]) -> str:
+    low, high = _short(first, dates), _short(last, dates)
+    return _words(_LEFT, _HEIGHT - 8, low) + _words(_WIDTH - 4, _HEIGHT - 8, high, anchor="end")
 
 
 def _words(x: float, y: float, text: str, weight: str = "normal", anchor: str = "start") -> str:
@@ -255,14 +272,16 @@ def _words(x: float, y: float, text: str, weight: str = "normal", anchor: str = 
     return f"<text {place}>{escape(text)}</text>"
 
 
-def _short(value: Any) -> str:
-    text = _place(value)
+def _short(value: Any, dates: Sequence[bool]) -> str:
+    text = _place(value, dates)
     return text if len(text) <= 18 else text[:17] + "…"
 
 
-def _place(at: Any) -> str:
+def _place(at: Any, dates: Sequence[bool]) -> str:
     if isinstance(at, Sequence) and not isinstance(at, str):
-        return ", ".join(map(_place, at))
+        return ", ".join(_place(one, [day]) for one, day in zip(at, dates, strict=True))
+    if dates[0] and isinstance(at, int | float):
+        return str(date.fromordinal(_EPOCH + round(at)))
     return f"{at:.4g}" if isinstance(at, int | float) and not isinstance(at, bool) else str(at)
 
 

@@ -105,12 +105,10 @@ def test_cells_that_hold_too_much_would_be_noticed(monkeypatch):
     reach = math.sqrt(1 + 0.5**2 + 0.25**2)
     whole = crossings.confirmed_pairs
 
-    def twice(records, pairs, ranks, residuals, linked, stage):
-        monkeypatch.setattr(crossings.math, "sqrt", lambda square: square**0.5 / (2 if square > reach else 1))
-        try:
-            return whole(records, pairs, ranks, residuals, linked, stage)
-        finally:
-            monkeypatch.undo()
+    def twice(*known):
+        with pytest.MonkeyPatch.context() as within:  # of both fits, so that their sums are in the same units
+            within.setattr(crossings.math, "sqrt", lambda square: square**0.5 / (2 if square > reach else 1))
+            return whole(*known)
 
     monkeypatch.setattr(curve_recipe, "confirmed_pairs", twice)
     assert worst_move(Logistic(), HOSTILE["all zeros"], 1.0, Budget(16.0, 1e-6), None, 3000) > 1

@@ -36,7 +36,8 @@ def test_gathered_rows_are_those_written_out(seed):
     width = written.shape[1]
     assert (gathered(rows, basis, np.eye(width), np.zeros(width)) == written).all()
     matrix, constant = rng.normal(size=(width, 7)), rng.normal(size=7)
-    assert gathered(rows, basis, matrix, constant) == pytest.approx(written @ matrix + constant, abs=1e-5)
+    for some in (matrix, matrix * (rng.random(matrix.shape) < 0.1)):  # and one that is mostly zeros
+        assert gathered(rows, basis, some, constant) == pytest.approx(written @ some + constant, abs=1e-5)
 
 
 def test_a_wrong_hat_would_be_noticed(monkeypatch):

@@ -1,6 +1,7 @@
 """Additive estimators: curves that are known are found, shapes hold, few records give the line, one certificate."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from discreet.linear import PrivateAdditiveClassifier, PrivateAdditiveRegressor,
 from discreet.linear.additive.basis import hats
 from discreet.linear.additive.estimators import rising
 from discreet.linear.additive.landmarks import chosen_knots
+from discreet.report.model_sections import curves as report_curves
 
 SCHEMA = {
     "columns": {
@@ -115,6 +117,48 @@ def test_a_second_fit_is_joined():
     model.fit(frame, y).fit_more(*table(4000, seed=1))
     told = model.explain(frame[:1])
     assert math.isclose(sum(told.values()), model._scores(frame[:1])[0], rel_tol=1e-4, abs_tol=1e-4)
+
+
+# ---- dates and flags ----
+
+
+@pytest.fixture(scope="module")
+def born():
+    """Effects of a date, a flag and an age, of which the date and the age are declared a pair."""
+    rng, n = np.random.default_rng(0), 4000
+    days = pd.to_datetime("1950-01-01") + pd.to_timedelta(rng.integers(0, 15_000, n), unit="D")
+    frame = pd.DataFrame({"born": days, "smokes": rng.random(n) < 0.3, "age": rng.uniform(0, 90, n)})
+    y = (rng.random(n) < 1 / (1 + np.exp(1 - 2 * frame.smokes))).astype(int)
+    columns = {"born": {"bounds": ["1950-01-01", "1995-01-01"]}, "smokes": {"flag": True}}
+    schema = {"columns": columns | {"age": {"bounds": [0, 90]}}}
+    known = {"classes": [0, 1], "schema": schema, "pairs": [("born", "age")], "unsafe_seed": 1}
+    return PrivateAdditiveClassifier(4.0, **known).fit(frame, y)
+
+
+def test_days_are_told_as_dates(born):
+    effect, pair = born.curves_["born"], born.curves_["born × age"]
+    assert effect.rows()[0][0] == "1950-01-01"
+    assert {place for place, _ in effect.ends()} <= {place for place, _ in effect.rows()}
+    assert effect.at[0] == -7305  # days since 1970: what explain() interpolates
+    assert pair.rows()[0][0] == "1950-01-01, 0"
+    shown = {name: effect.to_dict() for name, effect in born.curves_.items()}
+    tables = report_curves(SimpleNamespace(model={"curves": shown})).blocks
+    assert any("1950-01-01" in str(block) for block in tables)
+    assert "-7305" not in str(tables)
+    figure = born.plot(["born"])
+    assert figure.axes[0].xaxis.get_major_formatter()(-7305.0, 0) == "1950-01-01"
+
+
+def test_a_flag_has_two_places_in_every_picture(born):
+    effect = born.curves_["smokes"]
+    assert effect.places()[0] == [True, "otherwise"]
+    assert [name for name, _ in effect.ends()] == ["otherwise", "True"]
+    assert born.plot(["smokes"]).axes[0].lines[-1].get_xdata().tolist() == ["True", "otherwise"]
+    shown = {"smokes": effect.to_dict()}
+    _, drawn, table = report_curves(SimpleNamespace(model={"curves": shown})).blocks
+    assert str(drawn).count("<circle") == 2
+    assert [place for place, _ in table.rows] == ["True", "otherwise"]
+    assert born._repr_html_().count("<circle") == 2
 
 
 # ---- pairs ----

@@ -65,6 +65,7 @@ _FOR_RANKS, _FOR_FIRST, _FOR_PAIRS, _FOR_PROPOSED, _FOR_CELLS = 0.01, 0.06, 0.02
 _FIRST_STEPS = 15
 _FAR = 1.5  # typical residuals, from which on they are clamped
 _MOST_PAIRS, _LARGEST_SIDE = 3, 16
+_MOST_CANDIDATES = 300  # pairs of 25 columns
 _CELLS = 0.04  # of the grid of a pair, for each record over the noise of counting it
 
 
@@ -157,7 +158,7 @@ class AdditiveRecipe(Recipe):
     # ---- columns that act together ----
 
     def _candidates(self, counts: Counts) -> list[Places]:
-        """The pairs that are looked at; none where the budget could not tell.
+        """The pairs that are looked at; none where the budget could not tell, or the work would be that of many fits.
 
         Only of numbers and of two classes: with another link, what a short descent has not learned of the curves does
         not add up, and would be taken for pairs.
@@ -166,7 +167,7 @@ class AdditiveRecipe(Recipe):
         alike = self.loss.kind == "numbers" or self._two_classes
         pairs = list(combinations(free, 2)) if alike else []
         signal = counts.records * self.spending.strength * math.sqrt(_FOR_PAIRS)
-        return pairs if can_find(len(pairs), signal) else []
+        return pairs if len(pairs) <= _MOST_CANDIDATES and can_find(len(pairs), signal) else []
 
     def _pairs(
         self,

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
 from discreet.linear.additive.basis import Basis, Curve, Pair
 from discreet.linear.glm.records import Block, Chunk, Records, Working
@@ -28,6 +29,7 @@ Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
 Whole = NDArray[np.int64]
 
+_FEW = 0.2  # of the numbers of a matrix: if no more are not zero, only they are gone through
 _TASK = 2**23  # multiplications that are worth a task
 _PART = 2**20  # numbers of a result that are made at once
 
@@ -91,14 +93,24 @@ def gathered(rows: Matrix, basis: Basis, matrix: Array, constant: Array) -> Matr
 
     Guarantee: every row of the result depends on its own row alone, bit for bit.
     """
-    right = np.ascontiguousarray(matrix, np.float32)
-    out = np.empty((len(rows), right.shape[1]), np.float32)
+    out = np.empty((len(rows), matrix.shape[1]), np.float32)
     out[:] = constant
     layout, rows = _Layout.of(basis), np.ascontiguousarray(rows, np.float32)
+    dense = np.ascontiguousarray(matrix, np.float32)
+    mostly_zeros = np.count_nonzero(dense) < _FEW * dense.size
+    few = csr_array(dense) if mostly_zeros else csr_array((1, 1), dtype=np.float32)
+    numbers = few.data, few.indices, few.indptr
     entries = 2 * len(basis.curves) + len(basis.inputs.groups) + 4 * len(basis.pairs)
-    tasks = max(1, min(len(rows), len(rows) * entries * right.shape[1] // _TASK))
+    tasks = max(1, min(len(rows), len(rows) * entries * matrix.shape[1] // _TASK))
     cuts = [len(rows) * task // tasks for task in range(tasks + 1)]
-    in_threads(tasks, lambda task: _add_entries(rows, layout, right, out, cuts[task], cuts[task + 1]))
+
+    def work(task: int) -> None:
+        if mostly_zeros:
+            _add_few(rows, layout, numbers, out, cuts[task], cuts[task + 1])
+        else:
+            _add_entries(rows, layout, dense, out, cuts[task], cuts[task + 1])
+
+    in_threads(tasks, work)
     return out
 
 
@@ -155,48 +167,66 @@ def _hat(value: Any, knots: Array, first: int, last: int) -> tuple[int, Any]:
 
 
 @compiled
+def _find_entries(row: Matrix, layout: Any, entries: Whole, values: Matrix) -> int:
+    """The numbers of an encoded row that are not zero, and their columns; tells how many there are."""
+    columns, flags, starts, knots, places, curves, numerics, first_level = layout
+    one, found = np.float32(1), 0
+    for k in range(curves):
+        left, share = _hat(row[columns[k]], knots, starts[k], starts[k + 1] - 1)
+        here = one if flags[k] < 0 else one - row[flags[k]]
+        for side in range(2):
+            place = places[starts[k] + left + side]
+            value = (share if side else one - share) * here
+            if place >= 0 and value != 0:
+                entries[found], values[found] = place, value
+                found += 1
+    for j in range(numerics, row.size):
+        if row[j] != 0:
+            entries[found], values[found] = first_level + j - numerics, row[j]
+            found += 1
+    cells = starts[curves]
+    for k in range(curves, columns.size, 2):
+        left, share = _hat(row[columns[k]], knots, starts[k], starts[k + 1] - 1)
+        below, portion = _hat(row[columns[k + 1]], knots, starts[k + 1], starts[k + 2] - 1)
+        up = starts[k + 2] - starts[k + 1]
+        for side in range(4):
+            place = places[cells + (left + side // 2) * up + below + side % 2]
+            value = (share if side // 2 else one - share) * (portion if side % 2 else one - portion)
+            if place >= 0 and value != 0:
+                entries[found], values[found] = place, value
+                found += 1
+        cells += (starts[k + 1] - starts[k]) * up
+    return found
+
+
+@compiled
 def _add_entries(rows: Matrix, layout: Any, matrix: Matrix, out: Matrix, start: int, stop: int) -> None:
     """The numbers of each row that are not zero, times their rows of the matrix."""
-    columns, flags, starts, knots, places, curves, numerics, first_level = layout
-    one, width = np.float32(1), matrix.shape[1]
-    entries = np.empty(2 * columns.size + rows.shape[1], np.int64)
-    values = np.empty(2 * columns.size + rows.shape[1], np.float32)
+    size = 2 * layout.columns.size + rows.shape[1]
+    entries, values = np.empty(size, np.int64), np.empty(size, np.float32)
     for i in range(start, stop):
-        found = 0
-        for k in range(curves):
-            left, share = _hat(rows[i, columns[k]], knots, starts[k], starts[k + 1] - 1)
-            here = one if flags[k] < 0 else one - rows[i, flags[k]]
-            for side in range(2):
-                place = places[starts[k] + left + side]
-                value = (share if side else one - share) * here
-                if place >= 0 and value != 0:
-                    entries[found], values[found] = place, value
-                    found += 1
-        for j in range(numerics, rows.shape[1]):
-            if rows[i, j] != 0:
-                entries[found], values[found] = first_level + j - numerics, rows[i, j]
-                found += 1
-        cells = starts[curves]
-        for k in range(curves, columns.size, 2):
-            left, share = _hat(rows[i, columns[k]], knots, starts[k], starts[k + 1] - 1)
-            below, portion = _hat(rows[i, columns[k + 1]], knots, starts[k + 1], starts[k + 2] - 1)
-            up = starts[k + 2] - starts[k + 1]
-            for side in range(4):
-                place = places[cells + (left + side // 2) * up + below + side % 2]
-                value = (share if side // 2 else one - share) * (portion if side % 2 else one - portion)
-                if place >= 0 and value != 0:
-                    entries[found], values[found] = place, value
-                    found += 1
-            cells += (starts[k + 1] - starts[k]) * up
+        found = _find_entries(rows[i], layout, entries, values)
         several = found // 4 * 4
         for e in range(0, several, 4):
             a, b, c, d = values[e], values[e + 1], values[e + 2], values[e + 3]
             p, q, r, s = entries[e], entries[e + 1], entries[e + 2], entries[e + 3]
-            for m in range(width):
+            for m in range(matrix.shape[1]):
                 total = out[i, m] + a * matrix[p, m]
                 total = total + b * matrix[q, m]
                 total = total + c * matrix[r, m]
                 out[i, m] = total + d * matrix[s, m]
         for e in range(several, found):
-            for m in range(width):
+            for m in range(matrix.shape[1]):
                 out[i, m] += values[e] * matrix[entries[e], m]
+
+
+@compiled
+def _add_few(rows: Matrix, layout: Any, matrix: Any, out: Matrix, start: int, stop: int) -> None:
+    """The same for a matrix of which few numbers are not zero: these, their columns, and where each row begins."""
+    numbers, places, begins = matrix
+    size = 2 * layout.columns.size + rows.shape[1]
+    entries, values = np.empty(size, np.int64), np.empty(size, np.float32)
+    for i in range(start, stop):
+        for e in range(_find_entries(rows[i], layout, entries, values)):
+            for m in range(begins[entries[e]], begins[entries[e] + 1]):
+                out[i, places[m]] += values[e] * numbers[m]

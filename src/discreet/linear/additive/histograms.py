@@ -13,6 +13,7 @@ from discreet.linear.glm.marginals import Marginals, Released, from_release
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
 from discreet.linear.glm.spending import Stage
+from discreet.linear.kernels.coefficients import compiled
 
 Array = NDArray[np.float64]
 
@@ -56,8 +57,9 @@ def counted(
     sums = Sums(stage, total + columns.width, reach)
     for x, _, weights in records.chunks():
         for j, found in enumerate(edges):
-            cells = np.clip(np.searchsorted(found, x[:, j], side="right") - 1, 0, len(found) - 2)
-            sums.add_ones(cells + int(starts[j]), weights)
+            cells = np.empty(len(x), np.int64)
+            find_bins(x, j, found, int(starts[j]), cells)
+            sums.add_ones(cells, weights)
         sums.add_rows(total, x[:, :k] - np.float32(0.5), weights)
         sums.add_rows(total + k, x[:, k:], weights)
     noisy = sums.released()
@@ -74,3 +76,19 @@ def counted(
         edges, tuple(numbers for numbers, _ in clean), sums.noise, tuple(bins for _, bins in clean)
     )
     return histograms, marginals._replace(released=released)
+
+
+@compiled
+def find_bins(
+    rows: NDArray[np.float32], column: int, edges: Array, first: int, cells: NDArray[np.int64]
+) -> None:
+    """``first`` and the bin between edges of each number of a column; those beyond are in the first and the last."""
+    for i in range(len(rows)):
+        value, low, high = np.float64(rows[i, column]), 0, edges.size - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if edges[middle] <= value:
+                low = middle
+            else:
+                high = middle
+        cells[i] = first + low

@@ -5,8 +5,9 @@ Everything here was released: the curves with the model, the densities under the
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,12 @@ from numpy.typing import NDArray
 from discreet.linear.additive.additive_model import AdditiveModel
 from discreet.linear.additive.curves import bends, hat_moments
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
-from discreet.linear.schema import Category
+from discreet.linear.schema import EPOCH, Category, Date
 
 Array = NDArray[np.float64]
+
+OTHERWISE = "otherwise"
+"""The place of whatever is not among the levels of an effect."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +32,8 @@ class Effect:
     grows by there, beside that of the average record; with several classes, a column for each. Between knots a curve
     is straight, beyond them flat. ``share`` is the noisy share of records around each knot, where a histogram was
     released. ``otherwise`` is what a missing value or an unknown category adds. The effect of a pair of ``columns``
-    is that of the two together, beside what each adds alone; it is interpolated in both directions.
+    is that of the two together, beside what each adds alone; it is interpolated in both directions. ``dates`` says of
+    each number of a place whether it is a day, counted from 1970.
     """
 
     name: str
@@ -38,36 +43,60 @@ class Effect:
     otherwise: Any
     share: Array | None = None
     columns: tuple[int, int] | None = None
+    dates: tuple[bool, ...] = (False,)
 
     def to_dict(self) -> dict[str, Any]:
         """The same as plain data for JSON."""
         at = [list(place) if isinstance(place, tuple) else place for place in self.at]
         share = None if self.share is None else self.share.tolist()
         adds, otherwise = self.adds.tolist(), np.asarray(self.otherwise).tolist()
-        return {"kind": self.kind, "at": at, "adds": adds, "otherwise": otherwise, "share": share}
+        found = {"kind": self.kind, "at": at, "adds": adds, "otherwise": otherwise, "share": share}
+        return found | ({"dates": list(self.dates)} if any(self.dates) else {})
+
+    def places(self) -> tuple[list[Any], Array]:
+        """Where, and what it adds there, a row each; a flag has a second place, for whoever does not have it."""
+        places, adds = list(self.at), self.adds.reshape(len(self.at), -1)
+        if self.kind == "levels" and len(places) == 1:
+            return [*places, OTHERWISE], np.vstack([adds, np.reshape(self.otherwise, (1, -1))])
+        return places, adds
+
+    def told(self, place: Any) -> str:
+        """A place as a text."""
+        return place_in_words(place, self.dates)
 
     def ends(self, rare: Collection[Any] = ()) -> tuple[tuple[str, float], tuple[str, float]]:
         """Where the effect is least and greatest, and what it adds there; ``rare`` levels are left out.
 
         With several classes, of the one for which they are farthest apart.
         """
-        places, adds = list(self.at), self.adds.reshape(len(self.at), -1)
-        if len(places) == 1:  # a flag, and whoever does not have it
-            places, adds = [*places, "otherwise"], np.vstack([adds, np.reshape(self.otherwise, (1, -1))])
+        places, adds = self.places()
         known = [place for place, at in enumerate(places) if at not in rare] or list(range(len(places)))
         held = adds[known][:, np.ptp(adds[known], axis=0).argmax()]
         least, most = int(held.argmin()), int(held.argmax())
-        return tuple((_place(places[known[k]]), float(held[k])) for k in (least, most))  # type: ignore[return-value]
+        return tuple((self.told(places[known[k]]), float(held[k])) for k in (least, most))  # type: ignore[return-value]
 
     def rows(self) -> list[tuple[str, str]]:
         """The same as texts: where, and how much."""
-        told = list(zip(map(_place, self.at), map(_told, self.adds), strict=True))
+        told = list(zip(map(self.told, self.at), map(_told, self.adds), strict=True))
         if self.kind == "pair":
             return told
-        return [*told, ("otherwise" if self.kind == "levels" else "missing", _told(self.otherwise))]
+        return [*told, (OTHERWISE if self.kind == "levels" else "missing", _told(self.otherwise))]
 
 
 Effects = dict[str, Effect]
+
+
+def place_in_words(place: Any, dates: Sequence[bool] = (False,)) -> str:
+    """A number, a day, a value, or several of them.
+
+    >>> place_in_words([0.5, 365.0], [False, True])
+    '0.5, 1971-01-01'
+    """
+    if isinstance(place, tuple | list):
+        return ", ".join(place_in_words(one, [day]) for one, day in zip(place, [*dates, False], strict=False))
+    if dates[0] and isinstance(place, float):
+        return str(date.fromordinal(EPOCH + round(place)))
+    return f"{place:.6g}" if isinstance(place, float) else str(place)
 
 
 @dataclass(frozen=True)
@@ -78,6 +107,7 @@ class Places:
     levels: tuple[int, int] | None
     values: tuple[Any, ...] = ()
     bounds: tuple[float, float] = (0.0, 1.0)
+    date: bool = False
 
 
 def places_of(encoding: Encoding, names: list[str]) -> dict[str, Places]:
@@ -97,7 +127,7 @@ def places_of(encoding: Encoding, names: list[str]) -> dict[str, Places]:
         if name in numerics:
             j = numerics.index(name)
             bounds = float(encoding.lower[j]), float(encoding.upper[j])
-            found[name] = Places(j, levels.get(name), (), bounds)
+            found[name] = Places(j, levels.get(name), (), bounds, isinstance(column, Date))
         else:
             values = column.values if isinstance(column, Category) else (getattr(column, "yes", True),)
             found[name] = Places(None, levels[name], tuple(values))
@@ -191,7 +221,8 @@ def _curve(model: AdditiveModel, name: str, place: Places) -> tuple[Effect, Any]
         otherwise = sum(weight * _missing(part, j, place.levels[0]) for weight, part in parts)
     lower, upper = place.bounds
     at = tuple((lower + (upper - lower) * knots).tolist())
-    return Effect(name, "curve", at, np.asarray(adds - average), _plain(otherwise - average), share), average
+    told = np.asarray(adds - average), _plain(otherwise - average), share
+    return Effect(name, "curve", at, *told, dates=(place.date,)), average
 
 
 def _pair(model: AdditiveModel, pair: tuple[int, int], places: dict[str, Places]) -> Effect:
@@ -202,14 +233,15 @@ def _pair(model: AdditiveModel, pair: tuple[int, int], places: dict[str, Places]
         name, place = next((n, p) for n, p in places.items() if p.numeric == pair[side])
         grids = [p.knots[side] for _, part in parts for p in part.basis.pairs if p.columns == pair]
         sides.append(np.unique(np.concatenate(grids)))
-        told.append((name, place.bounds))
+        told.append((name, place))
     cells = np.array([(a, b) for a in sides[0] for b in sides[1]])
     rows = np.zeros((len(cells), parts[0][1].basis.inputs.numerics))
     rows[:, pair] = cells
     adds = np.asarray(sum(weight * part.together(pair, rows) for weight, part in parts))
-    lower, upper = np.transpose([bounds for _, bounds in told])
+    lower, upper = np.transpose([place.bounds for _, place in told])
     at = tuple(map(tuple, (lower + (upper - lower) * cells).tolist()))
-    return Effect(f"{told[0][0]} × {told[1][0]}", "pair", at, adds, 0.0 * adds[0], columns=pair)
+    name, dates = " × ".join(name for name, _ in told), tuple(place.date for _, place in told)
+    return Effect(name, "pair", at, adds, 0.0 * adds[0], columns=pair, dates=dates)
 
 
 def _missing(part: AdditiveModel, column: int, flag: int) -> Any:
@@ -223,13 +255,7 @@ def _levels(model: AdditiveModel, name: str, place: Places) -> tuple[Effect, Any
     assert place.levels is not None
     adds = np.asarray(sum(weight * part.levels(*place.levels) for weight, part in model.parts()))
     average = adds.mean(axis=0) if len(adds) > 1 else adds[0] * 0
-    return Effect(name, "levels", place.values, adds - average, _plain(-average)), average
-
-
-def _place(at: Any) -> str:
-    if isinstance(at, tuple):
-        return ", ".join(map(_place, at))
-    return f"{at:.6g}" if isinstance(at, float) else str(at)
+    return Effect(name, "levels", place.values, adds - average, _plain(0.0 - average)), average
 
 
 def _told(adds: Any) -> str:

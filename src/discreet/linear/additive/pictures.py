@@ -15,6 +15,7 @@ def plotted(effects: Effects) -> Any:
     """The effects as a figure of matplotlib, one panel for each."""
     try:
         from matplotlib.figure import Figure
+        from matplotlib.ticker import MaxNLocator
     except ImportError:
         raise MissingDependency("Plots need matplotlib: pip install 'discreet[figures]'.") from None
     across = min(4, max(1, len(effects)))
@@ -29,12 +30,16 @@ def plotted(effects: Effects) -> Any:
             panel.scatter(across, upward, c=effect.adds.reshape(len(effect.at), -1)[:, -1], s=12)
         elif effect.kind == "curve":
             panel.plot(effect.at, effect.adds)
+            if any(effect.dates):
+                panel.xaxis.set_major_locator(MaxNLocator(3))
+                panel.xaxis.set_major_formatter(lambda day, _, effect=effect: effect.told(float(day)))
             if effect.share is not None:  # where the records are: a quarter of the panel, whatever its scale
                 heights = 0.25 * effect.share / max(float(effect.share.max()), 1e-9)
                 below = {"transform": panel.get_xaxis_transform(), "alpha": 0.15, "color": "0.3"}
                 panel.fill_between(effect.at, heights, **below)
         else:
-            panel.plot([str(place) for place in effect.at], effect.adds, "o")
+            places, adds = effect.places()
+            panel.plot([str(place) for place in places], adds, "o")
             panel.tick_params(axis="x", rotation=90)
     for panel in panels[len(effects) :]:
         panel.set_visible(False)
@@ -43,7 +48,7 @@ def plotted(effects: Effects) -> Any:
 
 def page(title: str, effects: Effects, headline: str) -> str:
     """The effects as HTML: a small picture of each, and the same as a table for who cannot see it."""
-    largest = max(float(np.abs(effect.adds).max(initial=0.0)) for effect in effects.values()) or 1.0
+    largest = max(float(np.abs(effect.places()[1]).max(initial=0.0)) for effect in effects.values()) or 1.0
     parts = "".join(_part(effect, largest) for effect in effects.values())
     return f"<div><h3>{escape(title)}</h3><p>{escape(headline)}</p>{parts}</div>"
 
@@ -58,12 +63,13 @@ def _picture(effect: Effect, largest: float) -> str:
     """A curve, or dots, 160 by 40, around a line at 0; a pair has its table only."""
     if effect.kind == "pair":
         return ""
-    count = len(effect.at)
-    across = np.array(effect.at, float) if effect.kind == "curve" else np.arange(count, dtype=float)
+    places, adds = effect.places()
+    count = len(places)
+    across = np.array(places, float) if effect.kind == "curve" else np.arange(count, dtype=float)
     width = float(across[-1] - across[0]) or 1.0
     x = 4 + 152 * (across - across[0]) / width
     marks = []
-    for column in effect.adds.reshape(count, -1).T:
+    for column in adds.T:
         points = list(zip(x.tolist(), (20 - 18 * column / largest).tolist(), strict=True))
         if effect.kind == "curve":
             line = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
