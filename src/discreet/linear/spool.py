@@ -31,7 +31,7 @@ from discreet.linear.tables import Table
 
 Cells = NDArray[Any]
 
-_IN_MEMORY = 4  # of the bytes for rows, one part in so many is for the spool
+_IN_MEMORY = 8  # of the bytes for rows, one part in so many is for the spool
 _RESIDENT = 2**25  # bytes read before the pages are given back
 
 
