@@ -31,9 +31,8 @@ from audit_faults import ALPHA, ENGINES, FAULTS, LIMIT, every_fault, false_alarm
 from discreet import Budget, Gaussian, PoissonSampled, calibrate
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.audit import AuditResult, GradientCanaries, ModelCanaries, OneStep, audit
-from discreet.audit.bounds import Method
+from discreet.audit.bounds import Guesses, Method, steinke_epsilon
 from discreet.audit.claims import Claim
-from discreet.audit.one_run import Guesses, steinke_epsilon
 from discreet.core.clipping import clip_rows
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream

@@ -17,8 +17,9 @@ import numpy as np
 from discreet.core.randomness import RandomStream
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
-from discreet.parties import Study, Terms, sgd1, sgd2
+from discreet.parties import Study, sgd1, sgd2
 from discreet.parties.study import Privacy, Training
+from discreet.parties.terms import Terms
 
 RECORDS = 100
 THETA = np.zeros(3)

@@ -20,12 +20,14 @@ from typing import Any
 import numpy as np
 
 from discreet.core.noise import BoundedSum
+from discreet.errors import StudyStopped
 from discreet.ledger import Ledger
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
-from discreet.parties import Coordinator, Party, Progress, Study, StudyStopped, Terms
+from discreet.parties import Coordinator, Party, Progress, Study
 from discreet.parties.messages import MalformedMessage, Message
 from discreet.parties.network.kits import make_kits, open_kit
+from discreet.parties.terms import Terms
 
 RECORDS = 60
 Answer = Callable[[bytes], bytes]

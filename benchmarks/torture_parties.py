@@ -35,7 +35,7 @@ from discreet.errors import CannotConnect, DiscreetError
 from discreet.ledger import Ledger
 from discreet.parties import sgd1
 from discreet.parties.network import kits
-from discreet.parties.network.reaching import reach
+from discreet.parties.network.doors import reach
 from party_network import RECORDS, free_port
 from torture_sites import KINDS, NAMES, studies
 

@@ -24,10 +24,12 @@ from typing import Any
 import numpy as np
 
 from discreet.core.randomness import RandomStream
+from discreet.errors import StudyStopped
 from discreet.ledger import Ledger
-from discreet.parties import Coordinator, Party, Progress, Study, StudyStopped, Terms, sessions
+from discreet.parties import Coordinator, Party, Progress, Study, terms
 from discreet.parties.messages import MalformedMessage, Message, Roster
 from discreet.parties.network.kits import Kit, open_kit
+from discreet.parties.terms import Terms
 from party_network import Wide, study_of
 
 NAMES = ("party-0", "party-1", "party-2")
@@ -110,7 +112,7 @@ def party_site(folder: Path, kit: Kit, note: Notes) -> None:
     made: dict[str, Party] = {}
     twin, stream = os.environ.get("TORTURE_TWIN"), None
     if twin == "unpaid":
-        sessions.Session._charge = lambda self, step: None  # type: ignore[method-assign]
+        terms.Session._charge = lambda self, step: None  # type: ignore[method-assign]
     if twin == "repeated":
         stream = RandomStream(unsafe_seed=1)
     known = {

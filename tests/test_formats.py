@@ -9,7 +9,8 @@ import pytest
 
 import discreet as dp
 from discreet.errors import InvalidParameter
-from discreet.ledger import Ledger, Statement
+from discreet.ledger import Ledger
+from discreet.ledger.book import Statement
 from discreet.parties import Study
 
 FILES = Path(__file__).parent / "golden" / "formats"

@@ -141,7 +141,7 @@ def test_a_package_of_others_is_known_to_a_few_files_only():
 
 
 def test_the_check_catches_a_backward_arrow():
-    broken = {SOURCE / "events.py": {"discreet.accounting.account", "torch"}}
+    broken = {SOURCE / "events.py": {"discreet.accounting.curve", "torch"}}
     assert sorted(violations(broken)) == ["events imports accounting", "events imports torch"]
     assert violations({SOURCE / "linear/fitting.py": {"discreet.lecture.erm"}}) == ["linear imports lecture"]
 

@@ -22,8 +22,8 @@ from engines import gradients, holder, study_of, vector_run
 import discreet as dp
 from discreet.core.mean import FixedClip
 from discreet.linear import PrivateAdditiveClassifier, PrivateLinearRegression, PrivateLogisticRegression
-from discreet.parties import Coordinator, DirectTransport, Party, rehearse
-from discreet.parties.messages import Message, Roster
+from discreet.parties import Coordinator, Party, rehearse
+from discreet.parties.messages import DirectTransport, Message, Roster
 from discreet.pytorch import PrivateRun
 from discreet.report import Report
 

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 if _TYPE_CHECKING:
-    from discreet.accounting.account import account
     from discreet.accounting.calibration import calibrate
-    from discreet.accounting.curve import PrivacyCurve
+    from discreet.accounting.curve import PrivacyCurve, account
     from discreet.certificate import Certificate
     from discreet.core.mean import private_mean
     from discreet.core.mechanisms import gaussian_mechanism, laplace_mechanism
@@ -155,7 +154,7 @@ _LATER = {
     "TruncatedPoissonSampled": "discreet.events",
     "UnsupportedEvent": "discreet.errors",
     "ZeroConcentratedDP": "discreet.events",
-    "account": "discreet.accounting.account",
+    "account": "discreet.accounting.curve",
     "calibrate": "discreet.accounting.calibration",
     "evaluate": "discreet.evaluation",
     "gaussian_mechanism": "discreet.core.mechanisms",

@@ -7,14 +7,13 @@ import mpmath
 import numpy as np
 import pytest
 
-import discreet.accounting.rounded_losses as rounded
+import discreet.accounting.direct as rounded
 from discreet import Gaussian, PoissonSampled, account
 from discreet.accounting.certify import proved_epsilon, refuted_epsilon
-from discreet.accounting.direct import Direct, mixture
+from discreet.accounting.direct import Direct, Piece, RoundedLoss, mixture
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.accounting.group_pair import GroupPair
 from discreet.accounting.pairs import GaussianPair, LaplacePair, Reversed, Sampled
-from discreet.accounting.rounded_losses import Piece, RoundedLoss
 from support import accounting_reference as ref
 
 PAIRS = {

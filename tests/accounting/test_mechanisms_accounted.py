@@ -29,8 +29,8 @@ from discreet import (
     account,
 )
 from discreet.accounting.chernoff import log_moment_of
-from discreet.accounting.fixed_batches import BoundedRangePair
 from discreet.accounting.gaussian import gaussian_epsilon
+from discreet.accounting.pairs import BoundedRangePair
 from discreet.accounting.renyi import renyi_divergence, renyi_epsilon
 from discreet.accounting.truncated import truncated_costs
 from discreet.lecture.moments import zcdp_epsilon

@@ -13,17 +13,9 @@ from scipy import stats
 import discreet
 from discreet import InvalidParameter
 from discreet.accounting.gaussian import gaussian_mu
-from discreet.adapters import audit_fit as audit_fit_module
-from discreet.adapters.audit_fit import (
-    Estimator,
-    FitAudit,
-    _likelihood,
-    _Release,
-    _released,
-    _worlds,
-    attack,
-    audit_fit,
-)
+from discreet.adapters import audited_estimator
+from discreet.adapters.audit_fit import FitAudit, _likelihood, _record_releases, _Release, attack, audit_fit
+from discreet.adapters.audited_estimator import Estimator, neighbouring_tables
 from discreet.audit import AuditResult
 from discreet.cli import main
 from discreet.events import Gaussian
@@ -44,8 +36,8 @@ FEW = {"pairs": 5, "draws": 2000}
 def few_records(request, monkeypatch):
     """Fits are quicker with a small crowd, and what is tested is the same; but not how strong the attack is."""
     if "uses_nearly_all" not in request.node.name:
-        monkeypatch.setattr(audit_fit_module, "_ORDINARY", 20)
-        monkeypatch.setattr(audit_fit_module, "_CROWD", 5)
+        monkeypatch.setattr(audited_estimator, "_ORDINARY", 20)
+        monkeypatch.setattr(audited_estimator, "_CROWD", 5)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +114,7 @@ def test_people_are_attacked_with_all_of_their_rows():
     model = PrivateLogisticRegression(bounds=(0, 1), unit="person").fit(
         [[0.5]] * 50, [0, 1] * 25, people=range(50)
     )
-    without, used = _worlds(Estimator.of(model.certificate_))
+    without, used = neighbouring_tables(Estimator.of(model.certificate_))
     crowd = 20 + 5
     assert len(np.unique(without[3])) == len(without[1]) == crowd
     people, rows = np.unique(used[3], return_counts=True)
@@ -145,10 +137,10 @@ def test_what_the_group_adds_uses_nearly_all_that_is_claimed_and_never_more(epsi
         warnings.simplefilter("ignore")
         for model in kinds(epsilon):
             estimator = Estimator.of(model.certificate_)
-            worlds, make = _worlds(estimator), estimator.make
-            with _released() as seen:
+            worlds, make = neighbouring_tables(estimator), estimator.make
+            with _record_releases() as seen:
                 make().fit(*worlds[1])
-            with _released(seen) as other:
+            with _record_releases(seen) as other:
                 make().fit(*worlds[0])
             assert [one.noisy.tolist() for one in seen] == [two.noisy.tolist() for two in other]
             squares = (np.sum((a.total - b.total) ** 2) / a.std**2 for a, b in zip(seen, other, strict=True))
@@ -158,10 +150,10 @@ def test_what_the_group_adds_uses_nearly_all_that_is_claimed_and_never_more(epsi
 
 def strength_of(estimator):
     """What the attacked group adds over all releases of a fit, in units of the noise: what an attack can see."""
-    worlds, make = _worlds(estimator), estimator.make
-    with _released() as seen:
+    worlds, make = neighbouring_tables(estimator), estimator.make
+    with _record_releases() as seen:
         make().set_params(unsafe_seed=0).fit(*worlds[1])
-    with _released(seen) as other:
+    with _record_releases(seen) as other:
         make().set_params(unsafe_seed=0).fit(*worlds[0])
     return math.sqrt(
         sum(np.sum((a.total - b.total) ** 2) / a.std**2 for a, b in zip(seen, other, strict=True))
@@ -209,7 +201,7 @@ def test_a_fit_with_too_little_noise_is_caught_by_the_attack(folder, monkeypatch
 def test_what_depends_on_the_table_otherwise_gives_it_away(folder):
     """The broken twin: another number of releases in the other world is as good as a name."""
     estimator = Estimator.of(discreet.load(folder).certificate_)
-    worlds = _worlds(estimator)
+    worlds = neighbouring_tables(estimator)
 
     class Talkative:
         def fit(self, x, y):

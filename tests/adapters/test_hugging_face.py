@@ -12,16 +12,10 @@ import torch
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    TrainerCallback,
-    TrainingArguments,
-)
+from transformers import BertConfig, BertForSequenceClassification, TrainerCallback, TrainingArguments
 
 import discreet as dp
-from discreet.adapters.head_losses import losses_of
-from discreet.adapters.hugging_face import PrivateTrainer
+from discreet.adapters.hugging_face import PrivateTrainer, losses_of
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.pytorch import CheckFailed, PrivateRun
 

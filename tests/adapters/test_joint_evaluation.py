@@ -18,10 +18,10 @@ from discreet.errors import CertificateRejected, InvalidParameter, StudyStopped
 from discreet.evaluation.tally import Ballots
 from discreet.linear.schema import Schema
 from discreet.linear.tables import table_in
-from discreet.parties import Coordinator, Study, Terms, observers, rehearse
+from discreet.parties import Coordinator, Study, observers, rehearse
 from discreet.parties.joint import model_digest
-from discreet.parties.messages import Roster
-from discreet.parties.transport import DirectTransport
+from discreet.parties.messages import DirectTransport, Roster
+from discreet.parties.terms import Terms
 
 COLUMNS = {
     "age": {"bounds": [0, 100]},
@@ -246,7 +246,7 @@ def test_a_folder_is_believed_only_if_its_scores_follow_from_the_histogram(tmp_p
 
 def test_every_screen_shows_the_rates_of_each_group(tmp_path):
     made, files = evaluation_of(tmp_path, epsilon=8.0), tables(tmp_path)
-    told = made.told(run(made, files).theta)
+    told = made.describe(run(made, files).theta)
     for words in (
         "ward, recall: surgery 0.",
         "ward, AUC:",

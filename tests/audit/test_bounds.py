@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.audit.bounds import Trials, clopper_pearson, lower_epsilon, refuted_step
 from discreet.audit.claims import STEPS_PER_DOUBLING, Claim, scale_noise

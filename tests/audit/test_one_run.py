@@ -7,11 +7,10 @@ import pytest
 from scipy import stats
 from scipy.optimize import linprog
 
-from discreet.audit.bounds import lower_epsilon
+from discreet.audit.bounds import Guesses, _is_refuted, _tails, lower_epsilon, steinke_epsilon
 from discreet.audit.canaries import guess_rates, planned_guesses
 from discreet.audit.claims import Claim
 from discreet.audit.lines import Lines
-from discreet.audit.one_run import Guesses, _is_refuted, _tails, steinke_epsilon
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian, PoissonSampled
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from discreet.adapters.audit_fit import Estimator, _worlds, attack
+from discreet.adapters.audit_fit import attack
+from discreet.adapters.audited_estimator import Estimator, neighbouring_tables
 from discreet.certificate import Certificate
 from discreet.cli import main
 from discreet.events import Gaussian
@@ -168,7 +169,7 @@ def test_fits_of_every_kind_have_tables_and_detectors(model, targets, tmp_path):
     result = run(certificate, *FEW, "--fits", 0)
     assert result.exit_code == 0, result.output
     estimator = Estimator.of(Certificate.load(certificate))
-    for table, labels in _worlds(estimator):
+    for table, labels in neighbouring_tables(estimator):
         assert estimator.make().fit(table, labels).certificate_.guarantee.epsilon.upper <= 1.0
 
 

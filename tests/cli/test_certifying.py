@@ -6,8 +6,8 @@ import pytest
 from discreet.cli.ledger import certificate_of, remember_plan
 from discreet.errors import PlanViolation
 from discreet.ledger import Ledger
-from discreet.parties import Terms
 from discreet.parties.messages import Message
+from discreet.parties.terms import Terms
 from support.parties_bank import DIMENSION, hello, party_of, read, study
 
 KEY = bytes(range(32))

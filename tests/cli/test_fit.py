@@ -17,7 +17,7 @@ from discreet import Budget, Certificate
 from discreet.certificate import new_signing_key
 from discreet.certificate.signatures import public_key_of
 from discreet.cli import main
-from discreet.cli.fitting import declared, estimator_for, fitted, task_of
+from discreet.cli.fitting import estimator_for, fit_and_note, read_schema, task_of
 from discreet.cli.watching import Spent
 from discreet.ledger import Anchor, GaussianFilter, Ledger, Till
 from discreet.linear.fitted_model import FittedModel
@@ -121,10 +121,10 @@ TASKS = {"income": None, "smoker": None, "spend": None, "visits": "counts"}
 @pytest.mark.parametrize("family", ["auto", "linear"])
 @pytest.mark.parametrize("target", TASKS)
 def test_the_folder_answers_as_the_librarys_estimator_does(place, frame, tmp_path, target, family):
-    schema = declared(place / "schema.toml", target)
+    schema = read_schema(place / "schema.toml", target)
     task = task_of(schema, TASKS[target])
     ours = estimator_for(task, schema, family, epsilon=5.0, delta=1e-6, unsafe_seed=3)
-    assert fitted(ours, table_in(place / "table.csv").whole(schema.columns)) == []
+    assert fit_and_note(ours, table_in(place / "table.csv").whole(schema.columns)) == []
     theirs = estimator_for(task, schema, family, epsilon=5.0, delta=1e-6, unsafe_seed=3)
     theirs.fit(frame, frame[target] == "yes" if target == "smoker" else frame[target])
     assert ours._scores(frame) == pytest.approx(theirs._scores(frame), rel=1e-6)
@@ -571,10 +571,10 @@ def test_the_progress_of_a_fit_shows_shares_of_the_budget(monkeypatch):
         spending = Spending(budget, Till.open(ledger, GaussianFilter(budget)), name="more")
         spending.stage("counts", 0.25)
         assert spent.share() == pytest.approx(0.25, rel=1e-5)
-        with spent.shown() as told:
+        with spent.bar() as told:
             assert told is False  # standard error is no terminal here
         monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-        with spent.shown() as told:
+        with spent.bar() as told:
             spending.progress = told
             spending.stage("gradients", steps=4)
         assert spent.share() == pytest.approx(1.0)

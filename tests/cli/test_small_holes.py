@@ -18,7 +18,7 @@ from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter
 from discreet.linear.schema import Schema
 from discreet.parties import Study
-from discreet.parties.network.kits import make_kits, open_kit, revoke, revoked
+from discreet.parties.network.kits import make_kits, open_kit, revoke, revoked_parties
 from support.small_study import study
 
 SECRET = "s3cret"
@@ -138,7 +138,7 @@ def test_a_damaged_list_of_revocations_is_refused(kits, tmp_path):
     for text in ("{}", "[]", '{"revoked": "a"}', '{"revoked": [1]}', "[" * 10**5):
         (tmp_path / "revoked.json").write_text(text)
         with pytest.raises(InvalidParameter):
-            revoked(tmp_path)
+            revoked_parties(tmp_path)
 
 
 DEEP = "x = " + "[" * 50_000 + "]" * 50_000

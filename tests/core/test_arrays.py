@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from discreet.core.arrays import (
+from discreet.core.noise import (
     float_limits,
     is_floating,
     is_tensor,

@@ -14,7 +14,7 @@ from discreet import (
     PlanViolation,
     PoissonSampled,
 )
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.core.descent import OntoBall, OntoBox, Path, decreasing, descend
 from discreet.core.randomness import RandomStream
 from discreet.lecture.certified_descent import private_descent

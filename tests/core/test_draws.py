@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from discreet.core import draws
+from discreet.core.compiler import compiled
 
 RNG = np.random.default_rng  # words for the kernels; the seeds make every p-value below a constant
 NO_SPARE = np.zeros(draws.SPARE_WORDS, np.uint64)
@@ -175,7 +176,7 @@ def test_kernels_compile_where_nothing_can_be_cached(monkeypatch):
             raise RuntimeError("cannot cache function: no locator available")
         return njit(**options)
 
-    monkeypatch.setattr(draws, "njit", without_cache)
-    assert draws.compiled(lambda x: x + 1)(2) == 3
+    monkeypatch.setattr("discreet.core.compiler.njit", without_cache)
+    assert compiled(lambda x: x + 1)(2) == 3
     assert [options.get("cache") for options in asked] == [True, None]
     assert all(options["nogil"] for options in asked)

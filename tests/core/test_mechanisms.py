@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.core import mechanisms
 from discreet.core.mechanisms import (
     Release,

@@ -21,15 +21,8 @@ from discreet import (
     PlanViolation,
     PoissonSampled,
 )
-from discreet.ledger import (
-    Anchor,
-    FixedPlan,
-    GaussianFilter,
-    Ledger,
-    LedgerCorrupted,
-    LedgerUnavailable,
-    TruncatedRenyiFilter,
-)
+from discreet.errors import LedgerCorrupted, LedgerUnavailable
+from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, TruncatedRenyiFilter
 from discreet.ledger.journal import Journal
 from discreet.ledger.store import SQLiteStore, remote_filesystem
 

@@ -18,7 +18,8 @@ from discreet import (
     PlanViolation,
     PoissonSampled,
 )
-from discreet.ledger import FixedPlan, GaussianFilter, Ledger, LedgerCorrupted, LedgerUnavailable
+from discreet.errors import LedgerCorrupted, LedgerUnavailable
+from discreet.ledger import FixedPlan, GaussianFilter, Ledger
 from discreet.ledger.book import Book, Statement
 
 HASH = "a" * 64

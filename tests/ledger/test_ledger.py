@@ -10,22 +10,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from discreet import (
-    Budget,
-    BudgetExceeded,
-    Gaussian,
-    InvalidParameter,
-    PlanViolation,
-    PoissonSampled,
-)
-from discreet.ledger import (
-    Anchor,
-    FixedPlan,
-    GaussianFilter,
-    Ledger,
-    LedgerCorrupted,
-    LedgerUnavailable,
-)
+from discreet import Budget, BudgetExceeded, Gaussian, InvalidParameter, PlanViolation, PoissonSampled
+from discreet.errors import LedgerCorrupted, LedgerUnavailable
+from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger
 from support.postgres_server import postgres_server
 
 KEY = bytes(range(32))

@@ -3,15 +3,8 @@
 import pytest
 
 from discreet import Budget, BudgetExceeded, Gaussian, InvalidParameter, PlanViolation, Recipe
-from discreet.ledger import (
-    Anchor,
-    FixedPlan,
-    GaussianFilter,
-    Ledger,
-    LedgerCorrupted,
-    LedgerUnavailable,
-    Till,
-)
+from discreet.errors import LedgerCorrupted, LedgerUnavailable
+from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, Till
 
 BUDGET = Budget(epsilon=1.0, delta=1e-6)
 RULE = GaussianFilter(BUDGET)

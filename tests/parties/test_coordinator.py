@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from discreet.accounting.account import account
-from discreet.errors import InvalidParameter
+from discreet.accounting.curve import account
+from discreet.errors import InvalidParameter, StudyStopped
 from discreet.events import Gaussian
-from discreet.parties import Coordinator, DirectTransport, StudyStopped, observers, sgd2
-from discreet.parties.messages import Message, Refusal, Roster
-from discreet.parties.optimizers import Descent, Iterate, projected, step_size, update_square
+from discreet.parties import Coordinator, observers, sgd2
+from discreet.parties.messages import DirectTransport, Message, Refusal, Roster
+from discreet.parties.optimizers import Descent, Iterate, project, step_size, update_square
 from discreet.parties.state import State, StateFile
 from discreet.parties.study import Aggregation, Network, Privacy
 from support.parties_bank import DIMENSION, ROSTER, SIZES, Silent, hello, read, study, unsigned_party
@@ -199,7 +199,7 @@ def test_averages_are_those_of_the_theory():
         descent, now = Descent(plan, lambda t: 0.3), Iterate.start(np.ones(DIMENSION))
         path = [now.theta]
         for t in range(5):
-            now = descent.updated(now, np.full(DIMENSION, float(t)))
+            now = descent.update(now, np.full(DIMENSION, float(t)))
             path.append(now.theta)
         assert np.allclose(now.average, np.average(path, axis=0, weights=weights))
 
@@ -208,7 +208,7 @@ def test_projection():
     rng = np.random.default_rng(0)
     for _ in range(50):
         theta = rng.normal(size=5) * 3
-        near = projected(theta, 2.0)
+        near = project(theta, 2.0)
         assert np.linalg.norm(near) <= 2.0 * (1 + 1e-15)
         others = rng.normal(size=(50, 5))
         others *= 2.0 * rng.random((50, 1)) / np.linalg.norm(others, axis=1, keepdims=True)

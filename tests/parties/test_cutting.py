@@ -9,10 +9,11 @@ import pytest
 from discreet.core.noise import BoundedSum, noise_steps
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
-from discreet.parties import Terms, observers, sgd2
+from discreet.parties import observers, sgd2
+from discreet.parties.messages import longest_message
 from discreet.parties.sgd2 import cut_sum
 from discreet.parties.study import Aggregation, Privacy
-from discreet.parties.transport import longest_message
+from discreet.parties.terms import Terms
 from support.parties_bank import DIMENSION, SIZES, Silent, holders, study
 
 GRID = 2.0**-30

@@ -9,10 +9,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from discreet.certificate import Arithmetic, Certificate
 from discreet.certificate.signatures import public_key_of
 from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage, StudyStopped
-from discreet.parties import Coordinator, Terms
+from discreet.parties import Coordinator
 from discreet.parties.joint import Ending, JointCertificate
 from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.study import Aggregation
+from discreet.parties.terms import Terms
 from discreet.plan.plan import Plan
 from support.parties_bank import KEYS, ROSTER, SIZES, hello, holders, ledger_of, party_of, read, study
 from support.parties_wire import Wire

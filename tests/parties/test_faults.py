@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from discreet.core.randomness import RandomStream
-from discreet.parties import Coordinator, StudyStopped
-from discreet.parties.messages import Message
-from discreet.parties.round_sums import Pause
+from discreet.errors import StudyStopped
+from discreet.parties import Coordinator
+from discreet.parties.messages import Message, Pause
 from discreet.parties.state import StateFile
 from discreet.parties.study import Aggregation
 from support.parties_bank import ROSTER, Silent, study

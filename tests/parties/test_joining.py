@@ -11,13 +11,14 @@ from click.testing import CliRunner
 
 from discreet.adapters.joint_model import JointModel, dimension
 from discreet.cli import main
-from discreet.cli.join import kit_lock, ledger_lock, table_lock
 from discreet.ledger import Ledger
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.schema import Schema
-from discreet.parties import Party, Study, Terms
+from discreet.parties import Party, Study
 from discreet.parties.messages import Message, Roster
-from discreet.parties.network.kits import open_kit, revoked
+from discreet.parties.network.kits import open_kit, revoked_parties
+from discreet.parties.table_ledger import kit_lock, ledger_lock, table_lock
+from discreet.parties.terms import Terms
 from support.small_study import free_port
 
 SCHEMA = """
@@ -112,7 +113,7 @@ def test_keys_and_revocations(folder):
     assert run("study", "key", "other.key").exit_code == 0
     assert "roster lists for a" in refused(*JOIN, "more/a.zip", "--yes", "--key", "other.key")
     assert run("study", "revoke", "kits", "b").exit_code == 0
-    assert revoked("kits") == {"b"}
+    assert revoked_parties("kits") == {"b"}
     assert "PARTY=z" in refused("study", "revoke", "kits", "z", status=2)
 
 

@@ -16,9 +16,10 @@ from torch import nn
 from discreet.core.randomness import RandomStream
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
-from discreet.parties import Coordinator, DirectTransport, Study, Terms, observers, rehearse, sgd1, sgd2
-from discreet.parties.messages import Message, Roster
+from discreet.parties import Coordinator, Study, observers, rehearse, sgd1, sgd2
+from discreet.parties.messages import DirectTransport, Message, Roster
 from discreet.parties.study import Privacy, Training
+from discreet.parties.terms import Terms
 from discreet.pytorch.torch_holder import TorchHolder
 from support.parties_bank import unsigned_party
 

@@ -9,9 +9,10 @@ from discreet.certificate import Certificate
 from discreet.core.randomness import RandomStream
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.ledger import Ledger
-from discreet.parties import Party, Terms, sgd2
+from discreet.parties import Party, sgd2
 from discreet.parties.messages import MAGIC, Message, Refusal, Roster
 from discreet.parties.study import Aggregation, Privacy
+from discreet.parties.terms import Terms
 from support.parties_bank import (
     DIMENSION,
     KEYS,

@@ -19,7 +19,8 @@ from discreet.linear.glm.people import People
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
 from discreet.linear.schema import Schema
-from discreet.parties import Arrangement, Study, Terms, noise_for, observers, rehearse
+from discreet.parties import Arrangement, Study, noise_for, observers, rehearse
+from discreet.parties.terms import Terms
 from discreet.parties.who_sees.views import views
 
 GRID = 2.0**-30

@@ -12,11 +12,11 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
-from discreet.parties import Coordinator, DirectTransport, Study, Terms, observers
-from discreet.parties.messages import Message, Roster
-from discreet.parties.round_sums import GeometricMedian, geometric_median
+from discreet.parties import Coordinator, Study, observers
+from discreet.parties.messages import DirectTransport, Message, Roster, longest_message
+from discreet.parties.optimizers import GeometricMedian, geometric_median
 from discreet.parties.study import Aggregation, Privacy, Training
-from discreet.parties.transport import longest_message
+from discreet.parties.terms import Terms
 from support.parties_bank import study, unsigned_party
 
 SIZES = {"ann": 1500, "bob": 1230, "liar": 770}  # 22 % of the records

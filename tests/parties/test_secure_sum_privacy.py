@@ -9,7 +9,7 @@ from scipy import stats
 from discreet.errors import PlanViolation
 from discreet.parties.secure import secure_sum
 from discreet.parties.secure.masks import KEY, WORD, public_bytes
-from discreet.parties.secure.secure_group import flags, requested, wanted
+from discreet.parties.secure.secure_group import flags, read_request, seeds_to_reveal
 from discreet.parties.secure.secure_sum import X25519PrivateKey
 from discreet.parties.secure.shares import SEALED
 from support.secure_world import Attacker, World, signing_key
@@ -140,7 +140,7 @@ def forged(world, masked, survivors):
     for name in survivors:
         sealed = np.frombuffer(masked[name], np.uint8, offset=8 * world.dimension)
         pieces = sealed.reshape(len(world.present), len(world.present), SEALED)
-        parts.append(pieces[np.ix_(holders, wanted(name, survivors, world.present))].tobytes())
+        parts.append(pieces[np.ix_(holders, seeds_to_reveal(name, survivors, world.present))].tobytes())
     return b"".join(parts)
 
 
@@ -159,7 +159,9 @@ def test_a_party_reveals_of_everybody_the_own_seed_or_the_common_ones():
     for count in range(1, 6):
         for survivors in itertools.combinations(names, count):
             revealed = {
-                (owner, names[place]) for owner in survivors for place in wanted(owner, survivors, names)
+                (owner, names[place])
+                for owner in survivors
+                for place in seeds_to_reveal(owner, survivors, names)
             }
             for one, other in itertools.permutations(names, 2):
                 assert not {(one, one), (other, other), (one, other)} <= revealed
@@ -209,7 +211,7 @@ def test_rounds_that_are_over_are_neither_masked_nor_unmasked():
 def test_no_bit_of_a_request_can_be_altered():
     world = World(3, dropouts=1).begin()
     request = request_for(world, world.masked(1, world.vectors()), "ab")
-    survivors, pieces = requested(request, world.present)
+    survivors, pieces = read_request(request, world.present)
     marks = len(world.present)
     refused = 0
     for at in range(len(request)):
@@ -227,7 +229,7 @@ def test_no_bit_of_a_request_can_be_altered():
 def test_sealed_shares_cannot_change_places():
     world = World(4, dropouts=1).begin()
     request = request_for(world, world.masked(1, world.vectors()), "abc")
-    _, pieces = requested(request, world.present)
+    _, pieces = read_request(request, world.present)
     for axis in (0, 1, 2):
         moved = request[:4] + np.flip(pieces, axis).tobytes()
         with pytest.raises(PlanViolation, match="altered or belongs elsewhere"):
@@ -330,7 +332,7 @@ def learned_sums(group, told):
     spoken = {}
     for holder, survivors in told.items():
         for owner in survivors:
-            for place in wanted(owner, survivors, names):
+            for place in seeds_to_reveal(owner, survivors, names):
                 spoken.setdefault((owner, names[place]), set()).add(holder)
     enough = group.threshold - group.colluders
     known = {seed for seed, holders in spoken.items() if len(holders) >= enough}

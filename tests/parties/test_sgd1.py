@@ -10,12 +10,13 @@ from scipy import stats
 
 from discreet.core.noise import BoundedSum
 from discreet.core.randomness import RandomStream
-from discreet.errors import PlanViolation
+from discreet.errors import PlanViolation, StudyStopped
 from discreet.events import FixedSizeSampled, Gaussian
-from discreet.parties import Coordinator, DirectTransport, StudyStopped, Terms, observers, sgd1
-from discreet.parties.messages import Message, Refusal, Roster
+from discreet.parties import Coordinator, observers, sgd1
+from discreet.parties.messages import DirectTransport, Message, Refusal, Roster
 from discreet.parties.sgd1 import Calls, derived_key, order
 from discreet.parties.study import Aggregation, Privacy
+from discreet.parties.terms import Terms
 from support.parties_bank import (
     DIMENSION,
     ROSTER,
@@ -212,8 +213,8 @@ def _squares(plan):
     }
     transport = DirectTransport({name: party.answer for name, party in parties.items()})
     coordinator, total = Coordinator(plan, transport, Roster.without_wire()), []
-    updated = coordinator._descent.updated
-    coordinator._descent.updated = lambda now, g: (total.append(g @ g), updated(now, g))[1]
+    update = coordinator._descent.update
+    coordinator._descent.update = lambda now, g: (total.append(g @ g), update(now, g))[1]
     coordinator.run()
     return sum(total) / plan.noise_multiplier**2
 

@@ -10,9 +10,10 @@ from scipy import stats
 from discreet.core.noise import BoundedSum
 from discreet.core.randomness import RandomStream
 from discreet.events import Gaussian, PoissonSampled
-from discreet.parties import Coordinator, DirectTransport, Party, Terms, sgd2
-from discreet.parties.messages import Roster
+from discreet.parties import Coordinator, Party, sgd2
+from discreet.parties.messages import DirectTransport, Roster
 from discreet.parties.study import Aggregation, Privacy
+from discreet.parties.terms import Terms
 from support.parties_bank import (
     DIMENSION,
     KEYS,
@@ -100,8 +101,8 @@ def test_secure_sums_without_noise_are_training_on_one_machine_up_to_the_grid():
 def noise_of_a_study(plan, streams):
     """The gradients that the coordinator sees when all records are zero: noise alone, in planned deviations."""
     seen, coordinator = [], coordinator_of(plan, zero_holders(), streams)
-    updated = coordinator._descent.updated
-    coordinator._descent.updated = lambda now, g: (seen.append(g), updated(now, g))[1]
+    update = coordinator._descent.update
+    coordinator._descent.update = lambda now, g: (seen.append(g), update(now, g))[1]
     coordinator.run()
     planned = plan.noise_multiplier * np.sqrt(len(SIZES) / plan.shares) / (plan.records * plan.training.rate)
     return np.concatenate(seen) / planned
@@ -162,7 +163,7 @@ def test_sampling_is_drawn_by_the_party_and_accounted_for():
     plan = study(rate=0.25, privacy=Privacy(1.0, 1e-3, "add-remove"))
     event = Terms(plan, "cem").event
     assert event == PoissonSampled(0.25, Gaussian(plan.noise_multiplier)) * 20
-    sizes = [len(sgd2.drawn(plan, "cem", 50, RandomStream(unsafe_seed=s))) for s in range(400)]
+    sizes = [len(sgd2.draw_records(plan, "cem", 50, RandomStream(unsafe_seed=s))) for s in range(400)]
     assert abs(np.mean(sizes) - 12.5) < 5 * np.sqrt(50 * 0.25 * 0.75 / 400)
     assert len(set(sizes)) > 8
 

@@ -8,10 +8,10 @@ import pytest
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
 from discreet.guarantee import rounded_up
-from discreet.parties import Study, Terms, observers, rehearse
+from discreet.parties import Study, observers, rehearse
 from discreet.parties.optimizers import suggested_rate, suggested_rounds
 from discreet.parties.study import Aggregation, Privacy
-from discreet.parties.terms import price_of_dropouts
+from discreet.parties.terms import Terms, price_of_dropouts
 from support.parties_bank import SIZES, holders, study
 
 TEXT = """

@@ -10,7 +10,7 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.errors import InvalidParameter, PlanViolation, UnsupportedEvent
 from discreet.events import Gaussian, PoissonSampled
 from discreet.guarantee import Budget

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from discreet import Budget, Gaussian, InvalidParameter, PoissonSampled, account
-from discreet.plan.plan import composed
+from discreet.plan.plan import compose
 from discreet.plan.recipe import MOST_PARTS, PARTS, Recipe, StagedRecipe
 
 BUDGET = Budget(epsilon=2.0, delta=1e-6)
@@ -35,7 +35,7 @@ def test_full_batches_add_up_as_theory_says():
     stages = recipe.stages(5.0)
     mu = math.sqrt(sum(stage.steps / stage.noise_multiplier**2 for stage in stages))
     assert mu == pytest.approx(math.sqrt(4 * (1 / 100 + 1 / 25 + 1 / 400)))
-    epsilon = account(composed(stages)).epsilon(1e-5)
+    epsilon = account(compose(stages)).epsilon(1e-5)
     assert epsilon == pytest.approx(account(Gaussian(1 / mu)).epsilon(1e-5), rel=1e-6)
 
 

@@ -10,7 +10,8 @@ from torch import nn
 
 from discreet import Budget, InvalidParameter, PlanViolation, Recipe
 from discreet.core.clipping import AdaptiveClip
-from discreet.ledger import FixedPlan, Ledger, LedgerCorrupted
+from discreet.errors import LedgerCorrupted
+from discreet.ledger import FixedPlan, Ledger
 from discreet.pytorch import PrivateRun, checkpoint
 
 RECORDS = 40

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.core.randomness import RandomStream
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.events import ApproximateDP, FixedSizeSampled, Gaussian, Laplace, PoissonSampled

@@ -281,7 +281,7 @@ def parties_engine() -> Engine:
 
     one = study(RECORDS, 1, rounds=1)
     many = study(POISSON.records, 10, rounds=STEPS, rate=POISSON.rate)  # divides by the same 41
-    gradient, drawn, summed = sgd2.gradient, sgd2.drawn, LinearHolder.clipped_sum
+    gradient, drawn, summed = sgd2.gradient, sgd2.draw_records, LinearHolder.clipped_sum
 
     def holder(features, labels):
         return LinearHolder(Logistic(), features, labels, clip_norm=CLIP, constant=0.0)
@@ -322,7 +322,10 @@ def parties_engine() -> Engine:
         def dividing(study, sums):
             return gradient(study, sums) * (RECORDS / max(1, counted[0]))
 
-        return [mock.patch.object(sgd2, "drawn", counting), mock.patch.object(sgd2, "gradient", dividing)]
+        return [
+            mock.patch.object(sgd2, "draw_records", counting),
+            mock.patch.object(sgd2, "gradient", dividing),
+        ]
 
     def shuffling():
         loaders = {}
@@ -333,10 +336,10 @@ def parties_engine() -> Engine:
             stage = replace(POISSON.stage(), records=rows, batch_size=round(rows * study.training.rate))
             return next(loaders.setdefault(party, shuffled(stage)))
 
-        return [mock.patch.object(sgd2, "drawn", next_of)]
+        return [mock.patch.object(sgd2, "draw_records", next_of)]
 
     def watched(found):
-        drawing = sgd2.drawn  # with the fault in it
+        drawing = sgd2.draw_records  # with the fault in it
 
         def watching(study, party, rows, stream):
             batch = drawing(study, party, rows, stream)
@@ -344,7 +347,7 @@ def parties_engine() -> Engine:
                 found.append(np.array(batch))
             return batch
 
-        return mock.patch.object(sgd2, "drawn", watching)
+        return mock.patch.object(sgd2, "draw_records", watching)
 
     return Engine(
         "SGD2 parties",

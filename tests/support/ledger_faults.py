@@ -27,7 +27,8 @@ from importlib import import_module
 from pathlib import Path
 
 from discreet import Budget, BudgetExceeded, Gaussian, PlanViolation
-from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, LedgerCorrupted, LedgerUnavailable
+from discreet.errors import LedgerCorrupted, LedgerUnavailable
+from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger
 from discreet.ledger.store import SQLiteStore, Transaction
 
 KEY = b"a key that only the tests know.."

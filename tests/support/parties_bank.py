@@ -10,9 +10,10 @@ from discreet.core.randomness import RandomStream
 from discreet.ledger import Ledger
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
-from discreet.parties import Party, Study, Terms
+from discreet.parties import Party, Study
 from discreet.parties.messages import Message, Roster
 from discreet.parties.study import Aggregation, Network, Privacy, Training
+from discreet.parties.terms import Terms
 
 SIZES = {"ann": 30, "bob": 20, "cem": 50}
 DIMENSION = 4

@@ -7,9 +7,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from discreet.core.randomness import RandomStream
 from discreet.parties.secure.masks import WORD, add_mask
-from discreet.parties.secure.secure_group import Group, requested, wanted
-from discreet.parties.secure.secure_sum import SecureCoordinator, SecureParty, directed, sign_of
-from discreet.parties.secure.shares import SEALED, SHARE, joined, opened
+from discreet.parties.secure.secure_group import Group, read_request, seeds_to_reveal
+from discreet.parties.secure.secure_sum import SecureCoordinator, SecureParty, direction_key, sign_of
+from discreet.parties.secure.shares import SEALED, SHARE, join_shares, open_share
 
 STUDY = "5" * 64
 
@@ -82,10 +82,10 @@ class Attacker:
         for other, pair in keys.items():
             self.known[colluder, other] = self.known[other, colluder] = pair.mask
         for owner in self.masked:
-            key = directed(keys[owner], owner, colluder)
+            key = direction_key(keys[owner], owner, colluder)
             for place, other in enumerate(self.names):
                 piece = self._pieces(owner)[self.names.index(colluder), place]
-                self._take_share(owner, other, colluder, opened(piece.tobytes(), place, key))
+                self._take_share(owner, other, colluder, open_share(piece.tobytes(), place, key))
 
     def _pieces(self, owner):
         sealed = np.frombuffer(self.masked[owner], np.uint8, offset=8 * self.world.dimension)
@@ -96,18 +96,18 @@ class Attacker:
 
     def listen(self, request, answers):
         """Take what the parties revealed in answer to a request."""
-        survivors, _ = requested(request, self.names)
+        survivors, _ = read_request(request, self.names)
         for holder, answer in answers.items():
             parts = iter([answer[at : at + SHARE] for at in range(0, len(answer), SHARE)])
             for owner in survivors:
-                for place in wanted(owner, survivors, self.names):
+                for place in seeds_to_reveal(owner, survivors, self.names):
                     self._take_share(owner, self.names[place], holder, next(parts))
 
     def seeds(self):
         """Every seed that can be known, by owner and other party."""
         for (owner, other), rows in self.shares.items():
             if len(rows) >= self.world.group.threshold:
-                self.known[owner, other] = self.known[other, owner] = joined(rows)[0]
+                self.known[owner, other] = self.known[other, owner] = join_shares(rows)[0]
         return self.known
 
     def remainder(self, name):

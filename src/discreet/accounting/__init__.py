@@ -1,8 +1,7 @@
 """What a release costs: certified privacy curves, and the classical theorems beside them."""
 
-from discreet.accounting.account import account
 from discreet.accounting.calibration import calibrate
-from discreet.accounting.curve import PrivacyCurve
+from discreet.accounting.curve import PrivacyCurve, account
 from discreet.accounting.gaussian import analytic_gaussian_noise, classic_gaussian_noise
 from discreet.accounting.many import epsilon_bounds
 from discreet.accounting.pairs import DiscretePair, Pair

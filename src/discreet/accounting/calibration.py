@@ -26,8 +26,7 @@ import math
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from discreet.accounting.account import account
-from discreet.accounting.curve import PrivacyCurve
+from discreet.accounting.curve import PrivacyCurve, account
 from discreet.errors import BudgetExceeded, InvalidParameter, one_of, real
 from discreet.events import Event
 from discreet.guarantee import Budget, Neighbours

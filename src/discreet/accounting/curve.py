@@ -1,4 +1,11 @@
-"""The privacy curve of an event: every (epsilon, delta) that holds for it, with proof from both sides."""
+"""``account(event)``: what does this release cost? Its privacy curve: every (epsilon, delta), proved from both sides.
+
+>>> from discreet.events import Gaussian, PoissonSampled
+>>> step = PoissonSampled(rate=0.01, of=Gaussian(noise_multiplier=4.0))
+>>> curve = account(step * 10_000)
+>>> round(curve.epsilon(delta=1e-5), 2)
+0.95
+"""
 
 from __future__ import annotations
 
@@ -10,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.accounting.building import CUT, Law
-from discreet.accounting.certify import SMALLEST_EPSILON, Composed, bounds_by_all, quiet
+from discreet.accounting.certify import SMALLEST_EPSILON, Composed, OneStep, bounds_by_all, quiet
 from discreet.accounting.chernoff import Chernoff
 from discreet.accounting.dominating import (
     Direction,
@@ -20,11 +27,10 @@ from discreet.accounting.dominating import (
     dominating,
     without_sampling,
 )
-from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_epsilon_bounds, gaussian_power
+from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_epsilon_bounds, gaussian_power_bounds
 from discreet.accounting.largest import ULPS, delta_near_largest, epsilon_near_largest
 from discreet.accounting.lattice import Lattice
 from discreet.accounting.power import AttackerView, power_near, power_on
-from discreet.accounting.single_release import OneStep
 from discreet.errors import AccuracyNotReached, DiscreetError, InvalidParameter, real, whole
 from discreet.events import ApproximateDP, Composition, Event, RenyiDP, RepeatAndSelect, ZeroConcentratedDP
 from discreet.guarantee import AnyNeighbours, Bounds, Guarantee, any_neighbours_named
@@ -36,8 +42,25 @@ _MU_ERROR = 4e-16  # of the root of the sum of squares, relative
 _USELESS = 1e-3  # a lattice with a larger error shows nothing: very much noise, seen without a tilt
 
 
+def account(event: Event, neighbours: AnyNeighbours = "add-remove", group_size: int = 1) -> PrivacyCurve:
+    """The certified privacy curve of ``event``.
+
+    ``neighbours`` says which data sets must look alike: with and without one record (``"add-remove"``), or with
+    one record exchanged (``"replace-one"``); or, of curves only, with one record that counts for nothing in one of
+    them (``"zero-out"``). ``group_size`` protects that many records of one person together:
+    all of them join or leave (or are exchanged), each sampled on its own.
+
+    Combinations without a proved theorem raise :class:`~discreet.errors.UnsupportedEvent`.
+    """
+    if not isinstance(event, Event):
+        raise InvalidParameter(
+            "event", event, "must be an event, for instance Gaussian(noise_multiplier=1.0)."
+        )
+    return PrivacyCurve(event, neighbours, group_size)
+
+
 class PrivacyCurve(AttackerView):
-    """What an event costs. Made by :func:`~discreet.accounting.account.account`.
+    """What an event costs. Made by :func:`account`.
 
     Guarantee: the exact curve of the event's dominating pair lies between the two ends of every bound. For
     Gaussian, Laplace, Poisson-sampled and randomly allocated releases that pair is attained, so the lower end
@@ -274,7 +297,7 @@ class PrivacyCurve(AttackerView):
         if self._parts.boxes:
             return self._simple_power(alarms)
         if not self._parts.laws:
-            return self._gaussian(lambda mu: _around(gaussian_power(alarms, mu), 1e-12), alarms)
+            return self._gaussian(lambda mu: gaussian_power_bounds(alarms, mu), alarms)
         lattices = self._bulks()
         if not lattices:
             at_zero = self._hidden_delta(0.0, 1e-2)  # nobody has more hits than alarms + delta(0)
@@ -380,9 +403,7 @@ class PrivacyCurve(AttackerView):
         """The bounds as floats, if they keep a tolerance that was asked for."""
         lower, upper = (float(end) for end in bounds)
         if lower > upper * (1 + 1e-9):
-            raise DiscreetError(
-                f"the bounds {bounds} on {name} contradict each other; please report {self!r}"
-            )
+            raise DiscreetError(f"the bounds {bounds} on {name} contradict each other; report {self!r}")
         if tolerance is None or lower == upper or upper - lower <= tolerance * min(max(upper, floor), 1e300):
             return Bounds(lower, upper)
         raise AccuracyNotReached(
@@ -393,10 +414,6 @@ class PrivacyCurve(AttackerView):
 
 
 DELTA_REMEDY = "Choose it well below 1 / number of records, for instance 1e-6."
-
-
-def _around(value: float, error: float) -> Bounds:
-    return Bounds(value * (1 - error), value * (1 + error))
 
 
 def _hidden_share(delta: float, exposure: float, rounding: float) -> float:

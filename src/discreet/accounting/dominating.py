@@ -20,18 +20,10 @@ from discreet.accounting.allocation import DiscreteLaw, allocation_law
 from discreet.accounting.building import Law
 from discreet.accounting.chernoff import LogMoment, log_moment_of
 from discreet.accounting.epsilon_delta import group_privacy
-from discreet.accounting.fixed_batches import (
-    BoundedRangePair,
-    FixedSize,
-    MixturePair,
-    ZeroedFixedSize,
-    discrete_gaussian,
-    discrete_laplace,
-    randomised_response,
-    with_replacement,
-)
-from discreet.accounting.group_pair import GroupPair
+from discreet.accounting.fixed_batches import FixedSize, ZeroedFixedSize, with_replacement
+from discreet.accounting.group_pair import GroupPair, MixturePair
 from discreet.accounting.pairs import (
+    BoundedRangePair,
     DiscretePair,
     GaussianPair,
     Labelled,
@@ -39,6 +31,9 @@ from discreet.accounting.pairs import (
     Pair,
     Reversed,
     Sampled,
+    discrete_gaussian,
+    discrete_laplace,
+    randomised_response,
 )
 from discreet.accounting.renyi import selected_moment
 from discreet.errors import UnsupportedEvent

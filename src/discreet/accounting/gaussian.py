@@ -203,6 +203,12 @@ def gaussian_power(false_alarms: float, mu: float) -> float:
     return min(1.0, float(ndtr(ndtri(false_alarms) + mu)) * (1 + ALLOWANCE))
 
 
+def gaussian_power_bounds(false_alarms: float, mu: float) -> Bounds:
+    """Certified bounds on :func:`gaussian_power`, which differ by rounding only."""
+    power = gaussian_power(false_alarms, mu)
+    return Bounds(power * (1 - 1e-12), power * (1 + 1e-12))
+
+
 class _Point(NamedTuple):
     """One point of the curve, in logarithms, so that neither end loses digits."""
 

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discreet.accounting.account import account
 from discreet.accounting.building import MANY, Law, one_step, roomy_window, spare_mass
 from discreet.accounting.certify import Composed, EpsilonAt, quiet
+from discreet.accounting.curve import account
 from discreet.accounting.dominating import Direction, Quality, Relation, dominating
 from discreet.accounting.lattice import Lattice, Transformed, compose_transformed, mass_outside, window_size
 from discreet.accounting.pairs import Array

@@ -15,6 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -347,3 +348,82 @@ def increasing(values: Array) -> Array:
     """Strictly increasing values only: where the loss is flat, neighbouring nodes coincide."""
     keep = np.concatenate([[True], np.diff(np.maximum.accumulate(values)) > 0])
     return np.asarray(values[keep])
+
+
+# ---- dominating pairs of mechanisms on whole numbers and categories, and of all with a bounded range ----
+
+
+@dataclass(frozen=True)
+class BoundedRangePair(Pair):
+    """Dominates every release whose losses lie in an interval of length ``epsilon``. Symmetric.
+
+    Of all pairs with losses in [t - epsilon, t], the one with both ends only has the largest curve. The largest of
+    these over t, which is at t = (epsilon + log a) / 2, is h(a) = (1 - sqrt(a e^-epsilon))^2 / (1 - e^-epsilon) for
+    |log a| <= epsilon: convex, with the right slopes at both ends, so it is the curve of a pair, with densities
+    proportional to e^{l/2} and e^{-l/2}.
+    """
+
+    epsilon: float
+
+    def cells(self, boundaries: Array) -> Cells:
+        inner = np.clip(boundaries, -self.epsilon, self.epsilon)
+        share = -np.expm1(-np.diff(inner) / 2) / -math.expm1(-self.epsilon)
+        p = share * np.exp((inner[1:] - self.epsilon) / 2)
+        q = share * np.exp(-(inner[:-1] + self.epsilon) / 2)
+        low = float(inner[0])
+        below = math.exp((low - self.epsilon) / 2) * -math.expm1(-(low + self.epsilon) / 2)
+        above = -math.expm1((float(inner[-1]) - self.epsilon) / 2)
+        total = -math.expm1(-self.epsilon)
+        return Cells(p, q, below / total, above / total)
+
+    def p_range(self, log_tail: float) -> tuple[float, float]:
+        return -self.epsilon, self.epsilon
+
+    q_range = p_range
+
+    def nodes(self, log_tail: float) -> Array:
+        return self.epsilon * np.linspace(-1.0, 1.0, 401)
+
+
+def randomised_response(epsilon: float, categories: int) -> DiscretePair:
+    """Two records with different categories: each may be told by its own, or by one of the others."""
+    if categories == 2:
+        return DiscretePair.randomised_response(epsilon)
+    lie = 1 / (math.exp(epsilon) + (categories - 1))
+    truth, rest = 1 / (1 + (categories - 1) * math.exp(-epsilon)), (categories - 2) * lie
+    p = np.array([lie, rest, truth])
+    return DiscretePair(np.array([-epsilon, 0.0, epsilon]), p, p[::-1].copy())
+
+
+@lru_cache(maxsize=16)
+def discrete_laplace(scale: float, shift: int) -> DiscretePair:
+    """Discrete Laplace noise, and the same moved by ``shift``.
+
+    It has a monotone likelihood ratio, so vectors of whole numbers with that l1 distance are dominated as those of
+    continuous noise are.
+    """
+    rate = 1 / scale
+    decay = math.exp(-rate)
+    places = np.arange(shift + 1.0)
+    p = math.tanh(rate / 2) * np.exp(-rate * (shift - places))
+    p[0], p[-1] = math.exp(-rate * shift) / (1 + decay), 1 / (1 + decay)
+    return DiscretePair(rate * (2 * places - shift), p, p[::-1].copy())
+
+
+@lru_cache(maxsize=16)
+def discrete_gaussian(deviation: float, shift: int, tail: float) -> tuple[DiscretePair, DiscretePair]:
+    """Discrete Gaussian noise, and the same moved by ``shift``: from above and from below.
+
+    The likelihood ratio is monotone, so smaller shifts are dominated. Outcomes of probability ``tail`` at most are
+    infinite losses in the first pair, and missing in the second.
+    """
+    reach = math.ceil(deviation * math.sqrt(-2 * math.log(tail / 4)) + 2)
+    wide = np.arange(-math.ceil(40 * deviation) - 1, math.ceil(40 * deviation) + 2.0)
+    total = float(np.exp(-(wide**2) / (2 * deviation**2)).sum())
+    places = np.arange(-reach, reach + 1.0)
+    p = np.exp(-(places**2) / (2 * deviation**2)) / total
+    q = np.exp(-((places + shift) ** 2) / (2 * deviation**2)) / total
+    losses = shift * (2 * places + shift) / (2 * deviation**2)
+    first = math.exp(-((reach + 1) ** 2) / (2 * deviation**2)) / total
+    outside = 2 * first / -math.expm1(-(reach + 1) / deviation**2) * (1 + 1e-9)
+    return DiscretePair(losses, p, q, outside), DiscretePair(losses, p, q)

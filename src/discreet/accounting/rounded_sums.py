@@ -42,7 +42,7 @@ UNIT = 2.0**-53
 class Piece(NamedTuple):
     """The labels ``start, start + 1, ...`` at one spacing: masses in row 0, moments / spacing in row 1.
 
-    Of privacy losses, row 1 has masses, too: see :mod:`~discreet.accounting.rounded_losses`.
+    Of privacy losses, row 1 has masses, too: see :mod:`~discreet.accounting.direct`.
     """
 
     start: int

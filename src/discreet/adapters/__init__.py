@@ -4,7 +4,7 @@
 * :class:`~discreet.adapters.lightning_module.PrivateModule`: a ``LightningModule`` for the trainer of Lightning;
 * :func:`~discreet.adapters.accelerated.accelerated_run`: a run on what an ``Accelerator`` of ``accelerate`` chooses;
 * :class:`~discreet.adapters.dask_engine.DaskEngine`: models of tables over files on a Dask cluster;
-* :func:`~discreet.adapters.head_losses.losses_of`: one loss per example for the heads of its models.
+* :func:`~discreet.adapters.hugging_face.losses_of`: one loss per example for the heads of its models.
 
 Each is loaded when it is first used, together with the package that it adapts to.
 """

@@ -157,7 +157,7 @@ class JointEvaluation:
         write_whole(folder / FILE, json.dumps(self._text(theta), indent=2, allow_nan=False) + "\n")
         return (folder / FILE,)
 
-    def told(self, theta: Floats) -> str:
+    def describe(self, theta: Floats) -> str:
         """The scores, for a screen."""
         found = self.evaluation(theta)
         return f"\n{rates(found)}{found}\n\n"

@@ -178,7 +178,7 @@ class JointModel:
         }
         return self.fitted(theta).write(folder, about)
 
-    def told(self, theta: NDArray[np.float64]) -> str:
+    def describe(self, theta: NDArray[np.float64]) -> str:
         """Lines for a screen: none, since ``discreet report`` shows a model."""
         return ""
 

@@ -26,10 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp
 
-from discreet.audit.bounds import Evidence, Method, Told, Trials, between, lower_epsilon
+from discreet.audit.bounds import Evidence, Guesses, Method, Told, Trials, between, lower_epsilon
 from discreet.audit.claims import Claim
 from discreet.audit.lines import Floats
-from discreet.audit.one_run import Guesses
 from discreet.core.noise import noise_ratio
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, UnsupportedEvent, real, whole
@@ -170,7 +169,7 @@ class Canaries(Method):
     (for replace-one neighbours, all candidates are used, one way or the other). ``independent`` says how they are
     counted. True: each canary is a trial of its own, which is so if the noise of the coordinates is independent,
     as the claim says. False: nothing is assumed but that runs are independent of each other
-    (:mod:`discreet.audit.one_run`); how many ``guesses`` are made in each run is chosen by simulating the claim.
+    (:mod:`discreet.audit.bounds`); how many ``guesses`` are made in each run is chosen by simulating the claim.
     """
 
     count: int = 1000

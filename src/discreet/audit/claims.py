@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
-from discreet.accounting.account import account
-from discreet.accounting.curve import PrivacyCurve
+from discreet.accounting.curve import PrivacyCurve, account
 from discreet.audit.lines import Lines
 from discreet.certificate import Certificate
 from discreet.errors import InvalidParameter, UnsupportedEvent, real

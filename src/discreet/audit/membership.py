@@ -4,7 +4,7 @@ The attacker computes a score for a record, large where the record seems to have
 above some threshold. Hits and false alarms over all thresholds are the attack's ROC curve. A certified privacy
 curve leaves a region that no attack on any record can leave.
 
->>> from discreet.accounting.account import account
+>>> from discreet.accounting.curve import account
 >>> from discreet.events import Gaussian
 >>> rng = np.random.default_rng(0)
 >>> attack = membership(rng.normal(1, 1, 4000), rng.normal(0, 1, 4000), account(Gaussian(1.0)), delta=1e-5)

@@ -22,7 +22,8 @@ from discreet.charts import Picture, attack_chart, html_table
 from discreet.errors import CertificateRejected, InvalidParameter, PlanViolation, one_of, real
 from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.guarantee import Bounds, Budget, Guarantee, without_usual_unit
-from discreet.ledger import Ledger, Statement
+from discreet.ledger import Ledger
+from discreet.ledger.book import Statement
 from discreet.plan.explanation import NOT_COVERED
 from discreet.plan.plan import Plan
 

@@ -9,7 +9,7 @@ from typing import Literal
 from discreet.errors import BudgetExceeded, one_of, real
 from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee
-from discreet.ledger import Statement
+from discreet.ledger.book import Statement
 from discreet.ledger.filters import SpendingRule
 from discreet.plan.plan import Plan
 

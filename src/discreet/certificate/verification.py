@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Literal
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.accounting.renyi import renyi_epsilon
 from discreet.certificate.promises import promises
 from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter, UnsupportedEvent
 from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee, rounded_down, rounded_up
-from discreet.ledger import FixedPlan, Ledger, Statement
+from discreet.ledger import FixedPlan, Ledger
+from discreet.ledger.book import Statement
 from discreet.ledger.filters import SpendingRule
 from discreet.plan.explanation import NOT_COVERED
 
@@ -29,7 +30,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from discreet.ledger.seal import hex_digest
+from discreet.ledger.book import hex_digest
 
 _AGREE = 1e-9  # relative: what another version of the numeric libraries may change in a recomputed epsilon
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from discreet.accounting.account import account as account_for
 from discreet.accounting.curve import PrivacyCurve
+from discreet.accounting.curve import account as account_for
 from discreet.accounting.renyi import renyi_epsilon
 from discreet.cli.events import RENAMED, describe_event, neighbour_options, release, release_options
 from discreet.cli.shell import FILE, NUMBER, Answer, command, table

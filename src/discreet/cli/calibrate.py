@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from discreet.accounting.account import account
 from discreet.accounting.calibration import SEARCHES, Parameter
 from discreet.accounting.calibration import calibrate as cheapest
+from discreet.accounting.curve import account
 from discreet.cli.events import RENAMED, describe_event, neighbour_options, release, release_options
 from discreet.cli.shell import NUMBER, Answer, command
 from discreet.errors import InvalidParameter

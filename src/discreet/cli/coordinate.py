@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from discreet.cli.shell import FILE, NUMBER, Answer, Tenths, command, note, progress
+from discreet.cli.watching import EpsilonSoFar, digest_line, study_table
 from discreet.errors import CannotConnect, StudyStopped, real
 from discreet.files import whole_file
 
@@ -108,7 +109,7 @@ def coordinate(
     away = [name for name in study.names if name not in heard]
     if away:
         text += f"\n{', '.join(away)} did not get it; hand it out later with --serve."
-    told = model.told(ending.theta)
+    told = model.describe(ending.theta)
     return Answer(data, f"{text}\n{told}{digest_line(ending, model.made)}\n\n{result.observers}")
 
 
@@ -123,12 +124,6 @@ def _status_page(study: Any, port: int | None, folder: Path, transport: Any) -> 
     return page
 
 
-def digest_line(ending: Any, made: str = "The model") -> str:
-    """What every site shows at the end, to be compared."""
-    what = made.removeprefix("The ")
-    return f"{what.capitalize()} {ending.model}: the same on every screen, or somebody has another {what}."
-
-
 def _insist_on_end(state: Path, study: Any) -> None:
     """Raise if there is no final model to hand out."""
     from discreet.parties.state import StateFile
@@ -136,13 +131,6 @@ def _insist_on_end(state: Path, study: Any) -> None:
     found = StateFile(state).load(study.digest())
     if found is None or not found.finished:
         raise StudyStopped("The study has not come to its end; start without --serve to go on with it.")
-
-
-def study_table(study: Any) -> str:
-    """Digest and observers."""
-    from discreet.parties import observers
-
-    return f"Study {study.name}, {study.digest()}\n{observers(study)}"
 
 
 class _Conductor:
@@ -153,9 +141,9 @@ class _Conductor:
     ) -> None:
         self._study, self._kit, self._transport = study, kit, transport
         self._state, self._patience, self._page = state, patience, page
-        self.coordinator = self._made(None)
+        self.coordinator = self._make_coordinator(None)
 
-    def _made(self, told: Any) -> Any:
+    def _make_coordinator(self, told: Any) -> Any:
         from discreet.parties import Coordinator
 
         key = self._kit.signing_key()
@@ -169,10 +157,10 @@ class _Conductor:
             return self.coordinator.run()
         missing = self._study.dropouts if self._state.exists() else 0  # a study begins with everybody
         needed = len(self._study.names) - missing
-        with self._shown() as told:
+        with self._progress_bar() as told:
             while True:
                 self._await(needed)
-                self.coordinator = self._made(told)
+                self.coordinator = self._make_coordinator(told)
                 try:
                     return self.coordinator.run()
                 except StudyStopped:
@@ -229,18 +217,19 @@ class _Conductor:
             time.sleep(_POLL)
 
     @contextmanager
-    def _shown(self) -> Iterator[Any]:
+    def _progress_bar(self) -> Iterator[Any]:
         """A bar with round, time left, epsilon so far against the strongest observer, and who is missing."""
-        from discreet.parties import Progress, Terms
+        from discreet.parties import Progress
+        from discreet.parties.terms import Terms
 
         terms = max(
             (Terms(self._study, name) for name in self._study.names), key=lambda terms: terms.budget.epsilon
         )
         with progress("{task.fields[round]}", "{task.fields[spent]}", "{task.fields[missing]}") as bar:
             task = bar.add_task(self._study.name, total=self._study.updates, round="", spent="", missing="")
-            spent, tenths = Spending(terms), Tenths(self._study.updates)
+            spent, tenths = EpsilonSoFar(terms), Tenths(self._study.updates)
 
-            def told(now: Progress) -> None:
+            def tell(now: Progress) -> None:
                 if self._page is not None:
                     self._page.tell(now)
                 if bar.disable:
@@ -257,25 +246,4 @@ class _Conductor:
                     missing=f"missing: {', '.join(now.missing)}" if now.missing else "all there",
                 )
 
-            yield told
-
-
-class Spending:
-    """Epsilon after a part of a party's plan, as text: all of it is known before anything is sent."""
-
-    def __init__(self, terms: Any) -> None:
-        self._terms = terms
-        self._known: dict[int, str] = {}
-
-    def at(self, part: float) -> str:
-        """Epsilon so far, of how much; in steps of a fiftieth."""
-        from discreet.accounting.account import account
-        from discreet.guarantee import rounded_up
-
-        (event, count), *_ = self._terms.event.parts()
-        steps = max(1, round(min(part, 1.0) * 50) * count // 50)
-        if steps not in self._known:
-            privacy = self._terms.study.privacy
-            epsilon = account(event * steps, privacy.neighbours).epsilon(privacy.delta)
-            self._known[steps] = f"epsilon {rounded_up(epsilon)} of {rounded_up(self._terms.budget.epsilon)}"
-        return self._known[steps]
+            yield tell

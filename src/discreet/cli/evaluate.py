@@ -93,11 +93,11 @@ def evaluate(
 
 def _ledger(place: str | None, key: Path | None, name: str) -> AbstractContextManager[Any]:
     """The ledger that is charged; without a place, None: one for this alone is made."""
-    from discreet.cli.ledger import RUN_NAME, opened
+    from discreet.cli.ledger import RUN_NAME, open_ledger
 
     if not RUN_NAME.fullmatch(name):
         raise InvalidParameter("name", name, "must be 1 to 40 letters, digits and . _ -, such as 'test-1'.")
-    return nullcontext() if place is None else opened(place, key, label=f"{name}:", begin=True)
+    return nullcontext() if place is None else open_ledger(place, key, label=f"{name}:", begin=True)
 
 
 def _read(path: Path, schema: Any, unit: str | None) -> tuple[Any, Any]:

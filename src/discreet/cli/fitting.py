@@ -11,7 +11,7 @@ from typing import Any
 from discreet.certificate import Certificate
 from discreet.certificate.signatures import read_signing_key
 from discreet.cli.events import delta_note, gaussian_budget
-from discreet.cli.ledger import RUN_NAME, opened
+from discreet.cli.ledger import RUN_NAME, open_ledger
 from discreet.cli.shell import MODEL, REPORT, Answer, ignore_interrupts, note, refuse_existing, table
 from discreet.cli.watching import Spent, watch_chunks
 from discreet.errors import InvalidParameter, one_of
@@ -62,7 +62,7 @@ def fit_table(
     is within the budget, also when the process is stopped at any moment.
     """
     refuse_existing("out", out, False, "a model was paid for and is never replaced: choose another name.")
-    schema = declared(schema_file, target)
+    schema = read_schema(schema_file, target)
     unit: Unit = "record" if schema.unit is None else "person"
     budget = gaussian_budget(settings["epsilon"], settings["delta"], settings["neighbours"], unit=unit)
     signer = None if sign_with is None else read_signing_key(sign_with)
@@ -79,9 +79,9 @@ def fit_table(
         book = stack.enter_context(_ledger(ledger, key, budget, name))
         cluster = None if scheduler is None else stack.enter_context(_engine_at(scheduler, log))
         rows = source if isinstance(source, Partitions) else _read(source, schema)
-        progress = stack.enter_context(Spent(book, budget).shown())
+        progress = stack.enter_context(Spent(book, budget).bar())
         model = estimator_for(task, schema, family, **settings, ledger=book, verbose=progress)
-        notes = fitted(model, rows, cluster)
+        notes = fit_and_note(model, rows, cluster)
         ignore_interrupts()  # all is paid for: it is written, and told, whatever is pressed now
         with whole_folder(out) as folder:
             files = [*write_model(model, folder, signer), REPORT]
@@ -111,7 +111,7 @@ def preview_fit(
     """What accuracy to expect at several epsilons: from what is declared alone, whether there is a table or not."""
     if records is None:
         raise InvalidParameter("records", None, "must say how many records there will be; none is counted.")
-    schema = declared(schema_file, target)
+    schema = read_schema(schema_file, target)
     unit: Unit = "record" if schema.unit is None else "person"
     gaussian_budget(epsilon, delta, neighbours, unit=unit)  # refuses what fit would refuse
     budget = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours}
@@ -123,7 +123,7 @@ def preview_fit(
 # ---- what is fitted ----
 
 
-def declared(path: Path, target: str | None) -> Schema:
+def read_schema(path: Path, target: str | None) -> Schema:
     """The schema in a file, with its target."""
     try:
         schema = Schema.from_toml(read_text(path))
@@ -166,7 +166,7 @@ def estimator_for(task: str, schema: Schema, family: str, **settings: Any) -> An
     return PrivateAdditiveRegressor(schema=schema, loss=loss, **settings)
 
 
-def fitted(model: Any, rows: Spooled | Partitions, engine: Any = None) -> list[str]:
+def fit_and_note(model: Any, rows: Spooled | Partitions, engine: Any = None) -> list[str]:
     """Fit the model; what it has to say besides, which follows from released numbers."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", DeclarationWarning)
@@ -215,7 +215,7 @@ def _ledger(place: str | None, key: Path | None, budget: Budget, name: str) -> L
         raise InvalidParameter("name", name, "must be 1 to 40 letters, digits and . _ -, such as 'fit-1'.")
     if place is None:
         return Ledger.in_memory(GaussianFilter(budget))
-    return opened(place, key, label=f"{name}:", begin=True)
+    return open_ledger(place, key, label=f"{name}:", begin=True)
 
 
 def _of_delta(budget: Budget, model: Any) -> list[str]:
@@ -239,14 +239,14 @@ def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]
         "files": files,
         "task": task,
         "estimator": type(model).__name__,
-        "chosen": _chosen(model),
+        "chosen": _choice(model),
         "target": model.schema.target,
         "epsilon": certificate.guarantee.epsilon._asdict(),
         "delta": certificate.guarantee.delta,
         "neighbours": certificate.guarantee.neighbours,
         "unit": certificate.guarantee.unit,
         "spending": spent,
-        **_told(model),
+        **_summary(model),
         "certificate": certificate.digest(),
         "signed_by": [signature.public_key for signature in certificate.signatures],
         "notes": notes,
@@ -255,14 +255,14 @@ def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]
         (s["stage"], str(s["releases"]), f"{s['noise_multiplier']:.4g}", f"{s['share']:.1%}") for s in spent
     ]
     text = (
-        f"{type(model).__name__} of {model.schema.target!r} on {_columns(model)}: {_chosen(model)}\n"
+        f"{type(model).__name__} of {model.schema.target!r} on {_columns(model)}: {_choice(model)}\n"
         f"{certificate.headline}\n\n{table(('spent on', 'releases', 'noise multiplier', 'share'), rows)}\n\n"
         f"{_effects(model)}written to {out}: {', '.join(files)}\ncheck it: discreet verify {out}"
     )
     return Answer(data, text)
 
 
-def _told(model: Any) -> dict[str, Any]:
+def _summary(model: Any) -> dict[str, Any]:
     """The largest effects of curves; of lines the coefficients, and their errors if they were paid for."""
     if isinstance(model, _CURVES):
         keys = ("column", "least", "at", "most", "at_most")
@@ -311,6 +311,6 @@ def _columns(model: Any) -> str:
     return plain if encoded == features else f"{plain}, encoded as {encoded} columns"
 
 
-def _chosen(model: Any) -> str:
+def _choice(model: Any) -> str:
     """Curves or lines, and why."""
     return str(getattr(model, "chosen_", "lines, as asked for"))

@@ -26,8 +26,8 @@ from discreet.errors import InvalidParameter, LedgerUnavailable, PlanViolation
 from discreet.events import Composition, Event
 from discreet.files import parse_json, read_text, whole_file
 from discreet.guarantee import Budget, Neighbours, Unit, protected_unit, rounded_down, rounded_up
-from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, Statement, TruncatedRenyiFilter
-from discreet.ledger.book import RunRecord, RunStatement
+from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, TruncatedRenyiFilter
+from discreet.ledger.book import RunRecord, RunStatement, Statement
 from discreet.ledger.filters import Filter, SpendingRule
 from discreet.ledger.journal import Run
 from discreet.plan.plan import Plan
@@ -35,7 +35,7 @@ from discreet.plan.plan import Plan
 if TYPE_CHECKING:
     from discreet.certificate import Certificate
     from discreet.ledger import Ledger
-    from discreet.parties import Terms
+    from discreet.parties.terms import Terms
     from discreet.plan import Plan
 
 
@@ -71,7 +71,7 @@ class NamedLedger(Ledger):
         return {name.removeprefix(self.label): known for name, known in super().runs().items()}
 
 
-def opened(
+def open_ledger(
     place: str, key: Path | None, *, anchor: Path | None = None, label: str = "", begin: bool = False
 ) -> Ledger:
     """The ledger at a path or a ``postgresql://`` address; all of it is verified.
@@ -186,7 +186,7 @@ def new(
 @click.option("--anchor", type=FILE, help="An anchor taken earlier; a ledger older than it is refused.")
 def show(ledger: str, key: Path | None, anchor: Path | None) -> Answer:
     """The budget of LEDGER, what is spent, its runs, and what remains. All entries are verified first."""
-    with opened(ledger, key, anchor=anchor) as book:
+    with open_ledger(ledger, key, anchor=anchor) as book:
         statement, guarantee = book.statement(), book.guarantee()
     spent, remaining = _share(statement.rule, statement.spent()), _remaining(statement)
     runs = [_run(run, statement.rule) for run in statement.runs]
@@ -201,8 +201,8 @@ def show(ledger: str, key: Path | None, anchor: Path | None) -> Answer:
         "anchor": asdict(statement.anchor),
     }
     head = [f"{ledger}: {_words(statement.rule)}", f"everything under it: {guarantee}"]
-    head.append(f"spent {spent:.1%} of the budget; {_left(remaining)}")
-    listed = table(("run", "reserved", "planned", "share"), _grouped(runs)) if runs else "no runs yet"
+    head.append(f"spent {spent:.1%} of the budget; {_room_left(remaining)}")
+    listed = table(("run", "reserved", "planned", "share"), _group_runs(runs)) if runs else "no runs yet"
     anchored = f"anchor {statement.anchor.sequence} {statement.anchor.hash}"
     return Answer(data, "\n".join([*head, "", listed, "", anchored]))
 
@@ -217,7 +217,7 @@ def anchor(ledger: str, key: Path | None) -> Answer:
     discreet ledger anchor ledger.sqlite > anchor.json
     discreet ledger show ledger.sqlite --anchor anchor.json
     """
-    with opened(ledger, key) as book:
+    with open_ledger(ledger, key) as book:
         found = book.anchor()
     return Answer(asdict(found), found.to_json())
 
@@ -227,7 +227,7 @@ def anchor(ledger: str, key: Path | None) -> Answer:
 @key_option
 def entries(ledger: str, key: Path | None) -> Answer:
     """All entries of LEDGER, one per line, for whoever verifies a certificate without the ledger and its key."""
-    with opened(ledger, key) as book:
+    with open_ledger(ledger, key) as book:
         lines = book.entries()
     return Answer({"entries": lines}, "\n".join(lines))
 
@@ -251,10 +251,11 @@ def certify(
     """
     from discreet.certificate.signatures import read_signing_key
     from discreet.cli.ledger import certificate_of
-    from discreet.parties import Study, Terms
+    from discreet.parties import Study
+    from discreet.parties.terms import Terms
 
     terms = Terms(Study.load(study_file), party)
-    with opened(ledger, key) as book:
+    with open_ledger(ledger, key) as book:
         found = certificate_of(book, Path(ledger), terms)
     made = found if signing_key is None else found.signed(read_signing_key(signing_key))
     made.save(out)
@@ -311,7 +312,7 @@ def _remaining(statement: Statement) -> dict[str, Any]:
     return {"share": 1 - _share(rule, spent)}
 
 
-def _left(remaining: dict[str, Any]) -> str:
+def _room_left(remaining: dict[str, Any]) -> str:
     if "releases" in remaining:
         return (
             f"{remaining['releases']:,} releases of the plan remain"
@@ -327,7 +328,7 @@ def _left(remaining: dict[str, Any]) -> str:
     )
 
 
-def _grouped(runs: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
+def _group_runs(runs: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
     """A line for each run; the stages of a fit, which have names such as ``fit/counts``, share one."""
     lines: dict[str, list[Any]] = {}
     for run in runs:
@@ -367,7 +368,7 @@ def remember_plan(ledger: Path, run: str, plan: Plan) -> None:
 
 def certificate_of(ledger: Ledger, place: Path, terms: Terms) -> Certificate:
     """What a party has released in a study, and what it cost at most, as its ledger says."""
-    from discreet.parties.party import certified
+    from discreet.parties.party import certify_party
     from discreet.plan import Plan
 
     run = f"{terms.study.name}/{terms.party}"
@@ -376,7 +377,7 @@ def certificate_of(ledger: Ledger, place: Path, terms: Terms) -> Certificate:
         plan = Plan.from_dict(known[run])
     if plan.settings.get("digest") != terms.study.digest():
         raise PlanViolation(f"The run {run} of this ledger belongs to another study of the same name.")
-    return certified(terms, ledger, plan)
+    return certify_party(terms, ledger, plan)
 
 
 def _memory(ledger: Path) -> Path:

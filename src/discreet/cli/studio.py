@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import click
 
-from discreet.cli.ledger import opened
+from discreet.cli.ledger import open_ledger
 from discreet.cli.shell import FILE, NUMBER, Answer, command, note
 from discreet.errors import MissingDependency
 
@@ -34,7 +34,7 @@ def studio(port: int, ledger: str | None, key: Path | None, browser: bool) -> An
             "The studio needs starlette and uvicorn: pip install 'discreet[studio]'."
         ) from None
     with ExitStack() as stack:
-        shown = stack.enter_context(opened(ledger, key)) if ledger is not None else None
+        shown = stack.enter_context(open_ledger(ledger, key)) if ledger is not None else None
         listener = stack.enter_context(listener_on(port))
         token = secrets.token_urlsafe(32)
         address = f"http://127.0.0.1:{listener.getsockname()[1]}/"

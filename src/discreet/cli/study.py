@@ -10,7 +10,7 @@ import click
 
 from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import FILE, NUMBER, Answer, group, refuse_existing, table
-from discreet.cli.study_file import evaluation_text, named, study_text
+from discreet.cli.study_file import evaluation_text, named_values, study_text
 from discreet.errors import CertificateRejected
 from discreet.files import whole_file
 from discreet.guarantee import rounded_up
@@ -153,7 +153,7 @@ def check(study_file: Path) -> Answer:
         "approvals": [one.to_dict() for one in approved],
         **seen.to_dict(),
     }
-    text = described(loaded, str(seen), spends) + _prices_in_words(loaded, prices)
+    text = describe(loaded, str(seen), spends) + _prices_in_words(loaded, prices)
     return Answer(data, text + _approvals_in_words(approved))
 
 
@@ -187,7 +187,7 @@ def approve(study_file: Path, key_file: Path, name: str) -> Answer:
     return Answer({"approval": place, **made.to_dict()}, text)
 
 
-def described(loaded: Any, seen: str, spends: dict[str, float]) -> str:
+def describe(loaded: Any, seen: str, spends: dict[str, float]) -> str:
     """A study in plain words."""
     from discreet.parties.terms import Terms
 
@@ -254,12 +254,12 @@ def kits(
     from discreet.parties.study import Study
 
     loaded = Study.load(study_file)
-    keys = dict(named(public_keys, "public_keys", "PARTY=KEY", str))
+    keys = dict(named_values(public_keys, "public_keys", "PARTY=KEY", str))
     paths = make_kits(loaded, out, valid_days=days, keys=keys)  # type: ignore[arg-type]
     kit = open_kit(paths["coordinator"])
     data = {"kits": {name: str(path) for name, path in paths.items()}, "roster": kit.fingerprint}
     data |= {"digest": loaded.digest(), "expires": kit.expires.isoformat()}
-    deployed = _deployed(loaded, out / "deploy", platform, own_keys=keys) if platform else []
+    deployed = _write_deployment(loaded, out / "deploy", platform, own_keys=keys) if platform else []
     data["deploy"] = [str(path) for path in deployed]
     paths |= {path.name: path for path in deployed}
     listed = "\n".join(f"  {path}" for path in paths.values())
@@ -270,7 +270,7 @@ def kits(
     )
 
 
-def _deployed(loaded: Any, folder: Path, platform: Any, own_keys: Collection[str]) -> list[Path]:
+def _write_deployment(loaded: Any, folder: Path, platform: Any, own_keys: Collection[str]) -> list[Path]:
     """Write the files of every site, one folder each."""
     from discreet.parties.network.deployment import deployment, sites
 
@@ -374,7 +374,7 @@ def revoke(folder: Path, party: str) -> Answer:
     To let it back in, make new kits.
     """
     from discreet.parties.network.kits import revoke as revoke_kit
-    from discreet.parties.network.kits import revoked
+    from discreet.parties.network.kits import revoked_parties
 
     revoke_kit(folder, party)
-    return Answer({"revoked": sorted(revoked(folder))}, f"{party} is refused from now on.")
+    return Answer({"revoked": sorted(revoked_parties(folder))}, f"{party} is refused from now on.")

@@ -42,7 +42,7 @@ def study_text(
     kind = "linear" if isinstance(schema.columns[schema.target], Numeric) else "logistic"
     sections: dict[str, dict[str, Any]] = {
         "study": {"name": name, "algorithm": "sgd2"},
-        "parties": dict(named(parties, "party", "NAME=RECORDS", int)),
+        "parties": dict(named_values(parties, "party", "NAME=RECORDS", int)),
         "privacy": {"epsilon": epsilon, "delta": delta, "against": "coordinator"},
         "training": {"rounds": 100 if rounds is None else rounds, "clip_norm": clip_norm},
         "aggregation": {
@@ -96,7 +96,7 @@ def evaluation_text(
         raise InvalidParameter("model", str(model), remedy)
     trained = Study.from_dict(about["study"])
     tally = tally_of(FittedModel.read(model), by)
-    counts = dict(named(parties, "party", "NAME=RECORDS", int))
+    counts = dict(named_values(parties, "party", "NAME=RECORDS", int))
     if unknown := sorted(set(counts) - set(trained.names)):
         raise InvalidParameter("party", unknown[0], f"must be one of {', '.join(trained.names)}.")
     kept = ("target", "curves", "unit")
@@ -148,7 +148,7 @@ def _steepest(schema: Any) -> float:
     return 4.0 if isinstance(target, Category) and len(target.values) > 2 else 8.0
 
 
-def named(pairs: tuple[str, ...], option: str, form: str, kind: Any) -> list[tuple[str, Any]]:
+def named_values(pairs: tuple[str, ...], option: str, form: str, kind: Any) -> list[tuple[str, Any]]:
     found = []
     for pair in pairs:
         name, separator, value = pair.partition("=")

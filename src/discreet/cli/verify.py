@@ -10,7 +10,7 @@ import click
 
 from discreet.certificate import Certificate
 from discreet.certificate.certificate import read_certificate
-from discreet.cli.ledger import opened
+from discreet.cli.ledger import open_ledger
 from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import CERTIFICATE, FILE, Answer, command
 from discreet.errors import InvalidParameter
@@ -55,7 +55,7 @@ def verify(
     with ExitStack() as stack:
         book: Ledger | list[str] | None = None
         if ledger is not None:
-            book = stack.enter_context(opened(ledger, key))
+            book = stack.enter_context(open_ledger(ledger, key))
         elif entries is not None:
             book = read_text(entries).splitlines()
         result = found.verify(book, signed_by=signed_by, folder=folder)

@@ -1,22 +1,19 @@
-"""A table in a file, read with a progress bar."""
+"""What commands show while they run: a table that is read, a fit that spends, a study and what it has cost so far."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from discreet.cli.shell import progress
+from discreet.guarantee import Budget, rounded_up
+from discreet.ledger import GaussianFilter, Ledger
 
 if TYPE_CHECKING:
     from discreet.linear.schema import Column, Unit
     from discreet.linear.tables import Source, Table
-import sys
-from collections.abc import Callable
-from contextlib import contextmanager
-from typing import Any
-
-from discreet.guarantee import Budget, rounded_up
-from discreet.ledger import GaussianFilter, Ledger
 
 
 def watch_chunks(
@@ -44,7 +41,7 @@ class Spent:
         self._before = self._total()
 
     @contextmanager
-    def shown(self) -> Iterator[Told | bool]:
+    def bar(self) -> Iterator[Told | bool]:
         """A function to be told of every stage and release; False where nobody would see it."""
         if not sys.stderr.isatty():
             yield False
@@ -68,3 +65,36 @@ class Spent:
     def _total(self) -> Any:
         spent = self._ledger.spent()
         return self._rule.totals(dict(spent.parts()))[0] if spent else 0
+
+
+def digest_line(ending: Any, made: str = "The model") -> str:
+    """What every site shows at the end, to be compared."""
+    what = made.removeprefix("The ")
+    return f"{what.capitalize()} {ending.model}: the same on every screen, or somebody has another {what}."
+
+
+def study_table(study: Any) -> str:
+    """Digest and observers."""
+    from discreet.parties import observers
+
+    return f"Study {study.name}, {study.digest()}\n{observers(study)}"
+
+
+class EpsilonSoFar:
+    """Epsilon after a part of a party's plan, as text: all of it is known before anything is sent."""
+
+    def __init__(self, terms: Any) -> None:
+        self._terms = terms
+        self._known: dict[int, str] = {}
+
+    def at(self, part: float) -> str:
+        """Epsilon so far, of how much; in steps of a fiftieth."""
+        from discreet.accounting.curve import account
+
+        (event, count), *_ = self._terms.event.parts()
+        steps = max(1, round(min(part, 1.0) * 50) * count // 50)
+        if steps not in self._known:
+            privacy = self._terms.study.privacy
+            epsilon = account(event * steps, privacy.neighbours).epsilon(privacy.delta)
+            self._known[steps] = f"epsilon {rounded_up(epsilon)} of {rounded_up(self._terms.budget.epsilon)}"
+        return self._known[steps]

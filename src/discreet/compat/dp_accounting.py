@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.events import (
     ApproximateDP,

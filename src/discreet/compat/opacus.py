@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.errors import InvalidParameter, real, whole
 from discreet.events import Composition, Event, Gaussian, PoissonSampled
 from discreet.guarantee import Bounds

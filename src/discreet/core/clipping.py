@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.core.arrays import njit
+from discreet.core.compiler import njit
 from discreet.errors import InvalidParameter, one_of, probability, real
 from discreet.events import Gaussian
 

@@ -15,15 +15,14 @@ vector instructions; a draw is accurate to a few units in the last place.
 from __future__ import annotations
 
 import math
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.arrays import njit
+from discreet.core.compiler import Function, compiled
 
 Array = NDArray[Any]
-Function = TypeVar("Function")
 
 SPARE_WORDS = 256
 """Spare words (uint64) of a block. Of the 2**15 words of a block that may need them 16 do on average,
@@ -36,23 +35,9 @@ _NEAR32 = i32(2**20)  # words of a smaller magnitude have 12 equal leading bits
 _NEAR64 = i64(2**52)
 
 
-def compiled(function: Function) -> Function:
-    """The function as machine code, compiled when first called and kept on disk; it releases the GIL."""
-    return _compile(function, fastmath=False)
-
-
 def _vectorised(function: Function) -> Function:
     # Fused multiply-add and no signed zeros; never reassociation, which would undo the two-part constants.
-    return _compile(function, fastmath={"contract", "nsz", "arcp"})
-
-
-def _compile(function: Function, fastmath: Any) -> Function:
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath}
-    try:
-        result: Function = njit(cache=True, **options)(function)
-    except RuntimeError:  # no directory can be written to: compile anew in every process
-        result = njit(**options)(function)
-    return result
+    return compiled(function, fastmath={"contract", "nsz", "arcp"})
 
 
 @compiled

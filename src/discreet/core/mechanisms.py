@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.accounting.gaussian import classic_gaussian_noise, gaussian_mu, laplace_noise
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream, system_stream

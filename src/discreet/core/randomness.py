@@ -36,7 +36,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import DTypeLike
 
 from discreet.core import draws
-from discreet.core.draws import Array, compiled, i64, u64
+from discreet.core.compiler import compiled
+from discreet.core.draws import Array, i64, u64
 from discreet.errors import InvalidParameter, one_of, real, whole
 
 Bytes = bytes

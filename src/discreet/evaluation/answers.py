@@ -68,7 +68,7 @@ def answers(model: Any, task: Task, x: Any) -> Array:
     """A row of answers for each record: probabilities of the classes, a class's place, or a number."""
     ask, width = _question(model, task)
     refuse_if_deaf(ask, x)
-    found = _asked(lambda rows: _as_rows(ask(rows), width), x, np.arange(row_count(x)), width)
+    found = _ask_rows(lambda rows: _as_rows(ask(rows), width), x, np.arange(row_count(x)), width)
     if isinstance(task, TwoClasses | ManyClasses):
         found = np.where(((found >= 0) & (found <= 1)).all(1, keepdims=True), found, np.nan)
     return found
@@ -144,7 +144,7 @@ def _alike(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return bool(np.allclose(one, other, rtol=1e-3, atol=1e-6, equal_nan=True))
 
 
-def _asked(ask: Ask, x: Any, rows: NDArray[np.int64], width: int) -> Array:
+def _ask_rows(ask: Ask, x: Any, rows: NDArray[np.int64], width: int) -> Array:
     """Answers for these rows; where the model fails, halves are asked, down to the records at which it fails.
 
     So a record that a model cannot take changes the answer for itself only.
@@ -160,7 +160,7 @@ def _asked(ask: Ask, x: Any, rows: NDArray[np.int64], width: int) -> Array:
         if len(rows) <= 1:
             return np.full((len(rows), width), np.nan)
     half = len(rows) // 2
-    return np.concatenate([_asked(ask, x, part, width) for part in (rows[:half], rows[half:])])
+    return np.concatenate([_ask_rows(ask, x, part, width) for part in (rows[:half], rows[half:])])
 
 
 def _as_rows(said: Any, width: int) -> Array:

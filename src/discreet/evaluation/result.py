@@ -51,9 +51,12 @@ class Evaluation:
 
     def __str__(self) -> str:
         width = max(len(self._called(name)) for name in self.scores)
-        lines = [f"{self._called(name):{width}}  {shown(name, score)}" for name, score in self.scores.items()]
+        lines = [
+            f"{self._called(name):{width}}  {score_in_words(name, score)}"
+            for name, score in self.scores.items()
+        ]
         for label, name, score in self._of_groups():
-            lines.append(f"{label}  {shown(name, score)}")
+            lines.append(f"{label}  {score_in_words(name, score)}")
         lines += [f"note: {text}" for text in self.notes]
         return "\n".join([*lines, self._cost()])
 
@@ -119,7 +122,7 @@ def headline(measured: Measured) -> str:
     return "accuracy" if "accuracy" in measured.scores else "R2"
 
 
-def shown(name: str, score: Score) -> str:
+def score_in_words(name: str, score: Score) -> str:
     """A score in words."""
     value, lower, upper = _cells(name, score)
     return value if not lower else f"{value}  ({lower} to {upper})"

@@ -24,8 +24,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.accounting.account import account
 from discreet.accounting.calibration import calibrate
+from discreet.accounting.curve import account
 from discreet.core.descent import Average, Path, Projection, Schedule, Update, descend
 from discreet.core.mean.error_bounds import deviation
 from discreet.core.mechanisms import Release, laplace_event

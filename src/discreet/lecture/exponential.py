@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.core.mechanisms import Release, certified_cost, gaussian_event, units
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, real

@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.accounting.gaussian import classic_gaussian_noise
 from discreet.core.clipping import clip_norm_of
 from discreet.core.mechanisms import gaussian_event, units

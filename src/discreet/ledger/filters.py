@@ -56,8 +56,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from discreet.accounting.account import account
-from discreet.accounting.curve import PrivacyCurve
+from discreet.accounting.curve import PrivacyCurve, account
 from discreet.accounting.epsilon_delta import round_up
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.accounting.truncated import best_truncation, checked_order_and_cut, truncated_costs

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from discreet.errors import BudgetExceeded, LedgerCorrupted, LedgerUnavailable, PlanViolation, whole
 from discreet.events import Event
 from discreet.events.common import MAX_COUNT
-from discreet.ledger.book import Book, Entry, RunRecord
-from discreet.ledger.seal import Anchor, same_seal, seal_of
+from discreet.ledger.book import Anchor, Book, Entry, RunRecord, same_seal, seal_of
 from discreet.ledger.store import Head, Row, Store, Transaction
 
 

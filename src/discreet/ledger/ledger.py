@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from copy import deepcopy
 from pathlib import Path
 from types import TracebackType
 
-from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
+from discreet.errors import (
+    BudgetExceeded,
+    InvalidParameter,
+    LedgerCorrupted,
+    LedgerUnavailable,
+    PlanViolation,
+)
 from discreet.events import Composition, Event
+from discreet.files import appears_whole
 from discreet.guarantee import Guarantee
-from discreet.ledger.book import Book, RunRecord, Statement, checked_distance, first_entry
+from discreet.ledger.book import Anchor, Book, RunRecord, Statement, checked_distance, first_entry, hex_digest
 from discreet.ledger.filters import SpendingRule
 from discreet.ledger.journal import Journal, Run, refuse_beyond_budget, sealed_head
-from discreet.ledger.seal import Anchor, checked_key, hex_digest, new_key_file, read_key_file
 from discreet.ledger.store import Head, Row, SQLiteStore, Store, in_memory
 
 Place = str | Path
@@ -169,7 +176,7 @@ class Ledger:
             return deepcopy(turn.book.runs)
 
     def anchor(self) -> Anchor:
-        """The head, to be kept outside: see :class:`~discreet.ledger.seal.Anchor`."""
+        """The head, to be kept outside: see :class:`~discreet.ledger.book.Anchor`."""
         with self._journal.turn() as turn:
             return Anchor(turn.book.sequence, turn.book.hash)
 
@@ -282,3 +289,54 @@ def _data_name(data: object) -> str | None:
     raise InvalidParameter(
         "data", data, "must be a short text that names the data set, such as 'census 2021 v3'."
     )
+
+
+# ---- the key that seals a ledger, and the file that it is kept in ----
+
+
+_KEY_BYTES = 32
+
+
+def new_key_file(path: Path) -> bytes:
+    """Make a key and keep it in a new file that only its owner can read."""
+    key = secrets.token_bytes(_KEY_BYTES)
+    try:
+        with appears_whole(path) as temporary:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w") as file:
+                file.write(key.hex() + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+    except FileExistsError:
+        remedy = "exists, so its ledger does or did: open that ledger, or name another key file."
+        raise InvalidParameter("key", str(path), remedy) from None
+    except OSError as error:
+        raise LedgerUnavailable(f"The key file {path} cannot be written: {error}.") from error
+    return key
+
+
+def read_key_file(path: Path) -> bytes:
+    """The key in ``path``, which must be readable by its owner only."""
+    try:
+        mode, text = path.stat().st_mode, path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise LedgerUnavailable(
+            f"The ledger's key cannot be read from {path} ({error}). Without it nobody can tell whether the "
+            "ledger was altered: restore the key file, or give its place with key=."
+        ) from None
+    if os.name == "posix" and mode & 0o077:
+        raise InvalidParameter("key", str(path), f"can be read by others; run: chmod 600 {path}")
+    if not re.fullmatch(f"[0-9a-f]{{{2 * _KEY_BYTES}}}\\s*", text):
+        raise LedgerCorrupted(f"The key file {path} does not hold a key. Restore it from its backup.")
+    return bytes.fromhex(text)
+
+
+def checked_key(key: bytes) -> bytes:
+    """A key that was passed directly."""
+    if len(key) < _KEY_BYTES:
+        raise InvalidParameter(
+            "key",
+            f"{len(key)} bytes",
+            f"must have at least {_KEY_BYTES}, for instance from os.urandom({_KEY_BYTES}).",
+        )
+    return key

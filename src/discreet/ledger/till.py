@@ -31,10 +31,10 @@ from typing import Protocol
 from discreet.errors import InvalidParameter, LedgerCorrupted
 from discreet.events import Event
 from discreet.guarantee import Budget
+from discreet.ledger.book import Anchor
 from discreet.ledger.filters import FixedPlan, SpendingRule
 from discreet.ledger.journal import Run
 from discreet.ledger.ledger import Ledger
-from discreet.ledger.seal import Anchor
 
 AnyLedger = Ledger | str | os.PathLike[str] | None
 """What ``ledger=`` may be."""

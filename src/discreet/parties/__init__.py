@@ -1,28 +1,22 @@
 """Several data holders train one model together, and each keeps its records."""
 
-from discreet.errors import StudyStopped
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.coordinator import Coordinator, Progress, StudyResult
-from discreet.parties.messages import Holder
+from discreet.parties.messages import Holder, Transport
 from discreet.parties.notes import sgd1_noise_std
 from discreet.parties.party import Party
 from discreet.parties.rehearsal import rehearse
 from discreet.parties.study import Study
-from discreet.parties.terms import Terms
-from discreet.parties.transport import DirectTransport, Transport
 from discreet.parties.who_sees.observers import noise_for, observers
 
 __all__ = [
     "Arrangement",
     "Coordinator",
-    "DirectTransport",
     "Holder",
     "Party",
     "Progress",
     "Study",
     "StudyResult",
-    "StudyStopped",
-    "Terms",
     "Transport",
     "noise_for",
     "observers",

@@ -27,12 +27,11 @@ from discreet.errors import InvalidParameter, StudyStopped
 from discreet.parties import sgd1
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.joint import Ending, is_of
-from discreet.parties.messages import Message, Refusal, Roster
+from discreet.parties.messages import Asking, DirectTransport, Message, Pause, Refusal, Roster, Transport
 from discreet.parties.optimizers import Descent, Iterate, averages, predicted_excess_risk, step_size
-from discreet.parties.round_sums import Pause, PlainSums, SecureSums
+from discreet.parties.sgd2 import PlainSums, SecureSums
 from discreet.parties.state import State, StateFile
 from discreet.parties.study import Study
-from discreet.parties.transport import Asking, DirectTransport, Transport
 from discreet.parties.who_sees.observers import ObserverTable, observers
 
 Floats = NDArray[np.float64]
@@ -134,7 +133,7 @@ class Coordinator:
         self._resumed = True
         found: dict[str, int] = {}
         for name in self.study.names:
-            following = self._greeted(name)
+            following = self._greet(name)
             if isinstance(following, Refusal):
                 why = _REASONS.get(following, following.name.lower())
                 raise StudyStopped(f"{name} refuses this study: {why}")
@@ -144,10 +143,10 @@ class Coordinator:
 
     def _hello(self, party: str) -> int | None:
         """The party's next round; None if it is not there, or refuses, which it may do later than at the start."""
-        following = self._greeted(party)
+        following = self._greet(party)
         return None if isinstance(following, Refusal) else following
 
-    def _greeted(self, party: str) -> int | Refusal | None:
+    def _greet(self, party: str) -> int | Refusal | None:
         reply = self._asking.hello(party, self._schedule_of(party))
         if isinstance(reply, int):
             self._following[party] = reply
@@ -200,7 +199,7 @@ class Coordinator:
     def _result(self) -> StudyResult:
         iterate, missed = self._state.iterate, dict(self._state.missed)
         return StudyResult(
-            self.study, iterate.theta, iterate.average, iterate.updates, missed, self._happened()
+            self.study, iterate.theta, iterate.average, iterate.updates, missed, self._arrangement_as_run()
         )
 
     # ---- handing out the model ----
@@ -235,7 +234,7 @@ class Coordinator:
             return None
         return found if is_of(found, self.study, party, self._roster.hexadecimal(party)) else None
 
-    def _happened(self) -> Arrangement:
+    def _arrangement_as_run(self) -> Arrangement:
         """The arrangement with what happened, which decides what observers could learn.
 
         Noise was shared for the planned dropouts in secure sums. Who is missing from SGD1 is only known of those
@@ -258,7 +257,7 @@ class Coordinator:
             gradient, missing = sums.round(round, state.iterate.theta)
             state.round, empty = round, empty + 1 if gradient is None else 0
             if gradient is not None:
-                state.iterate = self._descent.updated(state.iterate, gradient)
+                state.iterate = self._descent.update(state.iterate, gradient)
                 state.most_missing = max(state.most_missing, len(missing))
             self._tell(round, missing)
             if empty >= MOST_EMPTY_ROUNDS:
@@ -284,7 +283,7 @@ class Coordinator:
                 empty = 0
             elif pause is not None and not self._has_passed(party, turn + 1):  # else it has lost its memory
                 away[party] = pause
-            state.iterate = self._descent.updated(state.iterate, nothing if gradient is None else gradient)
+            state.iterate = self._descent.update(state.iterate, nothing if gradient is None else gradient)
             state.round, state.calls[party] = token, turn
             self._tell(token, [] if gradient is not None else [party])
 

@@ -11,7 +11,7 @@ write their step sizes for the sum, which is the number of records times as much
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,11 +67,11 @@ class Descent:
         # Lacoste-Julien, Schmidt, Bach 2012: with strong convexity the t-th iterate counts t + 1 times.
         self._rising = study.training.steps == "notes-strongly-convex" and averages(study)
 
-    def updated(self, now: Iterate, gradient: Floats) -> Iterate:
+    def update(self, now: Iterate, gradient: Floats) -> Iterate:
         """The iterate after one more gradient."""
         count = now.updates + 1
         direction, first, second = self._direction(now, gradient, count)
-        theta = projected(now.theta - self._step_size(count) * direction, self._radius)
+        theta = project(now.theta - self._step_size(count) * direction, self._radius)
         share = 2.0 / (count + 2) if self._rising else 1.0 / (count + 1)
         return Iterate(theta, now.average + share * (theta - now.average), first, second, count)
 
@@ -87,10 +87,10 @@ class Descent:
         return first / (1 - _FIRST**count) / size, first, second
 
 
-def projected(theta: Floats, radius: float | None) -> Floats:
+def project(theta: Floats, radius: float | None) -> Floats:
     """The nearest point of the ball; ``theta`` itself where there is none.
 
-    >>> projected(np.array([3.0, 4.0]), radius=2.5)
+    >>> project(np.array([3.0, 4.0]), radius=2.5)
     array([1.5, 2. ])
     """
     if radius is None:
@@ -186,3 +186,70 @@ def _quiet_rate(study: Study) -> float:
     messages = len(study.parties) if study.aggregation.kind == "plain" else len(study.parties) / study.shares
     noise = study.noise_multiplier * training.clip_norm * math.sqrt(messages)
     return NOISE_IN_MODEL / (noise / (study.records * training.rate) * math.sqrt(study.updates))
+
+
+# ---- an average that one liar cannot carry off: the geometric median of what the parties say ----
+#
+# A party that lies about its records or its noise can send anything that an honest one might, again and again in the
+# same direction, and so lead a mean anywhere. The geometric median, the point with the least sum of distances to all
+# messages, stays among the honest ones while liars hold less than half of the weight (Pillutla, Kakade, Harchaoui
+# 2022, "Robust aggregation for federated learning"). Messages are mostly noise, behind which a lie could hide; so it
+# is taken of each party's running mean over its last rounds (Karimireddy, He, Jaggi 2021, "Learning from history").
+#
+# All of it is post-processing of messages. But it looks at each message by itself, so the noise of other parties does
+# not hide a record any longer from those who see only models: the table of observers counts on the owner's noise
+# alone.
+
+
+MEMORY = 0.9
+"""How much of a party's running mean stays in every round."""
+
+_STEPS, _NEAR = 100, 1e-9
+
+
+class GeometricMedian:
+    """Gradients of the mean loss from noisy sums, some of them lies. It remembers one vector for each party."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._mean: dict[str, Floats] = {}
+        self._rounds: dict[str, int] = {}
+
+    def __call__(self, sums: Mapping[str, Floats]) -> Floats:
+        """The gradient; parties that are missing count as zero, and keep what they said before."""
+        study = self._study
+        if not sums:
+            return np.zeros(study.dimension)
+        equal = study.training.weights == "equal"
+        weights = np.array([1.0 if equal else study.parties[name] for name in sums])
+        points = np.array([self._running_mean(name, value) for name, value in sums.items()])
+        everybody = len(study.parties) if equal else study.records
+        return geometric_median(points, weights) * float(weights.sum() / everybody)
+
+    def _running_mean(self, name: str, value: Floats) -> Floats:
+        """The running mean of what a party says of one record, without a bias toward its beginning."""
+        fresh = value / (self._study.parties[name] * self._study.training.rate)
+        mean = self._mean.get(name, np.zeros(0))
+        self._mean[name] = MEMORY * mean + (1 - MEMORY) * fresh if mean.size else (1 - MEMORY) * fresh
+        self._rounds[name] = self._rounds.get(name, 0) + 1
+        unbiased: Floats = self._mean[name] / (1 - MEMORY ** self._rounds[name])
+        return unbiased
+
+
+def geometric_median(points: Floats, weights: Floats) -> Floats:
+    """The point with the least weighted sum of distances to the rows of ``points``, by Weiszfeld's iteration.
+
+    >>> geometric_median(np.array([[0.0], [1.0], [1000.0]]), np.ones(3)).round(6)
+    array([1.])
+
+    It is a mean of the rows, so only their products with one another are needed, however long they are.
+    """
+    centred = points - points.mean(0)
+    products = centred @ centred.T
+    squares, share = np.diag(products), weights / weights.sum()
+    least = _NEAR * max(float(squares.max()), 1e-300) ** 0.5
+    for _ in range(_STEPS):
+        gaps = squares - 2 * products @ share + share @ products @ share
+        pull = weights / np.maximum(np.sqrt(np.maximum(gaps, 0.0)), least)
+        share = pull / pull.sum()
+    return np.asarray(share @ points)

@@ -40,9 +40,10 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.parties import sgd1, sgd2
 from discreet.parties.joint import Ending, for_model
 from discreet.parties.messages import EVERYBODY, Holder, Message, Refusal, Roster
-from discreet.parties.sessions import CallSession, Refused, RoundSession, SecureSession, Session
+from discreet.parties.sgd1 import CallSession
+from discreet.parties.sgd2 import RoundSession, SecureSession
 from discreet.parties.study import COORDINATOR, Study
-from discreet.parties.terms import Terms
+from discreet.parties.terms import Refused, Session, Terms
 from discreet.plan.plan import Plan
 
 
@@ -114,7 +115,7 @@ class Party:
             try:
                 request = self._read(message)
                 round = request.round
-                return self._replied(request)
+                return self._reply(request)
             except Refused as refused:
                 return self._refusal(round, refused.reason)
             except Exception as error:  # its text might tell something, so nobody gets it
@@ -136,18 +137,18 @@ class Party:
             raise Refused(Refusal.OTHER_STUDY)
         return request
 
-    def _replied(self, request: Message) -> bytes:
+    def _reply(self, request: Message) -> bytes:
         fingerprint = request.fingerprint()
         if self._last is not None and fingerprint == self._last[0]:
             return self._last[1]
         if request.kind == "hello":
-            return self._encoded(self._hello(request))
+            return self._encode(self._hello(request))
         if self._session is None:
             raise Refused(Refusal.NOT_BEGUN)
         if request.kind != "end" and self.ending is not None:
             raise Refused(Refusal.BEYOND_PLAN)
-        answer = self._ended(request) if request.kind == "end" else self._session.reply(request)
-        reply = self._encoded(answer)
+        answer = self._end(request) if request.kind == "end" else self._session.reply(request)
+        reply = self._encode(answer)
         self._last = (fingerprint, reply)
         return reply
 
@@ -161,13 +162,13 @@ class Party:
         if request.round != 0 or request.array.dtype != np.uint8 or len(key) != expected:
             raise Refused(Refusal.OTHER_PLAN)
         if self._session is None:
-            self._session = self._begun(key or None)
+            self._session = self._begin(key or None)
         elif self._session.key != (key or None):
             raise Refused(Refusal.OTHER_PLAN)
         following = np.array([self._session.next_round()], np.int64)
         return Message(self.study.digest(), "ready", 0, self.name, following)
 
-    def _begun(self, key: bytes | None) -> Session:
+    def _begin(self, key: bytes | None) -> Session:
         till = Till.open(self.ledger, self.terms.plan(key))
         try:
             run = till.run(self._run_name, distance=self.terms.arithmetic.distance)
@@ -179,7 +180,7 @@ class Party:
         kind = CallSession if self.study.algorithm == "sgd1" else RoundSession
         return kind(self.terms, self._holder, run, self._stream, key)
 
-    def _ended(self, request: Message) -> Message:
+    def _end(self, request: Message) -> Message:
         """Take the model, if the coordinator signed it for this study and this roster, and certify what was spent."""
         try:
             ending = Ending.of(request)
@@ -195,12 +196,12 @@ class Party:
         self._over.set()
         return Message(self.study.digest(), "certified", 0, self.name, np.frombuffer(text.encode(), np.uint8))
 
-    def _encoded(self, message: Message) -> bytes:
+    def _encode(self, message: Message) -> bytes:
         return message.encode(self._key, self._roster)
 
     def _refusal(self, round: int, reason: Refusal) -> bytes:
         code = np.array([reason.value], np.uint8)
-        return self._encoded(Message(self.study.digest(), "refused", round, self.name, code))
+        return self._encode(Message(self.study.digest(), "refused", round, self.name, code))
 
     # ---- certifying ----
 
@@ -212,7 +213,7 @@ class Party:
         plan = self.plan
         if plan is None:
             raise PlanViolation("The study has not begun, so there is nothing to certify.")
-        found = certified(self.terms, self.ledger, plan, trusted=self._stream.trusted)
+        found = certify_party(self.terms, self.ledger, plan, trusted=self._stream.trusted)
         if model is not None:
             found = for_model(found, model)
         return found if self._key is None else found.signed(self._key)
@@ -223,7 +224,7 @@ class Party:
         return None if self._session is None else self.terms.plan(self._session.key)
 
 
-def certified(terms: Terms, ledger: Ledger, plan: Plan, *, trusted: bool = True) -> Certificate:
+def certify_party(terms: Terms, ledger: Ledger, plan: Plan, *, trusted: bool = True) -> Certificate:
     """The certificate of a party, from its ledger alone."""
     return Certificate.of(
         ledger,

@@ -14,10 +14,9 @@ from discreet.certificate.signatures import public_key_of
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, whole
 from discreet.parties.coordinator import Coordinator, Progress, StudyResult
-from discreet.parties.messages import Holder, Roster
+from discreet.parties.messages import DirectTransport, Holder, Roster
 from discreet.parties.party import Party
 from discreet.parties.study import Study
-from discreet.parties.transport import DirectTransport
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +49,7 @@ def rehearse(
     for name, stream in zip(study.names, seeds, strict=False):
         parties[name] = Party(name, study, holders[name], None, keys.get(name), roster, stream=stream)
     transport = DirectTransport({name: party.answer for name, party in parties.items()})
-    with shown(study, progress) as tell:
+    with progress_bar(study, progress) as tell:
         coordinator = Coordinator(study, transport, roster, progress=tell, start=start, stream=seeds[-1])
         result = coordinator.run()
     return replace(
@@ -74,7 +73,7 @@ def _signing_keys(study: Study) -> dict[str, Ed25519PrivateKey]:
 
 
 @contextmanager
-def shown(study: Study, wanted: bool) -> Iterator[Callable[[Progress], None] | None]:
+def progress_bar(study: Study, wanted: bool) -> Iterator[Callable[[Progress], None] | None]:
     """A bar that counts updates, if it is wanted: planned numbers only."""
     if not wanted:
         yield None

@@ -28,10 +28,11 @@ from numpy.typing import NDArray
 from discreet.core.noise import add_noise
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
-from discreet.parties.messages import Holder, Message
+from discreet.ledger.journal import LEASES, Run
+from discreet.parties.messages import Holder, Message, Refusal
 from discreet.parties.sgd2 import bounded_sum
 from discreet.parties.study import Study
-from discreet.parties.terms import Terms
+from discreet.parties.terms import MOST_LEASED, NoisySession, Refused, Terms
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -178,3 +179,68 @@ def _running_counts(block: Indices, counts: Indices) -> Indices:
     running[by_record] = counts[sorted_block] + rank
     counts[sorted_block[starts]] += lengths
     return running
+
+
+# ---- the party's side ----
+
+
+class CallSession(NoisySession):
+    """SGD1: the coordinator's key says which record a call concerns, and a step is one more use of the most used.
+
+    The ledger keeps the number of the call besides, up to a hundredth of all calls ahead, so that a session after a
+    crash loses no more than these. Which calls it refuses follows from numbers that everybody knows, not from the
+    schedule.
+    """
+
+    kind = "token"
+
+    def __init__(
+        self,
+        terms: Terms,
+        holder: Holder,
+        run: Run,
+        stream: RandomStream,
+        key: bytes | None = None,
+    ) -> None:
+        super().__init__(terms, holder, run, stream, key)
+        records, schedule = terms.study.records_of(terms.party), terms.study.training.schedule
+        self._records = records
+        self._calls = None
+        if schedule != "private":
+            assert key is not None  # the party asks for one
+            self._round = self._marked = self._first = run.marked
+            self._calls = Calls(schedule, records, key, after=run.marked)
+            calls = terms.study.arrangement.calls(terms.party)
+            self._ahead = max(1, min(calls // LEASES, MOST_LEASED))
+
+    def next_round(self) -> int:
+        return self._round + 1 if self._calls is not None else super().next_round()
+
+    def _release(self, round: int, theta: Floats) -> Floats:
+        if round > self._study.updates:
+            raise Refused(Refusal.BEYOND_PLAN)
+        if self._calls is None:  # the record is the party's own secret, and a step is a call
+            self._charge(round)
+            record = int(self._stream.integers(self._records))
+        else:
+            call = self._find_call(round)
+            self._charge(call.uses)
+            self._mark(round)
+            self._calls.move_to(call)
+            record = call.record
+        self._round = self._answered = round
+        return noisy_gradient(self._terms, self._holder, theta, record, self._stream)
+
+    def _mark(self, call: int) -> None:
+        """Keep that this call is over, and some to come, before it is answered."""
+        if call > self._marked:
+            ahead = min(self._ahead, max(1, call - self._first))
+            self._run.mark(call + ahead - 1)
+            self._marked = call + ahead - 1
+
+    def _find_call(self, round: int) -> Call:
+        assert self._calls is not None
+        try:
+            return self._calls.find(round)
+        except PlanViolation:  # further ahead than can be counted through
+            raise Refused(Refusal.BEYOND_PLAN) from None

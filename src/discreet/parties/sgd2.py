@@ -6,6 +6,9 @@ One round, as pure functions::
     party         noisy_sum(terms, holder, theta, stream)         clipped, added up, noise of its own
     coordinator   gradient(study, sums)                           public weights; who is missing counts as zero
 
+A session pays for a round before the party looks at its records. The coordinator gets each party's own sum
+(:class:`PlainSums`), or only their total (:class:`SecureSums`).
+
 The noise is drawn afresh by every party in every round; noise in common, as the notes' index suggests, would cancel
 in differences.
 
@@ -28,19 +31,24 @@ A bound on what a whole party says: its sum, cut to a public length before the n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from discreet.core.noise import BoundedSum, add_noise, add_noise_share
+from discreet.core.noise import BoundedSum, add_noise, add_noise_share, largest_sum
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import PoissonSampler
-from discreet.parties.messages import EVERYBODY, Holder, Message
+from discreet.errors import PlanViolation
+from discreet.ledger.journal import Run
+from discreet.parties.messages import EVERYBODY, Asking, Holder, Message, Pause, Refusal, Roster
+from discreet.parties.optimizers import GeometricMedian
+from discreet.parties.secure.secure_sum import SecureCoordinator, SecureParty
 from discreet.parties.study import Study
-from discreet.parties.terms import Terms
+from discreet.parties.terms import NoisySession, Refused, Session, Terms
 
 Floats = NDArray[np.float64]
 
@@ -50,7 +58,7 @@ def request(study: Study, round: int, theta: Floats) -> Message:
     return Message(study.digest(), "sum", round, EVERYBODY, theta)
 
 
-def drawn(study: Study, party: str, rows: int, stream: RandomStream) -> NDArray[Any] | None:
+def draw_records(study: Study, party: str, rows: int, stream: RandomStream) -> NDArray[Any] | None:
     """Whose turn it is among the party's rows: None for all, or by an independent coin for each; secret."""
     rate = study.training.rate
     if rate == 1:
@@ -64,7 +72,7 @@ def noisy_sum(terms: Terms, holder: Holder, theta: Floats, stream: RandomStream)
 
     Guarantee: costs one step of ``terms.event``.
     """
-    records = drawn(terms.study, terms.party, holder.records, stream)
+    records = draw_records(terms.study, terms.party, holder.records, stream)
     total = bounded_sum(terms.study, holder, theta, records)
     return np.asarray(add_noise(total, terms.noise, stream))
 
@@ -75,7 +83,7 @@ def noisy_counts(terms: Terms, holder: Holder, theta: Floats, stream: RandomStre
     Guarantee: none by itself, for it holds a share of the noise only; a secure sum of at least ``study.shares`` such
     counts costs one step of ``terms.event``.
     """
-    records = drawn(terms.study, terms.party, holder.records, stream)
+    records = draw_records(terms.study, terms.party, holder.records, stream)
     total = bounded_sum(terms.study, holder, theta, records)
     return add_noise_share(total, terms.noise, terms.study.shares, stream)
 
@@ -132,3 +140,203 @@ def cut_sum(total: BoundedSum, most: float) -> BoundedSum:
     cut = total.value if length <= limit else (counts * (limit / length)).astype(np.int64)
     slack = 2 * (math.sqrt(counts.size) + 2 * bound * error) * (1 + 1e-9)
     return BoundedSum(cut, math.nextafter(total.clip_norm + slack * total.grid, math.inf), grid=total.grid)
+
+
+# ---- the party's side ----
+
+
+class RoundSession(NoisySession):
+    """SGD2: a step of the ledger is a round."""
+
+    kind = "sum"
+
+    def _release(self, round: int, theta: Floats) -> Floats:
+        self._charge(round)
+        self._round = self._answered = round
+        return noisy_sum(self._terms, self._holder, theta, self._stream)
+
+
+class SecureSession(Session):
+    """SGD2 with secure sums: the noisy sum leaves under masks, and one more message helps to unmask the total."""
+
+    kind = "mask"
+
+    def __init__(
+        self,
+        terms: Terms,
+        holder: Holder,
+        run: Run,
+        stream: RandomStream,
+        signing_key: Ed25519PrivateKey,
+        roster: Roster,
+    ) -> None:
+        super().__init__(terms, holder, run, stream)
+        self._secure = SecureParty(terms.party, terms.group(roster), signing_key, stream)
+        self._joined = False
+
+    def reply(self, request: Message) -> Message:
+        """Keys, masks or shares, whatever the coordinator is at."""
+        steps = {"advertise": self._advertise, "join": self._join, "mask": self._mask, "unmask": self._unmask}
+        if request.kind not in steps:
+            raise Refused(Refusal.OTHER_STUDY)
+        try:
+            content = steps[request.kind](request)
+        except PlanViolation:  # of the secure sum: too few parties, another key, a second set of survivors
+            raise Refused(Refusal.OTHER_REQUEST) from None
+        body = np.frombuffer(content, np.uint8)
+        return Message(self._study.digest(), "sealed", request.round, self._terms.party, body)
+
+    def _advertise(self, request: Message) -> bytes:
+        self._joined = False
+        return self._secure.advertise()
+
+    def _join(self, request: Message) -> bytes:
+        self._secure.join(request.array.tobytes())
+        self._joined = True
+        return b""
+
+    def _mask(self, request: Message) -> bytes:
+        theta = self._model(request)
+        if not self._joined:
+            raise Refused(Refusal.NOT_BEGUN)
+        self._refuse_past(request.round)
+        self._charge(request.round)
+        self._round = self._answered = request.round
+        counts = noisy_counts(self._terms, self._holder, theta, self._stream)
+        return self._secure.masked(request.round, counts)
+
+    def _unmask(self, request: Message) -> bytes:
+        return self._secure.unmask(request.round, request.array.tobytes())
+
+
+# ---- the coordinator's side ----
+
+
+Hello = Callable[[str], int | None]
+
+
+class Round(NamedTuple):
+    """What one round gave: an estimate of the gradient, or None if the round is lost, and who is not in it."""
+
+    gradient: Floats | None
+    missing: list[str]
+
+
+class PlainSums:
+    """Everybody's noisy sum. Who is missing, or sends nonsense, counts as zero; if too many, the round is lost."""
+
+    def __init__(self, study: Study, asking: Asking, hello: Hello) -> None:
+        self._study, self._asking, self._hello = study, asking, hello
+        self._median = GeometricMedian(study) if study.aggregation.robust != "none" else None
+
+    def round(self, round: int, theta: Floats) -> Round:
+        """Ask all parties."""
+        question = request(self._study, round, theta)
+        replies = self._asking.ask_all(self._study.names, question)
+        returned = [name for name, reply in replies.items() if reply is Refusal.NOT_BEGUN]
+        if returned:  # they were restarted, and refuse what they may have answered before
+            willing = [name for name in returned if (self._hello(name) or round + 1) <= round]
+            replies |= self._asking.ask_all(willing, question)
+        found = {name: self._asking.noisy(name, reply) for name, reply in replies.items()}
+        sums = {name: value for name, value in found.items() if value is not None}
+        missing = [name for name in self._study.names if name not in sums]
+        if len(missing) > self._study.dropouts:
+            return Round(None, missing)  # there would be less noise in the sum than the study promises
+        total = gradient(self._study, sums) if self._median is None else self._median(sums)
+        return Round(total, missing)
+
+
+class _Circle:
+    """One group of a secure sum, and who of it is in the present session."""
+
+    def __init__(self, study: Study, group: Sequence[str], roster: Roster) -> None:
+        terms = Terms(study, group[0])
+        largest = largest_sum(
+            terms.noise,
+            study.training.clip_norm,
+            study.grid,
+            study.records,
+            study.dimension,
+            study.shares,
+            len(study.parties),
+        )
+        self.names, self.members = tuple(group), list[str]()
+        self.secure = SecureCoordinator(terms.group(roster), study.dimension, largest)
+
+
+class SecureSums:
+    """Only totals, of each group. A round with too few parties is lost; then, and when one is back, keys are new."""
+
+    def __init__(self, study: Study, asking: Asking, hello: Hello, roster: Roster) -> None:
+        self._study, self._asking, self._hello = study, asking, hello
+        self._circles = [_Circle(study, group, roster) for group in study.groups]
+        self._pause = Pause(study.network.timeout)
+
+    @property
+    def _members(self) -> list[str]:
+        return [name for circle in self._circles for name in circle.members]
+
+    def round(self, round: int, theta: Floats) -> Round:
+        """Ask for masked sums, and for what unmasks their totals."""
+        try:
+            back = self._somebody_is_back(round)
+            for circle in self._circles:
+                if not circle.members or (back and len(circle.members) < len(circle.names)):
+                    self._introduce(circle, round)
+            gradient, missing = self._total(round, theta)
+        except PlanViolation:
+            for circle in self._circles:
+                circle.members = []
+            return Round(None, list(self._study.names))
+        if set(missing) & set(self._members):
+            for circle in self._circles:
+                circle.members = [name for name in circle.members if name not in missing]
+            self._pause = Pause(self._study.network.timeout)
+        if len(missing) > self._study.dropouts:  # in several groups, none of which knows of the others
+            return Round(None, missing)
+        return Round(gradient, missing)
+
+    def _introduce(self, circle: _Circle, round: int) -> None:
+        keys = self._bytes(circle.names, "advertise", round, b"")
+        introductions = circle.secure.introduce(keys)
+        circle.members = list(self._bytes(list(keys), "join", round, introductions))
+
+    def _total(self, round: int, theta: Floats) -> tuple[Floats, list[str]]:
+        request = Message(self._study.digest(), "mask", round, EVERYBODY, theta)
+        masked = self._content(self._asking.ask_all(self._members, request))
+        total = np.zeros(self._study.dimension)  # of whole numbers, which are below 2**53 in all
+        for circle in self._circles:
+            here = {name: masked[name] for name in circle.names if name in masked}
+            answers = self._bytes(list(here), "unmask", round, circle.secure.request(here))
+            total += circle.secure.total(answers)
+        share = self._study.grid / (self._study.records * self._study.training.rate)
+        return total * share, [name for name in self._study.names if name not in masked]
+
+    def _somebody_is_back(self, round: int) -> bool:
+        """Ask the missing parties now and then, less often each time at first."""
+        members = self._members
+        absent = [name for name in self._study.names if name not in members]
+        if not members or not absent or not self._pause.over(round):
+            return False
+        self._pause.lengthen(round)
+        following = [found for name in absent if (found := self._hello(name)) is not None]
+        if (
+            following and min(following) > round
+        ):  # back, but what it may have answered before it does not repeat
+            self._pause = Pause(self._study.network.timeout, due=min(following))
+        return bool(following) and min(following) <= round
+
+    def _bytes(self, parties: Sequence[str], kind: str, round: int, content: bytes) -> dict[str, bytes]:
+        body = np.frombuffer(content, np.uint8)
+        request = Message(self._study.digest(), kind, round, EVERYBODY, body)
+        return self._content(self._asking.ask_all(parties, request))
+
+    def _content(self, replies: dict[str, Message | Refusal]) -> dict[str, bytes]:
+        for name, reply in replies.items():
+            if reply is Refusal.NOT_BEGUN:
+                self._hello(name)
+        return {
+            name: reply.array.tobytes()
+            for name, reply in replies.items()
+            if isinstance(reply, Message) and reply.kind == "sealed" and reply.array.dtype == np.uint8
+        }

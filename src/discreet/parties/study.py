@@ -37,7 +37,7 @@ from os import PathLike
 from typing import Any, Literal
 
 from discreet.certificate.promises import Arithmetic
-from discreet.core.noise import SPARED_DELTA
+from discreet.core.noise import SPARED_DELTA, distance_of_message, grid_of_messages
 from discreet.core.sampling import MAX_RECORDS
 from discreet.errors import InvalidParameter, one_of, whole
 from discreet.events import Gaussian
@@ -45,14 +45,13 @@ from discreet.files import digest, parse_toml, read_text
 from discreet.guarantee import Budget
 from discreet.parties.arrangement import Arrangement, groups_of
 from discreet.parties.notes import notes_noise
-from discreet.parties.secure.noise_shares import distance_of_message, grid_of_messages
 from discreet.parties.study_sections import (
     Aggregation,
     Network,
     Privacy,
     Training,
     check_rules,
-    made,
+    make_section,
     refuse_words,
     section_of,
     set_fields,
@@ -107,7 +106,7 @@ class Study:
                 "delta", self.privacy.delta, "must be well below 1 / records of every party."
             )
         check_rules(self)
-        _arranged(self)  # refuses all else that has no theorem
+        _arrange(self)  # refuses all else that has no theorem
 
     # ---- what follows from it ----
 
@@ -236,11 +235,11 @@ class Study:
             name=head.pop("name", None),
             algorithm=head.pop("algorithm", None),
             parties=section_of(sections, "parties", required=True),
-            privacy=made(Privacy, "privacy", section_of(sections, "privacy", required=True)),
-            training=made(Training, "training", section_of(sections, "training", required=True)),
+            privacy=make_section(Privacy, "privacy", section_of(sections, "privacy", required=True)),
+            training=make_section(Training, "training", section_of(sections, "training", required=True)),
             model=section_of(sections, "model", required=True),
-            aggregation=made(Aggregation, "aggregation", section_of(sections, "aggregation")),
-            network=made(Network, "network", section_of(sections, "network")),
+            aggregation=make_section(Aggregation, "aggregation", section_of(sections, "aggregation")),
+            network=make_section(Network, "network", section_of(sections, "network")),
         )
         refuse_words("study", head)
         refuse_words("the file", sections)
@@ -294,7 +293,7 @@ def _checked_model(model: object) -> dict[str, Any]:
     return checked
 
 
-def _arranged(study: Study) -> Arrangement:
+def _arrange(study: Study) -> Arrangement:
     """The study without its noise, in the words of :mod:`discreet.parties.who_sees.observers`."""
     training = study.training
     only: dict[str, Any]
@@ -322,7 +321,7 @@ def _arranged(study: Study) -> Arrangement:
 
 def _with_noise(study: Study) -> Arrangement:
     """The arrangement with the noise that the study's budget or the notes ask for."""
-    arrangement, privacy = _arranged(study), study.privacy
+    arrangement, privacy = _arrange(study), study.privacy
     budget = replace(privacy.budget, delta=study.accounted_delta)
     if privacy.noise == "notes":
         return arrangement.with_noise(notes_noise(arrangement, budget))

@@ -176,7 +176,7 @@ def section_of(sections: dict[str, Any], name: str, required: bool = False) -> d
     return dict(found)
 
 
-def made(kind: type[Section], name: str, values: dict[str, Any]) -> Section:
+def make_section(kind: type[Section], name: str, values: dict[str, Any]) -> Section:
     """The section as an object; words that it does not know are refused."""
     known = {entry.name for entry in fields(kind)}  # type: ignore[arg-type]
     refuse_words(name, {word: value for word, value in values.items() if word not in known})

@@ -1,4 +1,4 @@
-"""What a party agrees to when it joins a study, derived from the study file on its own machine.
+"""What a party agrees to when it joins a study, by the study file on its own machine, and how it keeps to it.
 
 The event is what the strongest observer sees of this party: the coordinator and all other parties together, or with
 secure sums as many of them as the study tolerates. It is fixed here, before the first message, and nothing that the
@@ -10,27 +10,39 @@ coordinator sends can change it.
 >>> terms = Terms(study, "a")
 >>> terms.steps, round(terms.budget.epsilon, 3)
 (50, 1.0)
+
+A :class:`Session` decides which rounds a party answers, pays for each of them, and only then looks at the records.
+Only the ledger outlives it: after a crash all that was paid for counts as released, and the next session starts
+beyond.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from discreet.accounting.account import account
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.accounting.curve import account
 from discreet.certificate import Arithmetic
+from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.events import Event, Gaussian
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan
-from discreet.parties.messages import Roster
+from discreet.ledger.journal import LEASES, Run
+from discreet.parties.messages import Holder, Message, Refusal, Roster
 from discreet.parties.secure.secure_group import Group
 from discreet.parties.study import Study
 from discreet.parties.who_sees.observers import observers
 from discreet.parties.who_sees.views import party_event
 from discreet.plan.plan import Plan
+
+Floats = NDArray[np.float64]
 
 NOT_COVERED = (
     "what the party's own computer, its operators and its network reveal",
@@ -148,3 +160,99 @@ class Terms:
     def arithmetic(self) -> Arithmetic:
         """For what numbers the certificate is proved."""
         return self.study.arithmetic_of(self.steps)
+
+
+# ---- what a party does from the first hello to the end of its process ----
+
+
+MOST_LEASED = 10_000
+"""So many steps are paid for at a time at most: what a crash may lose, and what it takes to skip a lease.
+
+A session begins with leases of one step, which double: who is killed again and again loses no more than he had done.
+"""
+
+
+class Refused(Exception):
+    """A request that is refused, and why; never leaves the party but as its number."""
+
+    def __init__(self, reason: Refusal) -> None:
+        super().__init__(reason.name)
+        self.reason = reason
+
+
+class Session(ABC):
+    """What a party remembers while it runs. Only the ledger outlives it."""
+
+    kind: str
+
+    def __init__(
+        self,
+        terms: Terms,
+        holder: Holder,
+        run: Run,
+        stream: RandomStream,
+        key: bytes | None = None,
+    ) -> None:
+        self.key = key
+        self._terms, self._study, self._holder = terms, terms.study, holder
+        self._run, self._stream = run, stream
+        self._lost = self._paid = run.reserved  # what earlier attempts paid for may have been released
+        self._round = 0  # the last one that is over
+        self._answered = 0  # the last one answered by this session
+        self._lease = max(1, min(terms.steps // LEASES, MOST_LEASED))
+
+    def next_round(self) -> int:
+        """The first round that will be answered."""
+        return max(self._round, self._lost) + 1
+
+    @abstractmethod
+    def reply(self, request: Message) -> Message:
+        """The answer to a request, or :class:`Refused`."""
+
+    def _model(self, request: Message) -> Floats:
+        theta = request.array
+        if request.kind != self.kind:
+            raise Refused(Refusal.OTHER_STUDY)
+        if (
+            theta.dtype != np.float64
+            or theta.shape != (self._study.dimension,)
+            or not np.isfinite(theta).all()
+        ):
+            raise Refused(Refusal.MALFORMED)
+        return theta
+
+    def _refuse_past(self, round: int) -> None:
+        if round == self._answered:
+            raise Refused(Refusal.OTHER_REQUEST)  # the same request would have got the answer that is kept
+        if round < self.next_round():
+            raise Refused(Refusal.PAST_ROUND)
+
+    def _charge(self, step: int) -> None:
+        """Pay for all steps up to this one; steps that are left out are spent, too, all at once."""
+        if step > self._terms.steps:
+            raise Refused(Refusal.BEYOND_PLAN)
+        if step > self._paid + 1:
+            missing = step - self._run.reserved
+            if missing > 0:
+                self._run.reserve(missing)
+            self._paid = step
+        while self._paid < step:
+            since_start = max(
+                1, self._paid - self._lost
+            )  # leases double from one: see LEASES and MOST_LEASED
+            self._paid = max(self._paid, self._run.next_step(lease=min(self._lease, since_start)))
+
+
+class NoisySession(Session):
+    """Each party's noisy sum leaves as it is."""
+
+    def reply(self, request: Message) -> Message:
+        """The answer to the next round: charged, then computed, then noised."""
+        theta = self._model(request)
+        self._refuse_past(request.round)
+        released = self._release(request.round, theta)
+        return Message(self._study.digest(), "noisy", request.round, self._terms.party, released)
+
+    @abstractmethod
+    def _release(self, round: int, theta: Floats) -> Floats:
+        """What leaves for this round, after its step is paid for."""

@@ -33,8 +33,7 @@ from operator import add
 from os import PathLike
 from typing import Any
 
-from discreet.accounting.account import account
-from discreet.accounting.curve import PrivacyCurve
+from discreet.accounting.curve import PrivacyCurve, account
 from discreet.accounting.epsilon_delta import power_bound
 from discreet.charts import Picture, Series, attack_chart, line_chart
 from discreet.core.sampling import Sampler
@@ -112,7 +111,7 @@ class Plan:
     @cached_property
     def event(self) -> Event:
         """What the whole plan releases; only a fixed plan knows."""
-        return composed(self._fixed())
+        return compose(self._fixed())
 
     @cached_property
     def curve(self) -> PrivacyCurve:
@@ -313,7 +312,7 @@ def as_tuple(name: str, values: Any) -> tuple[Any, ...]:
     raise InvalidParameter(name, values, "must be a tuple.")
 
 
-def composed(stages: tuple[Stage, ...]) -> Event:
+def compose(stages: tuple[Stage, ...]) -> Event:
     """The event of all stages, one after the other."""
     return reduce(add, (stage.event for stage in stages))
 

@@ -29,7 +29,7 @@ from discreet.core.sampling import FixedSizeSampler, FullBatch
 from discreet.errors import InvalidParameter, real, whole
 from discreet.events import Gaussian, PoissonSampled
 from discreet.guarantee import Budget, Neighbours, Unit
-from discreet.plan.plan import Plan, as_tuple, checked_budget, composed, consistent, refuse_uncovered_bands
+from discreet.plan.plan import Plan, as_tuple, checked_budget, compose, consistent, refuse_uncovered_bands
 from discreet.plan.stage import Sampling, Stage, allocated_steps
 
 STEPS = (200, 1000)
@@ -196,7 +196,7 @@ class Recipe:
         if self.bands == "best":
             return self.changed(bands=best_bands(self, budget)).calibrate(budget)
         refuse_uncovered_bands((self.at(1.0),), budget)
-        noise = calibrate(lambda noise: composed(self.stages(noise)), budget)
+        noise = calibrate(lambda noise: compose(self.stages(noise)), budget)
         return Plan(self.stages(noise), budget.delta, budget.neighbours, budget.group_size, unit=budget.unit)
 
     def with_noise(
@@ -265,7 +265,7 @@ class StagedRecipe:
         Guarantee: ``plan.guarantee.within(budget)``, for all stages together.
         """
         budget = checked_budget(budget, self.at(1.0)[0].records)
-        noise = calibrate(lambda noise: composed(self.at(noise)), budget)
+        noise = calibrate(lambda noise: compose(self.at(noise)), budget)
         return Plan(self.at(noise), budget.delta, budget.neighbours, budget.group_size, unit=budget.unit)
 
 

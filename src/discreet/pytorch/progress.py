@@ -7,7 +7,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.errors import MissingDependency
 from discreet.events import Event
 from discreet.guarantee import rounded_up

@@ -176,7 +176,7 @@ def read_page(path: str | PathLike[str]) -> tuple[Report, str]:
     """
     text = read_text(path)
     try:
-        report, versions = _carried(text)
+        report, versions = _read_carried(text)
         again = report.to_html()
     except (DiscreetError, ValueError, TypeError, LookupError, AttributeError) as error:
         altered = isinstance(error, InvalidParameter) and error.name == "digest"
@@ -196,7 +196,7 @@ def read_page(path: str | PathLike[str]) -> tuple[Report, str]:
     )
 
 
-def _carried(page: str) -> tuple[Report, dict[str, str]]:
+def _read_carried(page: str) -> tuple[Report, dict[str, str]]:
     _, found, rest = page.partition(OPEN)
     if not found or OPEN in rest:
         raise ValueError("no report, or two of them")

@@ -58,7 +58,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from scipy.optimize import brentq
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.accounting.renyi import (
     Divergence,
     epsilon_of_divergence,

@@ -12,7 +12,7 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.errors import DiscreetError, InvalidParameter, one_of, real, whole
 from discreet.events import Event
 from discreet.guarantee import Budget, Neighbours, rounded_up

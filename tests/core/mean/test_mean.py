@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.core.mean import Ball, FixedClip, Interval, SecondMoment, private_mean, recentring
 from discreet.core.mean import clipped_rows as records

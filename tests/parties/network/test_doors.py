@@ -18,8 +18,7 @@ from discreet.errors import CannotConnect, InvalidParameter
 from discreet.parties.network import doors
 from discreet.parties.network.doors import Doors, Orderly, default_address, open_door, use_door
 from discreet.parties.network.kits import make_kits, open_kit
-from discreet.parties.network.sites import CoordinatorService, PartyService, Site
-from discreet.parties.network.workspace import write_workspace
+from discreet.parties.network.sites import CoordinatorService, PartyService, Site, write_workspace
 from support.small_study import study
 
 PATIENCE = 60.0

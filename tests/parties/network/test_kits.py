@@ -15,9 +15,9 @@ import pytest
 from discreet.certificate import new_signing_key
 from discreet.certificate.signatures import public_key_of, read_signing_key
 from discreet.errors import CannotConnect, InvalidParameter, NotYet
-from discreet.parties.network import kits, reaching
-from discreet.parties.network.kits import make_kits, open_kit, read_kit, revoke, revoked
-from discreet.parties.network.reaching import reach
+from discreet.parties.network import doors, kits
+from discreet.parties.network.doors import reach
+from discreet.parties.network.kits import make_kits, open_kit, read_kit, revoke, revoked_parties
 from discreet.parties.study import Study
 from support.small_study import TOML, free_port, study
 
@@ -175,10 +175,10 @@ def test_another_study_and_an_expired_kit_are_explained(made, tmp_path):
 
 def test_revoking_is_noted_beside_the_coordinators_kit(made, tmp_path):
     folder = shutil.copytree(made[1]["coordinator"].parent, tmp_path / "kits")
-    assert revoked(folder) == frozenset()
+    assert revoked_parties(folder) == frozenset()
     revoke(folder, "hospital-b")
     revoke(folder, "hospital-a")
-    assert revoked(folder) == {"hospital-a", "hospital-b"}
+    assert revoked_parties(folder) == {"hospital-a", "hospital-b"}
     for name in ("hospital-z", "coordinator"):
         with pytest.raises(InvalidParameter, match="party"):
             revoke(folder, name)
@@ -252,7 +252,7 @@ def test_a_server_that_does_not_speak_tls_and_an_unknown_host_are_explained(made
     def unknown(*args, **kwargs):
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(reaching.socket, "create_connection", unknown)
+    monkeypatch.setattr(doors.socket, "create_connection", unknown)
     with pytest.raises(CannotConnect, match="no computer is known"):
         reach(party)
 
@@ -279,7 +279,7 @@ def test_what_may_pass_by_itself_is_worth_trying_again(made, tmp_path, monkeypat
     def refuse(*args, **kwargs):
         raise trouble
 
-    monkeypatch.setattr(reaching.socket, "create_connection", refuse)
+    monkeypatch.setattr(doors.socket, "create_connection", refuse)
     with pytest.raises(NotYet, match=words):
         reach(party)
 
@@ -295,7 +295,7 @@ def test_what_may_pass_by_itself_is_worth_trying_again(made, tmp_path, monkeypat
 def test_certificates_that_cannot_be_verified_are_explained(trouble, words):
     error = ssl.SSLCertVerificationError(1, trouble)
     error.verify_message = trouble
-    assert words in reaching._verification(error, "b.example.org:8443")
+    assert words in doors._verification(error, "b.example.org:8443")
 
 
 @pytest.mark.parametrize(
@@ -306,4 +306,4 @@ def test_refusals_that_may_come_from_clocks_say_so(made, tmp_path, reason, words
     error = ssl.SSLError(1, reason)
     error.reason = reason
     kit = open_kit(made[1]["hospital-a"], tmp_path / "open")
-    assert words in reaching._refusal(error, "b.example.org:8443", kit)
+    assert words in doors._refusal(error, "b.example.org:8443", kit)

@@ -18,7 +18,7 @@ from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 from discreet.parties.network.doors import MOST_CALLERS
 from discreet.parties.network.kits import make_kits, open_kit, read_kit, revoke
 from discreet.parties.network.nvflare import quiet
-from discreet.parties.network.workspace import write_workspace
+from discreet.parties.network.sites import write_workspace
 from support.small_study import free_port, study
 
 SUPPORT = Path(__file__).parents[2] / "support"

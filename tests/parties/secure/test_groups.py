@@ -7,14 +7,13 @@ import pytest
 from scipy import stats
 
 from discreet.core.randomness import RandomStream
-from discreet.errors import InvalidParameter
-from discreet.parties import Coordinator, Party, Study, StudyStopped, arrangement, rehearse
+from discreet.errors import InvalidParameter, StudyStopped
+from discreet.parties import Coordinator, Party, Study, arrangement, rehearse
 from discreet.parties.arrangement import Arrangement, groups_of
-from discreet.parties.messages import EVERYBODY, Message, Roster
+from discreet.parties.messages import EVERYBODY, DirectTransport, Message, Roster
 from discreet.parties.secure.secure_sum import SecureCoordinator
 from discreet.parties.study import Aggregation
 from discreet.parties.terms import Terms
-from discreet.parties.transport import DirectTransport
 from discreet.parties.who_sees.views import party_event, views
 from support.parties_bank import holders, study, zero_holders
 from support.secure_world import signing_key

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from scipy import stats
 
 from discreet.errors import PlanViolation
-from discreet.parties.secure.masks import KEY, WORD, add_mask, agreed, public_bytes, round_keys
+from discreet.parties.secure.masks import KEY, WORD, add_mask, pair_secret, public_bytes, round_keys
 
 FALSE_ALARMS = 1e-6
 """Of one chi-square test on a fixed seed: the chance that an honest stream has an unlucky one."""
@@ -34,9 +34,9 @@ def byte_p_value(vector):
 
 def test_two_parties_agree_and_a_third_does_not():
     a, b, c = key(1), key(2), key(3)
-    assert agreed(a, public_bytes(b), b"") == agreed(b, public_bytes(a), b"")
-    assert agreed(a, public_bytes(b), b"") != agreed(c, public_bytes(b), b"")
-    assert agreed(a, public_bytes(b), b"") != agreed(a, public_bytes(b), b"another session")
+    assert pair_secret(a, public_bytes(b), b"") == pair_secret(b, public_bytes(a), b"")
+    assert pair_secret(a, public_bytes(b), b"") != pair_secret(c, public_bytes(b), b"")
+    assert pair_secret(a, public_bytes(b), b"") != pair_secret(a, public_bytes(b), b"another session")
 
 
 def test_the_round_keys_are_those_of_rfc_5869():
@@ -56,7 +56,7 @@ def test_every_key_of_every_round_is_another():
 @pytest.mark.parametrize("public", [bytes(KEY), b"\1" + bytes(31), b"short"])
 def test_a_key_that_gives_everybody_the_same_secret_is_refused(public):
     with pytest.raises(PlanViolation, match="not one"):
-        agreed(key(1), public, b"")
+        pair_secret(key(1), public, b"")
 
 
 @pytest.mark.parametrize("size", [0, 1, 2**15 - 1, 2**15, 2**15 + 1, 100_000])

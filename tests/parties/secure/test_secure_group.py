@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discreet.errors import PlanViolation
-from discreet.parties.secure.secure_group import flags, introduced, requested
+from discreet.parties.secure.secure_group import flags, read_introductions, read_request
 from discreet.parties.secure.shares import SEALED
 from support.secure_world import World
 
@@ -29,7 +29,7 @@ def test_terms_may_be_typed_as_floats_and_become_whole():
 def test_a_request_says_who_survived_and_holds_what_is_wanted_of_them(survivors):
     count, lost = len(survivors), 3 - len(survivors)
     pieces = np.random.default_rng(1).integers(0, 256, (count, count, 1 + lost, SEALED)).astype(np.uint8)
-    read, sealed = requested(flags(survivors, "abc") + pieces.tobytes(), "abc")
+    read, sealed = read_request(flags(survivors, "abc") + pieces.tobytes(), "abc")
     assert read == list(survivors)
     assert np.array_equal(sealed, pieces)
 
@@ -37,17 +37,17 @@ def test_a_request_says_who_survived_and_holds_what_is_wanted_of_them(survivors)
 @given(st.binary(max_size=700))
 def test_no_bytes_but_ours_are_read(message):
     with pytest.raises(PlanViolation):
-        introduced(message, WORLD.group)
+        read_introductions(message, WORLD.group)
     with pytest.raises(PlanViolation):
-        requested(message + b"\2", "abc")
+        read_request(message + b"\2", "abc")
 
 
 @given(st.data())
 def test_introductions_with_any_byte_altered_are_refused(data):
     shown = {name: party.advertise() for name, party in WORLD.parties.items()}
     message = bytearray(WORLD.coordinator.introduce(shown))
-    assert list(introduced(bytes(message), WORLD.group)) == WORLD.names
+    assert list(read_introductions(bytes(message), WORLD.group)) == WORLD.names
     at = data.draw(st.integers(0, len(message) - 1))
     message[at] ^= data.draw(st.integers(1, 255))
     with pytest.raises(PlanViolation):
-        introduced(bytes(message), WORLD.group)
+        read_introductions(bytes(message), WORLD.group)

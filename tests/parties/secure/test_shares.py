@@ -10,13 +10,13 @@ import pytest
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
 from discreet.parties.secure import shares
-from discreet.parties.secure.shares import PRIME, SEALED, SHARE, joined, opened, seal, split
+from discreet.parties.secure.shares import PRIME, SEALED, SHARE, join_shares, open_share, seal, split_secrets
 
 SECRETS = [bytes(32), b"\xff" * 32, bytes(range(32))]
 
 
 def rows_of(threshold, holders, secrets=SECRETS, seed=1):
-    rows = split(secrets, threshold, holders, RandomStream(unsafe_seed=seed))
+    rows = split_secrets(secrets, threshold, holders, RandomStream(unsafe_seed=seed))
     return dict(enumerate(rows, start=1))
 
 
@@ -35,11 +35,11 @@ def test_any_threshold_of_them_give_the_secrets(threshold, holders):
     rows = rows_of(threshold, holders)
     chosen = itertools.islice(itertools.combinations(rows, threshold), 20)
     for some in chosen:
-        assert joined({holder: rows[holder] for holder in some}) == SECRETS
+        assert join_shares({holder: rows[holder] for holder in some}) == SECRETS
 
 
 def test_more_than_enough_give_them_too():
-    assert joined(rows_of(2, 5)) == SECRETS
+    assert join_shares(rows_of(2, 5)) == SECRETS
 
 
 def test_fewer_fit_every_secret():
@@ -61,7 +61,7 @@ def guesses(make_rows):
     for seed in range(64):
         found.append(None)
         with contextlib.suppress(PlanViolation):
-            found[-1] = joined(make_rows(seed))
+            found[-1] = join_shares(make_rows(seed))
     return found
 
 
@@ -79,8 +79,8 @@ def test_a_constant_polynomial_is_what_the_secrecy_test_is_about():
         def bytes(self, count):
             return bytes(count)
 
-    rows = split(SECRETS, 3, 5, Zeros())
-    assert joined({1: rows[0], 2: rows[1]}) == SECRETS
+    rows = split_secrets(SECRETS, 3, 5, Zeros())
+    assert join_shares({1: rows[0], 2: rows[1]}) == SECRETS
 
 
 def test_interpolation_is_lagranges_in_exact_fractions():
@@ -95,7 +95,7 @@ def test_interpolation_is_lagranges_in_exact_fractions():
 
 def test_coefficients_are_fresh():
     assert rows_of(2, 2, seed=1) != rows_of(2, 2, seed=2)
-    first, second = (split(SECRETS, 2, 2, RandomStream()) for _ in range(2))
+    first, second = (split_secrets(SECRETS, 2, 2, RandomStream()) for _ in range(2))
     assert first != second
 
 
@@ -112,7 +112,7 @@ def test_a_seal_opens_with_its_key_in_its_place():
     row = [bytes([index]) * SHARE for index in range(4)]
     sealed = seal(row, b"k" * 32)
     pieces = [sealed[at : at + SEALED] for at in range(0, len(sealed), SEALED)]
-    assert [opened(piece, index, b"k" * 32) for index, piece in enumerate(pieces)] == row
+    assert [open_share(piece, index, b"k" * 32) for index, piece in enumerate(pieces)] == row
 
 
 def test_a_seal_that_was_altered_moved_or_made_for_others_stays_closed():
@@ -121,7 +121,7 @@ def test_a_seal_that_was_altered_moved_or_made_for_others_stays_closed():
         broken = bytearray(sealed)
         broken[bit // 8] ^= 1 << bit % 8
         with pytest.raises(PlanViolation, match="altered"):
-            opened(bytes(broken), 0, b"k" * 32)
+            open_share(bytes(broken), 0, b"k" * 32)
     for index, key in ((1, b"k" * 32), (0, b"l" * 32)):
         with pytest.raises(PlanViolation, match="altered"):
-            opened(sealed, index, key)
+            open_share(sealed, index, key)

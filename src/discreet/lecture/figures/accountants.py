@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.events import Gaussian, Laplace, PoissonSampled
 from discreet.guarantee import Budget
 from discreet.lecture.composition import (

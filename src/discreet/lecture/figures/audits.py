@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.accounting.account import account
+from discreet.accounting.curve import account
 from discreet.accounting.epsilon_delta import power_bound
 from discreet.audit import AuditResult, GradientCanaries, Membership, audit
 from discreet.audit.membership import membership as told_apart

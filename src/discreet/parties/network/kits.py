@@ -193,12 +193,12 @@ def revoke(kits: str | Path, party: str) -> None:
     """Note beside the coordinator's kit that ``party`` is to be refused from now on, also while a study runs."""
     folder = Path(kits)
     kit = read_kit(folder / f"{COORDINATOR}.zip")
-    _, names, _ = _described(folder / f"{COORDINATOR}.zip", kit)
+    _, names, _ = _read_description(folder / f"{COORDINATOR}.zip", kit)
     one_of("party", party, sorted(set(names) - {COORDINATOR}))
-    write_whole(folder / "revoked.json", canonical({"revoked": sorted({party, *revoked(folder)})}))
+    write_whole(folder / "revoked.json", canonical({"revoked": sorted({party, *revoked_parties(folder)})}))
 
 
-def revoked(kits: str | Path) -> frozenset[str]:
+def revoked_parties(kits: str | Path) -> frozenset[str]:
     """The parties whose kits were revoked."""
     try:
         text = (Path(kits) / "revoked.json").read_text()
@@ -225,7 +225,7 @@ class Revocations:
         except FileNotFoundError:
             stamp = 0
         if stamp != self._stamp:
-            self._names, self._stamp = revoked(self._kits), stamp
+            self._names, self._stamp = revoked_parties(self._kits), stamp
             for name in self._names:
                 self._tell(name)
         return self._names
@@ -330,7 +330,7 @@ def open_kit(path: str | Path, folder: str | Path | None = None) -> Kit:
     """Unpack a kit into ``folder`` (by default beside the zip, under its name) and describe it."""
     source = Path(path).resolve()
     content = read_kit(path)
-    about, roster, certificate = _described(Path(path), content)
+    about, roster, certificate = _read_description(Path(path), content)
     target = Path(folder).resolve() if folder is not None else source.with_suffix("")
     target.mkdir(parents=True, exist_ok=True, mode=0o700)
     for name in _MEMBERS:
@@ -351,7 +351,7 @@ def open_kit(path: str | Path, folder: str | Path | None = None) -> Kit:
     )
 
 
-def _described(
+def _read_description(
     path: Path, content: Mapping[str, bytes]
 ) -> tuple[dict[str, Any], dict[str, str], x509.Certificate]:
     """What ``kit.json`` says, the roster's keys, and the site's certificate; whatever is wrong is refused."""

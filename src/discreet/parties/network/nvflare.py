@@ -11,7 +11,7 @@ coordinator to a party, and the answer is bytes.
     with listen(kit) as transport:                # the coordinator
         Coordinator(study, transport, ...).run()
 
-What NVFlare may do is settled in workspace.py, where it listens in doors.py, and whom a party answers in sites.py.
+What NVFlare may do and whom a party answers is settled in sites.py, where it listens in doors.py.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any, TextIO
 
 from discreet.errors import CannotConnect, MissingDependency, NotYet
 from discreet.parties.network.kits import Kit, Revocations
-from discreet.parties.network.workspace import write_workspace
+from discreet.parties.network.sites import write_workspace
 
 try:
     from nvflare.fuel.f3.cellnet.core_cell import CoreCell
@@ -106,12 +106,12 @@ class NVFlareTransport:
         refused, end = self._refused(), time.monotonic() + timeout
         present = [name for name in parties if name not in refused and self._site.on_line(name)]
         absent = [name for name in parties if name not in refused and name not in present]
-        answers = self._asked(present, topic, message, timeout)
+        answers = self._ask_all(present, topic, message, timeout)
         for name in absent:
             self._waited.setdefault(name, end)
         while absent and (back := self._first_back(absent)):
             absent.remove(back)
-            answers |= self._asked([back], topic, message, max(end - time.monotonic(), 0.1))
+            answers |= self._ask_all([back], topic, message, max(end - time.monotonic(), 0.1))
         return answers
 
     def _first_back(self, absent: list[str]) -> str | None:
@@ -124,7 +124,7 @@ class NVFlareTransport:
                 return None
             time.sleep(0.02)
 
-    def _asked(self, names: list[str], topic: str, message: bytes, timeout: float) -> dict[str, bytes]:
+    def _ask_all(self, names: list[str], topic: str, message: bytes, timeout: float) -> dict[str, bytes]:
         if not names:
             return {}
         replies = self._site.cell.broadcast_request(
@@ -167,7 +167,7 @@ def connect(kit: Kit, answer: Answer, timeout: float = _START_SECONDS) -> Iterat
         while True:
             site, left = Site(answer), end - time.monotonic()
             try:
-                stack.enter_context(_running(site, kit, client_train.main, "fed_client.json", options, left))
+                stack.enter_context(_run_site(site, kit, client_train.main, "fed_client.json", options, left))
                 break
             except NotYet:
                 if time.monotonic() > end:
@@ -188,7 +188,7 @@ def listen(
     place, site = address or default_address(kit.host, kit.port), Site(None)
     with (
         open_door(place) as door,
-        _running(site, kit, _server_main(), "fed_server.json", _OPTIONS, timeout, door),
+        _run_site(site, kit, _server_main(), "fed_server.json", _OPTIONS, timeout, door),
     ):
         yield NVFlareTransport(site, Revocations(kit.source.parent, site.shut_out))
 
@@ -200,7 +200,7 @@ def _server_main() -> Callable[[Namespace], None]:
 
 
 @contextmanager
-def _running(
+def _run_site(
     site: Site,
     kit: Kit,
     main: Callable[[Namespace], None],
@@ -230,7 +230,7 @@ def _running(
         finally:
             site.ended.set()
 
-    with quiet("nvflare", kit.folder / "nvflare.log"), _listening_for_rejection(site):
+    with quiet("nvflare", kit.folder / "nvflare.log"), _listen_for_rejection(site):
         threading.Thread(target=run, name="nvflare", daemon=True).start()
         try:
             _await(site, kit, timeout)
@@ -243,7 +243,7 @@ def _running(
 
 
 @contextmanager
-def _listening_for_rejection(site: Site) -> Iterator[None]:
+def _listen_for_rejection(site: Site) -> Iterator[None]:
     """NVFlare says why a site was not registered in its log only."""
     words = "registration rejected: "
 

@@ -6,8 +6,8 @@ revealed of one round says nothing of another.
 >>> import numpy as np
 >>> from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 >>> a, b = X25519PrivateKey.generate(), X25519PrivateKey.generate()
->>> at_a = agreed(a, public_bytes(b), context=b"a, b")
->>> at_b = agreed(b, public_bytes(a), context=b"a, b")
+>>> at_a = pair_secret(a, public_bytes(b), context=b"a, b")
+>>> at_b = pair_secret(b, public_bytes(a), context=b"a, b")
 >>> round_keys(at_a, 7) == round_keys(at_b, 7), round_keys(at_a, 7) == round_keys(at_a, 8)
 (True, False)
 
@@ -64,7 +64,7 @@ def public_bytes(key: X25519PrivateKey) -> bytes:
     return key.public_key().public_bytes_raw()
 
 
-def agreed(own: X25519PrivateKey, others: bytes, context: bytes) -> bytes:
+def pair_secret(own: X25519PrivateKey, others: bytes, context: bytes) -> bytes:
     """The secret of two parties. ``context`` names who they are and what the secret is for."""
     try:
         shared = own.exchange(X25519PublicKey.from_public_bytes(others))

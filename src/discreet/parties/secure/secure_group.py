@@ -97,7 +97,7 @@ def flags(present: Sequence[str], names: Sequence[str]) -> bytes:
     return bytes(name in present for name in names)
 
 
-def wanted(name: str, survivors: Sequence[str], names: Sequence[str]) -> list[int]:
+def seeds_to_reveal(name: str, survivors: Sequence[str], names: Sequence[str]) -> list[int]:
     """Which seeds of a survivor are revealed, as places in ``names``: its own, and those with whom was lost.
 
     Its seeds with other survivors are never among them, and of whom was lost nothing is revealed.
@@ -105,7 +105,7 @@ def wanted(name: str, survivors: Sequence[str], names: Sequence[str]) -> list[in
     return [place for place, other in enumerate(names) if other == name or other not in survivors]
 
 
-def introduced(introductions: bytes, group: Group) -> dict[str, bytes]:
+def read_introductions(introductions: bytes, group: Group) -> dict[str, bytes]:
     """The public keys of those who are present, in order, if all signatures are right."""
     names = group.names
     present, rest = _present(introductions, names)
@@ -117,7 +117,7 @@ def introduced(introductions: bytes, group: Group) -> dict[str, bytes]:
     return {name: shown[:KEY] for name, shown in zip(present, shown, strict=True)}
 
 
-def requested(request: bytes, names: Sequence[str]) -> tuple[list[str], NDArray[np.uint8]]:
+def read_request(request: bytes, names: Sequence[str]) -> tuple[list[str], NDArray[np.uint8]]:
     """Who survived, and the sealed shares that are wanted: by owner, by holder, by seed."""
     survivors, rest = _present(request, names)
     shape = len(survivors), len(survivors), 1 + len(names) - len(survivors), SEALED

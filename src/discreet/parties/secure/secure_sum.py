@@ -100,9 +100,23 @@ from numpy.typing import NDArray
 
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, PlanViolation, whole
-from discreet.parties.secure.masks import KEY, WORD, RoundKeys, add_mask, agreed, public_bytes, round_keys
-from discreet.parties.secure.secure_group import Group, flags, introduced, requested, wanted
-from discreet.parties.secure.shares import SEALED, SHARE, joined, opened, seal, split
+from discreet.parties.secure.masks import (
+    KEY,
+    WORD,
+    RoundKeys,
+    add_mask,
+    pair_secret,
+    public_bytes,
+    round_keys,
+)
+from discreet.parties.secure.secure_group import (
+    Group,
+    flags,
+    read_introductions,
+    read_request,
+    seeds_to_reveal,
+)
+from discreet.parties.secure.shares import SEALED, SHARE, join_shares, open_share, seal, split_secrets
 
 
 class SecureParty:
@@ -146,7 +160,7 @@ class SecureParty:
 
         Guarantee: uniform to whoever lacks one of the masks; see the module's docstring for who that is.
         """
-        session = self._joined()
+        session = self._present_session()
         round = whole("round", round, at_least=0, at_most=2**63 - 1)
         if round <= self._last_round:
             raise PlanViolation("This round was masked before; a vector is masked once.")
@@ -157,37 +171,40 @@ class SecureParty:
         vector = counts.astype(WORD)
         for name in keys:
             add_mask(vector, keys[name].mask, sign_of(self._name, name))
-        rows = split([pair.mask for pair in keys.values()], self._group.threshold, len(keys), self._stream)
+        rows = split_secrets(
+            [pair.mask for pair in keys.values()], self._group.threshold, len(keys), self._stream
+        )
         sealed = (
-            seal(row, directed(keys[name], self._name, name)) for name, row in zip(keys, rows, strict=True)
+            seal(row, direction_key(keys[name], self._name, name))
+            for name, row in zip(keys, rows, strict=True)
         )
         return b"".join((vector.tobytes(), *sealed))
 
     def unmask(self, round: int, request: bytes) -> bytes:
         """Shares of the seeds that the coordinator needs, for one set of survivors; a retry gets the same bytes."""
-        session = self._joined()
+        session = self._present_session()
         if round != self._last_round or not self._keys:
             raise PlanViolation("Only the round that was masked last can be unmasked.")
         if self._answered is None:
-            self._answered = request, self._revealed(session, request)
+            self._answered = request, self._reveal(session, request)
         if self._answered[0] != request:
             raise PlanViolation("This round was unmasked before, for another request.")
         return self._answered[1]
 
-    def _revealed(self, session: _Session, request: bytes) -> bytes:
-        survivors, sealed = requested(request, session.names)
+    def _reveal(self, session: _Session, request: bytes) -> bytes:
+        survivors, sealed = read_request(request, session.names)
         if len(survivors) < self._group.threshold:
             raise PlanViolation("Too few parties survived; nothing is unmasked.")
         if self._name not in survivors:
             raise PlanViolation("The coordinator did not receive this party's vector; it does not unmask.")
         mine = sealed[:, survivors.index(self._name)]
         return b"".join(
-            opened(piece.tobytes(), index, directed(self._keys[name], name, self._name))
+            open_share(piece.tobytes(), index, direction_key(self._keys[name], name, self._name))
             for name, pieces in zip(survivors, mine, strict=True)
-            for piece, index in zip(pieces, wanted(name, survivors, session.names), strict=True)
+            for piece, index in zip(pieces, seeds_to_reveal(name, survivors, session.names), strict=True)
         )
 
-    def _joined(self) -> _Session:
+    def _present_session(self) -> _Session:
         if self._session is None:
             raise PlanViolation("This party has not joined a session.")
         return self._session
@@ -196,7 +213,7 @@ class SecureParty:
 class SecureCoordinator:
     """The coordinator: it introduces the parties to one another, collects masked vectors, and learns their sum.
 
-    ``largest`` bounds every coordinate of an honest sum (:func:`~discreet.parties.secure.noise_shares.largest_sum`).
+    ``largest`` bounds every coordinate of an honest sum (:func:`~discreet.core.noise.largest_sum`).
     What is not of the right form counts as missing. Where too few remain, :class:`PlanViolation` says so before
     anything is unmasked, and the round is lost.
     """
@@ -230,7 +247,7 @@ class SecureCoordinator:
         for name in survivors:
             self._vector += np.frombuffer(masked[name], WORD, count=self._dimension)
             pieces = np.frombuffer(masked[name], np.uint8, offset=size).reshape(width, width, SEALED)
-            parts.append(pieces[np.ix_(holders, wanted(name, survivors, self._names))].tobytes())
+            parts.append(pieces[np.ix_(holders, seeds_to_reveal(name, survivors, self._names))].tobytes())
         self._survivors = survivors
         return b"".join(parts)
 
@@ -247,10 +264,10 @@ class SecureCoordinator:
             1 + self._names.index(name): [answers[name][at : at + SHARE] for at in range(0, length, SHARE)]
             for name in speakers[: self._group.threshold]
         }
-        seeds = iter(joined(rows))
+        seeds = iter(join_shares(rows))
         self._survivors = []
         for name in survivors:
-            for place in wanted(name, survivors, self._names):
+            for place in seeds_to_reveal(name, survivors, self._names):
                 add_mask(self._vector, next(seeds), -sign_of(name, self._names[place]))
         total = self._vector.astype(np.int64)
         if total.max() > self._largest or total.min() < -self._largest:
@@ -270,13 +287,13 @@ class _Session:
     """
 
     def __init__(self, name: str, key: X25519PrivateKey, introductions: bytes, group: Group) -> None:
-        public_keys = introduced(introductions, group)
+        public_keys = read_introductions(introductions, group)
         if public_keys.get(name) != public_bytes(key):
             raise PlanViolation("The introductions show another key of this party than it advertised.")
         session = hashlib.sha256(introductions).digest()
         self.names = list(public_keys)
         self._secrets = {
-            other: agreed(key, public_keys[other], "\0".join(sorted((name, other))).encode() + session)
+            other: pair_secret(key, public_keys[other], "\0".join(sorted((name, other))).encode() + session)
             for other in self.names
             if other != name
         }
@@ -293,6 +310,6 @@ def sign_of(first: str, second: str) -> int:
     return 1 if first <= second else -1
 
 
-def directed(keys: RoundKeys, sender: str, receiver: str) -> bytes:
+def direction_key(keys: RoundKeys, sender: str, receiver: str) -> bytes:
     """The key for messages from ``sender`` to ``receiver``."""
     return keys.upward if sender < receiver else keys.downward

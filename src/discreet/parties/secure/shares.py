@@ -2,8 +2,8 @@
 
 >>> from discreet.core.randomness import RandomStream
 >>> secret = b"a mask's seed, of 32 bytes......"
->>> shares = split([secret], threshold=2, holders=3, stream=RandomStream())
->>> joined({1: shares[0], 3: shares[2]}) == [secret]
+>>> shares = split_secrets([secret], threshold=2, holders=3, stream=RandomStream())
+>>> join_shares({1: shares[0], 3: shares[2]}) == [secret]
 True
 
 **What is proved.** The secret is the value at 0 of a polynomial of degree threshold - 1 whose other coefficients
@@ -11,7 +11,7 @@ are uniform modulo the prime :data:`PRIME`; holder i has its value at i. For eve
 choice of coefficients fits any threshold - 1 shares, so these have the same law whatever the secret is. (The
 coefficients are uniform up to 93 in 2**257.)
 
-A share travels through the coordinator, encrypted for its holder: :func:`seal` and :func:`opened` are AES-256-GCM
+A share travels through the coordinator, encrypted for its holder: :func:`seal` and :func:`open_share` are AES-256-GCM
 with a key that serves one sender, one receiver and one round, and a number for each share as the nonce.
 """
 
@@ -38,7 +38,9 @@ SEALED = SHARE + 16
 _BITS = 2**257 - 1
 
 
-def split(secrets: Sequence[bytes], threshold: int, holders: int, stream: RandomStream) -> list[list[bytes]]:
+def split_secrets(
+    secrets: Sequence[bytes], threshold: int, holders: int, stream: RandomStream
+) -> list[list[bytes]]:
     """Shares of each secret for holders 1, 2, ...: row i - 1 is what holder i gets, one share of each secret.
 
     Guarantee: fewer than ``threshold`` rows say nothing about any secret; any ``threshold`` rows tell them all.
@@ -51,7 +53,7 @@ def split(secrets: Sequence[bytes], threshold: int, holders: int, stream: Random
     return [[_value(polynomial, holder) for polynomial in polynomials] for holder in range(1, holders + 1)]
 
 
-def joined(rows: Mapping[int, Sequence[bytes]]) -> list[bytes]:
+def join_shares(rows: Mapping[int, Sequence[bytes]]) -> list[bytes]:
     """The secrets, from the rows of as many holders as the threshold, by interpolation at 0.
 
     Shares that do not belong together give other numbers; those that no secret can be are refused.
@@ -73,7 +75,7 @@ def seal(shares: Sequence[bytes], key: bytes) -> bytes:
     return b"".join(cipher.encrypt(_nonce(index), share, None) for index, share in enumerate(shares))
 
 
-def opened(sealed: bytes, index: int, key: bytes) -> bytes:
+def open_share(sealed: bytes, index: int, key: bytes) -> bytes:
     """The share that was sealed as number ``index`` with the same key."""
     try:
         return AESGCM(key).decrypt(_nonce(index), sealed, None)

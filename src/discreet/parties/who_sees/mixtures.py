@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from discreet.accounting.account import account
-from discreet.accounting.curve import DELTA_REMEDY, PrivacyCurve
+from discreet.accounting.curve import DELTA_REMEDY, PrivacyCurve, account
 from discreet.errors import InvalidParameter, real, whole
 from discreet.events import Event, Gaussian
 from discreet.events.common import MAX_COUNT

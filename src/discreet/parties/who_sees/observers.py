@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Protocol
 
-from discreet.accounting.account import account
 from discreet.accounting.calibration import calibrate
+from discreet.accounting.curve import account
 from discreet.certificate.promises import Arithmetic
 from discreet.core.noise import SPARED_DELTA
 from discreet.errors import BudgetExceeded, InvalidParameter, UnsupportedEvent, one_of, probability

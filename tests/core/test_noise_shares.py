@@ -9,16 +9,21 @@ from scipy import stats
 
 from discreet.certificate.promises import Arithmetic
 from discreet.core import noise as one_release
-from discreet.core.noise import BoundedSum, add_noise, add_noise_share, grid_for, hardened_sum, noise_steps
+from discreet.core.noise import (
+    OVERFLOW,
+    BoundedSum,
+    add_noise,
+    add_noise_share,
+    convolution_gap,
+    distance_of_shares,
+    grid_for,
+    hardened_sum,
+    largest_sum,
+    noise_steps,
+)
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
-from discreet.parties.secure.noise_shares import (
-    OVERFLOW,
-    convolution_gap,
-    distance_to_continuous,
-    largest_sum,
-)
 
 EVENT, CLIP = Gaussian(noise_multiplier=2.0), 1.5
 GRID = grid_for(EVENT, CLIP, most_records=10_000)
@@ -74,7 +79,7 @@ def test_the_gap_has_no_theorem_for_small_scales(scale):
 
 def test_the_distance_covers_that_of_one_noise_and_suits_a_certificate():
     one = one_release.distance_to_continuous(EVENT, CLIP, GRID, 1000)
-    shared = distance_to_continuous(EVENT, CLIP, GRID, 1000, shares=10)
+    shared = distance_of_shares(EVENT, CLIP, GRID, 1000, shares=10)
     assert one < shared < 1.001 * one
     assert Arithmetic("hardened", 200 * shared).distance == 200 * shared
 

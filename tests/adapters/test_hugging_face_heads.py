@@ -5,7 +5,7 @@ import torch
 
 transformers = pytest.importorskip("transformers")
 
-from discreet.adapters.head_losses import losses_of  # noqa: E402
+from discreet.adapters.hugging_face import losses_of  # noqa: E402
 from discreet.errors import InvalidParameter  # noqa: E402
 from discreet.pytorch import check  # noqa: E402
 

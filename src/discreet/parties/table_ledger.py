@@ -1,0 +1,180 @@
+"""Which ledger pays for a table: one for each table, whatever kit or study it is used in, and one process at a time.
+
+A kit can be issued again and a folder can be copied, and a ledger that lay there would begin anew: a second budget
+for the same records. So ledgers lie in the user's data folder (``~/.local/share/discreet``, or where
+``XDG_DATA_HOME`` says), and beside them is noted for which table each was begun, by its place and by its content. A
+table that was moved, or changed in its place, keeps its ledger; only one that was both is taken for another.
+
+Who names a ledger with ``--ledger`` decides for himself; the table's other ledgers are shown with what they spent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from discreet.accounting.curve import account
+from discreet.certificate.verification import file_digest
+from discreet.errors import AlreadyRunning, DiscreetError, LedgerUnavailable
+from discreet.events import Composition, Event
+from discreet.files import hold_lock
+from discreet.guarantee import rounded_up
+from discreet.ledger import Ledger
+from discreet.parties.terms import Terms
+
+_LARGEST = 2**16  # bytes of a note
+
+
+def user_folder() -> Path:
+    """Where what belongs to this user, and to no kit or study, is kept."""
+    place = os.environ.get("XDG_DATA_HOME") or os.environ.get("LOCALAPPDATA")
+    return (Path(place) if place else Path.home() / ".local" / "share") / "discreet"
+
+
+# ---- which ledger ----
+
+
+def paying_ledger(table: Path, named: Path | None, terms: Terms) -> Path:
+    """The ledger that pays: the one that was named, the one that has paid for this table before, or a new one."""
+    if named is not None:
+        return named.resolve()
+    known = list(known_ledgers(table))
+    fitting = [place for place in known if _could_pay(place, terms)]
+    for place in [*(place for place in known if _has_paid(place)), *fitting]:
+        return place
+    stem = re.sub(r"[^A-Za-z0-9_-]", "_", table.stem)[:40] or "table"
+    number = f"-{len(known) + 1}" if known else ""
+    return user_folder() / "ledgers" / f"{stem}-{_hash(str(table.resolve()))[:12]}{number}.ledger"
+
+
+def known_ledgers(table: Path) -> Iterator[Path]:
+    """The ledgers that were begun for this table, the first one first; one that is gone was lost, not forgotten."""
+    seen = set()
+    for page in _notes(table):
+        text = page.read_text(encoding="utf-8")[:_LARGEST] if page.exists() else ""
+        for line in text.splitlines():
+            if line not in seen:
+                seen.add(line)
+                yield Path(line)
+
+
+def remember(table: Path, ledger: Path) -> None:
+    """Note that this ledger pays for this table."""
+    if ledger in known_ledgers(table) and all(page.exists() for page in _notes(table)):
+        return
+    for page in _notes(table):
+        page.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        descriptor = os.open(page, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(f"{ledger}\n")
+
+
+def _has_paid(place: Path) -> bool:
+    """True if something was spent from this ledger, or it was lost: then nobody can tell, and it must be restored."""
+    if not place.exists():
+        raise LedgerUnavailable(
+            f"The ledger {place} has paid for this table and is gone. Restore it with its key; who is sure that "
+            "nothing was spent from it names another one with --ledger."
+        )
+    with Ledger.open(place) as book:
+        return book.spent() is not None
+
+
+def _could_pay(place: Path, terms: Terms) -> bool:
+    if not place.exists():
+        return False
+    with Ledger.open(place) as book:
+        return book.remaining(terms.event) > 0
+
+
+def _notes(table: Path) -> tuple[Path, Path]:
+    """The notes about a table: by its place, and by its content."""
+    folder = user_folder() / "tables"
+    return folder / _hash(f"place {table.resolve()}"), folder / _hash(f"content {file_digest(table)}")
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+# ---- what it has spent ----
+
+
+def spending(place: Path, table: Path, terms: Terms) -> str:
+    """What the ledger has spent so far and will have spent after the study; and the table's other ledgers."""
+    delta = f"at delta {terms.study.privacy.delta:g} ({terms.budget.neighbours})"
+    lines = [
+        f"Your ledger {place}: epsilon {_so_far(place, terms)} spent so far -> {_after(place, terms)} {delta}."
+    ]
+    for other in known_ledgers(table):
+        if other != place:
+            lines.append(f"Besides, {other} has spent epsilon {_so_far(other, terms)} on this table.")
+    return "\n".join(lines)
+
+
+def _so_far(place: Path, terms: Terms) -> str:
+    return _epsilon(place, terms, after=False)
+
+
+def _after(place: Path, terms: Terms) -> str:
+    return _epsilon(place, terms, after=True)
+
+
+def _epsilon(place: Path, terms: Terms, after: bool) -> str:
+    total: dict[Event, int] = {}
+    taken = [0] * len(terms.event.parts())
+    try:
+        if place.exists():
+            with Ledger.open(place) as book:
+                total = book.statement().spent()
+                run = book.runs().get(f"{terms.study.name}/{terms.party}")
+            taken = taken if run is None else list(run.taken)
+        if after:
+            for (event, count), done in zip(terms.event.parts(), taken, strict=True):
+                total[event] = total.get(event, 0) + count - done
+        if not total:
+            return "0"
+        events = Composition(tuple((event, count) for event, count in total.items() if count))
+        return rounded_up(account(events, terms.budget.neighbours).epsilon(terms.budget.delta))
+    except (DiscreetError, ValueError) as error:
+        return f"unknown ({type(error).__name__})"
+
+
+# ---- one process at a time ----
+
+
+def kit_lock(kit: Path) -> AbstractContextManager[None]:
+    """Held while a kit is used: unpacking it again would pull it from under who runs with it."""
+    return hold_lock(
+        kit.with_name(f".{kit.name}.lock"),
+        AlreadyRunning(f"Another process runs with {kit}; wait for it or stop it. Nothing was touched."),
+    )
+
+
+def table_lock(table: Path) -> AbstractContextManager[None]:
+    """Held while a table is paid for by its own ledger: two studies at once would each begin one."""
+    page = _notes(table)[1]
+    page.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return hold_lock(
+        page.with_name(f".{page.name}.lock"),
+        AlreadyRunning(
+            f"Another process takes part in a study with {table}; wait for it or stop it. To take part in several at "
+            "once, begin one ledger with a budget for all of them, and name it with --ledger."
+        ),
+    )
+
+
+def ledger_lock(place: Path, study: str, party: str) -> AbstractContextManager[None]:
+    """Held while a party pays for a study: a second one would take over, and the first would lose what is left."""
+    place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return hold_lock(
+        place.with_name(f".{place.name}.{_hash(f'{study}/{party}')[:12]}.lock"),
+        AlreadyRunning(
+            f"Another process takes part in {study} as {party} and pays from {place}; wait for it or stop it. "
+            "Nothing was touched."
+        ),
+    )
