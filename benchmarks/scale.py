@@ -7,8 +7,10 @@ takes a tenth of the rows, ``--only sharded`` (or another line) some of the case
 """
 
 import argparse
+import atexit
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,13 @@ def made(rows, columns, seed=0):
     x *= np.float32(10 / 1.5)
     score = (x - x.mean(0)) @ np.linspace(-1, 1, columns).astype(np.float32)
     return x, (score + 3 * rng.logistic(size=rows) > 0).astype(np.int8)
+
+
+def new_folder():
+    """A folder that is gone when the process ends."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
 
 
 def resident(kind="VmHWM"):
@@ -94,7 +103,7 @@ def against_sklearn(rows, columns):
 
 def mapped(rows, columns):
     """Memory beyond the input, of a memory map."""
-    folder = Path(tempfile.mkdtemp())
+    folder = new_folder()
     x = np.lib.format.open_memmap(folder / "x.npy", "w+", np.float32, (rows, columns))
     y = np.lib.format.open_memmap(folder / "y.npy", "w+", np.int8, (rows,))
     for start in range(0, rows, 10**6):
@@ -140,7 +149,7 @@ def sparse(rows, columns):
 def from_file(kind, rows, columns):
     """Everything a process takes that fits a file."""
 
-    folder = Path(tempfile.mkdtemp())
+    folder = new_folder()
     path = folder / f"table.{kind}"
     maker = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -180,7 +189,7 @@ def on_a_cluster(rows, columns, workers):
     from discreet.adapters import DaskEngine
     from discreet.linear import Partitions
 
-    folder = Path(tempfile.mkdtemp())
+    folder = new_folder()
     for part in range(2 * workers):
         write(str(folder / f"part-{part}.parquet"), rows // (2 * workers), columns)
         write(str(folder / f"small-{part}.parquet"), 2000, columns)

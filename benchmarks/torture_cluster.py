@@ -4,10 +4,11 @@
 
 A scheduler, two workers and a driver, each a process that is forked anew when it was killed with signal 9, at any
 moment; every third driver dies between noise and log, and in every tenth round a partition answers twice. Every
-second fit protects people, who have rows in all files. The driver notes each sum that gets noise. Afterwards a single
-process adds up the whole table, told the values of the public log: its sums must be those, and the ledger must hold
-each release of the log once. A fit that shows no release within a minute of a kill hangs. Twins that count an answer
-twice, or begin a new account after a crash, must be caught.
+second fit protects people, who have rows in all files; every other two are of a Dask frame, whose rows lie in the
+memory of workers. The driver notes each sum that gets noise. Afterwards a single process adds up the whole table,
+told the values of the public log: its sums must be those, and the ledger must hold each release of the log once. A
+fit that shows no release within a minute of a kill hangs. Twins that count an answer twice, or begin a new account
+after a crash, must be caught.
 """
 
 from __future__ import annotations
@@ -126,7 +127,16 @@ def digest(counts: Any) -> str:
     return hashlib.sha256(np.ascontiguousarray(counts, np.int64).tobytes()).hexdigest()
 
 
-def drive(port: int, folder: Path, files: Partitions, people: bool, dies_at: int | None) -> None:
+def frame_of(files: Partitions) -> Any:
+    """The same table as a Dask frame, a partition for each file."""
+    from dask import dataframe
+
+    paths = [part.path for part in files.parts]
+    return dataframe.from_map(pd.read_parquet, paths, meta=pd.read_parquet(paths[0]).iloc[:0])
+
+
+def drive(port: int, folder: Path, files: Partitions, kind: tuple[bool, bool], dies_at: int | None) -> None:
+    people, frame = kind
     spending.add_noise = Tap(folder, dies_at)  # type: ignore[assignment]
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with (
@@ -134,7 +144,8 @@ def drive(port: int, folder: Path, files: Partitions, people: bool, dies_at: int
         distributed.Client(f"tcp://127.0.0.1:{port}", timeout=30, set_as_default=False) as client,
     ):
         engine = DaskEngine(client, log=folder / "log", deadline=20)
-        new_model(people, ledger).fit(files, y="label", engine=engine)
+        table = frame_of(files) if frame else files
+        new_model(people, ledger).fit(table, y="label", engine=engine)
 
 
 class Cluster:
@@ -205,16 +216,19 @@ class Story:
 
 
 class Fit:
-    """A fit with a folder of its own, whose driver is forked until it came to its end."""
+    """A fit with a folder of its own, whose driver is forked until it came to its end; of people, of a frame."""
 
-    def __init__(self, cluster: Cluster, folder: Path, files: Partitions, people: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, files: Partitions, people: bool, frame: bool = False
+    ) -> None:
         self.cluster, self.folder, self.files, self.people = cluster, folder, files, people
+        self._kind = people, frame
         self._driver, self.stopped = 0, 0
         Ledger.create(folder / "a.ledger", GaussianFilter(PEOPLE if people else BUDGET)).close()
         self.begin()
 
     def begin(self, dies_at: int | None = None) -> None:
-        known = (self.cluster.port, self.folder, self.files, self.people, dies_at)
+        known = (self.cluster.port, self.folder, self.files, self._kind, dies_at)
         self._driver = forked(lambda: drive(*known))
 
     @property
@@ -377,7 +391,7 @@ def main() -> None:
         try:
             while sum(story.kills.values()) < chosen.kills and time.monotonic() < until:
                 with tempfile.TemporaryDirectory() as folder:
-                    fit = Fit(cluster, Path(folder), files, story.fits % 2 == 1)
+                    fit = Fit(cluster, Path(folder), files, story.fits % 2 == 1, story.fits % 4 > 1)
                     torture(fit, story, chosen.kills)
                     judge(fit, story)
                 story.print_table()

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import threading
 
 import numpy as np
 import pandas as pd
@@ -14,10 +15,12 @@ from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import (
     Partitions,
     PrivateAdditiveClassifier,
+    PrivateAdditiveRegressor,
     PrivateLinearRegression,
     PrivateLogisticRegression,
 )
 from discreet.linear import contributions as module
+from discreet.linear.additive import crossings
 from discreet.linear.contributions import Task, contribution
 from discreet.linear.homes import Share
 from discreet.linear.partitions import Part
@@ -54,6 +57,32 @@ def test_learnt_bounds_too(tmp_path):
     local = PrivateLogisticRegression(**make).fit(partitions, y="label")
     found = PrivateLogisticRegression(**make).fit(partitions, y="label", engine=Here(partitions))
     np.testing.assert_array_equal(found.coef_, local.coef_)
+
+
+def test_machines_that_turn_crossings_otherwise_stop_the_fit(tmp_path, monkeypatch):
+    x = np.random.default_rng(0).random((4000, 3)) * 10
+    y = x[:, 0] + (x[:, 1] - 5) * (x[:, 2] - 5) / 5 + 10
+    for part in range(2):
+        rows = slice(2000 * part, 2000 * (part + 1))
+        columns = {"a": x[rows, 0], "b": x[rows, 1], "c": x[rows, 2], "y": y[rows]}
+        pd.DataFrame(columns).to_parquet(tmp_path / f"part-{part}.parquet")
+    partitions = Partitions(tmp_path / "part-*.parquet")
+
+    def fitted(**engine):
+        make = PrivateAdditiveRegressor(8.0, bounds=(0, 10), target_bounds=(0, 30), unsafe_seed=5)
+        return make.fit(partitions, y="y", **engine)
+
+    told = fitted().predict(pd.DataFrame(x[:50], columns=["a", "b", "c"]))
+    found = fitted(engine=Here(partitions)).predict(pd.DataFrame(x[:50], columns=["a", "b", "c"]))
+    np.testing.assert_array_equal(found, told)
+    here, honest = threading.current_thread(), crossings.crossing_weights
+
+    def other(correlation):  # as another library may: eigenvectors have no sign
+        return honest(correlation) * (1 if threading.current_thread() is here else -1)
+
+    monkeypatch.setattr(crossings, "crossing_weights", other)
+    with pytest.raises(PlanViolation, match="other public numbers"):
+        fitted(engine=Here(partitions, run="fit-1"))
 
 
 # ---- one answer for each partition ----

@@ -25,7 +25,7 @@ from discreet.linear import (
 from discreet.linear.sources import source_of
 from discreet.linear.spool import spooled
 from discreet.linear.storage import Storage
-from discreet.linear.tables import table_in
+from discreet.linear.tables import Table, table_in
 from discreet.linear.targets import declared_labels
 
 ROWS = 2000
@@ -267,3 +267,16 @@ def test_a_column_of_a_mapped_table_gives_its_pages_back_on_the_way(monkeypatch)
     table = spool.Spooled({name: spool.codec_for(Numeric(0, 1)) for name in "ab"}, rows, pages)
     assert table["b"][:].tolist() == list(range(1000))
     assert pages.times >= 1000 * rows.itemsize // 1600
+
+
+def test_columns_of_numbers_side_by_side_are_those_one_by_one():
+    chunk = Table({name: np.arange(5.0) + place for place, name in enumerate("abc")}, 5)
+    table = spooled([chunk], dict.fromkeys("abc", Numeric(0, 9)), Storage(0))
+    whole = table.numbers()
+    for rows in (slice(1, 4), np.array([4, 0]), slice(0, 0)):
+        one_by_one = np.column_stack([table[name][rows] for name in "abc"])
+        assert np.array_equal(whole[rows], one_by_one)
+    assert np.array_equal(table.drop_columns("c").numbers()[:], np.column_stack([chunk["a"], chunk["b"]]))
+    assert table.drop_columns("b").numbers() is None  # they are not side by side
+    labels = spooled([Table({"a": np.array(["x"], object)}, 1)], {"a": Category(("x", "y"))}, Storage(0))
+    assert labels.numbers() is None

@@ -11,7 +11,7 @@ import numpy as np
 from discreet.errors import InvalidParameter, MissingDependency
 from discreet.linear.tables import Read, Source, Table
 
-ROWS = 2**16  # that are read at once
+ROWS = 2**15  # that are read at once
 STREAM = {"pre_buffer": False, "buffer_size": 2**17}
 """Columns come in pieces of so many bytes: otherwise all that was read of a file stays in memory to its end."""
 

@@ -89,7 +89,10 @@ class TableReader(Declarations):
                 self.feature_names_in_ = np.array(list(schema.features), object)
                 self.n_features_in_ = len(columns)
             return X
-        table = number_table(X, None if reset else self.n_features_in_)
+        side_by_side = X.numbers() if isinstance(X, Spooled) else None
+        table = number_table(
+            X if side_by_side is None else side_by_side, None if reset else self.n_features_in_
+        )
         if not isinstance(X, Spooled):
             validate_data(self, X, reset=reset, skip_check_array=True)
         elif reset:  # scikit-learn does not know such a table

@@ -132,7 +132,7 @@ class Crossings:
         turns = np.array([crossing_weights(float(one)) for one in correlations]) / math.sqrt(
             _SIZE * len(pairs)
         )
-        self._products = turns[:, 7:]
+        self.weights, self._products = turns, turns[:, 7:]
         self._constant, count = turns[:, 0].ravel(), len(columns)
         powers = np.zeros((3, count, len(pairs), _SIZE))  # u, u^2, u^3 of every column
         every = np.arange(len(pairs))
@@ -170,6 +170,7 @@ def proposed_pairs(
     """
     sums = Sums(stage, (_SIZE + 1) * len(pairs), _REACH)
     crossings = Crossings(pairs, correlations)
+    stage.agree(crossings.weights)  # other machines may turn eigenvectors otherwise
     for x, y, weights in records.chunks():
         for start in range(0, len(x), step := max(1, _BLOCK // len(pairs))):
             own = slice(start, start + step)

@@ -254,6 +254,10 @@ class Stage:
             return sum_grid(clip_norm)
         return grid_for(self.event, clip_norm, self._spending.most_records)
 
+    def agree(self, public: NDArray[Any]) -> None:
+        """As :meth:`Spending.agree`."""
+        self._spending.agree(public)
+
     def release(self, total: BoundedSum) -> Array:
         """The sum with noise of ``noise_multiplier`` clip norms on every number.
 
