@@ -20,6 +20,7 @@ from discreet.linear import (
     PrivateLogisticRegression,
     Schema,
     Unit,
+    spool,
 )
 from discreet.linear.sources import source_of
 from discreet.linear.spool import spooled
@@ -221,3 +222,48 @@ def test_a_missing_flag_changes_no_other():
     told = declared_labels(Flag("yes"), np.array([True, False, True]))
     with_a_gap = declared_labels(Flag("yes"), np.array([True, False, True, None], object))
     assert with_a_gap.tolist() == [*told.tolist(), False]
+
+
+def most_allocated(chunks):
+    """The bytes that Arrow holds at most while some chunks are read, beyond those before."""
+    before = pa.total_allocated_bytes()
+    return max(pa.total_allocated_bytes() - before for _ in chunks)
+
+
+def test_a_parquet_file_is_read_in_pieces_and_not_kept(tmp_path):
+    path, rng = tmp_path / "t.parquet", np.random.default_rng(0)
+    table = pa.table({f"x{j}": rng.random(1_600_000) for j in range(2)})
+    for groups in (16, 1):
+        pq.write_table(table, path, row_group_size=1_600_000 // groups)
+        own = most_allocated(table_in(path).chunks(dict.fromkeys(table.column_names, Numeric(0, 1))))
+        assert own < table.nbytes / 2, groups
+        with pq.ParquetFile(path) as file:  # as pyarrow reads by itself: the limit is one that can be missed
+            assert most_allocated(file.iter_batches()) > table.nbytes / 2
+
+
+def test_numbers_with_gaps_are_those_of_a_list(tmp_path):
+    path = tmp_path / "t.parquet"
+    cells = {"a": pa.array([0.5, None, float("inf")], pa.float32()), "b": pa.array([1, -2, 3], pa.int8())}
+    pq.write_table(pa.table(cells), path)
+    read = table_in(path).whole({"a": Numeric(0, 1), "b": Numeric(0, 1)})
+    assert np.array_equal(read["a"], [0.5, np.nan, np.inf], equal_nan=True)
+    assert (read["b"].dtype, read["b"].tolist()) == (np.float64, [1, -2, 3])
+
+
+class Pages:
+    """A mapping that counts how many rows are read before it is given back."""
+
+    def __init__(self):
+        self.times = 0
+
+    def madvise(self, *_):
+        self.times += 1
+
+
+def test_a_column_of_a_mapped_table_gives_its_pages_back_on_the_way(monkeypatch):
+    monkeypatch.setattr(spool, "_RESIDENT", 800)
+    rows, pages = np.zeros(1000, [("a", np.float64), ("b", np.float64)]), Pages()
+    rows["b"] = np.arange(1000)
+    table = spool.Spooled({name: spool.codec_for(Numeric(0, 1)) for name in "ab"}, rows, pages)
+    assert table["b"][:].tolist() == list(range(1000))
+    assert pages.times >= 1000 * rows.itemsize // 1600

@@ -12,6 +12,8 @@ from discreet.errors import InvalidParameter, MissingDependency
 from discreet.linear.tables import Read, Source, Table
 
 ROWS = 2**16  # that are read at once
+STREAM = {"pre_buffer": False, "buffer_size": 2**17}
+"""Columns come in pieces of so many bytes: otherwise all that was read of a file stays in memory to its end."""
 
 
 def pyarrow() -> Any:
@@ -34,7 +36,7 @@ class ParquetSource(Source):
         with path.open("rb"):  # whether it is there is told as for other files
             pass
         try:
-            self._file = self._arrow.parquet.ParquetFile(path)
+            self._file = self._arrow.parquet.ParquetFile(path, **STREAM)
         except Exception:  # pyarrow's messages might quote what is in the file
             raise InvalidParameter("table", str(path), "is not a Parquet file.") from None
         self.schema = self._file.schema_arrow
@@ -50,6 +52,7 @@ class ParquetSource(Source):
                 columns = {name: read(cells_of(batch.column(name))) for name, read in readers.items()}
                 kept = {name: batch.column(name) for name in keep}  # as they are: they keep their types
                 yield Table(columns, batch.num_rows, kept)
+        self._arrow.default_memory_pool().release_unused()
 
     def progress(self) -> float:
         return float(self._done / max(self._file.metadata.num_rows, 1))
@@ -71,13 +74,13 @@ def refuse_nested(table: str, name: str, kind: Any) -> None:
 
 
 def cells_of(column: Any) -> Any:
-    """Numbers without gaps as an array; anything else as a list.
+    """Numbers as an array, NaN for a missing one; whole numbers with gaps, and anything else, as a list.
 
     Whole numbers stay what they are: as floats, large ids would be others than beside a missing one.
     """
-    if column.null_count == 0 and str(column.type) in ("double", "float"):
-        return column.to_numpy().astype(np.float64)
-    if column.null_count == 0 and str(column.type) in ("int64", "int32"):
+    if str(column.type) in ("double", "float"):
+        return column.to_numpy(zero_copy_only=False).astype(np.float64)
+    if column.null_count == 0 and str(column.type) in ("int64", "int32", "int16", "int8"):
         return column.to_numpy()
     return column.to_pylist()
 

@@ -19,6 +19,11 @@ from discreet.linear.schema import Numeric
 from discreet.linear.tables import Read, Source, Table, table_in
 
 _ROWS = 2**16  # that are read at once
+_AHEAD = {
+    "batch_size": _ROWS,
+    "batch_readahead": 1,
+    "fragment_readahead": 1,
+}  # of a dataset, not sixteen times as much
 _ONCE = ("RecordBatchReader", "TextFileReader", "Scanner", "CSVReader", "DuckDBPyReader")
 
 
@@ -42,7 +47,7 @@ def source_of(X: Any) -> Source | None:
         requirement = "can be read only once; give what it reads: a path, a pattern, a dataset or a table."
         raise InvalidParameter("X", kind, requirement)
     if home == "pyarrow" and hasattr(X, "to_batches") and hasattr(X, "count_rows"):  # a dataset
-        return ArrowSource(kind, X.schema, lambda names: X.to_batches(columns=names, batch_size=_ROWS))
+        return ArrowSource(kind, X.schema, lambda names: X.to_batches(columns=names, **_AHEAD))
     if home == "polars" and kind == "LazyFrame":
         return _of_lazy_frame(X)
     if home in ("duckdb", "_duckdb") and kind == "DuckDBPyRelation":
@@ -144,9 +149,7 @@ def arrow_file(path: Path) -> Source:
         found = dataset.dataset(str(path), format="ipc")
     except arrow.ArrowInvalid:
         raise InvalidParameter("table", str(path), "is not an Arrow file.") from None
-    return ArrowSource(
-        str(path), found.schema, lambda names: found.to_batches(columns=names, batch_size=_ROWS)
-    )
+    return ArrowSource(str(path), found.schema, lambda names: found.to_batches(columns=names, **_AHEAD))
 
 
 def all_numbers(source: Source, names: Sequence[str]) -> dict[str, Numeric]:

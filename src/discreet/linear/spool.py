@@ -125,7 +125,7 @@ def _write(file: IO[bytes], rows: list[Cells], storage: Storage) -> None:
     """Move the rows to the file."""
     try:
         while rows:
-            file.write(rows.pop(0).tobytes())
+            file.write(rows.pop(0).view(np.uint8).data)
     except OSError as error:
         raise no_room(storage.folder, error) from None
 
@@ -160,10 +160,16 @@ class Spooled:
 
     def _numbers(self, name: str, rows: Any) -> Cells:
         """Some rows of a column, copied; the pages they were read from are given back now and then."""
-        found = np.array(self._rows[rows][name])
-        if self._mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
-            self._read += len(found) * self._rows.itemsize
-            if self._read > _RESIDENT:
-                self._mapping.madvise(mmap.MADV_DONTNEED)
-                self._read = 0
+        chosen, step = self._rows[rows], max(1, _RESIDENT // self._rows.itemsize)
+        found = np.empty(len(chosen), chosen.dtype[name])
+        for start in range(0, len(chosen), step):
+            found[start : start + step] = chosen[start : start + step][name]
+            self._give_back(min(step, len(chosen) - start))
         return found
+
+    def _give_back(self, rows: int) -> None:
+        """Let go of the pages after so many more rows were read, if they are many."""
+        self._read += rows * self._rows.itemsize
+        if self._read > _RESIDENT and self._mapping is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._mapping.madvise(mmap.MADV_DONTNEED)
+            self._read = 0

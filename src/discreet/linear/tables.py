@@ -215,6 +215,8 @@ def numbers_in(cells: Sequence[Any]) -> NDArray[np.float64]:
     >>> numbers_in(["1.5", " 2 ", "", "many", None]).tolist()
     [1.5, 2.0, nan, nan, nan]
     """
+    if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiu":
+        return cells.astype(np.float64)
     try:
         return np.fromiter(map(float, cells), np.float64, len(cells))
     except (ValueError, TypeError, OverflowError):

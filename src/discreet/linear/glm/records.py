@@ -136,7 +136,7 @@ class Columns:
 Matrix = NDArray[np.float32]
 Codes = NDArray[np.int64]
 
-_CHUNK = 2**23  # numbers that are kept together
+_CHUNK = 2**21  # numbers that are kept together
 _PART = 2**20  # numbers that are encoded or transformed at once: what is made on the way stays small
 
 
