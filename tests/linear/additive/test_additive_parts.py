@@ -124,7 +124,7 @@ def test_directions_lead_there_and_back(known):
     few, many = (visible(found, signal, fast=False) for signal in (10.0, 1e4))
     assert 1 <= few < many <= len(moments)
     seen = Moments(np.diag([1.0, *found.lengths[:many]]), 0.01)
-    turned, lengths = white(found, seen, marginals)
+    turned, lengths = white(found, seen, marginals, basis)
     assert turned.dimensions == pytest.approx(lengths.sum())
     assert turned.rotation @ turned.inverse.T == pytest.approx(np.eye(len(moments) + 1), abs=1e-8)
 
@@ -161,7 +161,7 @@ def coordinates(known):
     lines = straight_lines(basis, marginals.scale)
     roughness = roughness_of(basis, marginals.scale)
     directions = smooth_directions(block_moments(*known), roughness, lines, 1e4, 1e4, 1.0)
-    return white(directions, Moments(np.eye(len(directions.lengths) + 1), 0.01), marginals)[0]
+    return white(directions, Moments(np.eye(len(directions.lengths) + 1), 0.01), marginals, basis)[0]
 
 
 def test_noise_is_taken_back_and_effects_are_kept(known, coordinates):

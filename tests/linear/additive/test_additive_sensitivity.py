@@ -13,7 +13,7 @@ from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear import PrivateAdditiveRegressor
 from discreet.linear.additive import basis as basis_file
-from discreet.linear.additive import crossings
+from discreet.linear.additive import crossings, curve_recipe
 from discreet.linear.additive.basis import Basis, Curve, Pair, hats
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
 from discreet.linear.additive.estimators import declared_of
@@ -78,10 +78,13 @@ def test_no_record_moves_a_sum_by_more_than_its_clip_norm(loss, budget):
         assert worst_move(loss, row, 1.0, budget, pairs=((0, 1),)) <= 1
 
 
-@pytest.mark.parametrize("target", [0.0, 1e300, -1e300])
-def test_the_choice_of_pairs_is_within_its_clip_norm(target):
+@pytest.mark.parametrize(
+    ("loss", "target"),
+    [(Squared(), 0.0), (Squared(), 1e300), (Squared(), -1e300), (Logistic(), 0.0), (Logistic(), 1.0)],
+)
+def test_the_choice_of_pairs_is_within_its_clip_norm(loss, target):
     """With so large a budget pairs are asked for: their stages are among the sums that are compared."""
-    loss, budget = Squared(), Budget(16.0, 1e-6)
+    budget = Budget(16.0, 1e-6)
     for row in HOSTILE.values():
         assert worst_move(loss, row, target, budget, pairs=None, n=3000) <= 1
     spent, without = Replay(budget), Replay(budget)
@@ -94,6 +97,23 @@ def test_crossings_that_are_not_clipped_would_be_noticed(monkeypatch):
     """A broken twin, whose rows of crossings are as long as they are."""
     monkeypatch.setattr(crossings, "clip_rows", lambda rows, clip_norm: rows)
     assert worst_move(Squared(), HOSTILE["all zeros"], 1e300, Budget(16.0, 1e-6), None, 3000) > 2
+    assert worst_move(Logistic(), HOSTILE["all zeros"], 1.0, Budget(16.0, 1e-6), None, 3000) > 1
+
+
+def test_cells_that_hold_too_much_would_be_noticed(monkeypatch):
+    """A broken twin, whose cells count a record twice as much as its sensitivity says."""
+    reach = math.sqrt(1 + 0.5**2 + 0.25**2)
+    whole = crossings.confirmed_pairs
+
+    def twice(records, pairs, ranks, residuals, linked, stage):
+        monkeypatch.setattr(crossings.math, "sqrt", lambda square: square**0.5 / (2 if square > reach else 1))
+        try:
+            return whole(records, pairs, ranks, residuals, linked, stage)
+        finally:
+            monkeypatch.undo()
+
+    monkeypatch.setattr(curve_recipe, "confirmed_pairs", twice)
+    assert worst_move(Logistic(), HOSTILE["all zeros"], 1.0, Budget(16.0, 1e-6), None, 3000) > 1
 
 
 def test_a_record_that_does_not_count_moves_nothing():

@@ -100,13 +100,18 @@ def hats(values: NDArray[Any], knots: Array) -> Matrix:
     [[0.75, 0.25], [0.0, 1.0]]
     """
     encoded = np.zeros((len(values), len(knots)), np.float32)
-    inside = np.clip(values.astype(np.float64), knots[0], knots[-1])
-    left = np.clip(np.searchsorted(knots, inside, side="right") - 1, 0, len(knots) - 2)
-    share = ((inside - knots[left]) / (knots[left + 1] - knots[left])).astype(np.float32)
+    left, share = between(values, knots)
     row = np.arange(len(values))
     encoded[row, left] = np.float32(1) - share
     encoded[row, left + 1] = share
     return encoded
+
+
+def between(values: NDArray[Any], knots: Array) -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """For each value the knot to the left of it, and its share of the one to the right."""
+    inside = np.clip(values.astype(np.float64), knots[0], knots[-1])
+    left = np.clip(np.searchsorted(knots, inside, side="right") - 1, 0, len(knots) - 2)
+    return left, ((inside - knots[left]) / (knots[left + 1] - knots[left])).astype(np.float32)
 
 
 def products(pair: Pair, rows: NDArray[Any]) -> Matrix:

@@ -47,7 +47,11 @@ _COUNTED, _SQUARES = 0.5, 0.25  # weights of a count and of a square beside what
 _FARTHEST = 0.97  # correlation from which on two columns are taken for the same
 _FLATTEST = 1e-3  # variance of a crossing below which it is not stretched
 _SEEN = 3.0  # standard deviations of noise from which on records are believed to be in a cell
+_SUREST = 0.01  # p (1 - p) of a cell of two classes, at least
 _WORTH = 0.01  # of what the curves leave: a pair that explains less is not worth its columns
+_WORTH_OF_CLASSES = (
+    0.02  # the same, and more than very steep curves that are not learned yet leave behind a link
+)
 _WANTED = 0.05  # of it: a pair that explains as much should be proposed, or none is looked for
 _UNCLIPPED = 0.5  # of a squared sum of rows, after each of them was clipped
 _ROUNDING = 1 + 1e-9
@@ -190,9 +194,11 @@ def _apart(pairs: list[Places], most: int) -> list[Places]:
 
 
 def confirmed_pairs(
-    records: Records, pairs: list[Places], ranks: Ranks, residuals: Residuals, stage: Stage
+    records: Records, pairs: list[Places], ranks: Ranks, residuals: Residuals, linked: bool, stage: Stage
 ) -> list[Places]:
     """Those that noise and chance do not explain, the most telling first; ``residuals`` are clamped to [-1, 1].
+
+    ``linked`` if they are those of two classes: then curves move them the less, the surer a class is.
 
     Guarantee: in each pair a record adds 1/2 to the number of one cell, its residual to one sum and a quarter of its
     square to another, so the squared sensitivity is 21/16 for each pair.
@@ -215,13 +221,16 @@ def confirmed_pairs(
             sums.add_signed(cell + cells, own)
             sums.add_signed(cell + 2 * cells, _SQUARES * own * left)
     noisy = sums.released().reshape(len(pairs), 3, cells)
-    told = [_telling(n / _COUNTED, r, q / _SQUARES, sums.noise) for n, r, q in noisy]
+    told = [_telling(n / _COUNTED, r, q / _SQUARES, sums.noise, linked) for n, r, q in noisy]
     limit = FALSE_ALARMS / len(pairs)
     clear = [(worth, pair) for (chance, worth), pair in zip(told, pairs, strict=True) if chance < limit]
-    return [pair for worth, pair in sorted(clear, reverse=True) if worth > _WORTH]
+    least = _WORTH_OF_CLASSES if linked else _WORTH
+    return [pair for worth, pair in sorted(clear, reverse=True) if worth > least]
 
 
-def _telling(counts: Array, totals: Array, squares: Array, noise: float) -> tuple[float, float]:
+def _telling(
+    counts: Array, totals: Array, squares: Array, noise: float, linked: bool = False
+) -> tuple[float, float]:
     """How likely chance and noise leave so much beside two curves, and its share of the squares. Post-processing.
 
     Cells whose number is not clearly above its noise do not count.
@@ -233,6 +242,8 @@ def _telling(counts: Array, totals: Array, squares: Array, noise: float) -> tupl
     roots = np.where(seen, 1 / np.sqrt(variance), 0.0)
     rows, columns = np.divmod(np.arange(len(counts)), _SIDE)
     design = np.hstack([np.eye(_SIDE)[rows], np.eye(_SIDE)[columns]]) * roots[:, None]
+    if linked:  # p (1 - p) is the mean square of a residual, and what a score moves it by
+        design *= np.maximum(np.where(seen, squares / number, 0.0), _SUREST)[:, None]
     fitted, _, rank, _ = np.linalg.lstsq(design, means * roots, rcond=1e-9)
     freedom = int(seen.sum()) - int(rank)
     if freedom < 1:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 
 from discreet.linear.additive.basis import Basis, Pair
 from discreet.linear.additive.crossings import (
@@ -22,6 +20,7 @@ from discreet.linear.additive.crossings import (
     proposed_pairs,
     rank_correlations,
 )
+from discreet.linear.additive.curve_rows import CurveRecords, gathered
 from discreet.linear.additive.curves import (
     chosen_curves,
     curve_marginals,
@@ -43,7 +42,7 @@ from discreet.linear.additive.smoothing import (
     visible,
     white,
 )
-from discreet.linear.glm.coordinates import Coordinates, Whitened, second_moments, standardised
+from discreet.linear.glm.coordinates import Coordinates, Whitened, second_moments
 from discreet.linear.glm.glm import Fit, Recipe
 from discreet.linear.glm.marginals import Counts, Marginals, pooled, typical_size
 from discreet.linear.glm.people import People
@@ -51,8 +50,6 @@ from discreet.linear.glm.problems import Problem
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import WHITENING, Spending, Wealth
 from discreet.linear.glm.steps import PathError, noisy_descent, step_rule
-from discreet.linear.kernels.kernel import row_norms
-from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Shelf
 
@@ -62,6 +59,7 @@ _ROOM_OF_CLASSES = 0.4  # of the dimensions that a number may have: the root of 
 _FARTHEST, _FARTHEST_OF_CLASSES = 5.0, 16.0  # variances of bends, from curves to lines that may replace them
 _FEW_CURVES = 0.5  # of the columns that may be curves: if no more can be, none is
 _ROUGHLY = 4.0  # times the variances of slow bends that the known ones may stand for, but of classes
+_TYPICAL = 0.9  # norm of a row, over the root of its mean square: few are long
 _CHANCE = 2.0  # of the variance that sampling would give the average direction
 _FOR_RANKS, _FOR_FIRST, _FOR_PAIRS, _FOR_PROPOSED, _FOR_CELLS = 0.01, 0.06, 0.02, 0.05, 0.02  # of the budget
 _FIRST_STEPS = 15
@@ -86,18 +84,6 @@ class Declared:
     pairs: tuple[tuple[int, int], ...] | None = None
 
 
-class Expanded:
-    """A table whose rows become curves when they are asked for."""
-
-    def __init__(self, x: Any, basis: Basis) -> None:
-        self._x, self._basis = x, basis
-        self.shape = (int(x.shape[0]), basis.columns.width)
-
-    def __getitem__(self, rows: Any) -> NDArray[np.float32]:
-        part = self._x[rows]
-        return self._basis.expanded(part.toarray() if issparse(part) else np.asarray(part))
-
-
 class AdditiveRecipe(Recipe):
     """One fit of curves. ``basis`` is None where records are too few for any: then it is the linear fit."""
 
@@ -110,6 +96,7 @@ class AdditiveRecipe(Recipe):
     _found: tuple[Coordinates, float] | None = None  # coordinates, if they are known already
     _problem: Problem | None = None
     _looks = 0  # at second moments, so far
+    _unit = 1.0  # the typical residual of a short descent
 
     def __init__(
         self,
@@ -127,8 +114,6 @@ class AdditiveRecipe(Recipe):
     ) -> Fit:
         records = Records(self.loss, x, y, self.declared.columns, weights, people, shelf)
         self.spending.refuse_more_rows(len(records))
-        self._table = (x.tocsr() if issparse(x) else x, y, weights)
-        self._people = people
         return self.fit(records)
 
     def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
@@ -162,25 +147,24 @@ class AdditiveRecipe(Recipe):
 
     def _expanded(
         self, records: Records, marginals: Marginals, counts: Counts, basis: Basis
-    ) -> tuple[Records, Marginals]:
+    ) -> tuple[CurveRecords, Marginals]:
         """The records as rows of a basis, which is then that of the fit."""
         assert self.histograms is not None
         self.basis, self.columns = basis, basis.columns
-        x, y, weights = self._table
-        expanded = Expanded(x, basis)
-        curves = Records(self.loss, expanded, y, self.columns, weights, self._people, records.shelf)
-        return curves, curve_marginals(basis, self.histograms, marginals, counts.records)
+        known = curve_marginals(basis, self.histograms, marginals, counts.records)
+        return CurveRecords(records, basis), known
 
     # ---- columns that act together ----
 
     def _candidates(self, counts: Counts) -> list[Places]:
         """The pairs that are looked at; none where the budget could not tell.
 
-        Only of numbers: with a link, what a short descent has not learned of the curves does not add up, and would be
-        taken for pairs.
+        Only of numbers and of two classes: with another link, what a short descent has not learned of the curves does
+        not add up, and would be taken for pairs.
         """
         free = [j for j, shape in enumerate(self.declared.shapes) if shape == "free"]
-        pairs = list(combinations(free, 2)) if self.loss.kind == "numbers" else []
+        alike = self.loss.kind == "numbers" or self._two_classes
+        pairs = list(combinations(free, 2)) if alike else []
         signal = counts.records * self.spending.strength * math.sqrt(_FOR_PAIRS)
         return pairs if can_find(len(pairs), signal) else []
 
@@ -201,7 +185,14 @@ class AdditiveRecipe(Recipe):
         stage = self.spending.stage("pairs", _FOR_PAIRS)
         proposed = proposed_pairs(records, candidates, correlations, ranks, residuals, _MOST_PAIRS, stage)
         stage = self.spending.stage("pairs-again", _FOR_PROPOSED)
-        return confirmed_pairs(records, proposed, ranks, lambda x, y: residuals(x, y) / _FAR, stage)
+        far = 1 / self._unit if self._two_classes else _FAR
+        return confirmed_pairs(
+            records, proposed, ranks, lambda x, y: residuals(x, y) / far, self._two_classes, stage
+        )
+
+    @property
+    def _two_classes(self) -> bool:
+        return self.loss.kind == "classes" and self.loss.outputs == 1
 
     def _residuals(self, curves: Records, marginals: Marginals, counts: Counts) -> Residuals:
         """What a short descent leaves of the targets of rows, over its typical size."""
@@ -218,10 +209,13 @@ class AdditiveRecipe(Recipe):
         start = white.of_constant(problem.start)
         theta = noisy_descent(problem, working, start, rule, counts.records, stage).result
         coefficients, intercept = white.back(theta)
-        unit = problem.residual * math.sqrt(max(1 - float(self.lengths @ theta[1:] ** 2), 0.1))
+        explained = float(self.lengths @ theta[1:] ** 2)
+        unit = self._unit = (
+            math.sqrt(problem.curvature if self._two_classes else max(1 - explained, 0.1)) * problem.residual
+        )
 
         def residuals(x: NDArray[np.float32], y: Array) -> Array:
-            scores = times(basis.expanded(x), coefficients) + intercept
+            scores = gathered(x, basis, coefficients[:, None], intercept)[:, 0]
             return np.asarray(problem.loss.residual(scores, problem.target(y)) / unit)
 
         return residuals
@@ -295,21 +289,20 @@ class AdditiveRecipe(Recipe):
     ) -> tuple[Coordinates, float]:
         if self._found is not None:
             return self._found
-        if self.basis is None or self.histograms is None:
+        if self.histograms is None or not isinstance(records, CurveRecords):
             return super().coordinates(records, marginals, counts, wealth)
-        return self._smooth(self.basis, self.histograms, records, marginals, counts, wealth)
+        return self._smooth(self.histograms, records, marginals, counts, wealth)
 
     def _smooth(
         self,
-        basis: Basis,
         histograms: Histograms,
-        records: Records,
+        records: CurveRecords,
         marginals: Marginals,
         counts: Counts,
         wealth: Wealth,
     ) -> tuple[Whitened, float]:
         """Coordinates in which rough curves are short, and the typical norm of a row in them."""
-        count, share, width = counts.records, wealth.for_row_norms, basis.columns.width
+        count, share, basis = counts.records, wealth.for_row_norms, records.basis
         known = block_moments(basis, histograms, marginals), roughness_of(basis, marginals.scale)
         classes = self.loss.kind == "classes"
         room = _ROOM_OF_CLASSES if classes else 1.0
@@ -317,21 +310,16 @@ class AdditiveRecipe(Recipe):
         directions = smooth_directions(*known, lines, count, count * self.spending.strength, room)
         whitening = WHITENING / 2  # pairs may need another look
         seen = visible(directions, count * self.spending.strength * math.sqrt(whitening), classes)
-        down = directions.down[:, :seen]
-
-        def rows() -> Iterator[tuple[NDArray[np.float32], Array | None]]:
-            for x, _, weights in records.chunks():
-                yield times(standardised(x, marginals), down), weights
-
+        longest = directions.down[:, :seen] / marginals.scale[:, None]
+        middle, typical = -marginals.centre @ longest, _TYPICAL * math.sqrt(directions.lengths[:seen].sum())
+        rows = records.transformed(lambda x: gathered(x, basis, longest, middle), seen)
         again = f"-{self._looks}" if self._looks else ""
         self._looks += 1
-        stage = self.spending.stage(f"row-norms{again}", share / 2)
-        radius = typical_size(((row_norms(z, 0.0), weights) for z, weights in rows()), stage)
-        size = radius.size if radius.found else math.sqrt(float(directions.lengths[:seen].sum()))
         stage = self.spending.stage(f"whitening{again}", whitening)
-        moments = second_moments(rows(), seen, size, count, stage)
-        found, self.lengths = white(directions, moments, marginals)
-        stage = self.spending.stage(f"whitened-row-norms{again}", share / 2)
-        norms = ((row_norms(found.apply(x), 0.0), weights) for x, _, weights in records.chunks())
-        self.row_size = min(max(typical_size(norms, stage).size, 1.0), 2 * math.sqrt(width + 1))
+        moments = second_moments(rows, seen, typical, count, stage)
+        found, self.lengths = white(directions, moments, marginals, basis)
+        records.keep(found.apply)
+        stage = self.spending.stage(f"row-norms{again}", share)
+        widest = 2 * math.sqrt(basis.columns.width + 1)
+        self.row_size = min(max(typical_size(records.norms(), stage).size, 1.0), widest)
         return found, self.row_size

@@ -22,16 +22,22 @@ Array = NDArray[np.float64]
 
 _FOR_NOISE = 0.7  # pieces for each root of the records of a column over the noise of counting them
 _FOR_CHANCE = 0.3  # pieces for each root of the records of a column
-_MOST_PIECES = 16
+_MOST_PIECES, _FEW_PIECES = 16, 4
+_MOST_HATS = (
+    256  # of all columns together, above which each has few pieces: the work of a fit grows with them
+)
 _LEVEL = 0.1  # weight of the values of a grid beside their differences
 _POINTS = (np.arange(8) + 0.5) / 8  # where hats are looked at in a bin
 
 
 def pieces_for(count: float, signal: float, columns: Columns) -> int:
-    """How many straight pieces each curve may have; 1 is a line. Noise and chance both set a limit."""
-    room = min(_FOR_NOISE * math.sqrt(signal), _FOR_CHANCE * math.sqrt(count))
-    pieces = int(min(room / math.sqrt(max(columns.numerics, 1)), _MOST_PIECES))
-    return max(pieces, 1)
+    """How many straight pieces each curve may have; 1 is a line. Noise, chance and time set limits."""
+    room, curves = (
+        min(_FOR_NOISE * math.sqrt(signal), _FOR_CHANCE * math.sqrt(count)),
+        max(columns.numerics, 1),
+    )
+    most = min(_MOST_PIECES, max(_FEW_PIECES, _MOST_HATS // curves))
+    return max(int(min(room / math.sqrt(curves), most)), 1)
 
 
 def chosen_curves(

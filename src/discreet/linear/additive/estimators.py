@@ -237,8 +237,8 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
     are, follows from the budget and noisy counts; with few records a curve is a line.
 
     pairs : numeric columns that act together, such as ``[("longitude", "latitude")]``; they get a grid. By default
-        they are those of the schema, or, if it has none, at most three are chosen privately where the budget can
-        carry that; ``()`` is none.
+        they are those of the schema, or, if it has none, at most three are chosen privately, of two classes, where
+        the budget can carry that; ``()`` is none.
 
     Attributes: ``curves_`` (by column, then by pair), ``chosen_`` (curves or lines, and why), ``intercept_``,
     ``classes_``, ``certificate_``.

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.additive.basis import Pair, products
+from discreet.linear.additive.basis import Pair, between
 from discreet.linear.additive.crossings import Places
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.additive.landmarks import chosen_knots
@@ -44,7 +45,8 @@ def counted_cells(
     sums = Sums(stage, int(starts[-1]), _ROUNDING * 1.0001 * math.sqrt(len(pairs)))
     for x, _, weights in records.chunks():
         for grid, start in zip(grids, starts.tolist(), strict=False):
-            sums.add_rows(start, products(grid, x), weights)
+            for cells, shares in _entries(grid, x):
+                sums.add_signed(start + cells, shares if weights is None else shares * weights)
     noisy, noise = np.split(sums.released(), starts[1:-1]), sums.noise
     found = []
     for grid, numbers in zip(grids, noisy, strict=True):
@@ -54,6 +56,15 @@ def counted_cells(
             shares = np.where(held, np.clip(numbers / count, 0, 1), 0.0)
             found.append(Pair(grid.columns, grid.knots, kept, shares))
     return tuple(found)
+
+
+def _entries(grid: Pair, x: NDArray[np.float32]) -> Iterator[tuple[NDArray[np.intp], Array]]:
+    """The four cells of each row whose products are not zero, and these products."""
+    (first_column, second_column), (across, up) = grid.columns, grid.knots
+    (left, share), (below, portion) = between(x[:, first_column], across), between(x[:, second_column], up)
+    for side, first in ((0, 1 - share), (1, share)):
+        for upper, second in ((0, 1 - portion), (1, portion)):
+            yield (left + side) * len(up) + below + upper, (first * second).astype(np.float64)
 
 
 def _grid(histograms: Histograms, marginals: Marginals, pair: Places, side: int) -> Pair:

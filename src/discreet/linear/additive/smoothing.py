@@ -12,16 +12,19 @@ would drown in noise where records are few, so only those of the longest are (:f
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
 
 from discreet.linear.additive.basis import Basis, Curve, Pair, hats
+from discreet.linear.additive.curve_rows import gathered
 from discreet.linear.additive.curves import bends, hat_covariance, line_of
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.glm.coordinates import LEAST_EIGENVALUE, Moments, Whitened
@@ -55,24 +58,45 @@ def smooth_directions(
     The weight is the least one with which a row has no more dimensions than the signal can carry. Lines stay apart
     from bends: noise stays long in what is short, and would come into them.
     """
-    floor = np.diag(np.maximum(1 - np.diag(known), LEAST_EIGENVALUE))  # as scales are: see RARE
-    for line in lines:
-        image = known @ line
-        size = max(float(line @ image), 1e-9)
-        aside = np.eye(len(known)) - np.outer(line, image) / size
-        floor = aside.T @ floor @ aside + LEAST_EIGENVALUE * np.outer(image, image) / size
-    floored = known + floor
+    lines, blocks = list(lines), list(_apart(known, roughness))
+    parts = [(known[b], _floored(known[b], [line[b[1][0]] for line in lines]), roughness[b]) for b in blocks]
     weights = [_SMOOTH / count * 2.0 ** (power / 2) for power in range(60)]
-    rough, together = eigh(roughness, floored)  # both are diagonal in these
-    held = np.einsum("ij,ij->j", together, known @ together)
-    left = [float(np.sum(held / (1 + weight * np.maximum(rough, 0)))) for weight in weights]
+    left = np.zeros(len(weights))
+    for moments, floored, bent in parts:
+        rough, together = eigh(bent, floored)  # both are diagonal in these
+        held = np.einsum("ij,ij->j", together, moments @ together)
+        left += [float(np.sum(held / (1 + weight * np.maximum(rough, 0)))) for weight in weights]
     room = left[-1] + _DIMENSIONS * room * signal**_POWER
     place = next((place for place, size in enumerate(left) if size <= room), len(left) - 1)
-    values, vectors = np.linalg.eigh(floored + weights[place] * roughness)
-    down, back = vectors / np.sqrt(values), vectors * np.sqrt(values)
-    lengths, turn = np.linalg.eigh(down.T @ known @ down)
-    lengths, turn = np.maximum(lengths[::-1], 0.0), turn[:, ::-1]
-    return Directions(down @ turn, back @ turn, lengths)
+    down, back, lengths = np.zeros_like(known), np.zeros_like(known), np.zeros(len(known))
+    for block, (moments, floored, bent) in zip(blocks, parts, strict=True):
+        values, vectors = np.linalg.eigh(floored + weights[place] * bent)
+        within = vectors / np.sqrt(values)
+        own, turn = np.linalg.eigh(within.T @ moments @ within)
+        down[block], back[block] = within @ turn, (vectors * np.sqrt(values)) @ turn
+        lengths[block[1][0]] = np.maximum(own, 0.0)
+    order = np.argsort(-lengths, kind="stable")
+    return Directions(down[:, order], back[:, order], lengths[order])
+
+
+def _floored(known: Array, lines: Iterable[Array]) -> Array:
+    """Moments of which each column has at least 1, as scales are (see RARE), but of lines no more than they have."""
+    floor = np.diag(np.maximum(1 - np.diag(known), LEAST_EIGENVALUE))
+    for line in lines:
+        if line.any():
+            image = known @ line
+            size = max(float(line @ image), 1e-9)
+            aside = np.eye(len(known)) - np.outer(line, image) / size
+            floor = aside.T @ floor @ aside + LEAST_EIGENVALUE * np.outer(image, image) / size
+    return np.asarray(known + floor)
+
+
+def _apart(known: Array, roughness: Array) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    """Blocks of columns that have nothing to do with one another: such as a curve, or two and their grid."""
+    number, labels = connected_components(csr_array((known != 0) | (roughness != 0)), directed=False)
+    for label in range(number):
+        own = np.flatnonzero(labels == label)
+        yield np.ix_(own, own)  # type: ignore[misc]
 
 
 def visible(directions: Directions, signal: float, fast: bool) -> int:
@@ -85,18 +109,33 @@ def visible(directions: Directions, signal: float, fast: bool) -> int:
     return max(1, int((noise < (_CLEAR_ENOUGH if fast else _CLEAR)).sum()))
 
 
-def white(directions: Directions, seen: Moments, marginals: Marginals) -> tuple[Whitened, Array]:
+@dataclass(frozen=True, eq=False)
+class SmoothCurves(Whitened):
+    """Coordinates of curves, for rows before they are curves."""
+
+    basis: Basis | None = None
+
+    def apply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The rows in these coordinates."""
+        assert self.basis is not None
+        slopes = self.rotation[1:] / self.marginals.scale[:, None]
+        return gathered(x, self.basis, slopes, self.rotation[0] - self.marginals.centre @ slopes)
+
+
+def white(
+    directions: Directions, seen: Moments, marginals: Marginals, basis: Basis
+) -> tuple[SmoothCurves, Array]:
     """Coordinates in which what was seen of the second moments of (1, directions) is white, too; and the second
     moments of these coordinates."""
     values, vectors = np.linalg.eigh(seen.matrix)
     floored = np.maximum(values, seen.noise + LEAST_EIGENVALUE)
     size, width = len(values), len(directions.lengths) + 1
-    turn, inverse = np.eye(width), np.eye(width)
-    turn[:size, :size], inverse[:size, :size] = vectors / np.sqrt(floored), vectors * np.sqrt(floored)
     down, back = np.eye(width), np.eye(width)
     down[1:, 1:], back[1:, 1:] = directions.down, directions.back
+    down[:, :size] = down[:, :size] @ (vectors / np.sqrt(floored))
+    back[:, :size] = back[:, :size] @ (vectors * np.sqrt(floored))
     lengths = np.concatenate([np.clip(values / floored, 0, 1), directions.lengths[size - 1 :]])
-    return Whitened(marginals, down @ turn, back @ inverse, dimensions=float(lengths.sum())), lengths
+    return SmoothCurves(marginals, down, back, dimensions=float(lengths.sum()), basis=basis), lengths
 
 
 # ---- what histograms and cells tell of second moments ----

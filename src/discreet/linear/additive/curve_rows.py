@@ -1,0 +1,202 @@
+"""Rows of curves, made when they are gone through: :class:`CurveRecords`.
+
+A row has two numbers for each curve, one for each category and four for each pair; all others are zero. So it is
+never written out: :func:`gathered` finds these numbers and adds up the rows of a matrix that they stand before, and
+only the table's own columns are kept between passes.
+
+>>> from discreet.linear.glm.records import Columns
+>>> basis = Basis(Columns(1), (Curve(0, np.array([0.0, 0.5, 1.0]), np.array([1, 2])),))
+>>> gathered(np.array([[0.25]], np.float32), basis, np.eye(2), np.zeros(2)).tolist()
+[[0.5, 0.0]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.linear.additive.basis import Basis, Curve, Pair
+from discreet.linear.glm.records import Block, Chunk, Records, Working
+from discreet.linear.kernels.coefficients import compiled
+from discreet.linear.kernels.rowwise import in_threads
+from discreet.linear.storage import Kept
+
+Array = NDArray[np.float64]
+Matrix = NDArray[np.float32]
+Whole = NDArray[np.int64]
+
+_TASK = 2**23  # multiplications that are worth a task
+_PART = 2**20  # numbers of a result that are made at once
+
+
+class CurveRecords(Records):
+    """Records as rows of a basis. What a chunk holds are the rows before they are curves."""
+
+    def __init__(self, records: Records, basis: Basis) -> None:
+        self._records, self.basis = records, basis
+        self.loss, self.columns = records.loss, basis.columns
+        self.shelf, self.sparse = records.shelf, False
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def everybody(self) -> Iterator[Chunk]:
+        return self._records.everybody()
+
+    def owned_chunks(self) -> Iterator[tuple[Chunk, Whole | None]]:
+        return self._records.owned_chunks()
+
+    def transformed(self, transform: Callable[[Matrix], Any], width: int) -> Iterator[tuple[Any, Any]]:
+        """What ``transform`` makes of rows before they are curves, with their weights; so many numbers of each."""
+        step = max(1, _PART // width)
+        for x, _, weights in self.chunks():
+            for start in range(0, len(x), step):
+                part = slice(start, start + step)
+                yield transform(x[part]), None if weights is None else weights[part]
+
+    def keep(self, transform: Callable[[Matrix], Matrix]) -> None:
+        """Keep the rows in the coordinates of the descent, for :meth:`norms` and :meth:`working`."""
+        self._rows = Working(self.blocks(transform, np.zeros_like, 0.0), 0.0, self.shelf)
+
+    def norms(self) -> Iterator[tuple[Array, Array | None]]:
+        """Those of the rows that are kept, with their weights."""
+        return ((block.norms, block.weights) for block in self._rows)
+
+    def working(
+        self, transform: Any, target: Callable[[Array], Array], constant: float, centre: Any = None
+    ) -> Any:
+        """The rows that are kept, with other targets."""
+        return _Aimed(
+            self._rows, self.shelf.kept((target(y).astype(np.float32),) for _, y, _ in self.chunks())
+        )
+
+
+class _Aimed(Working):
+    """Rows that are kept, beside their targets."""
+
+    def __init__(self, rows: Working, targets: Kept[tuple[Matrix]]) -> None:
+        self.constant, self.shelf, self.centre = rows.constant, rows.shelf, rows.centre
+        self._rows, self._targets = rows, targets
+
+    def __iter__(self) -> Iterator[Block]:
+        for block, (y,) in zip(self._rows, self._targets, strict=True):
+            yield block._replace(y=y)
+
+
+def gathered(rows: Matrix, basis: Basis, matrix: Array, constant: Array) -> Matrix:
+    """``basis.expanded(rows) @ matrix + constant`` in float32.
+
+    Guarantee: every row of the result depends on its own row alone, bit for bit.
+    """
+    right = np.ascontiguousarray(matrix, np.float32)
+    out = np.empty((len(rows), right.shape[1]), np.float32)
+    out[:] = constant
+    layout, rows = _Layout.of(basis), np.ascontiguousarray(rows, np.float32)
+    entries = 2 * len(basis.curves) + len(basis.inputs.groups) + 4 * len(basis.pairs)
+    tasks = max(1, min(len(rows), len(rows) * entries * right.shape[1] // _TASK))
+    cuts = [len(rows) * task // tasks for task in range(tasks + 1)]
+    in_threads(tasks, lambda task: _add_entries(rows, layout, right, out, cuts[task], cuts[task + 1]))
+    return out
+
+
+class _Layout(NamedTuple):
+    """A basis as arrays: for each curve and each side of a pair its column, the flag of its missing values (-1: none)
+    and its knots from ``starts`` on; ``places`` are the encoded columns of the hats of curves and of the cells of
+    pairs, -1 if they have none."""
+
+    columns: Whole
+    flags: Whole
+    starts: Whole
+    knots: Array
+    places: Whole
+    curves: int
+    numerics: int
+    first_level: int
+
+    @classmethod
+    def of(cls, basis: Basis) -> _Layout:
+        parts: list[tuple[Curve | Pair, int]] = [
+            *zip(basis.curves, basis.starts, strict=False),
+            *zip(basis.pairs, basis.starts[len(basis.curves) + len(basis.inputs.groups) :], strict=False),
+        ]
+        columns: list[int] = []
+        flags: list[int] = []
+        knots, places = [np.empty(0)], [np.empty(0, np.int64)]
+        for part, start in parts:
+            sides = [part.knots] if isinstance(part, Curve) else list(part.knots)
+            columns += [part.column] if isinstance(part, Curve) else part.columns
+            missing = part.missing if isinstance(part, Curve) else None
+            flags += [-1 if missing is None else missing] * len(sides)
+            knots += sides
+            own = np.full(int(np.prod([len(side) for side in sides])), -1, np.int64)
+            own[part.kept] = start + np.arange(len(part.kept))
+            places.append(own)
+        starts = np.cumsum([len(side) for side in knots])
+        counted = len(basis.curves), basis.inputs.numerics, basis.starts[len(basis.curves)]
+        numbers = np.array(columns, np.int64), np.array(flags, np.int64), starts
+        return cls(*numbers, np.concatenate(knots), np.concatenate(places), *counted)
+
+
+@compiled
+def _hat(value: Any, knots: Array, first: int, last: int) -> tuple[int, Any]:
+    """Between which knots a value is, from the first on, and its share of the second, as float32."""
+    inside = min(max(np.float64(value), knots[first]), knots[last])
+    low, high = first, last
+    while high - low > 1:
+        middle = (low + high) // 2
+        if knots[middle] <= inside:
+            low = middle
+        else:
+            high = middle
+    return low - first, np.float32((inside - knots[low]) / (knots[low + 1] - knots[low]))
+
+
+@compiled
+def _add_entries(rows: Matrix, layout: Any, matrix: Matrix, out: Matrix, start: int, stop: int) -> None:
+    """The numbers of each row that are not zero, times their rows of the matrix."""
+    columns, flags, starts, knots, places, curves, numerics, first_level = layout
+    one, width = np.float32(1), matrix.shape[1]
+    entries = np.empty(2 * columns.size + rows.shape[1], np.int64)
+    values = np.empty(2 * columns.size + rows.shape[1], np.float32)
+    for i in range(start, stop):
+        found = 0
+        for k in range(curves):
+            left, share = _hat(rows[i, columns[k]], knots, starts[k], starts[k + 1] - 1)
+            here = one if flags[k] < 0 else one - rows[i, flags[k]]
+            for side in range(2):
+                place = places[starts[k] + left + side]
+                value = (share if side else one - share) * here
+                if place >= 0 and value != 0:
+                    entries[found], values[found] = place, value
+                    found += 1
+        for j in range(numerics, rows.shape[1]):
+            if rows[i, j] != 0:
+                entries[found], values[found] = first_level + j - numerics, rows[i, j]
+                found += 1
+        cells = starts[curves]
+        for k in range(curves, columns.size, 2):
+            left, share = _hat(rows[i, columns[k]], knots, starts[k], starts[k + 1] - 1)
+            below, portion = _hat(rows[i, columns[k + 1]], knots, starts[k + 1], starts[k + 2] - 1)
+            up = starts[k + 2] - starts[k + 1]
+            for side in range(4):
+                place = places[cells + (left + side // 2) * up + below + side % 2]
+                value = (share if side // 2 else one - share) * (portion if side % 2 else one - portion)
+                if place >= 0 and value != 0:
+                    entries[found], values[found] = place, value
+                    found += 1
+            cells += (starts[k + 1] - starts[k]) * up
+        several = found // 4 * 4
+        for e in range(0, several, 4):
+            a, b, c, d = values[e], values[e + 1], values[e + 2], values[e + 3]
+            p, q, r, s = entries[e], entries[e + 1], entries[e + 2], entries[e + 3]
+            for m in range(width):
+                total = out[i, m] + a * matrix[p, m]
+                total = total + b * matrix[q, m]
+                total = total + c * matrix[r, m]
+                out[i, m] = total + d * matrix[s, m]
+        for e in range(several, found):
+            for m in range(width):
+                out[i, m] += values[e] * matrix[entries[e], m]

@@ -1,0 +1,76 @@
+"""Rows of curves that are never written out, against the same rows written out."""
+
+import numpy as np
+import pytest
+
+from discreet.linear.additive import curve_rows
+from discreet.linear.additive.basis import Basis, Curve, Pair
+from discreet.linear.additive.curve_rows import CurveRecords, gathered
+from discreet.linear.glm.records import Columns, Records
+from discreet.linear.losses import Squared
+from discreet.linear.storage import Storage
+
+COLUMNS = Columns(numerics=3, groups=(3, 1))
+
+
+def made(seed):
+    """A basis with a flag, a pair and a hat left out of each curve; rows at knots, between and beyond them."""
+    rng = np.random.default_rng(seed)
+    knots = [np.unique(np.r_[0.1, rng.random(rng.integers(1, 9)) * 0.8 + 0.1, 0.9]) for _ in range(3)]
+    left_out = [np.delete(np.arange(len(some)), rng.integers(len(some))) for some in knots]
+    curves = tuple(Curve(j, knots[j], left_out[j], 6 if j == 1 else None) for j in range(3))
+    cells = np.flatnonzero(rng.random(len(knots[0]) * len(knots[2])) < 0.7)
+    shares = np.full(len(knots[0]) * len(knots[2]), 0.1)
+    basis = Basis(COLUMNS, curves, (Pair((0, 2), (knots[0], knots[2]), cells, shares),) if len(cells) else ())
+    rows = np.zeros((300, 7), np.float32)
+    rows[:, :3] = rng.choice(np.concatenate([*knots, rng.random(50), [0.0, 1.0]]), (300, 3))
+    rows[:, 3:6] = np.eye(3)[rng.integers(3, size=300)]
+    rows[:, 6] = rng.integers(2, size=300)
+    return rng, basis, rows
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_gathered_rows_are_those_written_out(seed):
+    rng, basis, rows = made(seed)
+    written = basis.expanded(rows)
+    width = written.shape[1]
+    assert (gathered(rows, basis, np.eye(width), np.zeros(width)) == written).all()
+    matrix, constant = rng.normal(size=(width, 7)), rng.normal(size=7)
+    assert gathered(rows, basis, matrix, constant) == pytest.approx(written @ matrix + constant, abs=1e-5)
+
+
+def test_a_wrong_hat_would_be_noticed(monkeypatch):
+    """A broken twin: the layout of another basis, whose knots are elsewhere."""
+    _, basis, rows = made(1)
+    moved = [Curve(c.column, np.sqrt(c.knots), c.kept, c.missing) for c in basis.curves]
+    other = curve_rows._Layout.of(Basis(COLUMNS, tuple(moved), basis.pairs))
+    monkeypatch.setattr(curve_rows._Layout, "of", lambda basis: other)
+    width = basis.columns.width
+    assert not (gathered(rows, basis, np.eye(width), np.zeros(width)) == basis.expanded(rows)).all()
+
+
+def test_a_row_is_gathered_by_itself():
+    rng, basis, rows = made(2)
+    matrix = rng.normal(size=(basis.columns.width, 33))
+    together = gathered(rows, basis, matrix, np.ones(33))
+    alone = np.vstack([gathered(row[None], basis, matrix, np.ones(33)) for row in rows])
+    assert (together == alone).all()
+
+
+@pytest.mark.parametrize("memory", [2**20, 0], ids=["kept", "on disk"])
+def test_rows_are_kept_once_and_aimed_at_any_target(memory):
+    rng, basis, rows = made(3)
+    y = rng.random(300)
+    y[7] = np.nan  # does not count
+    records = Records(Squared(), rows, y, COLUMNS, shelf=Storage(memory).shelf())
+    curves = CurveRecords(records, basis)
+    matrix = rng.normal(size=(basis.columns.width, 4))
+    curves.keep(lambda x: gathered(x, basis, matrix, np.zeros(4)))
+    counted = np.isfinite(y)
+    for scale in (1.0, 3.0):
+        working = curves.working(None, lambda y, scale=scale: scale * y, 0.0)
+        z, found = (np.concatenate(parts) for parts in zip(*((b.z, b.y) for b in working), strict=True))
+        assert z == pytest.approx(basis.expanded(rows[counted]) @ matrix, abs=1e-5)
+        assert found == pytest.approx(scale * y[counted])
+    norms = np.concatenate([norms for norms, _ in curves.norms()])
+    assert (norms >= np.linalg.norm(z.astype(float), axis=1)).all()
