@@ -21,16 +21,18 @@ _FLOAT, _DOUBLE, _INT, _INT32 = ir.FloatType(), ir.DoubleType(), ir.IntType(64),
 _VECTOR = ir.VectorType(_FLOAT, LANES)
 
 
-@intrinsic
-def add_tile(
+def _add_tile(
     context: Any, x: Any, next_x: Any, y: Any, next_y: Any, vectors: Any, out: Any, next_out: Any
 ) -> Any:
-    """Add the inner products of ``x[p]`` and ``y[q]`` to ``out[p, q]``, for p and q below four.
-
-    All are addresses, with the bytes from one row to the next; the rows of ``x`` and ``y`` are float32, at least one
-    of the ``vectors`` of ``LANES`` numbers long, and those of ``out`` float64.
-    """
     return types.void(*[types.intp] * 7), lambda _, builder, __, args: _tile(builder, args)
+
+
+add_tile: Any = intrinsic(_add_tile)
+"""Add the inner products of ``x[p]`` and ``y[q]`` to ``out[p, q]``, for p and q below four.
+
+All are addresses, with the bytes from one row to the next; the rows of ``x`` and ``y`` are float32, at least one
+of the ``vectors`` of ``LANES`` numbers long, and those of ``out`` float64.
+"""
 
 
 def _tile(b: Any, args: Any) -> Any:
