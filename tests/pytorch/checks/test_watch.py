@@ -8,6 +8,7 @@ from torch.nn import functional
 from discreet import Recipe
 from discreet.errors import PlanViolation
 from discreet.pytorch import CheckFailed, PrivateRun
+from discreet.pytorch.checks.watch import Watch
 
 ROWS = 12
 
@@ -46,6 +47,36 @@ def in_place(model):
 
 def through_data(model):
     model[2].bias.data[0] += 1e-3
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.float32, torch.float64])
+def test_contents_are_compared_bit_by_bit(kind):
+    """Zero and minus zero are equal numbers and different bits; NaN is no equal of its own and the same bits."""
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.zeros(5, dtype=kind))
+    watch = Watch(model, losses, dict(model.named_parameters()), None)
+    before = watch._bits()
+    assert before.numel() * before.element_size() == 5 * model.weight.element_size()
+    model.weight.data[3] = torch.nan
+    unset = watch._bits()
+    assert not torch.equal(unset, before)
+    assert torch.equal(unset, watch._bits())
+    model.weight.data[3] = 0.0
+    assert torch.equal(watch._bits(), before)
+    model.weight.data.view(torch.uint8)[-1] |= 128
+    assert not torch.equal(watch._bits(), before)
+
+
+def test_an_edit_of_the_only_parameter_is_refused():
+    """Through ``data``, which no counter sees."""
+    model = nn.Linear(4, 3, bias=False)
+    plan = Recipe(records=ROWS, steps=3, sampling="full-batch").with_noise(2.0, delta=1e-3)
+    run = PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=0.1), losses)
+    batches = run.batches(data())
+    run.step(next(batches))
+    model.weight.data[0, 0] += 1e-3
+    with pytest.raises(PlanViolation, match=r"run\.edited\(\)"):
+        run.step(next(batches))
 
 
 @pytest.mark.parametrize("edit", [second_optimizer, in_place, through_data])

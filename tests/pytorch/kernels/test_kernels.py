@@ -1,5 +1,6 @@
 """Each compiled kernel against its twin in plain PyTorch and against float64."""
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,12 +8,15 @@ from torch import nn
 
 from discreet.pytorch.kernels import convolution, lstm
 from discreet.pytorch.kernels.norms import (
+    PIECE,
+    _add_inner_products,
     ghost_norms,
     ghost_norms_by_torch,
     gram_norms,
     squared_norms,
     squared_norms_by_torch,
 )
+from discreet.pytorch.kernels.tiles import LANES
 from discreet.pytorch.layer_rules import use
 from discreet.pytorch.layer_rules.convolution import ConvolutionWeight, padded
 from discreet.pytorch.layer_rules.use import Layout, Scratch, Source
@@ -139,6 +143,42 @@ def test_ghost_norms_of_long_rows_are_not_low_and_bad_rows_are_not_finite():
     exact = torch.bmm(g.double().mT, a.double()).square().sum((1, 2))
     torch.testing.assert_close(total[:1], exact[:1], rtol=2e-6, atol=0)
     assert torch.isfinite(total).tolist() == [True, False, False]
+
+
+def one_and_many_small(columns):
+    """A one before numbers whose squares are lost beside it, one by one, in float32."""
+    rows = np.full((4, columns), 2.0**-12.5, np.float32)
+    rows[:, 0] = 1.0
+    return rows, (rows[0].astype(np.float64) ** 2).sum()
+
+
+@pytest.mark.parametrize("columns", [1, LANES, PIECE, PIECE + LANES + 3, 5 * PIECE])
+def test_inner_products_round_as_seldom_as_their_order_says(columns):
+    """The bound of a piece is that of its longest chain of additions, whatever a compiler might prefer."""
+    rows, exact = one_and_many_small(columns)
+    found = np.zeros((4, 4))
+    _add_inner_products(rows, 0, 4, found)
+    chain = PIECE // LANES + 4
+    assert 2 * chain * 2.0**-24 <= use.ROUNDED  # of the product of two of them
+    below = np.tril_indices(4)
+    assert np.all(abs(found[below] - exact) <= chain * 2.0**-24 * exact)
+
+
+def test_a_sum_in_one_chain_is_found_out():
+    """The broken twin: numbers added one after the other lose more than the bound allows."""
+    rows, exact = one_and_many_small(PIECE)
+    in_one_chain = np.add.accumulate(rows[0] * rows[0])[-1]
+    assert abs(in_one_chain - exact) > (PIECE // LANES + 4) * 2.0**-24 * exact
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 32), (32, 36), (8, 24)])
+def test_inner_products_of_a_strip(first, last):
+    rows = numbers(36, PIECE + 21).float().numpy()
+    found = np.zeros((last - first, 36))
+    _add_inner_products(rows, first, last, found)
+    exact = rows[first:last].astype(np.float64) @ rows.astype(np.float64).T
+    known = np.tri(36, dtype=bool)[first:last]
+    np.testing.assert_allclose(found[known], exact[known], rtol=0, atol=1e-5 * PIECE)
 
 
 def test_squared_norms_of_bad_rows():

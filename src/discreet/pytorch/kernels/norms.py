@@ -18,10 +18,16 @@ from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from discreet.pytorch.kernels.tiles import LANES, add_tile
+
 Floats = NDArray[Any]
 
 _WORTH_A_THREAD = 1 << 20
 LEAST_SQUARES = 2.0**-80  # a float32 sum of squares below it may have lost some of them
+PIECE = (
+    512  # numbers of an inner product that are added up in float32: a sum goes through 68 additions at most
+)
+STRIP = 32  # rows of a Gram matrix that exist at once
 CHUNK = 1 << 21  # numbers: the largest scratch array of per-example gradients that is not kept
 # Squared: an input or output gradient longer than this counts as zero. With weights as large as clipping makes
 # them, its product with the other factor could fall among numbers that have lost their digits.
@@ -221,60 +227,43 @@ def _grams(a: NDArray[Any], g: NDArray[Any], out: NDArray[Any]) -> None:
         out[0, i], out[1, i], out[2, i] = total, of_input, of_grad
 
 
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_inner_products(rows: NDArray[Any], first: int, last: int, out: NDArray[Any]) -> None:
+    """Add the inner products of rows ``first`` to ``last`` with themselves and all before them to ``out``.
+
+    The columns come in pieces: the sums of a piece are float32, those of all pieces float64, and a piece of all rows
+    stays in the cache while it is needed.
+    """
+    columns, width, next_out = rows.shape[1], rows.shape[1] * 4, out.shape[1] * 8
+    whole = columns - columns % LANES
+    for start in range(0, whole, PIECE):
+        vectors, here = min(PIECE, whole - start) // LANES, rows.ctypes.data + 4 * start
+        for t in range(first, last, 4):
+            to = out.ctypes.data + (t - first) * next_out
+            for s in range(0, t + 1, 4):
+                add_tile(here + t * width, width, here + s * width, width, vectors, to + 8 * s, next_out)
+    for j in range(whole, columns):
+        for t in range(first, last):
+            for s in range(t + 1):
+                out[t - first, s] += np.float64(rows[t, j]) * np.float64(rows[s, j])
+
+
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
-def _four_by_four(x: NDArray[Any], y: NDArray[Any], first: int, end: int, out: NDArray[Any]) -> None:
-    """Add the inner products of four rows with four others, whose sums stay in registers: as quick as a matrix
-    product."""
-    x0, x1, x2, x3 = x[0, first:end], x[1, first:end], x[2, first:end], x[3, first:end]
-    y0, y1, y2, y3 = y[0, first:end], y[1, first:end], y[2, first:end], y[3, first:end]
-    a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = c0 = c1 = c2 = c3 = d0 = d1 = d2 = d3 = np.float32(0)
-    for j in range(len(x0)):
-        a, b, c, d = x0[j], x1[j], x2[j], x3[j]
-        p, q, r, s = y0[j], y1[j], y2[j], y3[j]
-        a0, a1, a2, a3 = a0 + a * p, a1 + a * q, a2 + a * r, a3 + a * s
-        b0, b1, b2, b3 = b0 + b * p, b1 + b * q, b2 + b * r, b3 + b * s
-        c0, c1, c2, c3 = c0 + c * p, c1 + c * q, c2 + c * r, c3 + c * s
-        d0, d1, d2, d3 = d0 + d * p, d1 + d * q, d2 + d * r, d3 + d * s
-    out[0, 0] += np.float64(a0)
-    out[0, 1] += np.float64(a1)
-    out[0, 2] += np.float64(a2)
-    out[0, 3] += np.float64(a3)
-    out[1, 0] += np.float64(b0)
-    out[1, 1] += np.float64(b1)
-    out[1, 2] += np.float64(b2)
-    out[1, 3] += np.float64(b3)
-    out[2, 0] += np.float64(c0)
-    out[2, 1] += np.float64(c1)
-    out[2, 2] += np.float64(c2)
-    out[2, 3] += np.float64(c3)
-    out[3, 0] += np.float64(d0)
-    out[3, 1] += np.float64(d1)
-    out[3, 2] += np.float64(d2)
-    out[3, 3] += np.float64(d3)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _inner_products(x: NDArray[Any], y: NDArray[Any], out: NDArray[Any]) -> None:
-    """Those of four rows with four others: short sums in float32, long ones in float64."""
-    out[:] = 0.0
-    for start in range(0, x.shape[1], 128):
-        _four_by_four(x, y, start, min(start + 128, x.shape[1]), out)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def _ghosts(a: NDArray[Any], g: NDArray[Any], out: NDArray[Any]) -> None:
-    left, right = np.empty((4, 4)), np.empty((4, 4))
+    positions = a.shape[1]
+    strip = min(STRIP, positions)
+    left, right = np.empty((strip, positions)), np.empty((strip, positions))
     for i in range(a.shape[0]):
         apart, pairs = 0.0, 0.0  # the sums on the diagonal and below it
-        for t in range(0, a.shape[1], 4):
-            for s in range(0, t + 1, 4):
-                _inner_products(a[i, t : t + 4], a[i, s : s + 4], left)
-                _inner_products(g[i, t : t + 4], g[i, s : s + 4], right)
-                for p in range(4):
-                    for q in range(p if s == t else 4):
-                        pairs += left[p, q] * right[p, q]
-                    if s == t:
-                        apart += left[p, p] * right[p, p]
+        for first in range(0, positions, strip):
+            last = min(first + strip, positions)
+            left[:], right[:] = 0.0, 0.0
+            _add_inner_products(a[i], first, last, left)
+            _add_inner_products(g[i], first, last, right)
+            for t in range(first, last):
+                for s in range(t):
+                    pairs += left[t - first, s] * right[t - first, s]
+                apart += left[t - first, t] * right[t - first, t]
         out[0, i], out[1, i] = apart + 2 * pairs, apart
 
 

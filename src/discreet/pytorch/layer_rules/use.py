@@ -23,7 +23,9 @@ CANCELLED = 0.1  # a ghost norm this far below that of unrelated positions is co
 LEAST_LEFT = (
     1e-4  # of its parts: a gradient that cancels further counts as this long, and longer of many positions
 )
-ROUNDED = 2.0**-16  # of a product of two inner products, each of them added up 128 numbers at a time
+ROUNDED = (
+    2.0**-16
+)  # of a product of two inner products, in each of which a number is added up 128 times at most
 PRECISION = 2.0**-20  # of squared norms
 # Squared: see norms.REACH, which is that of float32.
 REACH = {torch.float32: norms.REACH, torch.float64: 2.0**256}
