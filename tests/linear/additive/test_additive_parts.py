@@ -8,7 +8,7 @@ import pytest
 from discreet.core.descent import descend
 from discreet.linear.additive.basis import Basis, Curve, Pair
 from discreet.linear.additive.curves import bends, hat_moments, pieces_for, roughness_of, straight_lines
-from discreet.linear.additive.histograms import Histograms
+from discreet.linear.additive.histograms import Bins, Histograms
 from discreet.linear.additive.landmarks import bin_edges, finer, most_by_noise, settled
 from discreet.linear.additive.smoothing import (
     are_near,
@@ -45,6 +45,23 @@ def known():
     centre = np.full(width, 1 / 3)
     marginals = Marginals(centre, np.full(width, 0.4), np.zeros(width), np.ones(width))
     return basis, Histograms((edges, edges), (counts, counts), 1.0), marginals
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_bins_are_those_of_a_search(weighted):
+    """Against searchsorted: numbers at edges, between and beyond them; weights are cut toward zero."""
+    rng, edges = np.random.default_rng(4), tuple(bin_edges(zero, 1) for zero in (None, 0.4, 0.003))
+    rows = rng.choice(np.r_[np.concatenate(edges), rng.random(500), -0.5, 1.5], (3000, 4)).astype(np.float32)
+    weights, grid = rng.random(len(rows)) if weighted else None, 2.0**-10
+    steps = np.full(len(rows), 1024) if weights is None else (weights / grid).astype(int)
+    wanted = []
+    for j, some in enumerate(edges):
+        cells = np.clip(np.searchsorted(some, rows[:, j].astype(float), side="right") - 1, 0, len(some) - 2)
+        wanted.append(np.bincount(cells, steps, len(some) - 1).astype(int))
+    found = Bins(edges).counted(rows, weights, grid, sum(map(len, wanted)) + 2)
+    assert found.tolist() == [*np.concatenate(wanted).tolist(), 0, 0]
+    moved = Bins(tuple(np.sqrt(some) for some in edges)).counted(rows, weights, grid, len(found))
+    assert (moved != found).any()  # a broken twin
 
 
 def test_what_is_settled_is_never_negative_and_keeps_spikes_and_slopes():

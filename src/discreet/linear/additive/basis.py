@@ -12,6 +12,7 @@ their norm is at most 1. So do the products of the hats of two columns. Hence th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class Basis:
     curves: tuple[Curve, ...]
     pairs: tuple[Pair, ...] = ()
 
-    @property
+    @cached_property
     def columns(self) -> Columns:
         """What is promised of the encoded rows."""
         sizes = [len(curve.kept) for curve in self.curves]
@@ -66,7 +67,7 @@ class Basis:
         """The columns that act together with others."""
         return {column for pair in self.pairs for column in pair.columns}
 
-    @property
+    @cached_property
     def starts(self) -> list[int]:
         """The first encoded column of each group, and the width."""
         return [0, *np.cumsum(self.columns.groups).tolist()]

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ from discreet.linear.additive.histograms import Histograms
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
 from discreet.linear.glm.spending import Stage
-from discreet.linear.kernels.rowwise import times
+from discreet.linear.kernels.coefficients import compiled
 
 Array = NDArray[np.float64]
 Places = tuple[int, int]
@@ -52,6 +53,7 @@ _WORTH = 0.01  # of what the curves leave: a pair that explains less is not wort
 _WORTH_OF_CLASSES = (
     0.02  # the same, and more than very steep curves that are not learned yet leave behind a link
 )
+_UNLEARNED = 4.0  # of what two curves explain of cells of sure classes: as much may look like a pair
 _WANTED = 0.05  # of it: a pair that explains as much should be proposed, or none is looked for
 _UNCLIPPED = 0.5  # of a squared sum of rows, after each of them was clipped
 _ROUNDING = 1 + 1e-9
@@ -116,8 +118,9 @@ def crossing_weights(correlation: float) -> Array:
     u, v = (_WIDEST * (2 * ndtr(z) - 1) for z in (first, second))
     roots = np.sqrt(np.outer(weights, weights).ravel() / weights.sum() ** 2)[:, None]
     powers, products = np.split(_powers_and_products(u, v), [7], axis=1)
-    explained, *_ = np.linalg.lstsq(powers * roots, products * roots, rcond=None)
-    left = (products - powers @ explained) * roots
+    powers, products = powers * roots, products * roots
+    explained = np.linalg.solve(powers.T @ powers, powers.T @ products)
+    left = products - powers @ explained
     values, vectors = np.linalg.eigh(left.T @ left)
     turn = vectors / np.sqrt(np.maximum(values, _FLATTEST))
     return np.vstack([-explained @ turn, turn])
@@ -129,29 +132,39 @@ class Crossings:
     def __init__(self, pairs: list[Places], correlations: Array) -> None:
         columns = sorted({column for pair in pairs for column in pair})
         self._first, self._second = np.array([[columns.index(j) for j in pair] for pair in pairs]).T
-        turns = np.array([crossing_weights(float(one)) for one in correlations]) / math.sqrt(
-            _SIZE * len(pairs)
-        )
-        self.weights, self._products = turns, turns[:, 7:]
-        self._constant, count = turns[:, 0].ravel(), len(columns)
-        powers = np.zeros((3, count, len(pairs), _SIZE))  # u, u^2, u^3 of every column
-        every = np.arange(len(pairs))
-        for power in range(3):
-            powers[power, self._first, every] += turns[:, 1 + 2 * power]
-            powers[power, self._second, every] += turns[:, 2 + 2 * power]
-        self._powers = powers.reshape(3 * count, -1)
+        turns = [crossing_weights(float(one)) for one in correlations]
+        self.weights = np.array(turns) / math.sqrt(_SIZE * len(pairs))
 
-    def of(self, ranks: dict[int, Array]) -> Array:
-        """Of rows with these ranks, by column."""
+    def of(self, ranks: dict[int, Array], factors: Array | None = None) -> Array:
+        """Of rows with these ranks, by column, each times its factor."""
         every = np.stack([ranks[j] for j in sorted(ranks)], axis=1)
-        u, v = every[:, self._first], every[:, self._second]
-        powers = np.hstack([every, every**2, every**3])
-        found = np.asarray(times(powers, self._powers), np.float64)  # row by row, whatever the others are
-        found += self._constant
-        for place in range(_SIZE):
-            alone, more_u, more_v = self._products[:, :, place].T
-            found[:, place::_SIZE] += u * v * (alone + more_u * u + more_v * v)
-        return np.asarray(found)
+        found = np.empty((len(every), _SIZE * len(self.weights)))
+        each = np.ones(len(every)) if factors is None else factors
+        _cross(every, self._first, self._second, self.weights, each, found)
+        return found
+
+
+@compiled
+def _cross(every: Array, first: Any, second: Any, weights: Array, factors: Array, out: Array) -> None:
+    """Row by row, whatever the others are: see :func:`crossing_weights` for the order of the coefficients."""
+    for i in range(len(every)):
+        for p in range(len(first)):
+            u, v, factor = every[i, first[p]], every[i, second[p]], factors[i]
+            for k in range(_SIZE):
+                one, u1, v1, u2, v2, u3, v3, uv, uuv, uvv = weights[p, :, k]
+                found = one + u * (u1 + u * (u2 + u * u3)) + v * (v1 + v * (v2 + v * v3))
+                out[i, _SIZE * p + k] = factor * (found + u * v * (uv + u * uuv + v * uvv))
+
+
+@compiled
+def _square_parts(rows: Array, out: Array) -> None:
+    """The squared norm of every pair's part of a row."""
+    for i in range(len(out)):
+        for p in range(out.shape[1]):
+            total = 0.0
+            for k in range(_SIZE):
+                total += rows[i, _SIZE * p + k] ** 2
+            out[i, p] = total
 
 
 def proposed_pairs(
@@ -174,11 +187,12 @@ def proposed_pairs(
     for x, y, weights in records.chunks():
         for start in range(0, len(x), step := max(1, _BLOCK // len(pairs))):
             own = slice(start, start + step)
-            rows = crossings.of(ranks.of(x[own], pairs)) * residuals(x[own], y[own])[:, None]
+            rows = crossings.of(ranks.of(x[own], pairs), residuals(x[own], y[own]))
             rows = clip_rows(rows, 1.0)  # one that is not finite adds nothing
-            squares = np.sum(rows.reshape(len(rows), len(pairs), _SIZE) ** 2, axis=2)
-            joined = np.hstack([rows, _SQUARES * squares])
-            sums.add_rows(0, joined, None if weights is None else weights[own])
+            squares, each = np.empty((len(rows), len(pairs))), None if weights is None else weights[own]
+            _square_parts(rows, squares)
+            sums.add_rows(0, rows, each)
+            sums.add_rows(_SIZE * len(pairs), squares, each, _SQUARES)
     rows, squares = np.split(sums.released(), [_SIZE * len(pairs)])
     variances = sums.noise**2 + np.maximum(squares / _SQUARES, 0.0)
     lengths = np.sum(rows.reshape(-1, _SIZE) ** 2, axis=1)
@@ -234,7 +248,9 @@ def _telling(
 ) -> tuple[float, float]:
     """How likely chance and noise leave so much beside two curves, and its share of the squares. Post-processing.
 
-    Cells whose number is not clearly above its noise do not count.
+    Cells whose number is not clearly above its noise do not count. With a link, p (1 - p) is not the same all over a
+    cell: it changes with a score by 1 - 2p times itself. So what curves have not learned is weighed otherwise in
+    every cell and looks like a pair, the more the surer classes are; a share of what curves explain is taken off.
     """
     seen = counts > _SEEN * noise / _COUNTED
     number = np.where(seen, counts, 1.0)
@@ -249,9 +265,15 @@ def _telling(
     freedom = int(seen.sum()) - int(rank)
     if freedom < 1:
         return 1.0, 0.0
-    left = means * roots - design @ fitted
-    excess = float(np.sum(np.where(seen, number * variance * (left**2 - freedom / seen.sum()), 0.0)))
-    return float(chi2.sf(left @ left, freedom)), excess / max(float(squares[seen].sum()), noise)
+    explained = design @ fitted
+    left = means * roots - explained
+    weights = np.where(seen, number * variance, 0.0)
+    excess = float(weights @ (left**2 - freedom / seen.sum()))
+    total = max(float(squares[seen].sum()), noise)
+    if linked:
+        sure = max(1 - 4 * total / float(number[seen].sum()), 0.0)
+        excess -= _UNLEARNED * sure * float(weights @ explained**2)
+    return float(chi2.sf(left @ left, freedom)), excess / total
 
 
 def _powers_and_products(u: Array, v: Array) -> Array:

@@ -12,6 +12,7 @@ only the table's own columns are kept between passes.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -31,11 +32,13 @@ Whole = NDArray[np.int64]
 
 _FEW = 0.2  # of the numbers of a matrix: if no more are not zero, only they are gone through
 _TASK = 2**23  # multiplications that are worth a task
-_PART = 2**20  # numbers of a result that are made at once
+_PART = 2**22  # numbers of a result that are made at once
 
 
 class CurveRecords(Records):
     """Records as rows of a basis. What a chunk holds are the rows before they are curves."""
+
+    part = sys.maxsize  # whole chunks: nothing else is made when rows are gathered
 
     def __init__(self, records: Records, basis: Basis) -> None:
         self._records, self.basis = records, basis
@@ -94,7 +97,7 @@ def gathered(rows: Matrix, basis: Basis, matrix: Array, constant: Array) -> Matr
     Guarantee: every row of the result depends on its own row alone, bit for bit.
     """
     out = np.empty((len(rows), matrix.shape[1]), np.float32)
-    out[:] = constant
+    begin = np.broadcast_to(constant, matrix.shape[1]).astype(np.float32)
     layout, rows = _Layout.of(basis), np.ascontiguousarray(rows, np.float32)
     dense = np.ascontiguousarray(matrix, np.float32)
     mostly_zeros = np.count_nonzero(dense) < _FEW * dense.size
@@ -106,9 +109,9 @@ def gathered(rows: Matrix, basis: Basis, matrix: Array, constant: Array) -> Matr
 
     def work(task: int) -> None:
         if mostly_zeros:
-            _add_few(rows, layout, numbers, out, cuts[task], cuts[task + 1])
+            _add_few(rows, layout, numbers, begin, out, cuts[task], cuts[task + 1])
         else:
-            _add_entries(rows, layout, dense, out, cuts[task], cuts[task + 1])
+            _add_entries(rows, layout, dense, begin, out, cuts[task], cuts[task + 1])
 
     in_threads(tasks, work)
     return out
@@ -200,13 +203,16 @@ def _find_entries(row: Matrix, layout: Any, entries: Whole, values: Matrix) -> i
 
 
 @compiled
-def _add_entries(rows: Matrix, layout: Any, matrix: Matrix, out: Matrix, start: int, stop: int) -> None:
-    """The numbers of each row that are not zero, times their rows of the matrix."""
+def _add_entries(
+    rows: Matrix, layout: Any, matrix: Matrix, begin: Matrix, out: Matrix, start: int, stop: int
+) -> None:
+    """What every row begins with, and its numbers that are not zero, times their rows of the matrix."""
     size = 2 * layout.columns.size + rows.shape[1]
     entries, values = np.empty(size, np.int64), np.empty(size, np.float32)
     for i in range(start, stop):
         found = _find_entries(rows[i], layout, entries, values)
         several = found // 4 * 4
+        out[i] = begin
         for e in range(0, several, 4):
             a, b, c, d = values[e], values[e + 1], values[e + 2], values[e + 3]
             p, q, r, s = entries[e], entries[e + 1], entries[e + 2], entries[e + 3]
@@ -221,12 +227,15 @@ def _add_entries(rows: Matrix, layout: Any, matrix: Matrix, out: Matrix, start: 
 
 
 @compiled
-def _add_few(rows: Matrix, layout: Any, matrix: Any, out: Matrix, start: int, stop: int) -> None:
+def _add_few(
+    rows: Matrix, layout: Any, matrix: Any, begin: Matrix, out: Matrix, start: int, stop: int
+) -> None:
     """The same for a matrix of which few numbers are not zero: these, their columns, and where each row begins."""
     numbers, places, begins = matrix
     size = 2 * layout.columns.size + rows.shape[1]
     entries, values = np.empty(size, np.int64), np.empty(size, np.float32)
     for i in range(start, stop):
+        out[i] = begin
         for e in range(_find_entries(rows[i], layout, entries, values)):
             for m in range(begins[entries[e]], begins[entries[e] + 1]):
                 out[i, places[m]] += values[e] * numbers[m]

@@ -163,6 +163,8 @@ class Records:
     With ``sparse``, the features of chunks and blocks are CSR (:mod:`~discreet.linear.glm.sparse_rows`).
     """
 
+    part = _PART
+
     def __init__(
         self,
         loss: Loss,
@@ -242,7 +244,7 @@ class Records:
         centre: Centre | None = None,
     ) -> Iterator[Block]:
         """The same for one pass."""
-        step = max(1, _PART // max(1, self.columns.width))
+        step = max(1, self.part // max(1, self.columns.width))
         for (x, y, weights), people in self.owned_chunks():
             if self.sparse:
                 z: Any = transform(x)
