@@ -6,10 +6,9 @@ import pytest
 from discreet.accounting.building import Law
 from discreet.accounting.certify import Composed, OneStep, proved_epsilon, refuted_epsilon
 from discreet.accounting.curve import account
-from discreet.accounting.fixed_batches import FixedSize
 from discreet.accounting.gaussian import gaussian_delta, gaussian_epsilon_bounds
-from discreet.accounting.group_pair import GroupPair
 from discreet.accounting.pairs import DiscretePair, GaussianPair, LaplacePair, Reversed, Sampled
+from discreet.accounting.sampled_pairs import FixedSize, GroupPair
 from discreet.events import Gaussian, PoissonSampled
 from discreet.lecture.composition import optimal_composition, optimal_composition_delta
 from support import accounting_reference as ref

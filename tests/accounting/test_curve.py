@@ -20,8 +20,8 @@ from discreet import (
     account,
 )
 from discreet.accounting import certify
-from discreet.accounting.epsilon_delta import power_bound
 from discreet.accounting.gaussian import gaussian_delta, laplace_delta, laplace_power
+from discreet.accounting.power import power_bound
 from support import accounting_reference as ref
 
 

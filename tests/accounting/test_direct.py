@@ -12,8 +12,8 @@ from discreet import Gaussian, PoissonSampled, account
 from discreet.accounting.certify import proved_epsilon, refuted_epsilon
 from discreet.accounting.direct import Direct, Piece, RoundedLoss, mixture
 from discreet.accounting.gaussian import gaussian_delta
-from discreet.accounting.group_pair import GroupPair
 from discreet.accounting.pairs import GaussianPair, LaplacePair, Reversed, Sampled
+from discreet.accounting.sampled_pairs import GroupPair
 from support import accounting_reference as ref
 
 PAIRS = {

@@ -7,9 +7,8 @@ import pytest
 from discreet.accounting.building import Law
 from discreet.accounting.dominating import Quality, Relation, dominating
 from discreet.accounting.epsilon_delta import group_privacy
-from discreet.accounting.fixed_batches import FixedSize
-from discreet.accounting.group_pair import GroupPair
 from discreet.accounting.pairs import DiscretePair, GaussianPair, LaplacePair, Reversed, Sampled
+from discreet.accounting.sampled_pairs import FixedSize, GroupPair
 from discreet.errors import UnsupportedEvent
 from discreet.events import (
     ApproximateDP,

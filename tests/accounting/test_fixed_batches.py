@@ -26,10 +26,10 @@ from discreet import (
     account,
     calibrate,
 )
-from discreet.accounting.fixed_batches import FixedSize, ZeroedFixedSize, with_replacement
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.accounting.pairs import Labelled, Reversed
 from discreet.accounting.renyi import stopping_chance
+from discreet.accounting.sampled_pairs import FixedSize, ZeroedFixedSize, with_replacement
 
 GRID = np.concatenate([[-np.inf], np.linspace(-16.0, 16.0, 6001), [np.inf]])
 EPSILONS = (0.0, 0.1, 0.4, 1.0, 2.5, 5.0)

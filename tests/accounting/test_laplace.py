@@ -6,8 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet.accounting.epsilon_delta import power_bound
 from discreet.accounting.gaussian import laplace_delta, laplace_epsilon, laplace_noise, laplace_power
+from discreet.accounting.power import power_bound
 from discreet.errors import InvalidParameter
 from support.refusals import accepted_nonsense
 

@@ -4,8 +4,6 @@ import mpmath
 import numpy as np
 import pytest
 
-from discreet.accounting.fixed_batches import FixedSize
-from discreet.accounting.group_pair import GroupPair
 from discreet.accounting.lattice import cell_accuracy
 from discreet.accounting.pairs import (
     DiscretePair,
@@ -15,6 +13,7 @@ from discreet.accounting.pairs import (
     Sampled,
     normal_masses,
 )
+from discreet.accounting.sampled_pairs import FixedSize, GroupPair
 from support import accounting_reference as ref
 from support.worlds import worlds
 

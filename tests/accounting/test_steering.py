@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from discreet.accounting.gaussian import gaussian_delta, gaussian_epsilon
-from discreet.accounting.group_pair import GroupPair
 from discreet.accounting.pairs import DiscretePair, GaussianPair, LaplacePair, Reversed, Sampled
+from discreet.accounting.sampled_pairs import GroupPair
 from discreet.accounting.steering import Scout
 from support import accounting_reference as ref
 

@@ -6,13 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from discreet.accounting.epsilon_delta import (
-    accuracy_bound,
-    advantage_bound,
-    miss_rate_bound,
-    power_bound,
-)
 from discreet.accounting.gaussian import gaussian_delta, gaussian_mu, gaussian_power
+from discreet.accounting.power import accuracy_bound, advantage_bound, miss_rate_bound, power_bound
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.lecture.amplification import sampled_miss_rate_bound
 from support.refusals import accepted_nonsense

@@ -13,9 +13,9 @@ from scipy import stats
 import discreet
 from discreet import InvalidParameter
 from discreet.accounting.gaussian import gaussian_mu
-from discreet.adapters import audited_estimator
+from discreet.adapters import audit_subjects
 from discreet.adapters.audit_fit import FitAudit, _likelihood, _record_releases, _Release, attack, audit_fit
-from discreet.adapters.audited_estimator import Estimator, neighbouring_tables
+from discreet.adapters.audit_subjects import Estimator, neighbouring_tables
 from discreet.audit import AuditResult
 from discreet.cli import main
 from discreet.events import Gaussian
@@ -36,8 +36,8 @@ FEW = {"pairs": 5, "draws": 2000}
 def few_records(request, monkeypatch):
     """Fits are quicker with a small crowd, and what is tested is the same; but not how strong the attack is."""
     if "uses_nearly_all" not in request.node.name:
-        monkeypatch.setattr(audited_estimator, "_ORDINARY", 20)
-        monkeypatch.setattr(audited_estimator, "_CROWD", 5)
+        monkeypatch.setattr(audit_subjects, "_ORDINARY", 20)
+        monkeypatch.setattr(audit_subjects, "_CROWD", 5)
 
 
 @pytest.fixture(scope="module")

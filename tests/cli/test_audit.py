@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from discreet.adapters.audit_fit import attack
-from discreet.adapters.audited_estimator import Estimator, neighbouring_tables
+from discreet.adapters.audit_subjects import Estimator, neighbouring_tables
 from discreet.certificate import Certificate
 from discreet.cli import main
 from discreet.events import Gaussian

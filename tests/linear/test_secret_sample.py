@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from discreet import ApproximateDP, Budget, Gaussian, PoissonSampled, account
 from discreet.accounting.gaussian import gaussian_mu
-from discreet.adapters.audited_estimator import Estimator
+from discreet.adapters.audit_subjects import Estimator
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger

@@ -141,15 +141,15 @@ def test_a_loader_gives_its_data_set_collate_and_workers():
     examples = Examples()
     for loader in (DataLoader(examples), DataLoader(examples, batch_size=3, shuffle=True, drop_last=True)):
         assert taken_apart(loader, None, 0) == (examples, None, 0)
-    assert taken_apart(DataLoader(examples, collate_fn=collate, num_workers=2), None, 0) == (
+    assert taken_apart(DataLoader(examples, collate_fn=collate, num_workers=1), None, 0) == (
         examples,
         collate,
-        2,
+        1,
     )
-    assert taken_apart(DataLoader(examples, collate_fn=collate, num_workers=2), tuple, 1) == (
+    assert taken_apart(DataLoader(examples, collate_fn=collate, num_workers=1), tuple, 2) == (
         examples,
         tuple,
-        1,
+        2,
     )
     assert taken_apart((X, Y), None, 3) == ((X, Y), None, 3)
 

@@ -19,8 +19,8 @@ from discreet import (
     Recipe,
     account,
 )
-from discreet.accounting.epsilon_delta import power_bound
 from discreet.accounting.gaussian import gaussian_mu
+from discreet.accounting.power import power_bound
 from discreet.certificate import new_signing_key, public_key_of
 from discreet.certificate.promises import Arithmetic
 from discreet.charts import Series, epsilon_scale, line_chart, word_for

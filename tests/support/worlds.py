@@ -4,9 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from discreet.accounting.fixed_batches import FixedSize
-from discreet.accounting.group_pair import GroupPair
 from discreet.accounting.pairs import DiscretePair, GaussianPair, LaplacePair, Pair, Reversed, Sampled
+from discreet.accounting.sampled_pairs import FixedSize, GroupPair
 from support import accounting_reference as ref
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from discreet.accounting.building import CUT, Law, build, step_for
 from discreet.accounting.direct import Direct, mixture
-from discreet.accounting.group_pair import GroupPair
 from discreet.accounting.lattice import Lattice, cell_accuracy
 from discreet.accounting.pairs import Pair
+from discreet.accounting.sampled_pairs import GroupPair
 from discreet.accounting.steering import Aim, Scout
 from discreet.guarantee import Bounds
 

@@ -30,9 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from discreet.accounting.group_pair import GroupPair
 from discreet.accounting.pairs import GaussianPair, Pair, Reversed, Sampled
 from discreet.accounting.rounded_sums import UNIT, Array, Piece, together
+from discreet.accounting.sampled_pairs import GroupPair
 
 Reach = Callable[[int], int]
 """exponent -> labels up to this distance from the centre are kept at spacing 2^exponent; 0 if it is too fine."""

@@ -20,8 +20,6 @@ from discreet.accounting.allocation import DiscreteLaw, allocation_law
 from discreet.accounting.building import Law
 from discreet.accounting.chernoff import LogMoment, log_moment_of
 from discreet.accounting.epsilon_delta import group_privacy
-from discreet.accounting.fixed_batches import FixedSize, ZeroedFixedSize, with_replacement
-from discreet.accounting.group_pair import GroupPair, MixturePair
 from discreet.accounting.pairs import (
     BoundedRangePair,
     DiscretePair,
@@ -36,6 +34,13 @@ from discreet.accounting.pairs import (
     randomised_response,
 )
 from discreet.accounting.renyi import selected_moment
+from discreet.accounting.sampled_pairs import (
+    FixedSize,
+    GroupPair,
+    MixturePair,
+    ZeroedFixedSize,
+    with_replacement,
+)
 from discreet.errors import UnsupportedEvent
 from discreet.events import (
     ApproximateDP,

@@ -1,7 +1,7 @@
 """Auditing a fitted model from its certificate: the same estimator again, on made-up records.
 
 The attack fits the estimator many times, with and without a group of records
-(:mod:`~discreet.adapters.audited_estimator`). It sees every noisy sum that a fit releases, from which the model
+(:mod:`~discreet.adapters.audit_subjects`). It sees every noisy sum that a fit releases, from which the model
 follows, and tells by the likelihood of all of them which table was used: nothing better can be done. The detectors
 look at the parts that every release of a fit is made of: the clipped gradients, and the noise of every stage at the
 noise multipliers in the certificate. Where people are the unit, the group is one of people, and so are the records
@@ -21,7 +21,7 @@ from unittest import mock
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.adapters.audited_estimator import ROWS_EACH, Estimator, neighbouring_tables
+from discreet.adapters.audit_subjects import ROWS_EACH, Estimator, neighbouring_tables
 from discreet.audit import AuditResult, Examination, OneStep, Specification, Subject, audit, examine
 from discreet.certificate import Certificate
 from discreet.core.mechanisms import gaussian_event

@@ -14,7 +14,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from discreet.accounting.epsilon_delta import power_bound
+from discreet.accounting.power import power_bound
 from discreet.certificate.promises import Arithmetic, promises
 from discreet.certificate.signatures import Signature, sign
 from discreet.certificate.verification import Verification, checked_files, file_digest, verify_certificate

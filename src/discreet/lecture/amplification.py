@@ -30,13 +30,8 @@ import math
 import numpy as np
 from scipy.special import betainc
 
-from discreet.accounting.epsilon_delta import (
-    ROUND_UP,
-    EpsilonDelta,
-    checked_pair,
-    group_privacy,
-    miss_rate_bound,
-)
+from discreet.accounting.epsilon_delta import ROUND_UP, EpsilonDelta, checked_pair, group_privacy
+from discreet.accounting.power import miss_rate_bound
 from discreet.errors import UnsupportedEvent, real, whole
 from discreet.guarantee import Neighbours, neighbours_named
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from discreet.accounting.calibration import calibrate
-from discreet.accounting.epsilon_delta import power_bound
+from discreet.accounting.power import power_bound
 from discreet.core.banded import length_of_column
 from discreet.guarantee import Budget, Guarantee, protected_unit, rounded_down, rounded_up
 from discreet.plan.stage import Stage

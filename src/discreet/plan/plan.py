@@ -34,7 +34,7 @@ from os import PathLike
 from typing import Any
 
 from discreet.accounting.curve import PrivacyCurve, account
-from discreet.accounting.epsilon_delta import power_bound
+from discreet.accounting.power import power_bound
 from discreet.charts import Picture, Series, attack_chart, line_chart
 from discreet.core.sampling import Sampler
 from discreet.errors import DiscreetError, InvalidParameter, PlanViolation, UnsupportedEvent, one_of

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from discreet.accounting.curve import account
-from discreet.accounting.epsilon_delta import power_bound
+from discreet.accounting.power import power_bound
 from discreet.certificate import Certificate
 from discreet.errors import CertificateRejected, DiscreetError
 from discreet.events import Event, Gaussian

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.curve import account
-from discreet.accounting.epsilon_delta import power_bound
+from discreet.accounting.power import power_bound
 from discreet.audit import AuditResult, GradientCanaries, Membership, audit
 from discreet.audit.membership import membership as told_apart
 from discreet.core.clipping import clip_rows
