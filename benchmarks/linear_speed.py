@@ -4,7 +4,7 @@ The contenders of a line take turns, in an order that is reversed every round. A
 in milliseconds and, beside it, the median ratio to the read limit of the same round: a sum over the matrix by
 vector instructions on as many threads. Beside the clipped and weighted kernel stand two peers that do less:
 numpy's two matrix products and torch's autograd, both without clipping. Run with ``make bench-linear-speed``,
-on idle cores.
+on idle cores. The last table is a whole private fit beside one read of its table; ``--fits`` prints no other.
 """
 
 import argparse
@@ -16,12 +16,14 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from discreet.linear import PrivateLogisticRegression
 from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
 from discreet.linear.kernels.rowwise import in_threads, thread_count
 from discreet.linear.losses import Logistic, Softmax
 from timing import Targets, short, table
 
 LIMIT, OURS, HARDENED, NUMPY, TORCH = "read limit", "discreet", "hardened", "numpy, no clip", "torch, no clip"
+FIT, FITS = "whole fit", 5  # the rounds of whole fits, at most
 TASKS = 64
 
 
@@ -118,13 +120,42 @@ def ratio(seconds, name, base):
     return statistics.median(a / b for a, b in zip(seconds[name], seconds[base], strict=True))
 
 
+def fit_and_read(x, y):
+    model = PrivateLogisticRegression(epsilon=1.0, delta=1e-6, bounds=(-4.0, 4.0))
+    return {LIMIT: lambda: read(x.reshape(-1)), FIT: lambda: model.fit(x, y)}
+
+
+def whole_fits(rng, rounds, targets):
+    """The lines of whole fits, with all their looks at the table, forty steps and the last correction."""
+    for rows, columns in ((300_000, 100), (1_000_000, 20)):
+        x = rng.standard_normal((rows, columns), np.float32)
+        y = (x[:, 0] + rng.standard_normal(rows, np.float32) > 0).astype(np.int64)
+        for dtype in (np.float32, np.float64):
+            seconds = measure(fit_and_read(x.astype(dtype, copy=False), y), rounds)
+            times = [f"{1e3 * statistics.median(seconds[name]):.1f}" for name in (LIMIT, FIT)]
+            found, name = ratio(seconds, FIT, LIMIT), f"{np.dtype(dtype)}, {rows} x {columns}"
+            yield [name, *times, f"{short(found)}x"]
+            targets.limit(f"whole fit / one read, {name}", 60, {name: found})
+
+
+def print_fits(rng, rounds, targets):
+    title = f"Milliseconds of a whole fit and ratio to the read limit, {thread_count()} threads"
+    table(title, ("fit", LIMIT, FIT, "whole fit / one read"), list(whole_fits(rng, rounds, targets)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=10**6)
     parser.add_argument("--columns", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--fits", action="store_true", help="whole fits only")
     options = parser.parse_args()
     rng, columns = np.random.default_rng(0), options.columns
+    if options.fits:
+        targets = Targets()
+        print_fits(rng, min(options.rounds, FITS), targets)
+        targets.print()
+        return
     cases = {
         "logistic float32": (Logistic(), columns, np.float32, False),
         "logistic float32, narrow": (Logistic(), 30, np.float32, False),
@@ -157,6 +188,7 @@ def main():
             targets.limit("CSR step over read limit", 4.5, {name: ratio(seconds, OURS, LIMIT)})
     title = f"Milliseconds of a full-batch step and ratio to the read limit, {thread_count()} threads"
     table(title, ("step", LIMIT, OURS, HARDENED, NUMPY, TORCH), lines)
+    print_fits(rng, min(options.rounds, FITS), targets)
     targets.print()
 
 

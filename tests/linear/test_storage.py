@@ -102,7 +102,6 @@ def test_models_are_the_same_to_the_bit(monkeypatch, make):
     x, y = table()
     expected = make(None).fit(x, y)
     monkeypatch.setattr(records_module, "_CHUNK", 3 * 700)
-    monkeypatch.setattr(records_module, "_PART", 3 * 130)
     found = make(0).fit(x, y)
     ask = "decision_function" if hasattr(found, "classes_") else "predict"
     np.testing.assert_array_equal(getattr(found, ask)(x), getattr(expected, ask)(x))

@@ -66,12 +66,19 @@ def test_rows_are_kept_once_and_aimed_at_any_target(memory):
     records = Records(Squared(), rows, y, COLUMNS, shelf=Storage(memory).shelf())
     curves = CurveRecords(records, basis)
     matrix = rng.normal(size=(basis.columns.width, 4))
-    curves.keep(lambda x: gathered(x, basis, matrix, np.zeros(4)))
+    calls = []
+
+    def transform(x):
+        calls.append(len(x))
+        return gathered(x, basis, matrix, np.zeros(4))
+
+    curves.keep(transform)
     counted = np.isfinite(y)
     for scale in (1.0, 3.0):
-        working = curves.working(None, lambda y, scale=scale: scale * y, 0.0)
+        working = curves.working(transform, lambda y, scale=scale: scale * y, 0.0)
         z, found = (np.concatenate(parts) for parts in zip(*((b.z, b.y) for b in working), strict=True))
         assert z == pytest.approx(basis.expanded(rows[counted]) @ matrix, abs=1e-5)
         assert found == pytest.approx(scale * y[counted])
+    assert sum(calls) == counted.sum()  # no row was transformed twice
     norms = np.concatenate([norms for norms, _ in curves.norms()])
     assert (norms >= np.linalg.norm(z.astype(float), axis=1)).all()

@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from discreet.linear.additive.basis import Basis, Curve, Pair
-from discreet.linear.glm.records import Block, Chunk, Records, Working
+from discreet.linear.glm.records import Chunk, Records
 from discreet.linear.kernels.coefficients import compiled
 from discreet.linear.kernels.rowwise import in_threads
-from discreet.linear.storage import Kept
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
@@ -62,33 +61,9 @@ class CurveRecords(Records):
                 part = slice(start, start + step)
                 yield transform(x[part]), None if weights is None else weights[part]
 
-    def keep(self, transform: Callable[[Matrix], Matrix]) -> None:
-        """Keep the rows in the coordinates of the descent, for :meth:`norms` and :meth:`working`."""
-        self._rows = Working(self.blocks(transform, np.zeros_like, 0.0), 0.0, self.shelf)
-
     def norms(self) -> Iterator[tuple[Array, Array | None]]:
         """Those of the rows that are kept, with their weights."""
         return ((block.norms, block.weights) for block in self._rows)
-
-    def working(
-        self, transform: Any, target: Callable[[Array], Array], constant: float, centre: Any = None
-    ) -> Any:
-        """The rows that are kept, with other targets."""
-        return _Aimed(
-            self._rows, self.shelf.kept((target(y).astype(np.float32),) for _, y, _ in self.chunks())
-        )
-
-
-class _Aimed(Working):
-    """Rows that are kept, beside their targets."""
-
-    def __init__(self, rows: Working, targets: Kept[tuple[Matrix]]) -> None:
-        self.constant, self.shelf, self.centre = rows.constant, rows.shelf, rows.centre
-        self._rows, self._targets = rows, targets
-
-    def __iter__(self) -> Iterator[Block]:
-        for block, (y,) in zip(self._rows, self._targets, strict=True):
-            yield block._replace(y=y)
 
 
 def gathered(rows: Matrix, basis: Basis, matrix: Array, constant: Array) -> Matrix:

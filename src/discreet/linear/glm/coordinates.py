@@ -25,7 +25,7 @@ from discreet.linear.glm.sparse_rows import divided
 from discreet.linear.glm.spending import Stage
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
-from discreet.linear.kernels.rowwise import standardise_rows, times
+from discreet.linear.kernels.rowwise import round_to_steps, standardise_rows, times
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
@@ -178,9 +178,7 @@ class Whitened:
 
     def apply(self, x: Matrix) -> Matrix:
         """The rows in these coordinates."""
-        z = times(standardised(x, self.marginals), self.rotation[1:])
-        z += self.rotation[0].astype(np.float32)
-        return z
+        return times(standardised(x, self.marginals), self.rotation[1:], plus=self.rotation[0])
 
     def of_constant(self, value: Array) -> Array:
         """The parameters of a model that gives every record ``value``."""
@@ -267,10 +265,14 @@ def second_moments(
     sums = Sums(stage, size * (size + 1) // 2, limit**2)
     lattice = Lattice.of(sums.grid)
     clip = limit - lattice.rounding(size)
+    rows = np.empty((max(1, _BLOCK // size), size), np.float32)
     for z, weights in chunks:
-        rows = np.ones((len(z), size), np.float32)
-        rows[:, 1:] = z
-        sums.add_total(lattice.products(clip_rows(rows, clip), weights))
+        for start in range(0, len(z), len(rows)):
+            own = slice(start, start + len(rows))
+            part = rows[: len(z[own])]
+            part[:, 0], part[:, 1:] = 1.0, z[own]
+            clip_rows(part, clip, out=part)
+            sums.add_total(lattice.products(part, None if weights is None else weights[own]))
     matrix = lattice.unpacked(sums.released(), size) / count
     return Moments(matrix, sums.noise * math.sqrt(2 * size) / count)
 
@@ -308,9 +310,11 @@ class Lattice:
         size = rows.shape[1]
         total = np.zeros((size, size), np.int64)
         for start in range(0, len(rows), block := max(1, _BLOCK // size)):
-            part = rows[start : start + block].astype(np.float64)
-            steps = np.rint(part / self.step)
+            part = readable(rows[start : start + block])
+            steps = np.empty(part.shape)
+            round_to_steps(part, self.step, steps)
             if weights is not None:
+                part = part.astype(np.float64)
                 own = weights[start : start + block, None]
                 steps = np.where(own == 1, steps, np.trunc(part * np.sqrt(own) / self.step))
             total += dsyrk(1.0, steps.T).astype(np.int64)

@@ -374,8 +374,8 @@ class Recipe:
         stage = self.spending.stage("whitening", self.at_most_half(WHITENING))
         white = self.whitened(records, marginals, radius.size, counts, stage)
         stage = self.spending.stage("whitened-row-norms", share / 2)
-        norms = ((row_norms(white.apply(x), 0.0), weights) for x, _, weights in records.chunks())
-        return white, min(max(typical_size(norms, stage).size, 1.0), 2 * math.sqrt(size))
+        records.keep(white.apply)
+        return white, min(max(typical_size(records.norms(), stage).size, 1.0), 2 * math.sqrt(size))
 
     def whitened(
         self, records: Records, marginals: Marginals, radius: float, counts: Counts, stage: Stage

@@ -28,7 +28,7 @@ from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
 from discreet.linear.kernels.rowwise import rows_are_finite
 from discreet.linear.losses import Loss
-from discreet.linear.storage import Shelf, Storage
+from discreet.linear.storage import Kept, Shelf, Storage
 
 Array = NDArray[np.float64]
 
@@ -136,8 +136,7 @@ class Columns:
 Matrix = NDArray[np.float32]
 Codes = NDArray[np.int64]
 
-_CHUNK = 2**21  # numbers that are kept together
-_PART = 2**20  # numbers that are encoded or transformed at once: what is made on the way stays small
+_CHUNK = 2**21  # numbers that are encoded, kept or transformed together: what is made on the way stays small
 
 
 class Chunk(NamedTuple):
@@ -163,7 +162,9 @@ class Records:
     With ``sparse``, the features of chunks and blocks are CSR (:mod:`~discreet.linear.glm.sparse_rows`).
     """
 
-    part = _PART
+    part = _CHUNK
+    _transform: Callable[[Any], Any] | None = None
+    _rows: Working
 
     def __init__(
         self,
@@ -226,6 +227,16 @@ class Records:
                 x = sparse_rows.shortened(x, self.columns.text_norm)
             yield Chunk(x, y, weights), people
 
+    def keep(self, transform: Callable[[Any], Any]) -> None:
+        """Keep the rows in other coordinates, with the constant 0, for :meth:`norms` and :meth:`working`."""
+        self._rows = Working(self.blocks(transform, np.zeros_like, 0.0), 0.0, self.shelf)
+        self._transform = transform
+
+    def norms(self) -> Iterator[tuple[Array, Array | None]]:
+        """Those of the rows that :meth:`keep` has kept, with their weights."""
+        pairs = zip(self._rows, self.chunks(), strict=True)
+        return ((block.norms, chunk.weights) for block, chunk in pairs)
+
     def working(
         self,
         transform: Callable[[Any], Any],
@@ -234,6 +245,8 @@ class Records:
         centre: Centre | None = None,
     ) -> Working:
         """The records in other coordinates, with other targets, kept for many passes."""
+        if transform == self._transform and constant == 0.0 and centre is None:
+            return _Aimed(self._rows, self.shelf.kept((_aimed(y, target),) for _, y, _ in self.chunks()))
         return Working(self.blocks(transform, target, constant, centre), constant, self.shelf, centre)
 
     def blocks(
@@ -251,21 +264,12 @@ class Records:
             else:
                 parts = [transform(x[rows]) for rows in _pieces(slice(0, len(x)), len(x), step)]
                 z = np.ascontiguousarray(_joined(parts), np.float32)
-            with np.errstate(over="ignore"):
-                y = target(y).astype(np.float32)
             weights = None if weights is None else weights.astype(np.float32)
             norms = row_norms(z, constant) if centre is None else centred_norms(z, constant, centre)
-            yield Block(z, y, weights, norms, people)
+            yield Block(z, _aimed(y, target), weights, norms, people)
 
     def _read(self) -> Iterator[_Owned]:
-        """The chunks, each made of parts, so that what is made on the way is small."""
-        if self.sparse:
-            yield from map(self._admitted, sparse_rows.pieces(self._x))
-            return
-        step = max(1, _PART // max(1, self.columns.width))
-        for rows in self._parts():
-            parts = [self._admitted(part) for part in _pieces(rows, len(self), step)]
-            yield _Owned(*map(_joined, zip(*parts, strict=True)))
+        return map(self._admitted, sparse_rows.pieces(self._x) if self.sparse else self._parts())
 
     def _admitted(self, rows: Any) -> _Owned:
         x: Any = self._x[rows]
@@ -341,6 +345,24 @@ class Working:
 
     def __iter__(self) -> Iterator[Block]:
         return iter(self._kept)
+
+
+class _Aimed(Working):
+    """Rows that are kept, beside their targets."""
+
+    def __init__(self, rows: Working, targets: Kept[tuple[Matrix]]) -> None:
+        self.constant, self.shelf, self.centre = rows.constant, rows.shelf, rows.centre
+        self._rows, self._targets = rows, targets
+
+    def __iter__(self) -> Iterator[Block]:
+        for block, (y,) in zip(self._rows, self._targets, strict=True):
+            yield block._replace(y=y)
+
+
+def _aimed(y: Array, target: Callable[[Array], Array]) -> Matrix:
+    """The targets of a descent, in the type of its rows."""
+    with np.errstate(over="ignore"):
+        return target(y).astype(np.float32)
 
 
 def _pieces(rows: Any, count: int, step: int) -> Iterator[Any]:

@@ -25,6 +25,7 @@ from discreet.linear.kernels.centred import centred_gradient
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Loss
+from discreet.linear.storage import Kept
 
 Array = NDArray[np.float64]
 
@@ -159,17 +160,16 @@ class Scores:
 
     constant, centre = 1.0, None
 
-    def __init__(self, working: Working, features: Array, unit: float) -> None:
-        self._working, self._features, self._unit = working, features, unit
+    def __init__(self, working: Working, found: Kept[tuple[Array]], unit: float) -> None:
+        self._working, self._found, self._unit = working, found, unit
         self._kept = working.shelf.kept(self._made())
 
     def __iter__(self) -> Iterator[Block]:
         return iter(self._kept)
 
     def _made(self) -> Iterator[Block]:
-        for block in self._working:
-            score = scores(block, self._features, self._working) / self._unit
-            z = np.clip(score, -_LARGEST_SCORE, _LARGEST_SCORE)[:, None]
+        for block, (score,) in zip(self._working, self._found, strict=True):
+            z = np.clip(score / self._unit, -_LARGEST_SCORE, _LARGEST_SCORE)[:, None]
             yield block._replace(z=z, norms=row_norms(z, self.constant))
 
 
@@ -193,13 +193,14 @@ def recalibrated(
     """
     features = theta - start
     stage = spending.stage("score-sizes", _FOR_THE_UNIT * share)
-    sizes = ((abs(scores(block, features, working)), block.weights) for block in working)
-    typical = typical_size(sizes, stage)
+    found = working.shelf.kept((scores(block, features, working),) for block in working)
+    pairs = zip(working, found, strict=True)
+    typical = typical_size(((abs(score), block.weights) for block, (score,) in pairs), stage)
     size = min(max(typical.size, expected / 8), 4 * expected) if typical.found else expected
     width = _UNIT * max(size, 1e-6)
     stage = spending.stage("recalibration", (1 - _FOR_THE_UNIT) * share, _STEPS)
     before = np.array([float(problem.start), width])
-    intercept, slope = _fitted_line(problem, Scores(working, features, width), before, count, stage)
+    intercept, slope = _fitted_line(problem, Scores(working, found, width), before, count, stage)
     corrected: Array = start + (intercept - before[0]) * unit + features * (max(slope, 0.0) / width)
     return corrected
 

@@ -29,6 +29,7 @@ from discreet.linear.kernels.coefficients import (
     reordered,
     replace_by_residuals,
 )
+from discreet.linear.kernels.row_products import multiply_rows, padded
 
 # ---- work in equal tasks, shared by threads ----
 #
@@ -65,60 +66,48 @@ def in_threads(tasks: int, work: Callable[[int], None]) -> None:
 Matrix = NDArray[Any]
 
 _TASK = 2**23  # multiplications that are worth a task
-_COLUMNS = 4  # that are multiplied at once
 
 
-def times(rows: Matrix, matrix: NDArray[Any]) -> Matrix:
-    """``rows @ matrix`` in float32, or in float64 if the rows are; the matrix may be a vector.
+def times(rows: Matrix, matrix: NDArray[Any], plus: NDArray[Any] | None = None) -> Matrix:
+    """``rows @ matrix (+ plus)`` in float32, or in float64 if the rows are; the matrix may be a vector.
 
     Guarantee: every row of the result depends on its own row alone, bit for bit.
     """
     kind = np.float64 if rows.dtype == np.float64 else np.float32
     right = np.ascontiguousarray(matrix, kind).reshape(len(matrix), -1)
-    rows = np.ascontiguousarray(rows, kind)
-    out = np.zeros((len(rows), right.shape[1]), kind)
-    tasks = max(1, min(len(rows), rows.size * right.shape[1] // _TASK))
+    rows, width = np.ascontiguousarray(rows, kind), right.shape[1]
+    added = np.zeros(width, kind) if plus is None else np.ascontiguousarray(plus, kind).reshape(-1)
+    tasks = max(1, min(len(rows), rows.size * width // _TASK))
     cuts = [len(rows) * task // tasks for task in range(tasks + 1)]
-    in_threads(tasks, lambda task: _add(rows, right, out, cuts[task], cuts[task + 1]))
+    out, wide = np.empty((len(rows), width), kind), padded(right)
+
+    def work(task: int) -> None:
+        if width == 1:
+            _add_scores(rows, right[:, 0], added[0], out[:, 0], cuts[task], cuts[task + 1])
+        else:
+            multiply_rows(rows, wide, added, out, cuts[task], cuts[task + 1])
+
+    in_threads(tasks, work)
     return out.reshape(len(rows), *matrix.shape[1:])
 
 
 @compiled
-def _add(rows: Matrix, matrix: Matrix, out: Matrix, first: int, last: int) -> None:
-    """Column after column, in this order for every row; several at a time, so that sums stay in registers."""
-    if matrix.shape[1] == 1:
-        _add_scores(rows, matrix[:, 0], out[:, 0], first, last)
-        return
-    several = matrix.shape[0] // _COLUMNS * _COLUMNS
-    for i in range(first, last):
-        for j in range(0, several, _COLUMNS):
-            a, b, c, d = rows[i, j], rows[i, j + 1], rows[i, j + 2], rows[i, j + 3]
-            for k in range(matrix.shape[1]):
-                total = out[i, k] + a * matrix[j, k]
-                total = total + b * matrix[j + 1, k]
-                total = total + c * matrix[j + 2, k]
-                out[i, k] = total + d * matrix[j + 3, k]
-        for j in range(several, matrix.shape[0]):
-            value = rows[i, j]
-            for k in range(matrix.shape[1]):
-                out[i, k] += value * matrix[j, k]
-
-
-@compiled
-def _add_scores(rows: Matrix, weights: Matrix, out: Matrix, first: int, last: int) -> None:
+def _add_scores(rows: Matrix, weights: Matrix, plus: float, out: Matrix, first: int, last: int) -> None:
     """The same for one column of results: four rows at a time, whose sums do not wait for one another."""
-    whole = first + (last - first) // 4 * 4
+    whole, zero = first + (last - first) // 4 * 4, rows.dtype.type(0)
     for i in range(first, whole, 4):
-        a, b, c, d = out[i], out[i + 1], out[i + 2], out[i + 3]
+        a, b, c, d = zero, zero, zero, zero
         for j in range(weights.size):
             a += rows[i, j] * weights[j]
             b += rows[i + 1, j] * weights[j]
             c += rows[i + 2, j] * weights[j]
             d += rows[i + 3, j] * weights[j]
-        out[i], out[i + 1], out[i + 2], out[i + 3] = a, b, c, d
+        out[i], out[i + 1], out[i + 2], out[i + 3] = a + plus, b + plus, c + plus, d + plus
     for i in range(whole, last):
+        a = zero
         for j in range(weights.size):
-            out[i] += rows[i, j] * weights[j]
+            a += rows[i, j] * weights[j]
+        out[i] = a + plus
 
 
 # ---- numbers cut to whole steps, each on its own, and added up as whole numbers ----
@@ -227,6 +216,14 @@ def standardise_rows(
         for j in range(rows.shape[1]):
             bounded = min(max(rows[i, j], lower[j]), upper[j])
             out[i, j] = (bounded - centre[j]) / scale[j]
+
+
+@compiled
+def round_to_steps(rows: Array, step: float, out: Array) -> None:
+    """``out = rint(rows / step)`` in float64."""
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            out[i, j] = np.rint(np.float64(rows[i, j]) / step)
 
 
 @compiled
