@@ -22,8 +22,9 @@ from discreet import Budget, InvalidParameter, Ledger, PlanViolation
 from discreet.ledger import GaussianFilter
 from discreet.linear import DeclarationWarning
 from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
+from discreet.linear.column_kinds import Category, Flag, Numeric
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
-from discreet.linear.schema import Category, Flag, Numeric, Schema
+from discreet.linear.schema import Schema
 
 RECORDS = 60
 BAD_ROWS = {

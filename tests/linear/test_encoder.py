@@ -12,10 +12,11 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from discreet import InvalidParameter
+from discreet.linear.column_kinds import Category, Flag, Numeric
 from discreet.linear.encoder import BoundedNumbers, BoundedRows, SchemaEncoding, bounds_of, scaled
 from discreet.linear.fitting import Model
 from discreet.linear.inputs import codes, number_table, numbers
-from discreet.linear.schema import Category, Flag, Numeric, Schema
+from discreet.linear.schema import Schema
 from discreet.linear.transformers import PublicBounds, SchemaEncoder
 from support.linear_frames import FRAMES, ArrowTable
 

@@ -23,7 +23,8 @@ from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import DeclarationWarning
 from discreet.linear.additive.estimators import PrivateAdditiveClassifier, PrivateAdditiveRegressor
 from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
-from discreet.linear.encoder import BoundedNumbers
+from discreet.linear.column_kinds import Category, Flag, Numeric
+from discreet.linear.encoder import BoundedNumbers, class_weights, record_weights
 from discreet.linear.fitting import METHODS
 from discreet.linear.glm import glm
 from discreet.linear.glm.glm import fit_glm
@@ -31,9 +32,8 @@ from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
-from discreet.linear.schema import Category, Flag, Numeric, Schema
+from discreet.linear.schema import Schema
 from discreet.linear.storage import Storage
-from discreet.linear.targets import class_weights, record_weights
 from discreet.linear.transformers import PublicBounds
 from support.linear_frames import FRAMES
 

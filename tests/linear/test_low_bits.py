@@ -16,7 +16,7 @@ from discreet.linear import (
     PrivatePoissonRegressor,
     PrivateSVC,
 )
-from discreet.linear.glm.marginals import count_classes
+from discreet.linear.glm.counts import count_classes
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic

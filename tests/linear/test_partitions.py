@@ -21,12 +21,12 @@ from discreet.linear import (
 )
 from discreet.linear import contributions as module
 from discreet.linear.additive import crossings
+from discreet.linear.column_kinds import Unit
 from discreet.linear.contributions import Task, contribution
 from discreet.linear.homes import Share
 from discreet.linear.partitions import Part
 from discreet.linear.public_log import PublicLog
 from discreet.linear.roll_call import Answer, Tally
-from discreet.linear.schema import Unit
 from discreet.linear.tables import table_in
 from support.partitions_here import Here, model, written
 

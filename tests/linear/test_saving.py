@@ -193,9 +193,10 @@ def test_models_of_arrays_are_saved_too(tmp_path):
 
 
 def test_a_model_of_other_bounds_than_its_certificate_is_rejected():
+    from discreet.linear.column_kinds import Numeric
     from discreet.linear.encoder import BoundedRows, SchemaEncoding
     from discreet.linear.model_folder import _of_encoding
-    from discreet.linear.schema import Numeric, Schema
+    from discreet.linear.schema import Schema
 
     def numbers(upper):
         return SchemaEncoding(Schema({"x0": Numeric(0, upper)}))

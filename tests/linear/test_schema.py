@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from discreet import InvalidParameter
-from discreet.linear.schema import Category, Flag, Numeric, Schema, distinct, ordered_bounds, schema_of
+from discreet.linear.column_kinds import Category, Flag, Numeric, distinct, ordered_bounds
+from discreet.linear.schema import Schema, schema_of
 
 TOML = """
 target = "income"

@@ -22,11 +22,11 @@ from discreet.linear import (
     Unit,
     spool,
 )
+from discreet.linear.encoder import declared_labels
 from discreet.linear.sources import source_of
 from discreet.linear.spool import spooled
 from discreet.linear.storage import Storage
 from discreet.linear.tables import Table, table_in
-from discreet.linear.targets import declared_labels
 
 ROWS = 2000
 

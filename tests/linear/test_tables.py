@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from discreet.errors import InvalidParameter
 from discreet.linear import tables
-from discreet.linear.schema import Category, Flag, Numeric
+from discreet.linear.column_kinds import Category, Flag, Numeric
 from discreet.linear.tables import numbers_in, table_in
 
 COLUMNS = {"x": Numeric(0, 1), "job": Category(("clerk", 1, 2.5)), "ok": Flag(True), "y": Numeric(0, 1)}

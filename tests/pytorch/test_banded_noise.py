@@ -12,10 +12,10 @@ from discreet.core.clipping import AdaptiveClip
 from discreet.errors import UnsupportedEvent
 from discreet.events import Gaussian, PoissonSampled, RandomlyAllocated
 from discreet.plan.recipe import best_bands
-from discreet.pytorch import PrivateRun, banded_noise
-from discreet.pytorch.banded_noise import BandedNoise
+from discreet.pytorch import PrivateRun, planned_steps
 from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.distributed import Processes
+from discreet.pytorch.planned_steps import BandedNoise
 
 RECORDS, WIDTH = 60, 2000
 NOBODY = torch.zeros(0, WIDTH)
@@ -75,7 +75,7 @@ def test_the_coefficients_times_the_noise_are_white(sampling, bands):
 
 
 def test_noise_without_the_length_of_the_coefficients_is_noticed(monkeypatch):
-    monkeypatch.setattr(banded_noise, "fresh_noise", lambda event, bands: event)
+    monkeypatch.setattr(planned_steps, "fresh_noise", lambda event, bands: event)
     assert not is_white(noise_of(*begun()), 4)
 
 
@@ -101,7 +101,7 @@ def test_several_processes_each_filter_their_own_part(forgetful):
             if forgetful and rank == 1 and step % 6 == 0:
                 noise.forget()
             part = row[Processes(rank, 3).part(WIDTH)]
-            noise.add_to(part, step, 1.0, Gaussian(3.0), banded_noise.RandomStream())
+            noise.add_to(part, step, 1.0, Gaussian(3.0), planned_steps.RandomStream())
     assert is_white(total.double().numpy(), 4) is not forgetful
     assert sum(noise._past[0].numel() for noise in noises) == WIDTH  # nobody remembers for the others
 
@@ -271,7 +271,7 @@ def test_what_has_no_theorem_is_refused(make, error, message):
 def test_a_sum_that_is_not_finite_is_not_released():
     total = torch.tensor([1.0, float("nan")])
     with pytest.raises(PlanViolation, match="not finite"):
-        BandedNoise(3).add_to(total, 1, 1.0, Gaussian(1.0), banded_noise.RandomStream())
+        BandedNoise(3).add_to(total, 1, 1.0, Gaussian(1.0), planned_steps.RandomStream())
 
 
 # ---- an attack on what is released ----
@@ -315,5 +315,5 @@ def test_an_attack_finds_no_more_than_is_claimed_and_nearly_all_of_it(monkeypatc
     attack = OneStep(draws=2 * AT_ONCE, at_once=AT_ONCE, direction=[1.0])
     honest = audit(windows_of_records(4), Gaussian(1.0), attack, delta=1e-5)
     assert 0.8 < honest.tightness <= 1
-    monkeypatch.setattr(banded_noise, "fresh_noise", lambda event, bands: event)
+    monkeypatch.setattr(planned_steps, "fresh_noise", lambda event, bands: event)
     assert audit(windows_of_records(4), Gaussian(1.0), attack, delta=1e-5).tightness > 1

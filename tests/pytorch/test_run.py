@@ -21,8 +21,8 @@ from discreet.plan import Plan
 from discreet.pytorch import Batch, CheckFailed, PrivateRun
 from discreet.pytorch.batches import Reader, refuse_odd_records
 from discreet.pytorch.distributed import Processes
-from discreet.pytorch.payments import Payments
 from discreet.pytorch.per_example import per_example_gradients
+from discreet.pytorch.planned_steps import Payments
 
 RECORDS = 60
 

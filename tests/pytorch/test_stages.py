@@ -11,8 +11,7 @@ from discreet.plan.plan import Plan
 from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Stage
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.payments import Payments
-from discreet.pytorch.progress import spent
+from discreet.pytorch.planned_steps import Payments, spent
 
 RECORDS = 40
 X = torch.randn(RECORDS, 3, generator=torch.Generator().manual_seed(0))

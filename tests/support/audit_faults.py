@@ -194,8 +194,8 @@ def torch_engine() -> Engine:
     from discreet.core.clipping import Flat
     from discreet.pytorch import PrivateRun
     from discreet.pytorch.clipped_sum import ClippedSum
-    from discreet.pytorch.examples import number_of_examples
-    from discreet.pytorch.optimizer_step import Descent
+    from discreet.pytorch.gradients import Descent
+    from discreet.pytorch.per_example import number_of_examples
 
     torch.manual_seed(0)
     start, call, step = torch.nn.Linear(WIDTH, 10), ClippedSum.__call__, Descent.step

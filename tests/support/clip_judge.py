@@ -22,8 +22,7 @@ from discreet.core.clipping import Flat
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.pytorch import CheckFailed, PrivateRun, check
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.examples import select
-from discreet.pytorch.per_example import per_example_gradients
+from discreet.pytorch.per_example import per_example_gradients, select
 
 LIMIT = 1 + 1e-4
 REFUSALS = (CheckFailed, PlanViolation, InvalidParameter)

@@ -19,7 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from discreet.core.clipping import Flat
 from discreet.pytorch import check
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.examples import select
+from discreet.pytorch.per_example import select
 from support.clip_judge import LIMIT, REFUSALS
 
 TIME, WIDTH, CLASSES, KEYS, SHORT = 8, 4, 3, 9, 2

@@ -28,7 +28,8 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.pytorch.batches import refuse_unreadable
 from discreet.pytorch.per_example import Losses
-from discreet.pytorch.run import Clipping, PrivateRun, checked_plan
+from discreet.pytorch.planned_steps import checked_plan
+from discreet.pytorch.run import Clipping, PrivateRun
 
 try:
     import accelerate as _accelerate

@@ -36,16 +36,16 @@ from discreet.linear.additive.additive_model import AdditiveModel
 from discreet.linear.additive.basis import Basis, Curve
 from discreet.linear.additive.looking import places_of
 from discreet.linear.cells import declared_codes, declared_numbers
-from discreet.linear.encoder import SchemaEncoding, scaled
+from discreet.linear.column_kinds import Category, Column, Flag, Numeric
+from discreet.linear.encoder import SchemaEncoding, declared_labels, scaled
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
 from discreet.linear.fitting import Model
 from discreet.linear.inputs import codes
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic, Loss, Softmax, Squared
-from discreet.linear.schema import Category, Column, Flag, Numeric, Schema
+from discreet.linear.schema import Schema
 from discreet.linear.tables import Table, joined, table_in
-from discreet.linear.targets import declared_labels
 from discreet.parties.joint import model_digest
 from discreet.parties.study import Study
 

@@ -25,8 +25,8 @@ from discreet.certificate import Certificate
 from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
 from discreet.plan.plan import Plan
 from discreet.pytorch.batches import Batch, Collate
-from discreet.pytorch.payments import Course
-from discreet.pytorch.run import PrivateRun, checked_plan
+from discreet.pytorch.planned_steps import Course, checked_plan
+from discreet.pytorch.run import PrivateRun
 
 try:
     from lightning.pytorch import LightningModule, Trainer, callbacks

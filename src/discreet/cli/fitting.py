@@ -26,10 +26,11 @@ from discreet.linear import (
     PrivateLogisticRegression,
     PrivatePoissonRegressor,
 )
+from discreet.linear.column_kinds import Numeric
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.model_folder import spending, write_model
 from discreet.linear.partitions import Partitions
-from discreet.linear.schema import TASKS, Numeric, Schema
+from discreet.linear.schema import TASKS, Schema
 from discreet.linear.spool import Spooled, spooled
 from discreet.linear.storage import Storage
 from discreet.linear.tables import Source, table_in

@@ -20,7 +20,8 @@ from discreet.cli.refusals import Refusal
 from discreet.cli.shell import FILE, NUMBER, Answer, command, note, refuse_existing
 from discreet.errors import InvalidParameter, real
 from discreet.files import whole_file
-from discreet.linear.schema import ISO, Category, Date, Numeric, Schema
+from discreet.linear.column_kinds import ISO, Category, Date, Numeric
+from discreet.linear.schema import Schema
 from discreet.linear.tables import table_in
 
 KINDS = ("number", "date", "category", "flag", "person", "learn", "skip", "later", "back")

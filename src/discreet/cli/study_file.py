@@ -31,7 +31,8 @@ def study_text(
 ) -> str:
     """The text of a new study file."""
     from discreet.adapters.joint_model import dimension, pieces_of
-    from discreet.linear.schema import Numeric, Schema
+    from discreet.linear.column_kinds import Numeric
+    from discreet.linear.schema import Schema
     from discreet.parties.optimizers import suggested_rate, suggested_rounds
     from discreet.parties.study import Study
 
@@ -140,7 +141,7 @@ def _text(sections: Mapping[str, Mapping[str, Any]], columns: Mapping[str, Any])
 
 def _steepest(schema: Any) -> float:
     """The largest learning rate: twice the inverse of the loss's curvature; for numbers, whose errors vary, 1."""
-    from discreet.linear.schema import Category, Numeric
+    from discreet.linear.column_kinds import Category, Numeric
 
     target = schema.columns[schema.target]
     if isinstance(target, Numeric):

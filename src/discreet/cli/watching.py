@@ -12,7 +12,7 @@ from discreet.guarantee import Budget, rounded_up
 from discreet.ledger import GaussianFilter, Ledger
 
 if TYPE_CHECKING:
-    from discreet.linear.schema import Column, Unit
+    from discreet.linear.column_kinds import Column, Unit
     from discreet.linear.tables import Source, Table
 
 

@@ -12,9 +12,9 @@ from scipy.special import expit
 from discreet.errors import InvalidParameter
 from discreet.evaluation.splitting import row_count, rows_of
 from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, Task, TwoClasses
+from discreet.linear.column_kinds import distinct
+from discreet.linear.encoder import target_range
 from discreet.linear.inputs import codes
-from discreet.linear.schema import distinct
-from discreet.linear.targets import target_range
 
 Array = NDArray[np.float64]
 Ask = Callable[[Any], Any]

@@ -20,13 +20,14 @@ from discreet.evaluation.splitting import row_count, unit_ids
 from discreet.evaluation.tally import Ballots, Grouping, Tally, person_weights
 from discreet.evaluation.tasks import Cells, Numbers, Task
 from discreet.linear.cells import declared_numbers
+from discreet.linear.column_kinds import Category, Column, Flag, Numeric, distinct
+from discreet.linear.encoder import declared_labels, one_for_each_row, target_numbers
 from discreet.linear.homes import Share
 from discreet.linear.inputs import codes, column_names, column_values
 from discreet.linear.roll_call import Answer
-from discreet.linear.schema import Category, Column, Flag, Numeric, distinct, schema_of
+from discreet.linear.schema import schema_of
 from discreet.linear.sources import source_of
 from discreet.linear.tables import as_they_are, joined
-from discreet.linear.targets import declared_labels, one_for_each_row, target_numbers
 from discreet.statistics.purchase import MOST_RECORDS
 
 Array = NDArray[np.float64]

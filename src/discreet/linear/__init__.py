@@ -15,13 +15,14 @@ from typing import Any as _Any
 if _TYPE_CHECKING:
     from discreet.linear.additive.estimators import PrivateAdditiveClassifier, PrivateAdditiveRegressor
     from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
+    from discreet.linear.column_kinds import Category, Date, Flag, Numeric, Unit
     from discreet.linear.diagnosis import DeclarationWarning
     from discreet.linear.fitted_model import FittedModel
     from discreet.linear.losses import Logistic, Loss, Squared
     from discreet.linear.model_folder import load
     from discreet.linear.partitions import Partitions
     from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
-    from discreet.linear.schema import Category, Date, Flag, Numeric, Schema, Unit
+    from discreet.linear.schema import Schema
     from discreet.linear.storage import Storage
     from discreet.linear.tables import read_table
     from discreet.linear.transformers import PublicBounds, SchemaEncoder
@@ -54,14 +55,14 @@ __all__ = [
 
 # Loaded when first used: the lectures' algorithms in this room do without scikit-learn.
 _LATER = {
-    "Category": "schema",
-    "Date": "schema",
+    "Category": "column_kinds",
+    "Date": "column_kinds",
     "DeclarationWarning": "diagnosis",
     "FittedModel": "fitted_model",
-    "Flag": "schema",
+    "Flag": "column_kinds",
     "Logistic": "losses",
     "Loss": "losses",
-    "Numeric": "schema",
+    "Numeric": "column_kinds",
     "Partitions": "partitions",
     "PrivateAdditiveClassifier": "additive.estimators",
     "PrivateAdditiveRegressor": "additive.estimators",
@@ -74,7 +75,7 @@ _LATER = {
     "SchemaEncoder": "transformers",
     "Squared": "losses",
     "Storage": "storage",
-    "Unit": "schema",
+    "Unit": "column_kinds",
     "load": "model_folder",
     "read_table": "tables",
 }

@@ -18,17 +18,19 @@ from sklearn.utils.validation import check_is_fitted
 from discreet.core.mechanisms import gaussian_event
 from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.events import ApproximateDP, Event
-from discreet.linear.callers import repeated, what_callers_did
+from discreet.linear.column_kinds import Category
 from discreet.linear.diagnosis import (
     DeclarationWarning,
     diagnosis,
+    repeated,
     warn_noise,
     warn_undeclared,
     warn_unseen,
     warn_weak,
+    what_callers_did,
     without_empty,
 )
-from discreet.linear.encoder import SchemaEncoding, encoded_width
+from discreet.linear.encoder import SchemaEncoding, encoded_width, record_weights
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import Charge, Encoded, Model, by_recipe, by_theorem, charged, shown
 from discreet.linear.glm.people import People, declared_rows, learned_rows
@@ -37,14 +39,13 @@ from discreet.linear.inputs import OnDemand, without_column
 from discreet.linear.named_coefficients import Coefficients
 from discreet.linear.partitions import Partitions
 from discreet.linear.preview import EPSILONS, Preview
-from discreet.linear.schema import Category, Schema, schema_of
+from discreet.linear.schema import Schema, schema_of
 from discreet.linear.secret_sample import drawn, part_of, people_of
 from discreet.linear.sources import all_numbers, is_dask_frame, source_of
 from discreet.linear.spool import spooled
 from discreet.linear.storage import Storage
 from discreet.linear.summary import Summary
 from discreet.linear.table_reader import TableReader, known_spending, row_count
-from discreet.linear.targets import record_weights
 
 Array = NDArray[np.float64]
 

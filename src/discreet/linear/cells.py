@@ -1,6 +1,6 @@
 """Cells of a declared column: what number, which category, as the schema says; never a word about a cell.
 
->>> from discreet.linear.schema import Flag, Numeric
+>>> from discreet.linear.column_kinds import Flag, Numeric
 >>> declared_numbers(Numeric(0, 99, decimal=",", thousands="."), np.array(["1.234,5", "7", "1.5", "x"], object))
 array([1234.5,    7. ,    nan,    nan])
 >>> declared_codes(Flag("yes", strip=True, casefold=True), np.array(["YES ", "no", None], object)).tolist()
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.linear.column_kinds import EPOCH, ISO, Category, Date, Flag, Numeric
 from discreet.linear.inputs import codes, numbers
-from discreet.linear.schema import EPOCH, ISO, Category, Date, Flag, Numeric
 
 Floats = NDArray[np.floating[Any]]
 

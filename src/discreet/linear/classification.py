@@ -10,11 +10,8 @@ from sklearn.base import ClassifierMixin
 
 from discreet.errors import InvalidParameter
 from discreet.linear.base import PrivateLinearModel
-from discreet.linear.declarations import plain
-from discreet.linear.inputs import OnDemand
-from discreet.linear.losses import Logistic, Loss, SmoothedHinge, Softmax
-from discreet.linear.schema import Category, Column, Flag, Numeric
-from discreet.linear.targets import (
+from discreet.linear.column_kinds import Category, Column, Flag, Numeric
+from discreet.linear.encoder import (
     class_numbers,
     class_weights,
     combined_weights,
@@ -22,6 +19,9 @@ from discreet.linear.targets import (
     declared_labels,
     one_for_each_row,
 )
+from discreet.linear.inputs import OnDemand
+from discreet.linear.losses import Logistic, Loss, SmoothedHinge, Softmax
+from discreet.linear.table_reader import plain
 
 Array = NDArray[np.float64]
 
@@ -131,7 +131,7 @@ class PrivateLogisticRegression(PrivateClassifier):
     Parameters
     ----------
     epsilon, delta, neighbours : the budget of one fit, and between which tables it is promised.
-    unit : the column that says whose a row is, by name, or a :class:`~discreet.linear.schema.Unit`; by default that
+    unit : the column that says whose a row is, by name, or a :class:`~discreet.linear.Unit`; by default that
         of the schema. The guarantee is then for a person with all rows. Rows without an id count for nothing. None
         protects single rows.
     classes : the labels, declared; by default those of the schema's target, or (0, 1). ``"from-data"`` takes

@@ -25,10 +25,11 @@ from sklearn.svm import LinearSVC
 from discreet.errors import InvalidParameter, MissingDependency
 from discreet.linear.additive.additive_model import AdditiveModel
 from discreet.linear.additive.basis import Basis, Curve
+from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import Model
-from discreet.linear.schema import Category, Column, Date, Flag, Numeric, Schema
+from discreet.linear.schema import Schema
 
 
 def plain_pipeline(model: FittedModel) -> Pipeline:

@@ -32,14 +32,21 @@ from discreet.files import parse_json, read_text, write_whole
 from discreet.linear.additive.additive_model import AdditiveModel, additive_model, additive_tensors
 from discreet.linear.additive.looking import Effects, effects_of, places_of
 from discreet.linear.additive.pictures import page, plotted
-from discreet.linear.encoder import BoundedNumbers, BoundedRows, Encoding, SchemaEncoding
+from discreet.linear.column_kinds import Numeric
+from discreet.linear.encoder import (
+    BoundedNumbers,
+    BoundedRows,
+    Encoding,
+    SchemaEncoding,
+    declared_classes,
+    target_range,
+)
 from discreet.linear.fitting import Model
 from discreet.linear.glm.records import Columns
 from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.named_coefficients import Coefficients, named_coefficients
-from discreet.linear.schema import TASKS, Numeric, Schema
+from discreet.linear.schema import TASKS, Schema
 from discreet.linear.summary import Line, Summary, estimand_of, lines_from, summary_lines
-from discreet.linear.targets import declared_classes, target_range
 
 FORMAT = "discreet model 1"
 WEIGHTS, MODEL = "weights.safetensors", "model.json"

@@ -32,9 +32,10 @@ from discreet.ledger import FixedPlan, GaussianFilter, Till
 from discreet.ledger.filters import SpendingRule
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.encoder import Scaled
+from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.inference import Inference
-from discreet.linear.glm.marginals import Counts, Released
+from discreet.linear.glm.marginals import Released
 from discreet.linear.glm.people import People
 from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import SPARE, Elsewhere, Spending

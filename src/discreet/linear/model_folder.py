@@ -25,9 +25,10 @@ from discreet.certificate.verification import insist_on_files
 from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.events import Gaussian
 from discreet.files import whole_folder
+from discreet.linear.column_kinds import Numeric
 from discreet.linear.encoder import BoundedRows, SchemaEncoding, bounds_of
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
-from discreet.linear.schema import Numeric, Schema
+from discreet.linear.schema import Schema
 
 CERTIFICATE = "certificate.json"
 WHOLE = "weights, coefficients and model.json agree"

@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 
 from discreet.charts import Picture, bar_chart, html_table
 from discreet.errors import InvalidParameter
+from discreet.linear.column_kinds import Category, Date, Flag, Numeric
 from discreet.linear.encoder import SchemaEncoding
-from discreet.linear.schema import Category, Date, Flag, Numeric, Schema
+from discreet.linear.schema import Schema
 
 Array = NDArray[np.float64]
 

@@ -12,13 +12,13 @@ from sklearn.metrics import d2_tweedie_score
 from discreet.errors import InvalidParameter, one_of
 from discreet.linear.base import PrivateLinearModel
 from discreet.linear.cells import declared_numbers
-from discreet.linear.declarations import plain
+from discreet.linear.column_kinds import Date, Numeric
+from discreet.linear.encoder import one_for_each_row, target_numbers, target_range
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import OnDemand
 from discreet.linear.losses import Huber, Loss, Poisson, Squared, checked_loss
-from discreet.linear.schema import Date, Numeric
-from discreet.linear.targets import one_for_each_row, target_numbers, target_range
+from discreet.linear.table_reader import plain
 
 Array = NDArray[np.float64]
 

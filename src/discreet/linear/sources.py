@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from discreet.errors import InvalidParameter
-from discreet.linear.schema import Numeric
+from discreet.linear.column_kinds import Numeric
 from discreet.linear.tables import Read, Source, Table, table_in
 
 _ROWS = 2**16  # that are read at once

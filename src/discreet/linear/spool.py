@@ -4,7 +4,7 @@ Numbers stay numbers, a category becomes the number of its declared value, an id
 are written one after the other to a scratch file (:mod:`discreet.linear.storage` says what that is) and mapped; what
 an estimator asks for is read from there.
 
->>> from discreet.linear.schema import Category, Numeric
+>>> from discreet.linear.column_kinds import Category, Numeric
 >>> from discreet.linear.tables import Table
 >>> chunks = [Table({"age": np.array([30.0, 40.0]), "job": np.array(["clerk", None], object)}, 2)]
 >>> table = spooled(chunks, {"age": Numeric(0, 99), "job": Category(("clerk", "farmer"))}, Storage())
@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 from discreet.core.grouping import NOBODY, number_of_id
 from discreet.linear.cells import declared_codes, declared_numbers
+from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric, Unit
 from discreet.linear.inputs import OnDemand
-from discreet.linear.schema import Category, Column, Date, Flag, Numeric, Unit
 from discreet.linear.storage import Storage, no_room
 from discreet.linear.tables import Table
 

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter
-from discreet.linear.schema import Category, Column, Flag, Numeric, Unit, schema_of
+from discreet.linear.column_kinds import Category, Column, Flag, Numeric, Unit
+from discreet.linear.schema import schema_of
 
 Cells = NDArray[Any]
 Read = Callable[[Sequence[Any]], Cells]

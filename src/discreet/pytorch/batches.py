@@ -38,8 +38,7 @@ from torch.utils.data import (
 from discreet.core.sampling import Indices
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation, whole
 from discreet.pytorch.checks.steady import steady_draws
-from discreet.pytorch.examples import number_of_examples, rebuilt, select
-from discreet.pytorch.per_example import Losses
+from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, select
 
 Collate = Callable[[list[Any]], Any]
 
@@ -61,6 +60,19 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"Batch(step={self._step})"
+
+
+MOST_TIMES = 3
+"""A data set so many times as long as planned is a mistake; a finer comparison would tell who is in it."""
+
+
+def refuse_many_rows(rows: int, planned: int) -> None:
+    """Refuse a data set that was planned for far fewer records."""
+    if rows >= MOST_TIMES * planned:
+        raise PlanViolation(
+            f"The data set has {MOST_TIMES} times as many rows as the plan has records, or more. Plan with "
+            "records= as many as there are, rounded as you would publish it."
+        )
 
 
 class Turns:
@@ -281,7 +293,7 @@ def taken_apart(dataset: Any, collate: Collate | None, workers: int) -> tuple[An
 
 
 def _columns(columns: Any) -> Reader:
-    tensors = rebuilt(_as_tensors(columns), torch.Tensor.detach)
+    tensors = rebuild(_as_tensors(columns), torch.Tensor.detach)
     return Reader(
         number_of_examples(tensors),
         lambda indices: select(tensors, torch.from_numpy(np.array(indices, dtype=np.int64))),
@@ -381,5 +393,5 @@ def _losses(model: nn.Module, losses: Losses, read: Reader, rows: list[Any]) -> 
         ) from error
     refuse_other_number(batch, len(rows))
     device = next(model.parameters()).device
-    values: Tensor = losses(model, rebuilt(batch, lambda tensor: tensor.to(device))).detach().double()
+    values: Tensor = losses(model, rebuild(batch, lambda tensor: tensor.to(device))).detach().double()
     return values

@@ -20,7 +20,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +31,11 @@ from discreet.core.clipping import AdaptiveClip
 from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
 from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.ledger import Anchor
+from discreet.pytorch.checks.constancy import own
 from discreet.pytorch.distributed import Processes
-from discreet.pytorch.members import own
+
+if TYPE_CHECKING:
+    pass
 
 FORMAT = "discreet checkpoint 2"
 SHARDED = "discreet checkpoint 3"
@@ -311,3 +314,13 @@ def _with_tensors(value: Any, tensors: dict[str, Tensor]) -> Any:
         found = {key: _with_tensors(part, tensors) for key, part in content}
         return found if kind == "items" else Counter(found)
     return {"list": list, "tuple": tuple}[kind](_with_tensors(part, tensors) for part in content)
+
+
+Schedulers = LRScheduler | Sequence[LRScheduler] | None
+
+
+def schedulers(given: Schedulers) -> tuple[LRScheduler, ...]:
+    """One scheduler, several or none, as a tuple."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, LRScheduler) else tuple(given)

@@ -20,17 +20,19 @@ from torch import Tensor, nn
 
 from discreet.core.clipping import LEAST_FACTOR, UNIT, ClipRule, Flat, Normalised, PerBlock
 from discreet.errors import InvalidParameter, whole
-from discreet.pytorch.examples import number_of_examples, select, tensors_of
+from discreet.pytorch.checks.constancy import tensors_in
 from discreet.pytorch.gradients import Gradients, Sums, wide_type
 from discreet.pytorch.graph_uses import LinearNetworks, UnusualCall, UsualCalls, gradients_in_graph
 from discreet.pytorch.kernels import norms as kernels
 from discreet.pytorch.layer_rules.use import Scratch, Source
-from discreet.pytorch.members import tensors_in
 from discreet.pytorch.per_example import (
     Losses,
     checked_losses,
     mapped_gradients,
+    number_of_examples,
     per_example_gradients,
+    select,
+    tensors_of,
     trainable,
 )
 from discreet.pytorch.recording import Key, Recording

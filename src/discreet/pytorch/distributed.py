@@ -17,14 +17,18 @@ import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from discreet.errors import PlanViolation
+from discreet.core.randomness import RandomStream
+from discreet.errors import PlanViolation, whole
 from discreet.events import Gaussian
+
+if TYPE_CHECKING:
+    pass
 
 _REFUSED = -1
 
@@ -170,3 +174,10 @@ class Processes:
 
     def _on_its_device(self, tensor: Tensor) -> Tensor:
         return tensor.cuda() if self.size > 1 and dist.get_backend() == "nccl" else tensor
+
+
+def stream_of(unsafe_seed: int | None, processes: Processes) -> RandomStream:
+    if unsafe_seed is None:
+        return RandomStream()
+    seed = whole("unsafe_seed", unsafe_seed, at_least=0)
+    return RandomStream(unsafe_seed=seed * 2**16 + processes.rank)

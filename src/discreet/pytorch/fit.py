@@ -30,11 +30,16 @@ from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Sampling, Stage
 from discreet.pytorch.batches import Collate, reader, taken_apart
 from discreet.pytorch.checks.compatibility import bare
-from discreet.pytorch.examples import number_of_examples, rebuilt, select
-from discreet.pytorch.gradients import Sums
-from discreet.pytorch.optimizer_step import Descent, add_plain_sums, as_optimizers
-from discreet.pytorch.per_example import Losses, checked_losses, trainable
-from discreet.pytorch.planned_clipping import checked_clipping
+from discreet.pytorch.gradients import Descent, Sums, add_plain_sums, as_optimizers
+from discreet.pytorch.per_example import (
+    Losses,
+    checked_losses,
+    number_of_examples,
+    rebuild,
+    select,
+    trainable,
+)
+from discreet.pytorch.planned_steps import checked_clipping
 from discreet.pytorch.run import PrivateRun
 
 PLAIN_STEPS = 200
@@ -162,7 +167,7 @@ def of_views(losses: Losses, augment: Augment | None, views: int) -> Losses:
         raise InvalidParameter("augment", augment, remedy)
 
     def mean_of_views(model: Any, batch: Any) -> Tensor:
-        seen = augment(rebuilt(batch, lambda tensor: tensor.repeat_interleave(count, 0)))
+        seen = augment(rebuild(batch, lambda tensor: tensor.repeat_interleave(count, 0)))
         return checked_losses(losses, model, seen, number_of_examples(seen)).view(-1, count).mean(1)
 
     return mean_of_views
@@ -244,7 +249,7 @@ def _train_plainly(
     for data in records.each(stage.batches(stream, rows=records.rows), workers):
         sums = Sums(parameters)
         for part in _parts(data, physical_batch_size):
-            values = losses(model, rebuilt(part, lambda tensor: tensor.to(device)))
+            values = losses(model, rebuild(part, lambda tensor: tensor.to(device)))
             add_plain_sums(sums, values, parameters)
         descent.step(sums, finish=lambda total: None)
         trainer.after_step()

@@ -35,8 +35,7 @@ from discreet.errors import InvalidParameter, one_of
 from discreet.events import Gaussian
 from discreet.plan.plan import Plan
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.examples import number_of_examples
-from discreet.pytorch.per_example import gradients_alone
+from discreet.pytorch.per_example import gradients_alone, number_of_examples
 
 FINENESS = 2.0**-20
 """What cutting may take from one gradient at most, in clip norms."""

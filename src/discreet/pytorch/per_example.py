@@ -1,13 +1,23 @@
-"""Per-example gradients without any tricks: the reference, and the way out for what has no rule.
+"""Examples one by one: what a batch is made of, and per-example gradients without any tricks.
 
-:func:`per_example_gradients` gives each example a batch of its own: slow, and right for every model whose
-examples do not depend on one another. :func:`mapped_gradients` lets ``torch.func`` do the same in one go.
+A batch is any nesting of tuples, lists and dicts of tensors that share their first dimension.
+
+>>> batch = {"x": torch.zeros(3, 2), "more": (torch.arange(3), "a label")}
+>>> number_of_examples(batch)
+3
+>>> select(batch, slice(1, 3))["more"]
+(tensor([1, 2]), 'a label')
+
+:func:`per_example_gradients` gives each example a batch of its own: slow, and right for every model whose examples do
+not depend on one another; the reference, and the way out for what has no rule. :func:`mapped_gradients` lets
+``torch.func`` do the same in one go.
 """
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,13 +27,71 @@ from torch.func import grad, vmap
 from torch.overrides import TorchFunctionMode
 
 from discreet.errors import InvalidParameter
-from discreet.pytorch.examples import (
-    number_of_examples,
-    rebuilt,
-    shape_without_examples,
-    tensors_of,
-)
-from discreet.pytorch.members import modules_of
+
+
+def tensors_of(batch: Any) -> Iterator[Tensor]:
+    """The tensors of a batch, in the order in which :func:`rebuild` visits them."""
+    if isinstance(batch, (tuple, list)):
+        for value in batch:
+            yield from tensors_of(value)
+    elif isinstance(batch, Tensor):
+        yield batch
+    elif isinstance(batch, Mapping):
+        for value in batch.values():
+            yield from tensors_of(value)
+
+
+def rebuild(batch: Any, change: Callable[[Tensor], Any]) -> Any:
+    """The same nesting with ``change`` applied to every tensor; whatever is no tensor stays."""
+    if isinstance(batch, (tuple, list)):
+        parts = [rebuild(value, change) for value in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    if isinstance(batch, Tensor):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        values = {key: rebuild(value, change) for key, value in batch.items()}
+        if type(batch) is dict:
+            return values
+        changed: Any = copy.copy(batch)  # keeps classes such as the batches of a tokeniser
+        for key, value in values.items():
+            changed[key] = value
+        return changed
+    return batch
+
+
+def number_of_examples(batch: Any) -> int:
+    """The common first dimension of all tensors, or a refusal that does not tell it."""
+    tensors = list(tensors_of(batch))
+    if any(tensor.is_nested for tensor in tensors):
+        needed = "must hold plain tensors; pad nested ones, and mask in losses what was added."
+        raise InvalidParameter("batch", "a nested tensor", needed)
+    sizes = {tensor.shape[0] if tensor.ndim else -1 for tensor in tensors}
+    if len(sizes) != 1 or -1 in sizes:
+        shown = ", ".join(map(shape_without_examples, tensors)) or "no tensor"
+        needed = "must hold tensors that have the examples as their common first dimension."
+        raise InvalidParameter("batch", shown, needed)
+    return sizes.pop()
+
+
+def shape_without_examples(tensor: Tensor) -> str:
+    """The shape with a dot for the number of examples, which is private."""
+    return "(" + ", ".join(["."] * (tensor.ndim > 0) + [str(size) for size in tensor.shape[1:]]) + ")"
+
+
+def select(batch: Any, index: slice | Tensor) -> Any:
+    """The examples at ``index``."""
+    return rebuild(batch, lambda tensor: tensor[index])
+
+
+def first_examples(batch: Any, count: int, turned: bool = False) -> Any:
+    """``count`` examples from the start of the batch, over and over again if it is shorter.
+
+    ``turned`` gives the same ones in reverse order.
+    """
+    index = torch.arange(count) % number_of_examples(batch)
+    index = index.flip(0) if turned else index
+    return rebuild(batch, lambda tensor: tensor[index.to(tensor.device)])
+
 
 Losses = Callable[[Any, Any], Tensor]
 """``losses(model, batch)`` returns a vector with one loss per example."""
@@ -67,7 +135,7 @@ def gradients_alone(
     Guarantee: it depends on nothing but that example and the model, down to the last bit, as far as the same call on
     the same numbers gives the same. The example is copied, since its place in a batch may decide how it is read.
     """
-    alone = rebuilt(
+    alone = rebuild(
         batch, lambda tensor: tensor[index : index + 1].clone(memory_format=torch.contiguous_format)
     )
     with torch.enable_grad():
@@ -86,8 +154,8 @@ def mapped_gradients(
 
     def loss(values: dict[str, Tensor], *leaves: Tensor) -> Tensor:
         example = iter(leaves)
-        single = rebuilt(batch, lambda _: next(example).unsqueeze(0))
-        with exchanged(model, {id(chosen[name]): value for name, value in values.items()}):
+        single = rebuild(batch, lambda _: next(example).unsqueeze(0))
+        with exchange_parameters(model, {id(chosen[name]): value for name, value in values.items()}):
             return torch.sum(losses(model, single))
 
     leaves = tuple(tensors_of(batch))
@@ -98,7 +166,7 @@ def mapped_gradients(
 
 
 @contextmanager
-def exchanged(model: nn.Module, values: dict[int, Tensor]) -> Iterator[None]:
+def exchange_parameters(model: nn.Module, values: dict[int, Tensor]) -> Iterator[None]:
     """Other tensors in all places of parameters, named by their identity, for the time being.
 
     ``torch.func.functional_call`` does not put all of them back where one module has two names.
@@ -133,3 +201,14 @@ class _Untouched(TorchFunctionMode):
         if any(id(value) in self._known for value in (*used, *nested)):
             raise RuntimeError("A parameter is used that was not reached through the model.")
         return func(*args, **(kwargs or {}))
+
+
+def modules_of(model: nn.Module) -> list[nn.Module]:
+    """All modules, each once, parents before their children."""
+    found, known = [model], {id(model)}
+    for module in found:  # which grows as we go
+        for child in module._modules.values():
+            if child is not None and id(child) not in known:
+                known.add(id(child))
+                found.append(child)
+    return found

@@ -33,8 +33,7 @@ from discreet.core.sampling import Indices
 from discreet.errors import InvalidParameter, PlanViolation, whole
 from discreet.plan.plan import Plan
 from discreet.pytorch.batches import Reader, reader
-from discreet.pytorch.examples import rebuilt
-from discreet.pytorch.per_example import Losses, checked_losses
+from discreet.pytorch.per_example import Losses, checked_losses, rebuild
 
 ROWS = 8
 
@@ -76,7 +75,7 @@ class PerPerson:
         def by_person(column: Tensor) -> Tensor:
             return column.reshape(*rows.shape, *column.shape[1:])
 
-        batch = rebuilt(self._records(rows.reshape(-1)), by_person)
+        batch = rebuild(self._records(rows.reshape(-1)), by_person)
         return batch, torch.from_numpy(weights.astype(np.float32))
 
 
@@ -105,7 +104,7 @@ class PersonLosses:
 
     def __call__(self, model: nn.Module, batch: tuple[Any, Tensor]) -> Tensor:
         rows, weights = batch
-        flat = rebuilt(rows, lambda tensor: tensor.flatten(0, 1))
+        flat = rebuild(rows, lambda tensor: tensor.flatten(0, 1))
         values = checked_losses(self.losses, model, flat, weights.numel())
         return (values.view(weights.shape) * weights).sum(1)
 

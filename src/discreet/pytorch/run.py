@@ -21,27 +21,24 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
 
 from discreet.certificate import Arithmetic, Certificate
 from discreet.core.clipping import AdaptiveClip, ClipRule
 from discreet.core.noise import BoundedSum, add_noise
-from discreet.core.randomness import RandomStream
-from discreet.errors import InvalidParameter, PlanViolation, whole
+from discreet.errors import PlanViolation
 from discreet.ledger import Till
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
-from discreet.pytorch.banded_noise import BandedNoise, refuse_bands
-from discreet.pytorch.batches import Batch, Collate, Turns, taken_apart
+from discreet.pytorch.batches import Batch, Collate, Turns, refuse_many_rows, taken_apart
+from discreet.pytorch.checkpoint import Schedulers, schedulers
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded
-from discreet.pytorch.checks.mixing import unknown_draws
-from discreet.pytorch.checks.watch import Watch
+from discreet.pytorch.checks.steady import unknown_draws
+from discreet.pytorch.checks.watch import DESCRIPTION, SpotCheck, Watch
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.distributed import Processes
-from discreet.pytorch.examples import number_of_examples, rebuilt
-from discreet.pytorch.gradients import Sums
+from discreet.pytorch.distributed import Processes, stream_of
+from discreet.pytorch.gradients import Descent, Sums, as_optimizers
 from discreet.pytorch.grid_sums import (
     PADDED,
     add_noise_in_steps,
@@ -49,23 +46,28 @@ from discreet.pytorch.grid_sums import (
     checked_arithmetic,
     steps_of_batch,
 )
-from discreet.pytorch.optimizer_step import Descent, as_optimizers
-from discreet.pytorch.payments import Course, Leg, Payments
-from discreet.pytorch.per_example import Losses, trainable
+from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, trainable
 from discreet.pytorch.per_person import losses_for, reader_for
-from discreet.pytorch.planned_clipping import Watched, clipping_of_stages, moved, noise_of_sum, rule_of_step
-from discreet.pytorch.progress import shown
-from discreet.pytorch.spot_check import DESCRIPTION, SpotCheck
+from discreet.pytorch.planned_steps import (
+    BandedNoise,
+    Course,
+    Leg,
+    Payments,
+    Watched,
+    checked_plan,
+    clipping_of_stages,
+    follow_norms,
+    noise_of_sum,
+    refuse_bands,
+    rule_of_step,
+    show_progress,
+)
 
 if TYPE_CHECKING:
     from discreet.pytorch.sharded import Shards
 
 Clipping = ClipRule | AdaptiveClip
-Schedulers = LRScheduler | Sequence[LRScheduler] | None
 Finish = Callable[[Tensor], None]
-
-MOST_TIMES = 3
-"""A data set so many times as long as planned is a mistake; a finer comparison would tell who is in it."""
 
 NOT_COVERED = (
     "rows of the data set that depend on other rows, change while it is read, or hold one record more than once",
@@ -125,7 +127,7 @@ class PrivateRun:
         self._arithmetic = checked_arithmetic(arithmetic, list(self._clipping), alone)
         refuse_bands(plan.stages, self._clipping, arithmetic)
         self._banded = [BandedNoise(stage.bands) for stage in plan.stages]
-        self._stream = _stream(unsafe_seed, self._processes)
+        self._stream = stream_of(unsafe_seed, self._processes)
         rule = rule_of_step(self._clipping[0])
         losses = losses_for(plan, losses)
         shards = self._shards_of(model)
@@ -182,11 +184,7 @@ class PrivateRun:
         dataset, collate, workers = taken_apart(dataset, collate, workers)
         records, start = reader_for(self.plan, dataset, collate), self._taken
         self._turns.refuse_again(dataset, start, self.plan.steps)
-        if records.rows >= MOST_TIMES * self.plan.records:
-            raise PlanViolation(
-                f"The data set has {MOST_TIMES} times as many rows as the plan has records, or more. Plan with "
-                "records= as many as there are, rounded as you would publish it."
-            )
+        refuse_many_rows(records.rows, self.plan.records)
         legs = self._course.legs[self._leg.index :]
         if self._processes.size > 1:
             if any(leg.stage.sampling == "fixed-size" for leg in legs):
@@ -208,7 +206,7 @@ class PrivateRun:
         with self._draws():  # from which workers have their seeds
             read = records.each(drawn, workers)
         numbered = map(self._turns.batch_of, enumerate(self._each(read), start + 1))
-        return shown(numbered, self.plan, start) if self._progress else numbered
+        return show_progress(numbered, self.plan, start) if self._progress else numbered
 
     def epochs(
         self, dataset: Any, *, collate: Collate | None = None, workers: int = 0
@@ -244,7 +242,7 @@ class PrivateRun:
         self._paying().pay()
         leg = self._course.leg(self._taken)
         rule = self._sum.rule = rule_of_step(self._clipping[leg.index])
-        self._descent.divisor = leg.stage.divisor
+        self._descent.divisor = leg.divisor
         self._watch.before_forward()
         self._descent.forget()
         with self._draws():
@@ -254,7 +252,7 @@ class PrivateRun:
         self._watch.after_step()
         adaptive = self._clipping[leg.index]
         if isinstance(adaptive, AdaptiveClip) and isinstance(rule, Watched):
-            self._clipping[leg.index] = moved(adaptive, rule.norms(), self._processes, self._stream)
+            self._clipping[leg.index] = follow_norms(adaptive, rule.norms(), self._processes, self._stream)
 
     def _draws(self) -> AbstractContextManager[None]:
         """What models and collations draw is unknown, unless noise is seeded, too."""
@@ -376,7 +374,7 @@ class PrivateRun:
 
     def _on_device(self, examples: Any) -> Any:
         device = next(iter(self._parameters.values())).device
-        return rebuilt(examples, lambda tensor: tensor.to(device, non_blocking=True))
+        return rebuild(examples, lambda tensor: tensor.to(device, non_blocking=True))
 
     def _summed(self, examples: Any, count: int, leg: Leg) -> tuple[Sums, Finish]:
         """The clipped sums of this process's records, or the own shard of everybody's, and what makes a release."""
@@ -413,25 +411,3 @@ class PrivateRun:
             self._banded[leg.index].add_to(total, self._taken, clip_norm, noise, self._stream)
         else:
             add_noise(BoundedSum(total, clip_norm), noise, self._stream, out=total)
-
-
-def checked_plan(plan: object) -> Plan:
-    """The plan, if it is one that a run can carry out."""
-    if isinstance(plan, Plan) and plan.stages:
-        return plan
-    given = plan.name if isinstance(plan, Plan) else type(plan).__name__
-    raise InvalidParameter("plan", given, "must be a Plan with stages; Recipe.calibrate makes one.")
-
-
-def schedulers(given: Schedulers) -> tuple[LRScheduler, ...]:
-    """One scheduler, several or none, as a tuple."""
-    if given is None:
-        return ()
-    return (given,) if isinstance(given, LRScheduler) else tuple(given)
-
-
-def _stream(unsafe_seed: int | None, processes: Processes) -> RandomStream:
-    if unsafe_seed is None:
-        return RandomStream()
-    seed = whole("unsafe_seed", unsafe_seed, at_least=0)
-    return RandomStream(unsafe_seed=seed * 2**16 + processes.rank)

@@ -26,8 +26,7 @@ from discreet.errors import InvalidParameter
 from discreet.pytorch.batches import Collate, reader
 from discreet.pytorch.checks.check import check_read
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.examples import number_of_examples, rebuilt
-from discreet.pytorch.per_example import Losses, per_example_gradients
+from discreet.pytorch.per_example import Losses, number_of_examples, per_example_gradients, rebuild
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -111,7 +110,7 @@ class TorchHolder:
 
     def _batch(self, indices: NDArray[Any]) -> Any:
         device = self._parameters[0].device
-        return rebuilt(self._read(indices), lambda tensor: tensor.to(device))
+        return rebuild(self._read(indices), lambda tensor: tensor.to(device))
 
 
 def _flat(values: list[Any]) -> Floats:

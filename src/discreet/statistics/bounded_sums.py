@@ -21,8 +21,8 @@ from discreet.core.mean.known import Interval
 from discreet.errors import InvalidParameter, probability, whole
 from discreet.events import Gaussian
 from discreet.guarantee import Budget, neighbours_named, of_records
+from discreet.linear.column_kinds import distinct
 from discreet.linear.inputs import cells_of, codes, number_table, numbers
-from discreet.linear.schema import distinct
 from discreet.statistics.purchase import MOST_NUMBERS, MOST_RECORDS, Paying, Purchase, bought
 from discreet.statistics.statistic import Statistic, Value
 

@@ -11,8 +11,9 @@ from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.linear.glm.coordinates import Standardised, Whitened
+from discreet.linear.glm.counts import Counts, compare_classes
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.marginals import Counts, compare_classes, measured, moments, shrunk, typical_size
+from discreet.linear.glm.marginals import measured, moments, shrunk, typical_size
 from discreet.linear.glm.problems import Location, Look, looked_closer, narrowed
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending, Wealth

@@ -8,12 +8,19 @@ import pytest
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear.glm.coordinates import Whitened
+from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.marginals import Counts, Marginals, measured
+from discreet.linear.glm.marginals import (
+    Marginals,
+    Window,
+    counted_within,
+    measured,
+    narrow_part,
+    zoomed_marginals,
+)
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending
-from discreet.linear.glm.zooms import Window, counted_within, narrow_part, zoomed_marginals
 from discreet.linear.losses import Logistic
 
 USUAL = Budget(1.0, 1e-5)

@@ -10,8 +10,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from discreet.pytorch import CheckFailed, check
-from discreet.pytorch.checks.mixing import random_state, unknown_draws
-from discreet.pytorch.checks.steady import steady_draws
+from discreet.pytorch.checks.steady import random_state, steady_draws, unknown_draws
 
 X = torch.randn(5, 7, 6, generator=torch.Generator().manual_seed(0))
 LSTM = nn.LSTM(6, 4, 2, dropout=0.5, batch_first=True)

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from discreet.pytorch.kernels import convolution, lstm
+from discreet.pytorch.kernels import convolution_weights, lstm
 from discreet.pytorch.kernels.norms import (
     PIECE,
     _add_inner_products,
@@ -56,10 +56,10 @@ def test_convolution(case, threads):
     use = use_of(*case, torch.float32)
     x = padded(use.a, use.padding).contiguous()
     positions = tuple(use.g.shape[2:])
-    places = convolution.geometry(tuple(x.shape[1:]), case[1], case[2], case[3], case[5], positions)
+    places = convolution_weights.geometry(tuple(x.shape[1:]), case[1], case[2], case[3], case[5], positions)
     kept = torch.full(places.workspace(EXAMPLES), torch.nan)
     for out in (kept, None):
-        squares = convolution.gradients(x, use.g.flatten(2), places, out, threads)
+        squares = convolution_weights.gradients(x, use.g.flatten(2), places, out, threads)
         torch.testing.assert_close(squares, exact.flatten(1).square().sum(1), rtol=1e-6, atol=0)
     found = kept[:, : places.entries, : places.channels].mT.reshape(exact.shape)
     torch.testing.assert_close(found, exact.float(), rtol=1e-5, atol=1e-5)

@@ -12,7 +12,8 @@ from scipy.sparse import issparse
 
 from discreet.linear.additive.basis import Basis, Curve, Pair, hats, products
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.glm.marginals import Counts, Released
+from discreet.linear.glm.counts import Counts
+from discreet.linear.glm.marginals import Released
 from discreet.linear.glm.records import Columns
 from discreet.linear.kernels.rowwise import times
 

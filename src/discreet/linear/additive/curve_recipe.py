@@ -17,6 +17,7 @@ from discreet.linear.additive.crossings import (
     Residuals,
     can_find,
     confirmed_pairs,
+    counted_cells,
     proposed_pairs,
     rank_correlations,
 )
@@ -29,7 +30,6 @@ from discreet.linear.additive.curves import (
     straight_lines,
 )
 from discreet.linear.additive.histograms import Histograms, counted
-from discreet.linear.additive.interactions import counted_cells
 from discreet.linear.additive.smoothing import (
     are_near,
     are_straight,
@@ -43,8 +43,9 @@ from discreet.linear.additive.smoothing import (
     white,
 )
 from discreet.linear.glm.coordinates import Coordinates, Whitened, second_moments
+from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.glm import Fit, Recipe
-from discreet.linear.glm.marginals import Counts, Marginals, pooled, typical_size
+from discreet.linear.glm.marginals import Marginals, pooled, typical_size
 from discreet.linear.glm.people import People
 from discreet.linear.glm.problems import Problem
 from discreet.linear.glm.records import Columns, Records

@@ -20,12 +20,12 @@ from discreet.linear.additive.curves import hat_moments
 from discreet.linear.additive.looking import Effect, Places, contributions, effects_of, in_words, places_of
 from discreet.linear.additive.pictures import page, plotted
 from discreet.linear.classification import PrivateLogisticRegression
+from discreet.linear.column_kinds import Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import Encoded
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.regression import PrivateRegressor
-from discreet.linear.schema import Numeric
 from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from discreet.linear.additive.additive_model import AdditiveModel
 from discreet.linear.additive.curves import bends, hat_moments
+from discreet.linear.column_kinds import EPOCH, Category, Date
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
-from discreet.linear.schema import EPOCH, Category, Date
 
 Array = NDArray[np.float64]
 

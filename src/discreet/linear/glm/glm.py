@@ -33,17 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from discreet.errors import InvalidParameter, real
-from discreet.linear.glm import problems
-from discreet.linear.glm.coordinates import (
-    WIDEST,
-    Coordinates,
-    Diagonal,
-    Standardised,
-    Whitened,
-    standard_norms,
-    whitened,
-)
+from discreet.linear.glm.coordinates import Coordinates, Diagonal, Standardised, Whitened
+from discreet.linear.glm.counts import Counts, compare_classes
 from discreet.linear.glm.inference import (
     Inference,
     Scale,
@@ -53,23 +44,13 @@ from discreet.linear.glm.inference import (
     start_of,
     twins_in,
 )
-from discreet.linear.glm.marginals import (
-    Counts,
-    Marginals,
-    Released,
-    Typical,
-    compare_classes,
-    count_classes,
-    measured,
-    pooled,
-    typical_size,
-    unlooked,
-)
+from discreet.linear.glm.looks import Looks
+from discreet.linear.glm.marginals import Marginals, Released
 from discreet.linear.glm.people import People
-from discreet.linear.glm.problems import MIDDLE, Look, Problem
+from discreet.linear.glm.problems import MIDDLE, Problem
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.sparse_rows import NARROW
-from discreet.linear.glm.spending import COUNTS, WHITENING, Progress, Spending, Stage, Wealth
+from discreet.linear.glm.spending import Progress, Spending, Wealth
 from discreet.linear.glm.steps import (
     PathError,
     StepRule,
@@ -82,16 +63,11 @@ from discreet.linear.glm.steps import (
     recalibrated,
     step_rule,
 )
-from discreet.linear.glm.zooms import zoomed_marginals
-from discreet.linear.kernels.kernel import row_norms
-from discreet.linear.losses import Loss, checked_loss
+from discreet.linear.losses import Loss
 from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]
-_LOOKS, _NEARLY_ALL = 3, 0.9
-_ZOOMS = 8  # into the bounds of a target: each makes them a tenth or less, so they may be 1e8 times too wide
 _RARE_BY_NOISE = 0.06  # values below so many spectral norms of the second moments' noise have no line
-_ROW_NORM, _LONGER = 0.02, 2.0  # the share of learning it; typical norms that a sparse row may have
 _FEWEST = 25.0  # records, each with the information of a number, that a line needs
 
 
@@ -164,26 +140,8 @@ def fit_glm(
     return recipe.fit(records)
 
 
-class Recipe:
+class Recipe(Looks):
     """One fit, stage by stage. Additive models are a subclass."""
-
-    widest: float = WIDEST
-
-    def __init__(
-        self,
-        loss: Loss,
-        columns: Columns,
-        spending: Spending,
-        progress: Progress | None,
-        bounds: tuple[float, float],
-        averaging: float = 1.0,
-        references: Mapping[int, int] | None = None,
-    ) -> None:
-        self.averaging, self.references = averaging, references
-        self.loss, self.columns, self.spending = checked_loss(loss), columns, spending
-        self.bounds = _checked_bounds(loss, bounds)
-        if progress is not None:
-            self.spending.progress = progress
 
     def fit(self, records: Records) -> Fit:
         if records.sparse and self.columns.numerics:
@@ -303,122 +261,6 @@ class Recipe:
         known = (counts, start, start[None], coordinates, problem, StepRule(1.0, 0.0, 0.0), math.inf)
         return Fit(coefficients * problem.scale, intercept, none.lower, none.upper, *known)
 
-    # ---- the stages ----
-
-    def at_most_half(self, share: float) -> float:
-        """The share, or half of what is left, if learning bounds has taken much."""
-        return min(share, self.spending.left / 2)
-
-    def wealth(self, counts: Counts) -> Wealth:
-        return Wealth(counts.records, self.spending.strength, self.columns.reach)
-
-    def counted(self, records: Records) -> Counts:
-        """The records of each class; where they are few, as often as it takes to know which is the most frequent.
-
-        That decides all where features say little. What the looks before have shown decides whether there is another.
-        """
-        counts = count_classes(records, self.loss.class_count, self.spending.stage("counts", COUNTS))
-        spent = COUNTS
-        for look in range(1, _LOOKS + 1 if self.loss.kind == "classes" else 1):
-            wealth = self.wealth(counts)
-            share = self.at_most_half(wealth.for_classes(counts.seem_unequal) - spent)
-            if share < COUNTS or (look > 1 and not wealth.sees_slopes(1, classes=True)):
-                break
-            counts = compare_classes(records, counts, self.spending.stage(f"classes-{look}", share))
-            spent += share
-        return counts
-
-    def as_text(self, records: Records) -> Records:
-        """Sparse numbers as rows of a norm that is learnt: most are 0, so rows are far shorter than they might be."""
-        stage = self.spending.stage("row-norm", self.at_most_half(_ROW_NORM))
-        norms = ((row_norms(x, 0.0), weights) for x, _, weights in records.chunks())
-        typical = typical_size(norms, stage)
-        if typical.found:
-            records = records.as_text(min(_LONGER * typical.size, self.columns.reach))
-            self.columns = records.columns
-        return records
-
-    def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
-        stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
-        if not wealth.sees_histograms:
-            return (unlooked if records.sparse else pooled)(records, counts, stage)
-        found = measured(records, counts.records, stage)
-        if records.sparse:  # zeros are not moved, and most are zeros
-            return found, counts
-
-        def closer(name: str, part: float) -> Stage:
-            return self.spending.stage(name, self.at_most_half(part * wealth.for_marginals))
-
-        return zoomed_marginals(records, found, counts.records, closer), counts
-
-    def reshaped(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
-        """The records in other columns, if the marginals call for it; here they stay as they are."""
-        return records, marginals
-
-    def coordinates(
-        self, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
-    ) -> tuple[Coordinates, float]:
-        """Coordinates for the descent, and the typical norm of a row in them."""
-        size = self.columns.width + 1
-        share = wealth.for_row_norms
-        enough, wide = wealth.sees_second_moments(size), records.sparse or size > self.widest
-        stage = self.spending.stage("row-norms", share / 2 if enough and not wide else share)
-        radius = self.radius(records, marginals, stage)
-        if records.sparse or (wide and enough):
-            diagonal = Diagonal.of(marginals, radius.size, records.sparse)
-            return diagonal, diagonal.row_size
-        if not enough:
-            mostly_text = self.columns.text > self.columns.width / 2
-            plain = Standardised(marginals, radius.size, radius.found, mostly_text)
-            return plain, plain.row_size
-        stage = self.spending.stage("whitening", self.at_most_half(WHITENING))
-        white = self.whitened(records, marginals, radius.size, counts, stage)
-        stage = self.spending.stage("whitened-row-norms", share / 2)
-        records.keep(white.apply)
-        return white, min(max(typical_size(records.norms(), stage).size, 1.0), 2 * math.sqrt(size))
-
-    def whitened(
-        self, records: Records, marginals: Marginals, radius: float, counts: Counts, stage: Stage
-    ) -> Whitened:
-        return whitened(records, marginals, radius, counts.records, stage)
-
-    def radius(self, records: Records, marginals: Marginals, stage: Any) -> Typical:
-        """The typical norm of the standardised features; a guess if the noise hides it."""
-        norms = ((standard_norms(x, marginals), weights) for x, _, weights in records.chunks())
-        typical = typical_size(norms, stage)
-        if typical.found:
-            return typical
-        expected = float((self.columns.public_variance() / marginals.scale**2).sum())
-        return Typical(0.5 * math.sqrt(max(expected, 1e-6)), False)
-
-    def problem(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
-        if self.loss.kind == "classes":
-            return problems.of_classes(self.loss, counts)
-        stage = self.spending.stage("target", self.at_most_half(wealth.for_target))
-        if self.loss.kind == "counts":
-            known = (self.bounds[1], counts.records, stage, self.for_the_mean(wealth))
-            return problems.of_counts(self.loss, records, *known)
-        look = self.looked(records, counts, wealth, stage)
-        return problems.of_numbers(self.loss, records, look, counts.records, self.for_the_mean(wealth))
-
-    def looked(self, records: Records, counts: Counts, wealth: Wealth, stage: Stage) -> Look:
-        """A number within its bounds; where they are far too wide, within narrower ones."""
-        look = problems.looked(records, self.bounds, stage)
-        for zoom in range(1, _ZOOMS + 1):
-            bounds = problems.narrowed(look, counts.records)
-            if bounds is None:
-                break
-            stage = self.spending.stage(f"target-zoom-{zoom}", self.at_most_half(wealth.for_target))
-            look = problems.looked(records, bounds, stage)
-        return look
-
-    def for_the_mean(self, wealth: Wealth) -> Stage | None:
-        """More looks at the mean: none if there are many records, with nearly all that is left if very few."""
-        share = min(wealth.for_mean, self.spending.left / 3)
-        if not wealth.sees_slopes(self.columns.width + 1):
-            share = _NEARLY_ALL * self.spending.left
-        return self.spending.stage("target-mean", share, _LOOKS) if share else None
-
     def settled(
         self,
         theta: Array,
@@ -487,11 +329,3 @@ class Recipe:
         constant = white.inverse[0]
         slopes = theta[1:] - constant * (constant @ theta[1:]) / (constant @ constant)
         return math.sqrt(max(1 - float(slopes @ slopes), 0.1))
-
-
-def _checked_bounds(loss: Loss, bounds: tuple[float, float]) -> tuple[float, float]:
-    lower = real("target_bounds[0]", bounds[0], at_least=-1e100, at_most=1e100)
-    upper = real("target_bounds[1]", bounds[1], above=lower, at_most=1e100)
-    if loss.kind == "counts" and lower != 0:
-        raise InvalidParameter("target_bounds", bounds, "must begin at 0 for counts.")
-    return lower, upper

@@ -22,9 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.grouping import NOBODY, Codes, group_rows, id_codes
+from discreet.linear.column_kinds import MOST_ROWS_OF_A_PERSON as MOST_ROWS
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.spending import Spending
-from discreet.linear.schema import MOST_ROWS_OF_A_PERSON as MOST_ROWS
 
 Array = NDArray[np.float64]
 

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.glm.marginals import Counts, moments, resolved
+from discreet.linear.glm.counts import Counts
+from discreet.linear.glm.marginals import moments, resolved
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
 from discreet.linear.glm.spending import Stage

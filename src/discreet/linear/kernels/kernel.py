@@ -43,8 +43,8 @@ from discreet.core.noise import FLOAT_ROOM, MOST_ROWS, checked_grid, sum_grid
 from discreet.errors import InvalidParameter, real
 from discreet.linear.kernels import csr_kernel, dense_kernel
 from discreet.linear.kernels.coefficients import CODES, GIVEN, Data, ManyScores, OneScore, Step
-from discreet.linear.kernels.dense_kernel import padded_width
 from discreet.linear.kernels.rowwise import in_threads, times
+from discreet.linear.kernels.vectors import padded_width
 from discreet.linear.losses import Loss, checked_loss
 
 Array = NDArray[Any]

@@ -14,7 +14,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from discreet.linear.kernels.coefficients import bare
-from discreet.linear.kernels.dense_kernel import _I64, VECTOR_BYTES, Numbers, cgutils
+from discreet.linear.kernels.vectors import _I64, VECTOR_BYTES, Numbers, cgutils
 
 Matrix = NDArray[Any]
 

@@ -1,4 +1,4 @@
-"""What the forward pass must leave as it is: buffers, frozen parameters, and trained ones until the noise is there.
+"""Who belongs to a model, and what the forward pass must leave as it is: all of it, until the noise is there.
 
 A buffer that a forward pass writes to, or a codebook kept as a frozen parameter, would carry what it saw of the
 records out of the run without noise. PyTorch counts the writes to every tensor, but not those through ``.data``,
@@ -17,11 +17,13 @@ True
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from discreet.errors import CheckFailed
-from discreet.pytorch.members import full_name, own, tensors_in
+from discreet.pytorch.per_example import modules_of
 
 ROW = 8 * 4096  # bytes
 
@@ -121,3 +123,53 @@ def _bits(value: Tensor) -> Tensor:
         flat = flat.clone()
     folded = flat[: rows * ROW].view(torch.int64).view(rows, -1)
     return torch.cat([folded.sum(0).view(torch.uint8), folded.sum(1).view(torch.uint8), flat[rows * ROW :]])
+
+
+# ---- who belongs to a model at this moment, by a walk that is quick enough for every step ----
+
+
+def tensors_in(model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
+    """Parameters and buffers with their module and their name there; a shared one as often as it has a place."""
+    return [
+        (module, name, value)
+        for module in modules_of(model)
+        for own in (module._parameters, module._buffers)
+        for name, value in own.items()
+        if value is not None
+    ]
+
+
+def own(value: Tensor) -> Tensor:
+    """The numbers that this process holds: all of them, or its shard."""
+    found: Tensor = getattr(value, "_local_tensor", value)
+    return found
+
+
+def full_name(model: nn.Module, owner: nn.Module, name: str) -> str:
+    """The name of a tensor as the model's user knows it."""
+    prefix = next((path for path, module in model.named_modules() if module is owner), "")
+    return f"{prefix}.{name}" if prefix else name
+
+
+def signature(model: nn.Module) -> tuple[object, ...]:
+    """Modules, modes, hooks on gradients, parameters: while they are the same, so is the verdict of the check.
+
+    Objects appear by their identity, so whoever keeps a signature has to keep :func:`held` along with it.
+    """
+    parts: list[object] = []
+    for module in modules_of(model):
+        hooked = bool(module._backward_hooks or module._backward_pre_hooks)
+        parts += (id(module), module.training, hooked, module.__dict__.get("forward"), *module._modules)
+        for name, value in module._parameters.items():
+            trained = value is not None and value.requires_grad
+            parts += (name, id(value), trained, trained and _hooked(value))
+    return tuple(parts)
+
+
+def _hooked(value: Any) -> bool:
+    return bool(value._backward_hooks or value._post_accumulate_grad_hooks)
+
+
+def held(model: nn.Module) -> list[object]:
+    """What must stay alive so that nothing else gets its identity."""
+    return [*modules_of(model), *(value for _, _, value in tensors_in(model))]

@@ -1,23 +1,32 @@
-"""Which layer lets one example see another? Found by changing one example and watching the others.
+"""Examples must not see each other: change some, and watch the losses of the others.
 
-Every module of the model is watched during two forward passes that differ in one example. A module whose inputs
-agree for the other examples and whose outputs do not is the one that mixes them.
+Three ways of looking, because each sees what the others miss: all other examples changed in few values, half of a
+whole batch changed in all values, and the examples alone instead of together. Where a loss moves, the layer that
+mixes is found: every module is watched during two forward passes that differ in one example, and the one whose inputs
+agree for the other examples and whose outputs do not is named.
+
+>>> tried = made_up({"x": torch.ones(9, 2), "label": torch.tensor([0, 1, 0] * 3)}, count=4)
+>>> tried["x"][:, 0]
+tensor([0.6000, 0.7333, 0.8667, 1.0000])
+>>> {-100, -1} <= {int(other["label"][-1]) for other in with_others_changed(tried)}
+True
 """
 
 from __future__ import annotations
 
-import random
-import secrets
+import itertools
+import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from discreet.pytorch.examples import tensors_of
-from discreet.pytorch.per_example import Losses
+from discreet.errors import CheckFailed
+from discreet.pytorch.checks.steady import seeded
+from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, select, tensors_of
 
 Seen = list[tuple[str, nn.Module, list[Tensor], list[Tensor]]]
 
@@ -71,68 +80,6 @@ def same_losses(one: Tensor, other: Tensor, tolerance: float) -> bool:
     return not bool(differs.any()) and torch.equal(a.isnan(), b.isnan())
 
 
-@contextmanager
-def seeded(seed: int = 0) -> Iterator[None]:
-    """Two passes with the same seed draw the same masks; afterwards all global generators are what they were."""
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        with torch.random.fork_rng(_devices_in_use()):
-            torch.manual_seed(seed)
-            random.seed(seed)
-            np.random.seed(seed)  # noqa: NPY002
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(legacy)  # noqa: NPY002
-
-
-@contextmanager
-def unknown_draws() -> Iterator[None]:
-    """Dropout and whatever else is drawn meanwhile begins at seeds from the system; afterwards all is as it was.
-
-    With a seed that is known, one record less would give all others other masks, which no clip norm bounds. Every
-    step does this, so numpy's global generator is set aside rather than copied, which takes as long as a small
-    model; only a second normal draw that it had ready is lost.
-    """
-    devices, python, legacy = _devices_in_use(), random.getstate(), _NUMPY.get_bit_generator()
-    before = torch.default_generator.get_state(), [torch.cuda.get_rng_state(device) for device in devices]
-    try:
-        seed = secrets.randbits(63)
-        torch.default_generator.manual_seed(seed)  # that of torch does the same for devices that nobody uses
-        if devices:
-            torch.cuda.manual_seed_all(seed)
-        if torch.backends.mps.is_available():
-            torch.mps.manual_seed(seed)
-        if torch.xpu.is_initialized():  # type: ignore[no-untyped-call]
-            torch.xpu.manual_seed_all(seed)
-        random.seed(secrets.randbits(256))
-        _NUMPY.set_bit_generator(_OWN)
-        np.random.seed(np.frombuffer(secrets.token_bytes(64), np.uint32))  # noqa: NPY002
-        yield
-    finally:
-        random.setstate(python)
-        _NUMPY.set_bit_generator(legacy)
-        torch.default_generator.set_state(before[0])
-        for device, state in zip(devices, before[1], strict=True):
-            torch.cuda.set_rng_state(state, device)
-
-
-_NUMPY: Any = np.random  # whose stubs do not know all of it
-_OWN = np.random.MT19937()
-
-
-def random_state() -> tuple[str, ...]:
-    """The state of all global generators, to be compared."""
-    on_devices = [torch.cuda.get_rng_state(device) for device in _devices_in_use()]
-    tensors = [state.numpy().tobytes().hex() for state in (torch.get_rng_state(), *on_devices)]
-    return (*tensors, repr(random.getstate()), repr(np.random.get_state(legacy=False)))  # noqa: NPY002
-
-
-def _devices_in_use() -> range:
-    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return range(torch.cuda.device_count() if in_use else 0)
-
-
 def _watched(model: nn.Module, losses: Losses, batch: Any, seed: int) -> Seen:
     seen: Seen = []
     with _hooks(model, seen), seeded(seed):
@@ -155,3 +102,223 @@ def _hooks(model: nn.Module, seen: Seen) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+# ---- examples to try: made up of the columns of a batch, and changed one way or another ----
+
+
+EXAMPLES = 4
+"""So few are enough where gradients or single losses are compared."""
+
+
+def made_up(batch: Any, count: int) -> Any:
+    """Examples whose columns come from different records at random, scaled so that no two are alike."""
+
+    def column(tensor: Tensor) -> Tensor:
+        rows = tensor.detach()[torch.randint(len(tensor), (count,), device=tensor.device)]
+        return _scaled(rows) if rows.is_floating_point() else rows
+
+    return rebuild(batch, column)
+
+
+def with_others_changed(examples: Any) -> Iterator[Any]:
+    """Batches that agree with ``examples`` in the first example only.
+
+    Columns get values that these records may not have, because the weight of a rare class shows only if the
+    class occurs, and the care for huge numbers and NaN only if they do.
+    """
+    yield rebuild(examples, _others_changed)
+    for place, column in enumerate(tensors_of(examples)):
+        for value in (*_whole_numbers(column), *_extremes(column)):
+            yield _with_column_set(examples, place, value)
+
+
+def all_changed(examples: Any) -> Any:
+    """Other examples of the same shape."""
+    return rebuild(
+        examples, lambda column: _changed_except(column, torch.zeros(len(column), dtype=torch.bool))
+    )
+
+
+def with_half_changed(examples: Any) -> Iterator[tuple[Tensor, Any]]:
+    """A random half of the examples, and a batch that agrees with ``examples`` there only; then the other half."""
+    order = torch.randperm(number_of_examples(examples))
+    for kept in order.tensor_split(2):
+        stays = torch.zeros(len(order), dtype=torch.bool)
+        stays[kept] = True
+        yield kept, rebuild(examples, partial(_changed_except, stays=stays))
+
+
+def _scaled(rows: Tensor) -> Tensor:
+    """Rows shrunk by different factors, which keeps them within whatever range they have."""
+    factors = torch.linspace(0.6, 1.0, len(rows), dtype=rows.dtype, device=rows.device)
+    return rows.nan_to_num(0.0, 0.0, 0.0) * factors.view(-1, *[1] * (rows.ndim - 1))
+
+
+def _others_changed(column: Tensor) -> Tensor:
+    return _changed_except(column, torch.arange(len(column)) == 0)
+
+
+def _changed_except(column: Tensor, stays: Tensor) -> Tensor:
+    """Numbers become smaller, and whole numbers those of the example before."""
+    if column.is_floating_point():
+        other = column / 2
+    else:
+        before = column.roll(1, 0)
+        other = before.flip(-1) if column.ndim > 1 else before
+    shape = (-1, *[1] * (column.ndim - 1))
+    return torch.where(stays.to(column.device).view(shape), column, other)
+
+
+def _with_column_set(examples: Any, place: int, value: float) -> Any:
+    places = itertools.count()
+
+    def change(column: Tensor) -> Tensor:
+        if next(places) != place:
+            return column
+        changed = column.clone()
+        changed[1:] = value
+        return changed
+
+    return rebuild(examples, change)
+
+
+def _whole_numbers(column: Tensor) -> list[int]:
+    """Values to try in a column of classes or words. Beyond those that occur only where an error is harmless."""
+    if column.is_floating_point() or column.dtype == torch.bool or not column.numel():
+        return []
+    low, high = int(column.min()), int(column.max())
+    inside = [low + (high - low) * part // 4 for part in range(5)]
+    outside = [-100, -1, *(range(16) if column.ndim == 1 else ()), high + 1]
+    return sorted({*inside, *(outside if column.device.type == "cpu" else ())})
+
+
+def _extremes(column: Tensor) -> list[float]:
+    """Numbers that few records have and that losses may treat in a way of its own."""
+    if not column.is_floating_point() or column.device.type != "cpu":
+        return []
+    return [math.nan, 1e6, -1e6] if column.dtype.itemsize >= 4 else [math.nan]
+
+
+# ---- the losses of others ----
+
+
+def losses_of(model: nn.Module, losses: Losses, batch: Any, seed: int = 0) -> Tensor:
+    """The losses of a batch, with what is drawn decided by the seed."""
+    with seeded(seed):
+        return losses(model, batch).detach()
+
+
+def refuse_mixing(model: nn.Module, losses: Losses, examples: Any) -> None:
+    """Change other examples: the loss of the first one must stay."""
+    first = torch.tensor([0])
+    one = losses_of(model, losses, examples)
+    for changed in with_others_changed(examples):
+        try:
+            other = losses_of(model, losses, changed)
+        except Exception:  # a whole number that has no meaning here, such as a class that does not exist
+            continue
+        if not close(one[:1], other[:1], 1e-4):
+            raise CheckFailed(_mixed(mixing_layer(model, losses, examples, changed, first)))
+
+
+def refuse_mixing_of_halves(model: nn.Module, losses: Losses, examples: Any, seeds: int) -> None:
+    """Change one half of the examples, then the other: what stays must keep its losses, whatever is drawn."""
+    for seed in range(seeds):
+        one = losses_of(model, losses, examples, seed)
+        for kept, changed in with_half_changed(examples):
+            try:
+                other = losses_of(model, losses, changed, seed)
+            except Exception:  # values that do not go together, such as lengths in another order
+                continue
+            if not same_losses(one[kept], other[kept], 1e-4):
+                raise CheckFailed(_mixed(mixing_layer(model, losses, examples, changed, kept, seed)))
+
+
+def _mixed(layer: str | None) -> str:
+    if layer is None:
+        return (
+            "The loss of one example depends on the other examples of its batch: the loss function mixes them. "
+            "Contrast or normalise within each example; do not divide by sums over the batch."
+        )
+    return (
+        f"The loss of one example depends on the other examples of its batch: {layer} mixes them. Let it work "
+        "on each example alone, for instance with LayerNorm or with constants known beforehand."
+    )
+
+
+def refuse_other_losses_alone(model: nn.Module, losses: Losses, examples: Any) -> None:
+    """The loss of an example in a batch of its own, or in half a batch, must be its loss in the batch."""
+    together = losses_of(model, losses, examples)
+    tolerance = 0.03 if rounds_coarsely(model, losses, select(examples, slice(0, EXAMPLES))) else 1e-4
+    singles = [slice(index, index + 1) for index in range(EXAMPLES)]
+    for part in (*singles, slice(0, len(together) // 2)):
+        values = _losses_alone(model, losses, select(examples, part))
+        if not same_losses(values, together[part], tolerance):
+            raise CheckFailed(
+                "The loss of an example is another one in a smaller batch, or in a batch of its own: the losses "
+                "depend on the size of the batch, are divided by something of the whole batch, as in a mean or a "
+                'weighted mean, or padded by it. Return each example\'s own loss (reduction="none"), with its own '
+                "weight."
+            )
+
+
+def _losses_alone(model: nn.Module, losses: Losses, examples: Any) -> Tensor:
+    count = number_of_examples(examples)
+    try:
+        values = losses_of(model, losses, examples)
+    except Exception as error:
+        raise CheckFailed(
+            "The losses cannot be computed for a batch of one example, and sampled batches may hold one. "
+            "A squeeze() without a dimension is the usual reason."
+        ) from error
+    if values.shape != (count,):
+        raise CheckFailed("The losses of a batch of one example must have shape (1,); avoid squeeze().")
+    return values
+
+
+# ---- other weights for the time of a test ----
+#
+# Every trained number gets a random sign and a random push, so that no layer is closed, and all of them are
+# put back bit by bit, whatever happens meanwhile.
+
+
+PUSH = 0.1  # of the usual size of the number
+
+
+@contextmanager
+def elsewhere(model: nn.Module, *, turned: bool) -> Iterator[None]:
+    """The trained parameters a little elsewhere; if ``turned``, with random signs as well."""
+    kept = [(value, value.detach().clone()) for value in model.parameters() if value.requires_grad]
+    try:
+        with torch.no_grad():
+            for value, before in kept:
+                value.copy_(_pushed(before, turned))
+        yield
+    finally:
+        with torch.no_grad():
+            for value, before in kept:
+                value.copy_(before)
+
+
+def _pushed(value: Tensor, turned: bool) -> Tensor:
+    fan_in = max(1, value.numel() // max(1, len(value))) if value.ndim > 1 else 1
+    usual = value.float().square().mean().sqrt().nan_to_num().clamp(min=1 / math.sqrt(fan_in))
+    pushed = value + (PUSH * usual).to(value.dtype) * torch.randn_like(value)
+    return pushed * torch.randint_like(value, 2).mul_(2).sub_(1) if turned else pushed
+
+
+def rounds_coarsely(model: nn.Module, losses: Losses, examples: Any) -> bool:
+    """Whether anything is computed in 16 bits, by the types of what is kept for the backward pass."""
+    kept: set[torch.dtype] = {parameter.dtype for parameter in model.parameters()}
+
+    def note(tensor: Tensor) -> Tensor:
+        kept.add(tensor.dtype)
+        return tensor.detach()  # an output as it is, held by the node that made it, would never be freed
+
+    with (
+        suppress(RuntimeError),  # torch.func has no such hooks
+        torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
+    ):
+        losses(model, examples)
+    return any(dtype.is_floating_point and dtype.itemsize < 4 for dtype in kept)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import random
+import secrets
 import sys
 import types
 import zlib
@@ -27,8 +28,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
-
-from discreet.pytorch.checks.mixing import seeded
 
 GOLDEN = (math.sqrt(5.0) - 1) / 2  # multiples of it are spread evenly over the unit interval
 
@@ -367,3 +366,68 @@ def _inside(cell: Any) -> Any:
 
 def _no(*_: Any) -> bool:
     return False
+
+
+# ---- the global generators: seeded, unknown, and what they were ----
+
+
+@contextmanager
+def seeded(seed: int = 0) -> Iterator[None]:
+    """Two passes with the same seed draw the same masks; afterwards all global generators are what they were."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(_devices_in_use()):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed)  # noqa: NPY002
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
+
+
+@contextmanager
+def unknown_draws() -> Iterator[None]:
+    """Dropout and whatever else is drawn meanwhile begins at seeds from the system; afterwards all is as it was.
+
+    With a seed that is known, one record less would give all others other masks, which no clip norm bounds. Every
+    step does this, so numpy's global generator is set aside rather than copied, which takes as long as a small
+    model; only a second normal draw that it had ready is lost.
+    """
+    devices, python, legacy = _devices_in_use(), random.getstate(), _NUMPY.get_bit_generator()
+    before = torch.default_generator.get_state(), [torch.cuda.get_rng_state(device) for device in devices]
+    try:
+        seed = secrets.randbits(63)
+        torch.default_generator.manual_seed(seed)  # that of torch does the same for devices that nobody uses
+        if devices:
+            torch.cuda.manual_seed_all(seed)
+        if torch.backends.mps.is_available():
+            torch.mps.manual_seed(seed)
+        if torch.xpu.is_initialized():  # type: ignore[no-untyped-call]
+            torch.xpu.manual_seed_all(seed)
+        random.seed(secrets.randbits(256))
+        _NUMPY.set_bit_generator(_OWN)
+        np.random.seed(np.frombuffer(secrets.token_bytes(64), np.uint32))  # noqa: NPY002
+        yield
+    finally:
+        random.setstate(python)
+        _NUMPY.set_bit_generator(legacy)
+        torch.default_generator.set_state(before[0])
+        for device, state in zip(devices, before[1], strict=True):
+            torch.cuda.set_rng_state(state, device)
+
+
+_NUMPY: Any = np.random  # whose stubs do not know all of it
+_OWN = np.random.MT19937()
+
+
+def random_state() -> tuple[str, ...]:
+    """The state of all global generators, to be compared."""
+    on_devices = [torch.cuda.get_rng_state(device) for device in _devices_in_use()]
+    tensors = [state.numpy().tobytes().hex() for state in (torch.get_rng_state(), *on_devices)]
+    return (*tensors, repr(random.getstate()), repr(np.random.get_state(legacy=False)))  # noqa: NPY002
+
+
+def _devices_in_use() -> range:
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return range(torch.cuda.device_count() if in_use else 0)

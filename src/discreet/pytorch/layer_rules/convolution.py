@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from discreet.pytorch.kernels import norms
-from discreet.pytorch.kernels.convolution import Geometry, geometry, gradients
+from discreet.pytorch.kernels.convolution_weights import Geometry, geometry, gradients
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.use import (
     Layout,

@@ -1,0 +1,172 @@
+"""How many records there are, and of which class: :func:`count_classes` is the first release of every fit.
+
+>>> counts = Counts(np.array([3000.0, 1000.0]), other=2.0, noise=1.0)
+>>> counts.records, counts.priors.round(3).tolist()
+(4000.0, [0.75, 0.25])
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import log_ndtr
+
+from discreet.linear.glm.noisy_sums import Sums
+from discreet.linear.glm.records import Records
+from discreet.linear.glm.spending import Stage
+
+Array = NDArray[np.float64]
+
+
+_DEVIATIONS, _TOTALS = 3.5, 71  # of the number of records that are considered, and how many numbers
+_UNEQUAL = 2.3  # times the variance that noise gives to numbers of equal classes
+_TOTAL = 0.5  # what a record adds to a second count of all records, beside 1 in its class
+
+
+@dataclass(frozen=True, eq=False)
+class Counts:
+    """Noisy numbers of records: of each class, and with a target that nobody declared.
+
+    Regressions have one class. ``noise`` is the standard deviation of each class's number, ``noise_of_other`` that of
+    the other one, which is counted only once, ``noise_of_records`` that of the sum of all classes.
+    """
+
+    classes: Array
+    other: float
+    noise: float
+    noise_of_other: float = math.inf
+    noise_of_records: float = 0.0
+
+    @property
+    def records(self) -> float:
+        """How many records count; never below half of its own noise, so that it can be divided by."""
+        return max(float(self.classes.sum()), self._fewest)
+
+    @property
+    def surely(self) -> float:
+        """The share of :attr:`records` that is there if noise added a standard deviation: gradients are as much less
+        steep than they seem."""
+        return max(0.0, 1 - self.noise_of_records / self.records)
+
+    @property
+    def priors(self) -> Array:
+        """The share of each class: equal as far as noise explains the rest, and away from 0 by what it hides."""
+        return self._shares[0]
+
+    @property
+    def share_error(self) -> float:
+        """The standard error of a share in :attr:`priors`."""
+        return self._shares[1]
+
+    @cached_property
+    def _shares(self) -> tuple[Array, float]:
+        """Shares and their error: the mean over the numbers of records that noise leaves possible.
+
+        With so many records each share is pulled toward an equal one (:meth:`_trust`). A number at which a class
+        would have fewer than none is as likely as noise makes that.
+        """
+        classes, unequal = len(self.classes), self.classes - self.classes.mean()
+        totals = self.records + self.noise_of_records * np.linspace(-_DEVIATIONS, _DEVIATIONS, _TOTALS)
+        totals = np.maximum(totals, self._fewest) if self.noise_of_records > 0 else totals[:1]
+        likely = np.sum(log_ndtr((totals[:, None] / classes + unequal) / self.noise), axis=1)
+        if self.noise_of_records > 0:
+            likely -= 0.5 * ((totals - float(self.classes.sum())) / self.noise_of_records) ** 2
+        weights = np.exp(likely - likely.max())
+        weights /= weights.sum()
+        trust = np.array([self._trust(total) for total in totals])
+        least = 1.0 / (totals / self.noise + 2.0) / classes
+        shares = np.clip(
+            1 / classes + np.outer(trust / totals, unequal), least[:, None], 1.0 - least[:, None]
+        )
+        shares /= shares.sum(axis=1, keepdims=True)
+        mean = weights @ shares
+        spread = float(np.max(weights @ (shares - mean) ** 2))
+        return np.asarray(mean), math.sqrt(float(weights @ (trust * (self.noise / totals) ** 2)) + spread)
+
+    @property
+    def seem_unequal(self) -> bool:
+        """Whether the classes differ by more than noise makes them differ."""
+        unequal = self.classes - self.classes.mean()
+        return float(unequal @ unequal) > _UNEQUAL * self.noise**2 * (len(unequal) - 1)
+
+    @property
+    def _fewest(self) -> float:
+        return max(0.5 * self.noise * math.sqrt(len(self.classes)), 2.0)
+
+    def _trust(self, records: float) -> float:
+        """The best weight of a noisy share beside equal ones, if all divisions among the classes are as likely."""
+        classes, doubt = len(self.classes), (self.noise / records) ** 2
+        unequal = (self.classes - self.classes.mean()) / records
+        expected = (1 - 1 / classes) / classes / (classes + 1)
+        if classes > 3:  # many of them show how unequal they are
+            expected = min(expected, max(float(unequal @ unequal) / (classes - 1) - doubt, 0.0))
+        return expected / (expected + doubt)
+
+    def with_second_look(self, classes: Array, noise: float, noise_of_records: float | None = None) -> Counts:
+        """Both looks at the same classes, weighed by their precision: how they differ, and how many records they are.
+
+        ``noise_of_records`` is that of the sum of ``classes``, if not that of as many numbers with ``noise`` each.
+        """
+        root = math.sqrt(len(classes))
+        unequal, error = _weighed(self.classes, self.noise, classes, noise)
+        known = self.noise_of_records or self.noise * root
+        again = noise * root if noise_of_records is None else noise_of_records
+        total, doubt = _weighed(self.classes.sum(), known, classes.sum(), again)
+        both = unequal - unequal.mean() + total / len(classes)
+        return replace(self, classes=both, noise=error, noise_of_records=doubt)
+
+
+def _weighed(first: Array, error: float, second: Array, other: float) -> tuple[Array, float]:
+    """The mean of two noisy numbers, each with the weight of its precision, and the error of that."""
+    precision = error**-2 + other**-2
+    return np.asarray((first * error**-2 + second * other**-2) / precision), precision**-0.5
+
+
+def class_of(y: Array, classes: int) -> NDArray[np.int64]:
+    """The class of each accepted target; all regression targets are of one class."""
+    return np.zeros(len(y), np.int64) if classes == 1 else y.astype(np.int64)
+
+
+def count_classes(records: Records, classes: int, stage: Stage) -> Counts:
+    """The noisy numbers of records of each class, and of those with an undeclared target.
+
+    Guarantee: a record adds at most 1 to one number, so the sensitivity is 1.
+    """
+    sums = Sums(stage, classes + 1, clip_norm=1.0)
+    for _, y, weights in records.everybody():
+        accepted = records.loss.accepts(y)
+        cells = np.full(len(y), classes)
+        cells[accepted] = class_of(y[accepted], classes)
+        sums.add_ones(cells, weights)
+    noisy = sums.released()
+    return Counts(noisy[:-1], float(noisy[-1]), sums.noise, sums.noise, sums.noise * math.sqrt(classes))
+
+
+def counted(rows: int, weights: Array | None, stage: Stage) -> float:
+    """A noisy number of records, never below its own noise.
+
+    Guarantee: a record adds at most 1, so the sensitivity is 1.
+    """
+    sums = Sums(stage, 1, clip_norm=1.0)
+    sums.add_ones(np.zeros(rows, np.int64), weights)
+    return max(float(sums.released()[0]), sums.noise)
+
+
+def compare_classes(records: Records, counts: Counts, stage: Stage) -> Counts:
+    """The counts after a second look at how the classes differ, and a rougher one at how many records there are.
+
+    Guarantee: with K classes a record adds 1 - 1/K to its class, -1/K to the others and 1/2 to a count of all: a
+    vector of squared norm 1 - 1/K + 1/4.
+    """
+    classes = len(counts.classes)
+    sums = Sums(stage, classes + 1, math.sqrt(1 - 1 / classes + _TOTAL**2) * (1 + 1e-9))
+    for _, y, weights in records.chunks():
+        contrasts = np.eye(classes)[class_of(y, classes)] - 1 / classes
+        sums.add_rows(0, np.column_stack([contrasts, np.full(len(y), _TOTAL)]), weights)
+    released = sums.released()
+    seen, total = released[:-1] - released[:-1].mean(), released[-1] / _TOTAL
+    return counts.with_second_look(seen + total / classes, sums.noise, sums.noise / _TOTAL)
