@@ -348,7 +348,7 @@ def _refuse_other(model: nn.Module, losses: Losses, examples: Any, reference: Re
         )
 
 
-# ---- a difference in float32 may be a ReLU that a rounding error turned; in float64 only a real one i ----
+# ---- a difference in float32 may be a ReLU that rounding turned; in float64 only a real one is left ----
 
 
 Refusing = Callable[[nn.Module, Losses, Any], None]

@@ -336,7 +336,7 @@ def _drawn(name: str, place: _Place) -> Callable[..., Any]:
     return draw
 
 
-# ---- functions of torch without the question whether somebody overrides them, as that somebody is the ----
+# ---- functions of torch without the question whether somebody overrides them: we are that somebody ----
 #
 # Many functions of torch are Python that first hands itself to the function modes in force. A mode that wants
 # to see the calls inside of such a function runs its body: the same code, in which that question is answered
