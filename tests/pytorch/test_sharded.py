@@ -33,7 +33,8 @@ from discreet.core.clipping import AdaptiveClip, Flat
 from discreet.core.randomness import RandomStream
 from discreet.errors import CheckFailed, PlanViolation
 from discreet.events import Gaussian
-from discreet.pytorch import PrivateRun, spot_check
+from discreet.pytorch import PrivateRun
+from discreet.pytorch.checks.watch import SpotCheck
 from discreet.pytorch.checks import watch
 from discreet.pytorch import run as running
 from discreet.pytorch import sharded as sharding
@@ -44,7 +45,7 @@ torch.set_num_threads(1)
 place = sys.argv[1]
 dist.init_process_group("gloo")
 rank, found = dist.get_rank(), {}
-spot_check.SpotCheck.is_due = lambda self: False  # checks by chance would gather the model once more
+SpotCheck.is_due = lambda self: False  # checks by chance would gather the model once more
 watch.ONE_IN = 10**12
 
 # ---- models whose dimensions do not divide by two, one with a weight of a single row ----
