@@ -1,5 +1,6 @@
 """One odd cell never changes what the others are: not their values, not whose they are."""
 
+from collections import deque
 from decimal import Decimal
 from fractions import Fraction
 
@@ -10,12 +11,14 @@ import pyarrow as pa
 import pytest
 import torch
 
+from discreet import Budget, private_mean
 from discreet.core.columns import cells_of
-from discreet.core.grouping import id_codes
+from discreet.core.grouping import id_codes, person_of
+from discreet.core.mean import Interval
 from discreet.evaluation import split
-from discreet.evaluation.splitting import unit_ids
+from discreet.evaluation.splitting import _coins, unit_ids
 from discreet.evaluation.tally import person_weights
-from discreet.linear.inputs import codes
+from discreet.linear.inputs import codes, column_values
 from discreet.pytorch import PerPerson
 
 IDS = [1_790_000_000_000_000_000 + number for number in range(200)]  # neighbours, and one float to numpy
@@ -23,6 +26,16 @@ FRAMES = {
     "pandas": lambda cells: pd.DataFrame({"id": pd.Series(cells, dtype="Int64")}),
     "pandas with arrow": lambda cells: pd.DataFrame({"id": pd.Series(cells, dtype="int64[pyarrow]")}),
     "unsigned": lambda cells: pd.DataFrame({"id": pd.Series(cells, dtype="UInt64")}),
+    "pandas categories": lambda cells: pd.DataFrame({"id": pd.Categorical(cells)}),
+    "pyarrow dictionary": lambda cells: pa.table({"id": pa.array(cells, pa.int64()).dictionary_encode()}),
+    "pandas of a dictionary": lambda cells: pd.DataFrame(
+        {
+            "id": pd.Series(
+                pa.array(cells, pa.int64()).dictionary_encode(),
+                dtype=pd.ArrowDtype(pa.dictionary(pa.int32(), pa.int64())),
+            )
+        }
+    ),
     "polars": lambda cells: pl.DataFrame({"id": pl.Series(cells, dtype=pl.Int64)}),
     "pyarrow": lambda cells: pa.table({"id": pa.array(cells, pa.int64())}),
 }
@@ -38,8 +51,12 @@ def frames(request):
 def test_a_missing_cell_leaves_large_numbers_as_they_are(frames):
     for frame in frames:
         assert cells_of(frame["id"]).tolist()[:200] == IDS
-    spoilt = np.asarray(frames[1]["id"].to_numpy(), np.float64)  # the broken twin
-    assert len(set(spoilt[:200].tolist())) < 10
+
+
+def test_the_broken_twin_takes_people_for_one_another():
+    for name in ("pandas", "polars", "pyarrow"):
+        spoilt = np.asarray(FRAMES[name]([*IDS, None])["id"].to_numpy(), np.float64)
+        assert len(set(spoilt[:200].tolist())) < 10
 
 
 def test_people_and_values_stay_who_they_are(frames):
@@ -75,3 +92,87 @@ def test_equal_ids_are_one_person_however_they_are_written():
     many = np.empty(40, object)
     many[:] = [Decimal("7.5" + "0" * zeros) for zeros in range(40)]
     assert sorted(map(len, split(np.arange(40.0).reshape(-1, 1), test=0.5, unit=many))) == [0, 40]
+
+
+def test_a_missing_cell_is_missing_and_not_the_last_value_of_a_dictionary():
+    """numpy reads the place of a missing cell from the end: one record's new value would be everybody's."""
+    few = ["x", "y", *[None] * 400]
+    for more in ([], ["z"]):
+        column = pa.chunked_array([pa.array(few + more).dictionary_encode()])
+        assert cells_of(column).tolist()[:402] == few
+        table = pa.table({"c": column})
+        assert codes(column_values(table, "c"), ("x", "y", "z")).tolist()[:402] == [0, 1, *[-1] * 400]
+    twin = column.to_numpy().tolist()
+    assert twin[5] == "z"
+    assert cells_of(pa.chunked_array([pa.array([None, None]).dictionary_encode()])).tolist() == [None, None]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda cells: pd.DataFrame({"id": pd.Series(cells, dtype="Int64")}),
+        lambda cells: pl.DataFrame({"id": pl.Series(cells, dtype=pl.Int64)}),
+        lambda cells: pd.array(cells, dtype="UInt64"),
+        deque,
+        lambda cells: [[cell] for cell in cells],
+        lambda cells: pd.Index(cells, dtype="Int64"),
+        lambda cells: pa.array(cells, pa.uint64()),
+    ],
+)
+def test_other_things_than_columns_too(make):
+    for ids in (IDS, [*IDS, None]):
+        assert cells_of(make(ids)).ravel().tolist()[:200] == IDS
+
+
+def test_what_is_no_sequence_is_left_to_be_refused():
+    for thing in (5, {1, 2}, {"a": 1}, "text", None):
+        assert cells_of(thing).ndim == 0
+    twice = pd.DataFrame([[1, 2]], columns=["a", "a"])
+    assert cells_of(twice).tolist() == [[1, 2]]
+
+
+def test_ids_that_are_tensors_or_scalars_are_those_of_their_numbers():
+    """Each tensor has a hash of its own: one person of four rows would be four people."""
+    for ids in (
+        [torch.tensor(7) for _ in range(4)],
+        [np.array(7) for _ in range(4)],
+        [pa.scalar(7, pa.int32()), pa.scalar(7, pa.int64()), pa.scalar("7"), 7],
+    ):
+        assert len(PerPerson(torch.zeros(4, 1), ids)) == 1
+        assert person_weights(unit_ids(np.zeros((4, 1)), ids, 4)).sum() == 1
+    assert person_of(object()) is None
+
+
+LARGE = [2**60 + number for number in range(400)]
+
+
+@pytest.mark.parametrize(
+    ("make", "cells", "more"),
+    [
+        (lambda cells: pd.Series(cells, dtype="Int64"), LARGE, None),
+        (lambda cells: pl.Series(cells, dtype=pl.Int64), LARGE, None),
+        (lambda cells: pa.array(cells, pa.int64()), LARGE, None),
+        (lambda cells: pd.Series(pd.Categorical(cells)), LARGE, None),
+        (lambda cells: pd.DataFrame({"a": pd.Categorical(cells)}), LARGE, None),
+        (lambda cells: pd.Series(cells, dtype="boolean"), [True, False] * 200, None),
+        (lambda cells: pl.Series(cells, dtype=pl.Boolean), [True, False] * 200, None),
+        (lambda cells: pa.table({"a": pa.array(cells).dictionary_encode()}), ["x", "y", *[None] * 398], "z"),
+        (
+            lambda cells: pa.chunked_array([pa.array(cells).dictionary_encode()]),
+            ["x", "y", *[None] * 398],
+            "z",
+        ),
+        (lambda cells: pd.Series(cells, dtype=object), list(range(400)), "q"),
+        (list, list(range(400)), "q"),
+    ],
+)
+def test_one_more_record_leaves_the_coins_of_all_others(make, cells, more):
+    one, other = (_coins((make(table),), None, b"k" * 32)[0][:400] for table in (cells, [*cells, more]))
+    assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("cell", [None, "x", b"x", 10**400, object(), torch.tensor(1.0)])
+def test_no_cell_of_a_list_decides_whether_a_mean_is_refused(cell):
+    budget, known = Budget(1.0, 1e-6), Interval(0.0, 3.0)
+    private_mean([1.0, cell, *[2.0] * 98], budget, known, records=100)
+    private_mean(pd.Series([1, None, *[2] * 98], dtype="Int64"), budget, known, records=100)

@@ -12,6 +12,7 @@ True
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,30 +20,55 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ROWS = (list, tuple, np.ndarray)
+_ALIKE = (str, bytes, memoryview, array)  # sequences of one type, which no cell decides
 
 
 def cells_of(values: Any) -> NDArray[Any]:
     """A column of a frame, or a list, as an array.
 
     Guarantee: what a cell becomes depends on the type of the column and on the cell. A list holds cells of any type;
-    one of nothing but rows is a table.
+    one of nothing but rows is a table, and so is a frame.
     """
+    if hasattr(values, "columns") and hasattr(values, "to_numpy"):
+        parts = [cells_of(column).astype(object) for column in _columns(values)]
+        return np.stack(parts, axis=1) if parts else np.empty(values.shape, object)
     if hasattr(values, "dtype") or hasattr(values, "__array__") or hasattr(values, "to_numpy"):
         return _column(values)
-    if not isinstance(values, list | tuple) or (values and all(isinstance(row, _ROWS) for row in values)):
+    if not isinstance(values, Sequence) or isinstance(values, _ALIKE):
         return np.asarray(values)
-    return _each(values)
+    values = list(values)
+    if not values or not all(isinstance(row, _ROWS) and np.ndim(row) for row in values):
+        return _each(values)
+    return np.asarray(values, None if all(isinstance(row, np.ndarray) for row in values) else object)
+
+
+def _columns(frame: Any) -> list[Any]:
+    """The columns of a frame of polars or pandas, two of which may have the same name."""
+    if hasattr(frame, "get_columns"):
+        return list(frame.get_columns())
+    return [frame.iloc[:, place] for place in range(frame.shape[1])]
 
 
 def _column(values: Any) -> NDArray[Any]:
-    """pyarrow's own arrays are asked by numpy: their to_numpy() refuses missing cells."""
-    array = np.asarray(
-        values if hasattr(values, "buffers") or not hasattr(values, "to_numpy") else values.to_numpy()
-    )
+    """Categories are what they stand for: numpy takes a missing one for the last, or makes floats of the others.
+
+    pyarrow's own arrays are asked by numpy: their to_numpy() refuses missing cells.
+    """
     kind = str(getattr(values, "dtype", getattr(values, "type", ""))).lower()
-    if array.dtype.kind != "f" or "int" not in kind:
-        return array
-    return _each(values.to_pylist() if hasattr(values, "to_pylist") else values.to_list())
+    if kind.startswith("dictionary"):
+        return _each(_listed(values))
+    if kind == "category":
+        return np.asarray(values.astype(object))
+    asked = hasattr(values, "to_numpy") and not hasattr(values, "buffers")
+    found = np.asarray(values.to_numpy() if asked else values)
+    return _each(_listed(values)) if found.dtype.kind == "f" and "int" in kind else found
+
+
+def _listed(values: Any) -> list[Any]:
+    """The cells as they are, by whatever name a library has for that."""
+    names = ("to_pylist", "to_list", "tolist")
+    found: list[Any] = next(getattr(values, name) for name in names if hasattr(values, name))()
+    return found
 
 
 def _each(values: Sequence[Any]) -> NDArray[Any]:

@@ -53,6 +53,10 @@ def person_of(cell: Any) -> Hashable | None:
     ['7', '7', '7', '7', '7', '0', None, None, None]
     """
     try:
+        if hasattr(cell, "as_py"):  # a cell of pyarrow
+            cell = cell.as_py()
+        elif getattr(cell, "ndim", None) == 0 and not isinstance(cell, np.generic):
+            cell = cell.item()  # a tensor: two that are equal have different hashes
         if isinstance(cell, bytes):
             cell = cell.decode("utf-8", "surrogateescape")
         if isinstance(cell, str):
@@ -64,6 +68,10 @@ def person_of(cell: Any) -> Hashable | None:
             return None
         if isinstance(cell, Number) and cell == (nearest := int(cell)):  # type: ignore[call-overload]
             return str(nearest)
+        if (
+            getattr(type(cell), "__eq__", None) is object.__eq__
+        ):  # equal to itself only: whose it is cannot be told
+            return None
         hash(cell)
         return cell  # type: ignore[no-any-return]
     except Exception:  # whatever a cell may raise

@@ -201,6 +201,8 @@ def _columns_in_bytes(tables: tuple[Any, ...]) -> Iterator[list[bytes]]:
                 yield _cells(column_values(table, name))
         elif isinstance(table, list | tuple):  # whose type would come from its cells
             yield [_listed(row) for row in table]
+        elif hasattr(table, "to_numpy") and not isinstance(getattr(table, "dtype", None), np.dtype):
+            yield _cells(cells_of(table))  # a column of which numpy would make others, beside a missing cell
         else:
             array = np.asarray(table.to_numpy() if hasattr(table, "to_numpy") else table)
             array = array.reshape(len(array), math.prod(array.shape[1:]))

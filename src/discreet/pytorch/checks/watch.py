@@ -40,7 +40,7 @@ ONE_IN = 4000
 """Before one step in so many the model is checked again."""
 ONE_IN_LOOKS = 8
 """After one step in so many the contents of all weights are compared, not only how often they were set."""
-WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 """By the bytes of a weight, as what its bits are compared: byte by byte it takes four times as long."""
 SMALL = 1 << 14
 """With so few weights their contents are compared in every step."""
