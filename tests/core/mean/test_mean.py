@@ -724,12 +724,12 @@ def test_bad_objects(bad):
     [
         3.0,
         "secret",
-        ["secret", "text"],
+        np.array(["secret", "text"]),
         None,
         [[1.0], [2.0, 31337.0]],
         np.zeros((2, 2, 2)),
         np.zeros((3, 0)),
-        [1j],
+        np.array([1j]),
     ],
     ids=repr,
 )
