@@ -30,8 +30,7 @@ def cells_of(values: Any) -> NDArray[Any]:
     one of nothing but rows is a table, and so is a frame.
     """
     if hasattr(values, "columns") and hasattr(values, "to_numpy"):
-        parts = [cells_of(column).astype(object) for column in _columns(values)]
-        return np.stack(parts, axis=1) if parts else np.empty(values.shape, object)
+        return _table(_columns(values), values.shape)
     if hasattr(values, "dtype") or hasattr(values, "__array__") or hasattr(values, "to_numpy"):
         return _column(values)
     if not isinstance(values, Sequence) or isinstance(values, _ALIKE):
@@ -40,6 +39,15 @@ def cells_of(values: Any) -> NDArray[Any]:
     if not values or not all(isinstance(row, _ROWS) and np.ndim(row) for row in values):
         return _each(values)
     return np.asarray(values, None if all(isinstance(row, np.ndarray) for row in values) else object)
+
+
+def _table(columns: list[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Columns side by side: of one type of numpy's own if all are declared as such, else cells of any type."""
+    kinds = {getattr(column, "dtype", None) for column in columns}
+    if len(kinds) == 1 and isinstance(next(iter(kinds)), np.dtype):
+        return np.stack([cells_of(column) for column in columns], axis=1)
+    parts = [cells_of(column).astype(object) for column in columns]
+    return np.stack(parts, axis=1) if parts else np.empty(shape, object)
 
 
 def _columns(frame: Any) -> list[Any]:
