@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from discreet import Budget, private_mean
-from discreet.core.columns import cells_of
+from discreet.core.columns import cells_of, floats_of
 from discreet.core.grouping import id_codes, person_of
 from discreet.core.mean import Interval
 from discreet.evaluation import split
@@ -171,8 +171,22 @@ def test_one_more_record_leaves_the_coins_of_all_others(make, cells, more):
     assert np.array_equal(one, other)
 
 
-@pytest.mark.parametrize("cell", [None, "x", b"x", 10**400, object(), torch.tensor(1.0)])
+@pytest.mark.parametrize("cell", [None, "x", b"x", 10**400, [3.0], object(), torch.tensor(1.0)])
 def test_no_cell_of_a_list_decides_whether_a_mean_is_refused(cell):
     budget, known = Budget(1.0, 1e-6), Interval(0.0, 3.0)
     private_mean([1.0, cell, *[2.0] * 98], budget, known, records=100)
     private_mean(pd.Series([1, None, *[2] * 98], dtype="Int64"), budget, known, records=100)
+
+
+class Huge:
+    """Beyond all floats, and of no sign."""
+
+    def __float__(self):
+        raise OverflowError("secret")
+
+
+def test_floats_of_cells_of_every_kind():
+    cells = np.empty(7, object)
+    cells[:] = [1, "2.5", None, 10**400, -(10**400), [3], Huge()]
+    expected = [1.0, 2.5, np.nan, np.inf, -np.inf, np.nan, np.nan]
+    assert np.array_equal(floats_of(cells), expected, equal_nan=True)

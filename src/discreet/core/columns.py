@@ -12,8 +12,10 @@ True
 
 from __future__ import annotations
 
+import warnings
 from array import array
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -39,6 +41,25 @@ def cells_of(values: Any) -> NDArray[Any]:
     if not values or not all(isinstance(row, _ROWS) and np.ndim(row) for row in values):
         return _each(values)
     return np.asarray(values, None if all(isinstance(row, np.ndarray) for row in values) else object)
+
+
+def floats_of(cells: NDArray[Any]) -> NDArray[np.float64]:
+    """Each cell as a float, NaN for what is none. No cell is heard: none can raise or warn, or decide of another."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if cells.dtype.kind == "O":
+            with suppress(Exception):  # whatever a cell may raise
+                return cells.astype(np.float64)  # the same float(cell), and NaN for None
+        return np.array([_float(cell) for cell in cells.ravel().tolist()], np.float64).reshape(cells.shape)
+
+
+def _float(cell: Any) -> float:
+    with suppress(Exception):
+        try:
+            return float(cell)
+        except OverflowError:  # a whole number beyond all floats
+            return float("inf") if cell > 0 else float("-inf")
+    return float("nan")
 
 
 def _table(columns: list[Any], shape: tuple[int, ...]) -> NDArray[Any]:

@@ -68,9 +68,8 @@ def person_of(cell: Any) -> Hashable | None:
             return None
         if isinstance(cell, Number) and cell == (nearest := int(cell)):  # type: ignore[call-overload]
             return str(nearest)
-        if (
-            getattr(type(cell), "__eq__", None) is object.__eq__
-        ):  # equal to itself only: whose it is cannot be told
+        alone: Any = object.__eq__
+        if type(cell).__eq__ is alone:  # equal to itself only: whose it is cannot be told
             return None
         hash(cell)
         return cell  # type: ignore[no-any-return]

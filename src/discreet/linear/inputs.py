@@ -10,9 +10,7 @@ array([3. , 4.5, nan, nan])
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
@@ -105,24 +103,11 @@ def numbers(values: Any, name: str = "X") -> Floats:
     if array.dtype.kind in "fiub":
         with np.errstate(over="ignore"):
             return array.astype(np.float64)
-    if array.dtype.kind == "O":
-        with suppress(Exception), _unheard():  # whatever a cell may raise, or warn of
-            return array.astype(np.float64)  # the same float(cell), and NaN for None
     if array.dtype.kind in "OUST":
-        with _unheard():
-            cells = [_number(cell) for cell in array.ravel().tolist()]
-        return np.array(cells, np.float64).reshape(array.shape)
+        return columns.floats_of(array)
     if array.dtype.kind == "c":
         raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be real. Complex data not supported.")
     raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be numbers, for instance float64.")
-
-
-@contextmanager
-def _unheard() -> Iterator[None]:
-    """No warning depends on a record."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
@@ -244,16 +229,6 @@ def _has_names(X: Any) -> bool:
 def cells_of(values: Any) -> NDArray[Any]:
     """:func:`discreet.core.columns.cells_of`, also of a column that is read when it is asked for."""
     return values[:] if isinstance(values, OnDemand) else columns.cells_of(values)
-
-
-def _number(cell: Any) -> float:
-    """A cell as a float; NaN if it is none."""
-    try:
-        return float(cell)
-    except OverflowError:
-        return float("inf") if cell > 0 else float("-inf")
-    except Exception:
-        return float("nan")
 
 
 def _place(cell: Any, places: dict[Any, int]) -> int:

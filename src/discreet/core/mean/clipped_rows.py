@@ -7,7 +7,6 @@ in computing one can exceed the sensitivity that is paid for.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core.clipping import clip_rows
-from discreet.core.columns import cells_of
+from discreet.core.columns import cells_of, floats_of
 from discreet.core.mean.error_bounds import Noise, Norm, deviation, norm_of
 from discreet.core.noise import BoundedSum, add_noise, grid_for, hardened_sum
 from discreet.core.randomness import RandomStream, system_stream
@@ -122,18 +121,9 @@ def _numbers(cells: NDArray[Any]) -> NDArray[Any]:
     """Cells of a list, or of a column with gaps, as numbers: NaN for what is none. No cell decides a refusal."""
     if cells.dtype.kind != "O":
         return cells
-    if any(isinstance(cell, list | tuple) for cell in cells.flat):
+    if cells.size and all(isinstance(row, list | tuple) for row in cells.flat):
         raise ValueError("rows of different lengths")
-    return np.array([_number(cell) for cell in cells.flat], np.float64).reshape(cells.shape)
-
-
-def _number(cell: Any) -> float:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return float(cell)
-    except Exception:  # whatever a cell may raise
-        return float("nan")
+    return floats_of(cells)
 
 
 def _real_numbers(x: ArrayLike) -> NDArray[Any]:
