@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from discreet.core.noise import (
+from discreet.core.arrays import (
     float_limits,
     is_floating,
     is_tensor,
