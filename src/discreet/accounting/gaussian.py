@@ -30,9 +30,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import erfcx, erfinv, ndtr, ndtri
 
-from discreet.accounting.epsilon_delta import ROUND_UP, checked_pair
 from discreet.errors import InvalidParameter, probability, real
-from discreet.guarantee import Bounds
+from discreet.guarantee import ROUND_UP, Bounds, checked_pair
 
 ALLOWANCE = 1e-12
 """Error allowed for in log(delta / (1 - delta)): relative in delta, or in 1 - delta where that is smaller."""

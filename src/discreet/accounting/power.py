@@ -34,12 +34,11 @@ from typing import Protocol
 import numpy as np
 from scipy.special import ndtri
 
-from discreet.accounting.epsilon_delta import ROUND_UP, checked_pair
 from discreet.accounting.largest import ULPS
 from discreet.accounting.lattice import OPTIMISTIC, PESSIMISTIC, Lattice
 from discreet.charts import Picture, attack_chart, html_table
 from discreet.errors import probability, real
-from discreet.guarantee import AnyNeighbours, Bounds
+from discreet.guarantee import ROUND_UP, AnyNeighbours, Bounds, checked_pair
 
 _FAR = 700.0
 _SHOWN = (1e-5, 1e-6, 1e-8)  # deltas of which a notebook shows the epsilon

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from discreet.accounting.chernoff import LogMoment, log_moment_of
-from discreet.accounting.epsilon_delta import ROUND_UP
 from discreet.errors import InvalidParameter, UnsupportedEvent, probability, real, whole
 from discreet.events import (
     Event,
@@ -37,7 +36,7 @@ from discreet.events import (
     RepeatAndSelect,
     ZeroConcentratedDP,
 )
-from discreet.guarantee import Neighbours, neighbours_named
+from discreet.guarantee import ROUND_UP, Neighbours, neighbours_named
 
 Divergence = Callable[[float], float]
 """Renyi divergence as a function of its order, which is above 1."""

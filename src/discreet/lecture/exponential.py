@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet.accounting.curve import account
-from discreet.core.mechanisms import Release, certified_cost, gaussian_event, units
+from discreet.core.mechanisms import Release, certified_cost, gaussian_event
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, real
 from discreet.guarantee import Budget, of_records
@@ -181,7 +181,7 @@ def exponential_choice(
     settings = {"method": "exponential-choice", "loss_bound": bound}
     charge(ledger, ledger_key, event, guarantee, settings, "exponential-choice")
     totals = np.array([_total(loss, table, point, bound) for point in points])
-    rate = event.epsilon / (bound * units(budget)) * (1 - 1e-12)
+    rate = event.epsilon / (bound * budget.reach) * (1 - 1e-12)
     weights = np.exp(-rate * (totals - totals.min()))
     stream = system_stream() if stream is None else stream
     place = float(stream.uniform()) * weights.sum()
