@@ -204,8 +204,3 @@ def advantage_bound(epsilon: float, delta: float) -> float:
     epsilon, delta = checked_pair(epsilon, delta)
     shrink = math.exp(-epsilon)
     return min(1.0, (-math.expm1(-epsilon) + 2 * delta * shrink) / (1 + shrink) * ROUND_UP)
-
-
-def accuracy_bound(epsilon: float, delta: float) -> float:
-    """Guarantee: no membership test is right more often, on a record used with probability one half."""
-    return min(1.0, 0.5 + 0.5 * advantage_bound(epsilon, delta) + _ROUNDING)

@@ -52,11 +52,6 @@ def renyi_epsilon(event: Event, delta: float, neighbours: Neighbours = "add-remo
     return epsilon_of_divergence(_divergence(event, neighbours), delta)
 
 
-def renyi_delta(event: Event, epsilon: float, neighbours: Neighbours = "add-remove") -> float:
-    """Guarantee: ``event`` is (epsilon, this delta)-DP for these neighbours."""
-    return delta_of_divergence(_divergence(event, neighbours), epsilon)
-
-
 def renyi_divergence(event: Event, order: float, neighbours: Neighbours = "add-remove") -> float:
     """Guarantee: the Renyi divergence of this order, in both directions, is at most this.
 
