@@ -61,6 +61,10 @@ class Declarations(BaseEstimator):  # type: ignore[misc]
     inference: bool = False
     sample: float | None = None
 
+    def _keep(self, typed: Mapping[str, Any]) -> None:
+        """The parameters as they were typed, by which scikit-learn clones a model; they are checked by a fit."""
+        self.__dict__.update({name: value for name, value in typed.items() if name != "self"})
+
     @abstractmethod
     def _loss(self) -> Loss:
         """The loss, as far as the target is known."""

@@ -268,22 +268,7 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
         verbose: bool = False,
         memory: Any = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.classes = classes
-        self.bounds = bounds
-        self.schema = schema
-        self.pairs = pairs
-        self.class_weight = class_weight
-        self.max_weight = max_weight
-        self.neighbours = neighbours
-        self.unit = unit
-        self.arithmetic = arithmetic
-        self.ledger = ledger
-        self.ledger_key = ledger_key
-        self.unsafe_seed = unsafe_seed
-        self.verbose = verbose
-        self.memory = memory
+        self._keep(locals())
 
     def _loss(self) -> Loss:
         return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
@@ -321,22 +306,7 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         verbose: bool = False,
         memory: Any = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.target_bounds = target_bounds
-        self.loss = loss
-        self.bounds = bounds
-        self.schema = schema
-        self.pairs = pairs
-        self.max_weight = max_weight
-        self.neighbours = neighbours
-        self.unit = unit
-        self.arithmetic = arithmetic
-        self.ledger = ledger
-        self.ledger_key = ledger_key
-        self.unsafe_seed = unsafe_seed
-        self.verbose = verbose
-        self.memory = memory
+        self._keep(locals())
 
     def _loss(self) -> Loss:
         kind = one_of("loss", self.loss, ("squared", "huber", "poisson"))
