@@ -85,6 +85,24 @@ def test_the_largest_record_uses_the_sensitivity_up(released):
         assert 2 * moved > 1.0
 
 
+@pytest.mark.parametrize("bounds", [(1.7e18, 1.7e18 + 256), (1.7e18 + 256, 1.7e18 + 1024), (1, 1 + 2**-52)])
+def test_bounds_that_are_a_few_roundings_apart_make_no_record_longer(bounds, released, monkeypatch):
+    """Nanoseconds of one day: the middle is rounded to an end, from which the other one is two half widths away."""
+
+    def moved():
+        private_covariance(np.empty((0, 5)), GAUSS, bounds)
+        for end in bounds:
+            private_covariance(np.full((1, 5), float(end)), GAUSS, bounds)
+        (without, _), *with_it = released[-3:]
+        return max(np.linalg.norm(total - without) for total, _ in with_it)
+
+    assert moved() <= 1.0
+    monkeypatch.setattr(
+        "discreet.statistics.bounded_sums.np.clip", lambda values, *_: values
+    )  # the broken twin
+    assert moved() > 1.3
+
+
 @pytest.mark.parametrize("name", ASKED)
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 def test_values_are_those_of_numpy(name, neighbours):

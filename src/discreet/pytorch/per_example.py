@@ -135,6 +135,17 @@ def gradients_alone(
     return list(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
 
 
+@contextmanager
+def silent_gradients() -> Iterator[None]:
+    """Meanwhile a gradient that is not a number raises nothing, whatever torch was told to look for.
+
+    ``torch.autograd.set_detect_anomaly``, which Lightning's ``detect_anomaly`` calls, would end a step by an error
+    that says that such a record was drawn, and what its numbers led to.
+    """
+    with torch.autograd.set_detect_anomaly(False):
+        yield
+
+
 def mapped_gradients(
     model: nn.Module, losses: Losses, batch: Any, names: Iterable[str] | None = None
 ) -> dict[str, Tensor]:
