@@ -20,6 +20,7 @@ from discreet.linear import (
     PrivateLogisticRegression,
     Schema,
     Unit,
+    spool,
 )
 from discreet.linear.encoder import declared_labels
 from discreet.linear.sources import source_of
@@ -260,10 +261,10 @@ class Pages:
 
 
 def test_a_column_of_a_mapped_table_gives_its_pages_back_on_the_way(monkeypatch):
-    monkeypatch.setattr(spool_rows, "_RESIDENT", 800)
+    monkeypatch.setattr(spool, "_RESIDENT", 800)
     rows, pages = np.zeros(1000, [("a", np.float64), ("b", np.float64)]), Pages()
     rows["b"] = np.arange(1000)
-    table = spool_rows.Spooled({name: spool_rows.codec_for(Numeric(0, 1)) for name in "ab"}, rows, pages)
+    table = spool.Spooled({name: spool.codec_for(Numeric(0, 1)) for name in "ab"}, rows, pages)
     assert table["b"][:].tolist() == list(range(1000))
     assert pages.times >= 1000 * rows.itemsize // 1600
 

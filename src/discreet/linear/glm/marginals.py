@@ -184,8 +184,8 @@ def typical_size(numbers: Iterable[tuple[NDArray[Any], NDArray[Any] | None]], st
 
 # ---- where each column lies and how wide it is, by one joint release ----
 #
-# With enough records (:func:`measure_marginals`), every numeric column is counted in 64 bins over its public range; with
-# few (:func:`pool_rows`), the scales stay public and only the centre is asked for, of all columns at once.
+# With enough records (:func:`measure_marginals`), every numeric column is counted in 64 bins over its public range;
+# with few (:func:`pool_rows`), the scales stay public and only the centre is asked for, of all columns at once.
 
 BINS = 64
 RARE = 0.006  # added to the variance of a category: a rare one is not blown up
