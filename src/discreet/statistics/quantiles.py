@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.certificate import Arithmetic, Certificate
-from discreet.core.mechanisms import units
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, probability, real
 from discreet.events import ApproximateDP
@@ -102,7 +101,7 @@ class _Chooser:
         at_each = np.bincount(places, minlength=POINTS)
         self._up_to = np.cumsum(at_each)
         self._below, self._records = self._up_to - at_each, len(places)
-        epsilon = budget.epsilon / units(budget) * (1 - 1e-12) / levels
+        epsilon = budget.epsilon / budget.reach * (1 - 1e-12) / levels
         side = 0.0 if confidence is None else epsilon * _SIDES
         self.epsilon, self._side, self._levels = epsilon - side, side / 2, levels
         self._chance = 1.0 if confidence is None else (1 - confidence) / 2
@@ -158,7 +157,7 @@ def _paid(
     stream = system_stream() if seed is None else RandomStream(unsafe_seed=seed)
     run = f"quantiles-{os.urandom(8).hex()}"
     # A group or a replaced record is so many records more or less: each costs the event.
-    whole = ApproximateDP(min(event.epsilon * units(budget) * (1 + 1e-13), budget.epsilon), 0.0)
+    whole = ApproximateDP(min(event.epsilon * budget.reach * (1 + 1e-13), budget.epsilon), 0.0)
     rule = FixedPlan(whole, replace(budget, delta=0.0))
     plan = Plan.adaptive("private quantiles", rule, {**settings, "run": run})
     with Till.open(paying.get("ledger"), plan, key=paying.get("ledger_key")) as opened:
