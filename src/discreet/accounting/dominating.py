@@ -19,7 +19,6 @@ from scipy.special import bdtrc
 from discreet.accounting.allocation import DiscreteLaw, allocation_law
 from discreet.accounting.building import Law
 from discreet.accounting.chernoff import LogMoment, log_moment_of
-from discreet.accounting.epsilon_delta import group_privacy
 from discreet.accounting.pairs import (
     BoundedRangePair,
     DiscretePair,
@@ -62,7 +61,7 @@ from discreet.events import (
     TruncatedPoissonSampled,
     ZeroConcentratedDP,
 )
-from discreet.guarantee import AnyNeighbours, Bounds, contributions_apart
+from discreet.guarantee import AnyNeighbours, Bounds, contributions_apart, group_privacy
 
 Direction = Literal["remove", "add"]
 ULPS = 1e-14

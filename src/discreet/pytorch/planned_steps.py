@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
@@ -247,6 +247,19 @@ def clipping_of_stages(clipping: object, stages: Iterable[Stage]) -> list[ClipRu
             "clipping", sorted(map(str, unknown)), f"must name stages of the plan: {names}."
         )
     return [planned_clipping(clipping.get(stage.name), stage.clip_norm) for stage in stages]
+
+
+def resumed_clipping(given: ClipRule | AdaptiveClip, kept: AdaptiveClip | None) -> ClipRule | AdaptiveClip:
+    """The rule of a run that goes on: the one given; of an adaptive one, with the clip norm of the checkpoint.
+
+    Nothing else may differ: the noise of the sums follows from what was given, and that of the counts would follow
+    from what was kept, so that a step would cost more than is paid for.
+    """
+    if not isinstance(given, AdaptiveClip) and kept is None:
+        return given
+    if isinstance(given, AdaptiveClip) and kept == replace(given, clip_norm=kept.clip_norm if kept else 1.0):
+        return kept
+    raise PlanViolation("The checkpoint was made with another kind of clipping; resume with the same.")
 
 
 def rule_of_step(clipping: ClipRule | AdaptiveClip) -> ClipRule:

@@ -37,7 +37,6 @@ from numpy.typing import NDArray
 
 from discreet.certificate import Arithmetic, Certificate
 from discreet.core.choice import choose
-from discreet.core.mechanisms import units
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, probability, real
 from discreet.events import ApproximateDP
@@ -123,7 +122,7 @@ class _Chooser:
         self.epsilon, self._side, self._sides = (whole - sides) / self._rounds, sides / levels / 2, 2 * levels
         self._chance = 1.0 if confidence is None else (1 - confidence) / 2
         for part in (self.epsilon, self._side) if confidence is not None else (self.epsilon,):
-            least = 1e-5 * units(budget)
+            least = 1e-5 * budget.reach
             real("epsilon", part, at_least=least, remedy="This is what is left for one choice; ask for less.")
 
     @property
@@ -225,7 +224,7 @@ def _reach(share: int, budget: Budget, *, alone: bool) -> int:
     """
     if alone and budget.neighbours == "replace-one":
         return _UNIT * budget.group_size
-    return max(share, _UNIT - share) * units(budget)
+    return max(share, _UNIT - share) * budget.reach
 
 
 def _scale(reach: int, epsilon: float) -> int:

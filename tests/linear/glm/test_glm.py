@@ -19,12 +19,12 @@ from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending, Wealth
 from discreet.linear.glm.steps import (
     StepRule,
-    averaging_gain,
     believed,
     clipping_bias,
     moderated,
     out_of_sample,
     pulled_back,
+    step_effects,
 )
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
@@ -145,7 +145,7 @@ def test_averaging_gain_against_simulation():
             )
         ends.append(weights @ theta / weights.sum())
     # a variance of 4000 normal draws is off by 2.2 %; seeded
-    assert averaging_gain(rule, steps, curvature) == pytest.approx(np.var(ends), rel=0.07)
+    assert np.sum(step_effects(rule, steps, curvature) ** 2) == pytest.approx(np.var(ends), rel=0.07)
 
 
 def test_pulled_back_to_the_start_by_pure_noise():

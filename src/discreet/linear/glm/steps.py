@@ -98,11 +98,6 @@ class PathError:
         return np.asarray(variance * np.sum(step_effects(self.rule, self.steps, curvature), axis=0) ** 2)
 
 
-def averaging_gain(rule: StepRule, steps: int, curvature: float) -> float:
-    """The variance of the averaged path for noise of variance 1 in each gradient, near the optimum."""
-    return float(np.sum(step_effects(rule, steps, curvature) ** 2))
-
-
 def step_effects(rule: StepRule, steps: int, curvature: ArrayLike) -> Array:
     """How far an error of 1 in each gradient moves the averaged path, where the loss has this curvature.
 
