@@ -70,8 +70,8 @@ def private_quantiles(
 ) -> Statistic:
     """The quantiles of numbers at these levels, such as 0.5 or (0.25, 0.5, 0.75), within declared bounds.
 
-    The grid has 65 536 points between the bounds. Ask for all levels at once: up to 3 cost as much as 2 alone, up to 7
-    as 3, up to 15 as 4. Without ``confidence`` there are no intervals, and all of the budget goes to the quantiles
+    The grid has 65 536 points between the bounds. Ask for all levels at once: up to 3 cost as much as 2 alone, up to
+    7 as 3, up to 15 as 4. Without ``confidence`` there are no intervals, and all of the budget goes to the quantiles
     themselves; with it, half of it goes to intervals that hold the quantile of these very records with at least this
     chance each. NaN is no record.
 
