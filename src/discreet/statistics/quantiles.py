@@ -127,9 +127,9 @@ class _Chooser:
 
     @property
     def event(self) -> ApproximateDP:
-        """All choices together, for the neighbours of the budget."""
+        """All choices together, for one record of a group."""
         cost = self.epsilon * self._rounds + self._side * self._sides
-        return ApproximateDP(min(cost * (1 + 1e-13), self._budget.epsilon), 0.0)
+        return ApproximateDP(cost / self._budget.group_size * (1 + 1e-13), 0.0)
 
     def middle(self, levels: list[float], stream: RandomStream) -> Counts:
         """The quantiles, in the order of their levels."""
