@@ -210,8 +210,8 @@ def _refuse_a_public_number(ledger: Budget, plan: Budget) -> None:
     """
     if (ledger.neighbours, plan.neighbours) == ("add-remove", "replace-one"):
         remedy = (
-            "is for add-remove neighbours and hides the number of records, which this plan for replace-one ones makes "
-            "public: use the same."
+            "is for add-remove neighbours and hides the number of records, which this plan for replace-one ones "
+            "makes public: use the same."
         )
         raise InvalidParameter("ledger", ledger.neighbours, remedy)
 
