@@ -221,9 +221,7 @@ class Sums(dict[str, Tensor]):
     tensor([0., 0., 0., 0., 0., 0., 1., 1.])
     """
 
-    def __init__(
-        self, parameters: Mapping[str, Tensor], new: Callable[..., Tensor] = torch.zeros
-    ) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], new: Callable[..., Tensor] = torch.zeros) -> None:
         values = list(parameters.values())
         kind = torch.float64 if any(value.dtype == torch.float64 for value in values) else torch.float32
         size = sum([value.numel() for value in values])

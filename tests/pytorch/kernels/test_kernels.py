@@ -9,7 +9,7 @@ from torch import nn
 from discreet.pytorch.kernels import convolution_weights, lstm
 from discreet.pytorch.kernels.norms import (
     PIECE,
-    _add_inner_products,
+    add_inner_products,
     ghost_norms,
     ghost_norms_by_torch,
     gram_norms,
@@ -157,7 +157,7 @@ def test_inner_products_round_as_seldom_as_their_order_says(columns):
     """The bound of a piece is that of its longest chain of additions, whatever a compiler might prefer."""
     rows, exact = one_and_many_small(columns)
     found = np.zeros((4, 4))
-    _add_inner_products(rows, 0, 4, found)
+    add_inner_products(rows, 0, 4, found)
     chain = PIECE // LANES + 4
     assert 2 * chain * 2.0**-24 <= use.ROUNDED  # of the product of two of them
     below = np.tril_indices(4)
@@ -175,7 +175,7 @@ def test_a_sum_in_one_chain_is_found_out():
 def test_inner_products_of_a_strip(first, last):
     rows = numbers(36, PIECE + 21).float().numpy()
     found = np.zeros((last - first, 36))
-    _add_inner_products(rows, first, last, found)
+    add_inner_products(rows, first, last, found)
     exact = rows[first:last].astype(np.float64) @ rows.astype(np.float64).T
     known = np.tri(36, dtype=bool)[first:last]
     np.testing.assert_allclose(found[known], exact[known], rtol=0, atol=1e-5 * PIECE)

@@ -179,7 +179,7 @@ def _grams(a: NDArray[Any], g: NDArray[Any], out: NDArray[Any]) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add_inner_products(rows: NDArray[Any], first: int, last: int, out: NDArray[Any]) -> None:
+def add_inner_products(rows: NDArray[Any], first: int, last: int, out: NDArray[Any]) -> None:
     """Add the inner products of rows ``first`` to ``last`` with themselves and all before them to ``out``.
 
     The columns come in pieces: the sums of a piece are float32, those of all pieces float64, and a piece of all rows
@@ -209,8 +209,8 @@ def _ghosts(a: NDArray[Any], g: NDArray[Any], out: NDArray[Any]) -> None:
         for first in range(0, positions, strip):
             last = min(first + strip, positions)
             left[:], right[:] = 0.0, 0.0
-            _add_inner_products(a[i], first, last, left)
-            _add_inner_products(g[i], first, last, right)
+            add_inner_products(a[i], first, last, left)
+            add_inner_products(g[i], first, last, right)
             for t in range(first, last):
                 for s in range(t):
                     pairs += left[t - first, s] * right[t - first, s]

@@ -249,19 +249,34 @@ def product_of_squares(of_input: Tensor, of_grad: Tensor, kind: torch.dtype) -> 
 
 
 def ghost_norms(a: Tensor, g: Tensor, of_input: Tensor, of_grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared norms of ``g[i].T @ a[i]`` by Gram matrices, and which of them are doubtful.
-
-    That is where large positions cancel, or where products could have been too small or too large for their
-    type. ``of_input`` and ``of_grad`` are the squared norms of ``a`` and ``g``, or more. The rounding of the inner
-    products is added: relative to |a_s| |a_t| |g_s| |g_t|, whose sum over all s and t is of_input * of_grad at most.
-    """
+    """Squared norms of ``g[i].T @ a[i]`` by Gram matrices, and which of them are doubtful: see :func:`doubted`."""
     compiled = norms.on_host(a) and a.dtype == torch.float32 and a.is_contiguous() and g.is_contiguous()
     total, unrelated = (norms.ghost_norms if compiled else norms.ghost_norms_by_torch)(a, g)
-    lost = a.shape[1] * (g.shape[2] * of_input + a.shape[2] * of_grad + a.shape[1])
-    least = torch.maximum(CANCELLED * unrelated, torch.finfo(a.dtype).tiny / PRECISION * lost)
+    return doubted(total, unrelated, of_input, of_grad, (a.shape[1], a.shape[2], g.shape[2]), a.dtype)
+
+
+def doubted(
+    total: Tensor,
+    unrelated: Tensor,
+    of_input: Tensor,
+    of_grad: Tensor,
+    sizes: tuple[int, int, int],
+    kind: torch.dtype,
+) -> tuple[Tensor, Tensor]:
+    """Squared norms by Gram matrices with what rounding may have taken away, and which of them are doubtful.
+
+    That is where large positions cancel, or where products could have been too small or too large for their type.
+    ``unrelated`` is what the norms were if nothing cancelled, ``of_input`` and ``of_grad`` are the squared norms of
+    inputs and output gradients, or more; ``sizes`` are the number of positions, and of numbers in an input and in a
+    gradient of each. The rounding of the inner products is added: relative to |a_s| |a_t| |g_s| |g_t|, whose sum
+    over all s and t is of_input * of_grad at most.
+    """
+    positions, into, out = sizes
+    lost = positions * (out * of_input + into * of_grad + positions)
+    least = torch.maximum(CANCELLED * unrelated, torch.finfo(kind).tiny / PRECISION * lost)
     sure = (total >= least) & (total < torch.inf) | (of_input == 0) | (of_grad == 0)
-    if a.dtype == torch.float32:
-        total = total + ROUNDED * product_of_squares(of_input, of_grad, a.dtype)
+    if kind == torch.float32:
+        total = total + ROUNDED * product_of_squares(of_input, of_grad, kind)
     return total, ~sure
 
 
