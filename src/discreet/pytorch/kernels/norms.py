@@ -103,7 +103,7 @@ def squared_norms_by_torch(rows: Tensor) -> Tensor:
 
 
 def ghost_norms_by_torch(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The twin of :func:`ghost_norms` for any type and device."""
+    """The twin of :func:`ghost_norms` for any type and device, whose inner products are added up in any order."""
     total = a.new_empty(len(a), dtype=torch.float64)
     unrelated = torch.empty_like(total)
     half = a.shape[1] // 2
@@ -112,7 +112,8 @@ def ghost_norms_by_torch(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         own, other, both = (
             torch.bmm(u[0], v[0].mT).mul_(torch.bmm(u[1], v[1].mT)) for u, v in ((x, x), (y, y), (x, y))
         )
-        total[part] = own.sum((1, 2)) + other.sum((1, 2)) + 2 * both.sum((1, 2))
+        found = [products.sum((1, 2), dtype=torch.float64) for products in (own, other, both)]
+        total[part] = found[0] + found[1] + 2 * found[2]
         unrelated[part] = own.diagonal(dim1=1, dim2=2).sum(1) + other.diagonal(dim1=1, dim2=2).sum(1)
     return total, unrelated
 

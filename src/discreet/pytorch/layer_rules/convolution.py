@@ -144,7 +144,7 @@ class ConvolutionWeight(Use):
         total, unrelated, of_input, of_grad = ghost_norms_of_images(x, g, classes)
         of_input, of_grad = of_input * (1 + ROUNDED), of_grad * (1 + ROUNDED)  # not below what they are
         sizes = g.shape[2], self.source.tensor[0].numel(), g.shape[1]
-        total, doubtful = doubted(total, unrelated, of_input, of_grad, sizes, x.dtype)
+        total, doubtful = doubted(total, unrelated, of_input, of_grad, sizes, x.dtype, ROUNDED)
         most = product_of_squares(of_input, of_grad, x.dtype)
         return settled(total, doubtful, most, lambda i: sums_of_squares(self.rows(slice(i, i + 1)))[0])
 
@@ -189,9 +189,11 @@ class ConvolutionWeight(Use):
         by_image = weights.repeat_interleave(self.folded).view(-1, *(1,) * (self.g.ndim - 1))
         seen, given = (self.g, self.a * by_image) if self.spread else (self.a, self.g * by_image)
         none, kernel = [0] * len(self.kernel), self.source.value.to(seen.dtype)
+        even = all(before == after for before, after in self.padding)
+        padding = [before for before, _ in self.padding] if even else none
         total = torch.ops.aten.convolution_backward(
-            given, padded(seen, self.padding), kernel, None, self.stride, none, self.dilation, False, none,
-            self.groups, [False, True, False],
+            given, seen if even else padded(seen, self.padding), kernel, None, self.stride, padding, self.dilation,
+            False, none, self.groups, [False, True, False],
         )[1]  # fmt: skip
         assert isinstance(total, Tensor)
         return total
