@@ -49,7 +49,7 @@ _BLOCK_BYTES = 2**18  # of random words: they and the draws made of them fit the
 _DISCRETE_BLOCK = 2**12  # draws; each costs about a hundred times a floating-point one
 _BLOCKS_WORTH_A_THREAD = 16  # a new thread and its buffers cost about 0.2 ms, 16 blocks at least 1.5 ms
 _ZEROS = memoryview(bytes(2**20))
-_FEW = 512  # draws that are made of the operating system's own words: for more, a cipher is quicker
+_FEW = 256  # draws that are made of the operating system's own words
 
 
 class _Keystream:

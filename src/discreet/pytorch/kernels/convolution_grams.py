@@ -43,7 +43,7 @@ class PixelClasses(NamedTuple):
     def work(self, channels: int) -> int:
         """Multiplications and additions for one example, up to a factor."""
         classes, pixels = self.pixels.shape
-        return pixels**2 * channels * classes + self.positions.shape[1] ** 2 * len(self.shifts)
+        return int(pixels**2 * channels * classes + self.positions.shape[1] ** 2 * len(self.shifts))
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import carray, njit, types
+from numba import carray, njit, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -43,9 +43,8 @@ def add_sums_of_layers(
     return narrow
 
 
-@intrinsic
-def _floats_at(context: Any, address: Any) -> Any:
-    kind = types.CPointer(types.float32)
+def _pointer(context: Any, address: Any) -> Any:
+    kind: Any = types.CPointer(types.float32)  # type: ignore[no-untyped-call]
 
     def cast(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.inttoptr(args[0], context.get_value_type(kind))
@@ -53,11 +52,14 @@ def _floats_at(context: Any, address: Any) -> Any:
     return kind(types.intp), cast
 
 
+_floats_at: Any = intrinsic(_pointer)
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def _norms(table: Table, start: int, stop: int, out: NDArray[Any]) -> None:
     for place in range(table.shape[0]):
-        a = carray(_floats_at(table[place, 0]), (stop, table[place, 2]))  # type: ignore[call-arg]
-        g = carray(_floats_at(table[place, 1]), (stop, table[place, 3]))  # type: ignore[call-arg]
+        a = carray(_floats_at(table[place, 0]), (stop, table[place, 2]))
+        g = carray(_floats_at(table[place, 1]), (stop, table[place, 3]))
         of_weight, of_bias = table[place, 4], table[place, 5]
         for i in range(start, stop):
             of_grad = squares_of_row(g[i])
@@ -78,14 +80,14 @@ def _add_sums(table: Table, weights: NDArray[Any], least: float, most: float, na
     examples = weights.shape[0]
     for place in range(table.shape[0]):
         into, out = table[place, 2], table[place, 3]
-        g = carray(_floats_at(table[place, 1]), (examples, out))  # type: ignore[call-arg]
+        g = carray(_floats_at(table[place, 1]), (examples, out))
         if table[place, 6] != 0:
-            a = carray(_floats_at(table[place, 0]), (examples, into))  # type: ignore[call-arg]
-            total = carray(_floats_at(table[place, 6]), (out, into))  # type: ignore[call-arg]
+            a = carray(_floats_at(table[place, 0]), (examples, into))
+            total = carray(_floats_at(table[place, 6]), (out, into))
             for i in range(examples):
                 _add_product(narrow[table[place, 4], i], g[i], a[i], total)
         if table[place, 7] != 0:
-            row = carray(_floats_at(table[place, 7]), (out,))  # type: ignore[call-arg]
+            row = carray(_floats_at(table[place, 7]), (out,))
             for i in range(examples):
                 for o in range(out):
                     row[o] += narrow[table[place, 5], i] * g[i, o]
