@@ -25,7 +25,7 @@ from discreet.pytorch.kernels.norms import (
     squared_norms_by_torch,
 )
 from discreet.pytorch.kernels.tiles import LANES
-from discreet.pytorch.layer_rules import use
+from discreet.pytorch.layer_rules import convolution, use
 from discreet.pytorch.layer_rules.convolution import ConvolutionWeight, padded
 from discreet.pytorch.layer_rules.use import Layout, Scratch, Source
 from support.torch_bank import numbers
@@ -354,6 +354,42 @@ def test_every_place_of_the_kernel_meets_its_pixels():
         for position, (i, j) in enumerate(product(range(3), range(5))):
             wanted = (2 * i + 2 * o) * 8 + (j + 3 * p)
             assert classes.pixels[one][classes.positions[one][position] + shift] == wanted
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_patches_of_a_pixel(case):
+    """All patches together are no longer than so many images; counted by an input of ones, one pixel at a time."""
+    found = use_of(*case, torch.float64)
+    classes = classes_of(found)
+    met = np.zeros(int(classes.pixels.max()) + 1, int)
+    for one, shift in classes.shifts:
+        met[classes.pixels[one][classes.positions[one] + shift]] += 1
+    assert met.max() <= classes.patches_of_a_pixel
+
+
+def of_size(scale):
+    """Squared norms by pixels and exact ones, of inputs of this size and gradients that are as much larger."""
+    _, narrow = pixel_case(CONVOLUTIONS[5])
+    a, g = narrow.a * scale, narrow.g / scale
+    narrow.a, narrow.g = a.double(), g.double()
+    exact = narrow.rows(slice(0, EXAMPLES)).flatten(1).square().sum(1)
+    narrow.a, narrow.g = a, g
+    return narrow.ghost_norms_of_pixels(classes_of(narrow)), exact
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-10, 1e10, 1e18])
+def test_norms_of_pixels_of_every_size(scale):
+    """Where squares are no numbers of float32, too."""
+    found, exact = of_size(scale)
+    assert bool((found >= exact * (1 - 1e-6)).all())
+
+
+def test_lengths_in_float32_would_hide_small_inputs(monkeypatch):
+    """The broken twin: inputs whose squares are lost seem to be zero, and so do their gradients."""
+    lost = lambda rows: rows.flatten(1).square().sum(1).double()  # noqa: E731
+    monkeypatch.setattr(convolution, "sums_of_squares", lost)
+    found, exact = of_size(1e-30)
+    assert bool((found < exact).all())
 
 
 def test_norms_of_pixels_that_are_not_finite_or_cancel():

@@ -40,6 +40,11 @@ class PixelClasses(NamedTuple):
     row: int
     """So many positions always lie side by side."""
 
+    @property
+    def patches_of_a_pixel(self) -> int:
+        """So many at most: no two places of the kernel meet it at the same position, and all are of its class."""
+        return int(np.bincount(self.shifts[:, 0]).max())
+
     def work(self, channels: int) -> int:
         """Multiplications and additions for one example, up to a factor."""
         classes, pixels = self.pixels.shape
@@ -77,17 +82,15 @@ def pixel_classes(
     return PixelClasses(pixels, np.array(shifts, np.int64), np.array(starts, np.int64), positions[-1])
 
 
-def ghost_norms_of_images(
-    x: Tensor, g: Tensor, classes: PixelClasses
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Squared norms, what they were if positions were unrelated, and those of all patches and output gradients.
+def ghost_norms_of_images(x: Tensor, g: Tensor, classes: PixelClasses) -> tuple[Tensor, Tensor]:
+    """Squared norms, and what they were if positions were unrelated.
 
     ``x`` are padded images, ``g`` output gradients, both as (examples, channels, places) in float32 on the CPU. An
     inner product of pixels is summed up as in :func:`~discreet.pytorch.kernels.norms.ghost_norms`, and those of
     patches in float64, so the rounding is bounded in the same way: that of a pair of pixels relative to the product
     of their lengths, and these products add up to no more than that of the lengths of the patches.
     """
-    out = np.empty((4, len(x)))
+    out = np.empty((2, len(x)))
     images, gradients = x.contiguous().numpy(), g.contiguous().numpy()
     pixels, shifts, positions, row = classes
 
@@ -95,8 +98,8 @@ def ghost_norms_of_images(
         _ghosts(images[where], gradients[where], pixels, shifts, positions, row, out[:, where])
 
     in_threads(part, len(images), len(images) * classes.work(x.shape[1]))
-    total, unrelated, of_patches, of_grad = torch.from_numpy(out)
-    return total, unrelated, of_patches, of_grad
+    total, unrelated = torch.from_numpy(out)
+    return total, unrelated
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -148,11 +151,9 @@ def _ghosts(
             for place in range(shifts.shape[0]):
                 if shifts[place, 0] == one:
                     _add_shifted(gram, shifts[place, 1], positions[one], row, left)
-        pairs, apart, of_patches, of_grad = 0.0, 0.0, 0.0, 0.0
+        pairs, apart = 0.0, 0.0
         for t in range(count):
             for s in range(t):
                 pairs += left[t, s] * right[t, s]
             apart += left[t, t] * right[t, t]
-            of_patches += left[t, t]
-            of_grad += right[t, t]
-        out[0, i], out[1, i], out[2, i], out[3, i] = apart + 2 * pairs, apart, of_patches, of_grad
+        out[0, i], out[1, i] = apart + 2 * pairs, apart

@@ -141,8 +141,9 @@ class ConvolutionWeight(Use):
 
     def ghost_norms_of_pixels(self, classes: PixelClasses) -> Tensor:
         x, g = padded(self.a, self.padding).flatten(2), self.g.flatten(2)
-        total, unrelated, of_input, of_grad = ghost_norms_of_images(x, g, classes)
-        of_input, of_grad = of_input * (1 + ROUNDED), of_grad * (1 + ROUNDED)  # not below what they are
+        total, unrelated = ghost_norms_of_images(x, g, classes)
+        of_grad = sums_of_squares(g)
+        of_input = sums_of_squares(x) * classes.patches_of_a_pixel  # of all patches, or more
         sizes = g.shape[2], self.source.tensor[0].numel(), g.shape[1]
         total, doubtful = doubted(total, unrelated, of_input, of_grad, sizes, x.dtype, ROUNDED)
         most = product_of_squares(of_input, of_grad, x.dtype)
