@@ -208,7 +208,7 @@ class Guarantee:
         unit = f"one {unit}" if self.group_size == 1 else f"a {unit}"
         unit += " (all of their rows)" if self.unit == "person" else ""
         return (
-            f"({rounded_up(self.epsilon.upper)}, {rounded_up(self.delta)})-differentially private for {unit}, "
+            f"({upper_text(self.epsilon.upper)}, {upper_text(self.delta)})-differentially private for {unit}, "
             f"{self.neighbours} neighbours, against an observer who {self.observer}"
         )
 
@@ -218,21 +218,21 @@ def without_usual_unit(data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key != "unit" or value != "record"}
 
 
-def rounded_up(value: float, digits: int = 4) -> str:
+def upper_text(value: float, digits: int = 4) -> str:
     """``value`` in so many significant digits, never below it; numbers of fewer digits stay as typed.
 
-    >>> rounded_up(0.94681), rounded_up(1e-5), rounded_up(12345.1)
+    >>> upper_text(0.94681), upper_text(1e-5), upper_text(12345.1)
     ('0.9469', '1e-05', '12350')
     """
-    return _rounded(value, Context(digits, ROUND_CEILING))
+    return _text(value, Context(digits, ROUND_CEILING))
 
 
-def rounded_down(value: float, digits: int = 4) -> str:
+def lower_text(value: float, digits: int = 4) -> str:
     """``value`` in so many significant digits, never above it."""
-    return _rounded(value, Context(digits, ROUND_FLOOR))
+    return _text(value, Context(digits, ROUND_FLOOR))
 
 
-def _rounded(value: float, context: Context) -> str:
+def _text(value: float, context: Context) -> str:
     return f"{float(context.create_decimal(repr(float(value)))):g}"
 
 
