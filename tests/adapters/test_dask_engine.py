@@ -164,6 +164,12 @@ def test_refusals_come_before_anything_is_spent(client, partitions):
         (lambda: DaskEngine("tcp://127.0.0.1:1"), r"must be a distributed\.Client"),
         (lambda: DaskEngine(client, deadline=float("nan")), "deadline"),
         (lambda: DaskEngine(client, attempts=0), "attempts"),
+        (lambda: model().fit(partitions, y="label", engine="dask"), r"engine='str': must be an engine"),
+        (lambda: model().fit(partitions, y="label", engine=client), r"engine='Client': must be an engine"),
+        (
+            lambda: evaluate(model(), partitions, epsilon=1.0, classes=(0, 1), engine="dask"),
+            "must be an engine",
+        ),
     ]
     for refused, said in cases:
         with pytest.raises(InvalidParameter, match=said):

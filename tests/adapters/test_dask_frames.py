@@ -103,6 +103,13 @@ def test_without_a_client_it_is_refused_and_never_pulled(monkeypatch):
         model().fit(frame, y="label")
 
 
+def test_arrays_and_columns_of_dask_are_no_frames(client):
+    frame = dataframe.from_pandas(table(), npartitions=3, sort=False)
+    for other in (frame[["a", "b"]].to_dask_array(), frame["a"]):
+        with pytest.raises(InvalidParameter, match="must be a frame with named columns"):
+            model().fit(other, y="label")
+
+
 def test_unknown_names_are_refused_before_anything_is_computed(client, monkeypatch):
     monkeypatch.delattr(FrameOnCluster, "compute")
     frame = dataframe.from_pandas(table(20), npartitions=2, sort=False)

@@ -69,7 +69,7 @@ class DaskEngine:
         ``partitions`` may be a Dask frame: it is computed once, and its rows stay where they are.
         """
         if not isinstance(target, str | None):
-            raise InvalidParameter("y", type(target).__name__, "must be the name of a column of the files.")
+            raise InvalidParameter("y", type(target).__name__, "must be the name of a column.")
         if model._chosen_arithmetic() != "hardened" or model.method != "recipe":
             raise InvalidParameter("engine", "dask", "needs method='recipe' and hardened arithmetic.")
         table, unit = self._table(partitions), model._unit()

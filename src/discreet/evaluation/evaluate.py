@@ -23,7 +23,7 @@ from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.frame_parts import Frames
 from discreet.linear.homes import Share
-from discreet.linear.partitions import Partitions
+from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.sources import is_dask_frame
 from discreet.statistics.purchase import MOST_RECORDS, Purchase, bought
 
@@ -84,6 +84,7 @@ def evaluate(
     if engine is None and is_dask_frame(x):
         engine = import_module(_CLUSTER).engine_of(x)
     if engine is not None:
+        refuse_other_engines(engine, "total")
         _refuse_arrays(x, question)
     cast = question.ask(_table(x, engine))
     with bought(
