@@ -1,6 +1,8 @@
 """Holders: their sums are those of the clipped gradients of single records, and records cannot make them speak."""
 
+import inspect
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -181,6 +183,35 @@ def test_torch_refuses_what_mixes_examples():
     mixing = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).double()
     with pytest.raises(Exception, match="BatchNorm"):
         TorchHolder(mixing, examples(30, 0), losses, clip_norm=1.0)
+
+
+@pytest.mark.parametrize("arithmetic", ["float", "hardened"])
+def test_what_a_network_draws_is_nobodys_to_know(arithmetic):
+    """With known draws, one example less gives all others other masks: many clip norms, and not one."""
+    data = examples(30, 0)
+    model = nn.Sequential(nn.Linear(3, 5), nn.Dropout(), nn.Linear(5, 2)).double()
+    holder = TorchHolder(model, data, losses, 1.0)
+
+    def total(ask, records):
+        torch.manual_seed(0)
+        before = torch.get_rng_state()
+        if arithmetic == "float":
+            found = ask(holder.clipped_sum)(holder.start, records).value
+        else:
+            found = ask(holder.hardened_sum)(holder.start, records, GRID).value * GRID
+        return found, torch.equal(torch.get_rng_state(), before)
+
+    def bare(method):
+        return partial(inspect.unwrap(method.__func__), holder)
+
+    everybody, others = np.arange(30), np.arange(1, 30)
+    first, untouched = total(lambda method: method, everybody)
+    again, _ = total(lambda method: method, everybody)
+    assert untouched
+    assert np.linalg.norm(first - again) > 1  # whatever the seed
+    known, _ = total(bare, everybody)  # the broken twin
+    assert np.array_equal(known, total(bare, everybody)[0])
+    assert np.linalg.norm(known - total(bare, others)[0]) > 2
 
 
 def test_torch_theta_has_one_length(torch_holders):

@@ -14,7 +14,8 @@ from discreet import Budget, Gaussian, Laplace, Ledger
 from discreet.core.mean import Interval, private_mean
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.lecture.certified_descent import private_descent
-from discreet.lecture.exponential import exponential_choice, exponential_sampling
+from discreet.lecture.erm import private_minimiser
+from discreet.lecture.exponential import exponential_choice
 from discreet.lecture.lecture_noise import exact_noise
 from discreet.ledger import GaussianFilter
 from discreet.linear.losses import Logistic
@@ -82,6 +83,24 @@ def test_the_largest_record_uses_the_sensitivity_up(released):
         moved = np.linalg.norm(after - before, 2 if norm == "l2" else 1)
         assert 0.5 < moved <= 1.0
         assert 2 * moved > 1.0
+
+
+@pytest.mark.parametrize("bounds", [(1.7e18, 1.7e18 + 256), (1.7e18 + 256, 1.7e18 + 1024), (1, 1 + 2**-52)])
+def test_bounds_that_are_a_few_roundings_apart_make_no_record_longer(bounds, released, monkeypatch):
+    """Nanoseconds of one day: the middle is rounded to an end, from which the other one is two half widths away."""
+
+    def moved():
+        private_covariance(np.empty((0, 5)), GAUSS, bounds)
+        for end in bounds:
+            private_covariance(np.full((1, 5), float(end)), GAUSS, bounds)
+        (without, _), *with_it = released[-3:]
+        return max(np.linalg.norm(total - without) for total, _ in with_it)
+
+    assert moved() <= 1.0
+    monkeypatch.setattr(
+        "discreet.statistics.bounded_sums.np.clip", lambda values, *_: values
+    )  # the broken twin
+    assert moved() > 1.3
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -211,7 +230,7 @@ PEOPLE = Budget(1.0, 1e-6, "replace-one", unit="person")
         lambda: private_quantiles(X, PEOPLE, 0.5, (0, 100)),
         lambda: private_mean(X, PEOPLE, Interval(0, 100)),
         lambda: private_descent(Logistic(), ROWS, X > 50, PEOPLE, steps=2, step_size=1.0),
-        lambda: exponential_sampling(Logistic(), ROWS, X > 50, PEOPLE),
+        lambda: private_minimiser(Logistic(), ROWS, X > 50, PEOPLE, method="exponential"),
         lambda: exponential_choice(Logistic(), ROWS, X[:300] > 50, ROWS, PEOPLE, loss_bound=1.0),
         lambda: exact_noise(PEOPLE, 1.0, 300, 10),
     ],

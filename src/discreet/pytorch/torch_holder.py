@@ -25,8 +25,15 @@ from discreet.core.noise import BoundedSum, hardened_sum
 from discreet.errors import InvalidParameter
 from discreet.pytorch.batches import Collate, reader
 from discreet.pytorch.checks.check import check_read
+from discreet.pytorch.checks.steady import unknown_draws
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.per_example import Losses, number_of_examples, per_example_gradients, rebuild
+from discreet.pytorch.per_example import (
+    Losses,
+    number_of_examples,
+    per_example_gradients,
+    rebuild,
+    silent_gradients,
+)
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -42,7 +49,8 @@ class TorchHolder:
     The model's parameters are overwritten by every request.
 
     Guarantee: each example adds a vector of norm at most ``clip_norm`` to the sums, provided that its loss depends
-    on no other example; gradients that are not finite count as zero.
+    on no other example; gradients that are not finite count as zero. What dropout and collations draw is unknown:
+    with a seed that is known, one example less would give all others other masks.
     """
 
     def __init__(
@@ -84,6 +92,8 @@ class TorchHolder:
                 value.copy_(source[start : start + value.numel()].view_as(value))
                 start += value.numel()
 
+    @unknown_draws()
+    @silent_gradients()
     def clipped_sum(self, theta: Floats, records: Indices | None) -> BoundedSum:
         """The sum of the clipped gradients at ``theta`` of the chosen examples, or of all."""
         self.load(theta)
@@ -92,6 +102,8 @@ class TorchHolder:
             total += self._sum(batch).vector.double().cpu().numpy()
         return BoundedSum(total, self._sum.rule.clip_norm)
 
+    @unknown_draws()
+    @silent_gradients()
     def hardened_sum(self, theta: Floats, records: Indices | None, grid: float) -> BoundedSum:
         """The same in whole steps of ``grid``. Needs the gradient of each example on its own, so it is slower."""
         self.load(theta)
