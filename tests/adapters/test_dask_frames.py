@@ -108,6 +108,8 @@ def test_arrays_and_columns_of_dask_are_no_frames(client):
     for other in (frame[["a", "b"]].to_dask_array(), frame["a"]):
         with pytest.raises(InvalidParameter, match="must be a frame with named columns"):
             model().fit(other, y="label")
+        with pytest.raises(InvalidParameter, match="must be a frame with named columns"):
+            evaluate(model().fit(table()), other, epsilon=1.0)
 
 
 def test_unknown_names_are_refused_before_anything_is_computed(client, monkeypatch):

@@ -6,8 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from discreet.adapters.dask_rounds import Rounds
-from discreet.errors import InvalidParameter
-from discreet.linear.frame_parts import Description, Descriptions, FramePart, Frames, describe_frame
+from discreet.linear.frame_parts import (
+    Description,
+    Descriptions,
+    FramePart,
+    Frames,
+    describe_frame,
+    empty_frame,
+)
 from discreet.linear.homes import Share
 from discreet.linear.roll_call import Answer
 
@@ -16,12 +22,7 @@ class FrameOnCluster(Frames):
     """A Dask frame. Its partitions are computed once, and workers are asked where they lie."""
 
     def __init__(self, client: Any, frame: Any) -> None:
-        if not hasattr(frame, "columns"):  # an array, a series, a bag
-            requirement = (
-                "must be a frame with named columns, such as dask.dataframe.from_dask_array(X, names)."
-            )
-            raise InvalidParameter("X", type(frame).__name__, requirement)
-        super().__init__((), frame._meta)
+        super().__init__((), empty_frame(frame))
         self._client, self._frame = client, frame
         self._futures: list[Any] = []
 

@@ -21,7 +21,7 @@ from discreet.evaluation.tally import Ballots, Tally
 from discreet.evaluation.tasks import Cells, Numbers
 from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.linear.frame_parts import Frames
+from discreet.linear.frame_parts import Frames, empty_frame
 from discreet.linear.homes import Share
 from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.sources import is_dask_frame
@@ -143,7 +143,7 @@ def _settings(tally: Tally, unit: Any, confidence: float) -> dict[str, Any]:
 def _table(x: Any, engine: Any) -> Any:
     """What is read here: nothing but the names, where an engine reads the rows."""
     if is_dask_frame(x):
-        return Frames((), x._meta).without_rows()
+        return Frames((), empty_frame(x)).without_rows()
     if not isinstance(x, Partitions):
         return x
     return x.pattern if engine is None else x.without_rows()
