@@ -74,11 +74,12 @@ class Problem:
 def of_classes(loss: Loss, counts: Counts) -> Problem:
     """Two or more classes; the priors are known from the counts."""
     priors = counts.priors
-    balance = min(1.0, 2 * (1 - float(priors @ priors)))  # 1 for two equal classes, small if one is rare
     score, curvature, rate = loss.start(priors)
     error = counts.share_error * float(np.mean(1 / (priors * (1 - priors))))  # of the log odds
     known = {"start_error": error, "bend": MIDDLE * loss.bend(priors)}
-    return Problem(loss, _same, np.asarray(score), curvature, 2 * curvature * balance, 4.0, rate, **known)
+    return Problem(
+        loss, _same, np.asarray(score), curvature, 2 * curvature * counts.balance, 4.0, rate, **known
+    )
 
 
 class Look(NamedTuple):
