@@ -35,7 +35,7 @@ from discreet.linear.glm.spending import COUNTS, RECOUNT, WHITENING, Progress, S
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.losses import Loss, checked_loss
 
-_LOOKS, _NEARLY_ALL = 3, 0.9
+_LOOKS, _CLOSER, _NEARLY_ALL = 3, 5, 0.9  # looks at a mean, where features say more and where they do not
 _RECOUNTS, _WEIGHT = 4, 0.7  # at most; of the number of records beside that of its class
 _DOUBT = 0.5  # standard deviations of the number of records that may be noise
 _ZOOMS = 8  # into the bounds of a target: each makes them a tenth or less, so they may be 1e8 times too wide
@@ -168,6 +168,9 @@ class Looks:
     def problem(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
         if self.loss.kind == "classes":
             return problems.of_classes(self.loss, counts)
+        if self.loss.kind == "numbers" and not self.sees_slopes(counts):
+            stage = self.spending.stage("target-mean", steps=_CLOSER)
+            return problems.of_few_numbers(self.loss, records, self.bounds, counts.records, stage)
         stage = self.spending.stage("target", self.at_most_half(wealth.for_target))
         if self.loss.kind == "counts":
             known = (self.bounds[1], counts.records, stage, self.for_the_mean(wealth))
