@@ -324,6 +324,22 @@ def test_all_runs_together_are_as_far_from_continuous_noise_as_each_of_them():
         replace(several, together=own_only).verify()
 
 
+def test_a_distance_that_the_ledger_has_noted_cannot_be_hidden():
+    """Called floating point, a run of whole numbers would promise a smaller delta than its own ledger says."""
+    plan = Plan.adaptive("fit", GaussianFilter(BUDGET), {})
+    with Ledger.in_memory(GaussianFilter(BUDGET)) as ledger:
+        Till.open(ledger, plan).pay(Gaussian(30.0), distance=1e-9)
+        honest = Certificate.of(ledger, plan, arithmetic=Arithmetic("hardened", 1e-9))
+        assert honest.verify(ledger).outcome == "accepted"
+        hidden = replace(honest, arithmetic=Arithmetic(), guarantee=replace(honest.guarantee, delta=1e-6))
+        altered = Certificate.from_json(hidden.to_json())
+        with pytest.raises(CertificateRejected, match="delta=1e-06, and what follows is 1"):
+            altered.verify(ledger)
+        smaller = replace(hidden, arithmetic=Arithmetic("hardened", 1e-12))
+        with pytest.raises(CertificateRejected):
+            smaller.verify(ledger)
+
+
 @pytest.mark.parametrize("distance", [math.nan, -1e-9, 1.0, "1e-9", True])
 def test_a_distance_between_laws_is_a_number_below_one(distance):
     with (

@@ -1,6 +1,8 @@
 """Holders: their sums are those of the clipped gradients of single records, and records cannot make them speak."""
 
+import inspect
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -181,6 +183,66 @@ def test_torch_refuses_what_mixes_examples():
     mixing = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).double()
     with pytest.raises(Exception, match="BatchNorm"):
         TorchHolder(mixing, examples(30, 0), losses, clip_norm=1.0)
+
+
+@pytest.mark.parametrize("arithmetic", ["float", "hardened"])
+def test_what_a_network_draws_is_nobodys_to_know(arithmetic):
+    """With known draws, one example less gives all others other masks: many clip norms, and not one."""
+    data = examples(30, 0)
+    model = nn.Sequential(nn.Linear(3, 5), nn.Dropout(), nn.Linear(5, 2)).double()
+    holder = TorchHolder(model, data, losses, 1.0)
+
+    def total(ask, records):
+        torch.manual_seed(0)
+        before = torch.get_rng_state()
+        if arithmetic == "float":
+            found = ask(holder.clipped_sum)(holder.start, records).value
+        else:
+            found = ask(holder.hardened_sum)(holder.start, records, GRID).value * GRID
+        return found, torch.equal(torch.get_rng_state(), before)
+
+    def bare(method):
+        return partial(inspect.unwrap(method.__func__), holder)
+
+    everybody, others = np.arange(30), np.arange(1, 30)
+    first, untouched = total(lambda method: method, everybody)
+    again, _ = total(lambda method: method, everybody)
+    assert untouched
+    assert np.linalg.norm(first - again) > 1  # whatever the seed
+    known, _ = total(bare, everybody)  # the broken twin
+    assert np.array_equal(known, total(bare, everybody)[0])
+    assert np.linalg.norm(known - total(bare, others)[0]) > 2
+
+
+def test_a_long_record_pads_nobody_else_in_hardened_sums():
+    """Padded to another length, an example is read by another matrix product: its last bits are others."""
+
+    def padded(records):
+        length = max(map(len, records))
+        rows = [nn.functional.pad(record, (0, 0, 0, length - len(record))) for record in records]
+        return torch.stack(rows), torch.tensor([[len(record)] for record in records])
+
+    def attended(model, batch):
+        rows, lengths = batch
+        held = torch.tanh(model(rows))
+        beyond = torch.arange(rows.shape[1]) >= lengths
+        weights = held[..., 0].masked_fill(beyond, -1e9).softmax(1)
+        return torch.bmm(weights[:, None], held)[:, 0].square().sum(1)
+
+    generator = torch.Generator().manual_seed(0)
+    records = [torch.randn(2 + place % 7, 6, generator=generator) for place in range(30)]
+    records.append(torch.randn(200, 6, generator=generator))
+    torch.manual_seed(0)
+    holder = TorchHolder(nn.Linear(6, 8), records, attended, 1.0, collate=padded)
+
+    def total(chosen):
+        return holder.hardened_sum(holder.start, np.array(chosen), GRID).value
+
+    everybody, others = total(range(31)), total(range(30))
+    assert np.array_equal(everybody - others, total([30]))
+    together = per_example_gradients(holder._sum.model, attended, padded(records))  # the broken twin
+    apart = per_example_gradients(holder._sum.model, attended, padded(records[:30]))
+    assert not torch.equal(together["weight"][:30], apart["weight"])
 
 
 def test_torch_theta_has_one_length(torch_holders):

@@ -3,6 +3,7 @@
 import json
 import pickle
 import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -284,6 +285,25 @@ def test_an_adaptive_clip_norm_comes_back(tmp_path):
     _, _, flat_one = begun(tmp_path)
     with pytest.raises(PlanViolation, match="another kind of clipping"):
         flat_one.resume(tmp_path / "checkpoint")
+
+
+@pytest.mark.parametrize(
+    "change", [{"count_noise": 1e6}, {"batch_size": 20.0}, {"quantile": 0.9}, {"learning_rate": 1.0}]
+)
+def test_another_adaptive_clip_norm_is_refused(tmp_path, change, monkeypatch):
+    given = AdaptiveClip(1.0, batch_size=10.0, count_noise=1.01)
+    _, _, run = begun(tmp_path, clipping=given)
+    trained(run, 3)
+    run.save(tmp_path / "checkpoint")
+    run._till.ledger.close()
+    _, _, later = begun(tmp_path, clipping=replace(given, **change))
+    with pytest.raises(PlanViolation, match="another kind of clipping"):
+        later.resume(tmp_path / "checkpoint")
+    # The broken twin takes over what was kept: its sums have the noise of one rule, its counts that of another.
+    monkeypatch.setattr("discreet.pytorch.run.resumed_clipping", lambda _, kept: kept)
+    later.resume(tmp_path / "checkpoint")
+    together = later._clipping[0].combined(later._noises[0]).noise_multiplier
+    assert (together < 0.75 * later.plan.stages[0].noise_multiplier) == ("count_noise" in change)
 
 
 def test_shared_parameters_and_frozen_buffers_come_back(tmp_path):

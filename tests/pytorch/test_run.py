@@ -294,6 +294,24 @@ def test_a_bad_record_counts_as_zero(bad):
         torch.testing.assert_close(*results, atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.parametrize("arithmetic", ["float", "hardened"])
+def test_a_gradient_that_is_no_number_raises_nothing_even_where_torch_looks_for_such(arithmetic):
+    def rooted(model, batch):
+        return losses(model, batch).sqrt()
+
+    (x, y), model = data(), network()
+    x[7] = math.nan
+    with torch.autograd.set_detect_anomaly(True):
+        with pytest.raises(RuntimeError, match="nan"):  # the broken twin: as torch itself does it
+            per_example_gradients(model, rooted, (x, y))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        run = PrivateRun(planned("full-batch", steps=3), model, optimizer, rooted, arithmetic=arithmetic)
+        for batch in run.batches((x, y)):
+            run.step(batch)
+        assert torch.is_anomaly_enabled()
+    assert all(value.isfinite().all() for value in model.parameters())
+
+
 @pytest.mark.parametrize("rows", [0, 1, RECORDS - 20, RECORDS + 20])
 def test_another_number_of_rows_changes_neither_rate_nor_divisor(rows):
     plan = planned(steps=5)

@@ -14,7 +14,8 @@ from discreet import Budget, Gaussian, Laplace, Ledger
 from discreet.core.mean import Interval, private_mean
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.lecture.certified_descent import private_descent
-from discreet.lecture.exponential import exponential_choice, exponential_sampling
+from discreet.lecture.erm import private_minimiser
+from discreet.lecture.exponential import exponential_choice
 from discreet.lecture.lecture_noise import exact_noise
 from discreet.ledger import GaussianFilter
 from discreet.linear.losses import Logistic
@@ -84,6 +85,24 @@ def test_the_largest_record_uses_the_sensitivity_up(released):
         assert 2 * moved > 1.0
 
 
+@pytest.mark.parametrize("bounds", [(1.7e18, 1.7e18 + 256), (1.7e18 + 256, 1.7e18 + 1024), (1, 1 + 2**-52)])
+def test_bounds_that_are_a_few_roundings_apart_make_no_record_longer(bounds, released, monkeypatch):
+    """Nanoseconds of one day: the middle is rounded to an end, from which the other one is two half widths away."""
+
+    def moved():
+        private_covariance(np.empty((0, 5)), GAUSS, bounds)
+        for end in bounds:
+            private_covariance(np.full((1, 5), float(end)), GAUSS, bounds)
+        (without, _), *with_it = released[-3:]
+        return max(np.linalg.norm(total - without) for total, _ in with_it)
+
+    assert moved() <= 1.0
+    monkeypatch.setattr(
+        "discreet.statistics.bounded_sums.np.clip", lambda values, *_: values
+    )  # the broken twin
+    assert moved() > 1.3
+
+
 @pytest.mark.parametrize("name", ASKED)
 @pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
 def test_values_are_those_of_numpy(name, neighbours):
@@ -123,6 +142,19 @@ def test_noise_is_the_lesser_one_and_follows_the_ledger():
         assert found.certificate.verify(ledger).outcome == "accepted"
         with pytest.raises(BudgetExceeded):
             private_sum(X, Budget(1.4, 1e-6), (0, 100), ledger=ledger)
+
+
+def test_a_public_number_of_records_is_not_told_under_a_ledger_that_hides_it(monkeypatch):
+    tiny, exact = (1 - 1e-9, 1 + 1e-9), Budget(0.1, 1e-7, "replace-one")
+    with Ledger.in_memory(GaussianFilter(Budget(1.0, 1e-6))) as ledger:
+        with pytest.raises(InvalidParameter, match="hides the number of records"):
+            private_sum(np.ones(1000), exact, tiny, ledger=ledger)
+        assert not ledger.statement().runs
+        # The broken twin tells it to nine digits, and the ledger's promise for all releases together is the same.
+        monkeypatch.setattr("discreet.ledger.till._refuse_a_public_number", lambda *_: None)
+        told = [private_sum(np.ones(rows), exact, tiny, ledger=ledger).value for rows in (1000, 1001)]
+        assert np.abs(np.diff(told) - 1) < 1e-5
+        assert ledger.guarantee().neighbours == "add-remove"
 
 
 def test_what_is_certified_is_what_was_asked_for(tmp_path):
@@ -211,7 +243,7 @@ PEOPLE = Budget(1.0, 1e-6, "replace-one", unit="person")
         lambda: private_quantiles(X, PEOPLE, 0.5, (0, 100)),
         lambda: private_mean(X, PEOPLE, Interval(0, 100)),
         lambda: private_descent(Logistic(), ROWS, X > 50, PEOPLE, steps=2, step_size=1.0),
-        lambda: exponential_sampling(Logistic(), ROWS, X > 50, PEOPLE),
+        lambda: private_minimiser(Logistic(), ROWS, X > 50, PEOPLE, method="exponential"),
         lambda: exponential_choice(Logistic(), ROWS, X[:300] > 50, ROWS, PEOPLE, loss_bound=1.0),
         lambda: exact_noise(PEOPLE, 1.0, 300, 10),
     ],

@@ -59,9 +59,9 @@ def promises(
     together = promise_of(ledger.rule, ledger.spent(), claimed[1])
     noted = [run.distance for run in ledger.runs if run.plan_hash == plan.digest()]
     others = [run.distance for run in ledger.runs if run.plan_hash != plan.digest()]
-    of_plan = max(arithmetic.distance, math.fsum(noted) * (1 + 1e-15))  # older versions noted none
-    of_all = min(1.0, (of_plan + math.fsum(others)) * (1 + 1e-15)) if any(others) else of_plan
-    return own.at_distance(arithmetic.distance), together.at_distance(of_all)
+    of_plan = max(arithmetic.distance, _sum_of(noted))  # older versions noted none
+    of_all = min(1.0, _sum_of([of_plan, *others]))
+    return own.at_distance(of_plan), together.at_distance(of_all)
 
 
 def promise_of(rule: SpendingRule, spent: dict[Event, int], claimed: float = math.inf) -> Guarantee:
@@ -74,3 +74,9 @@ def promise_of(rule: SpendingRule, spent: dict[Event, int], claimed: float = mat
     if not guarantee.within(rule.budget):
         raise BudgetExceeded(f"The rule promises {guarantee}, which exceeds its {rule.budget}.")
     return guarantee
+
+
+def _sum_of(distances: list[float]) -> float:
+    """Their sum, rounded up unless it is one of them."""
+    some = [distance for distance in distances if distance]
+    return math.fsum(some) * (1 + 1e-15 if len(some) > 1 else 1)

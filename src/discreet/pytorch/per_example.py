@@ -83,16 +83,6 @@ def select(batch: Any, index: slice | Tensor) -> Any:
     return rebuild(batch, lambda tensor: tensor[index])
 
 
-def first_examples(batch: Any, count: int, turned: bool = False) -> Any:
-    """``count`` examples from the start of the batch, over and over again if it is shorter.
-
-    ``turned`` gives the same ones in reverse order.
-    """
-    index = torch.arange(count) % number_of_examples(batch)
-    index = index.flip(0) if turned else index
-    return rebuild(batch, lambda tensor: tensor[index.to(tensor.device)])
-
-
 Losses = Callable[[Any, Any], Tensor]
 """``losses(model, batch)`` returns a vector with one loss per example."""
 
@@ -143,6 +133,17 @@ def gradients_alone(
     if not loss.requires_grad:
         return [torch.zeros_like(value, requires_grad=False) for value in parameters]
     return list(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
+
+
+@contextmanager
+def silent_gradients() -> Iterator[None]:
+    """Meanwhile a gradient that is not a number raises nothing, whatever torch was told to look for.
+
+    ``torch.autograd.set_detect_anomaly``, which Lightning's ``detect_anomaly`` calls, would end a step by an error
+    that says that such a record was drawn, and what its numbers led to.
+    """
+    with torch.autograd.set_detect_anomaly(False):
+        yield
 
 
 def mapped_gradients(

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
@@ -34,10 +34,10 @@ from discreet.core.noise import BoundedSum, add_noise, refuse_not_finite
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
 from discreet.events import Event, Gaussian
-from discreet.guarantee import rounded_up
+from discreet.guarantee import upper_text
 from discreet.ledger import Till
 from discreet.ledger.journal import LEASES, Run
-from discreet.plan.plan import Plan
+from discreet.plan.plan import Plan, refuse_uncovered_bands
 from discreet.plan.stage import Stage
 from discreet.pytorch.distributed import Processes
 
@@ -249,6 +249,19 @@ def clipping_of_stages(clipping: object, stages: Iterable[Stage]) -> list[ClipRu
     return [planned_clipping(clipping.get(stage.name), stage.clip_norm) for stage in stages]
 
 
+def resumed_clipping(given: ClipRule | AdaptiveClip, kept: AdaptiveClip | None) -> ClipRule | AdaptiveClip:
+    """The rule of a run that goes on: the one given; of an adaptive one, with the clip norm of the checkpoint.
+
+    Nothing else may differ: the noise of the sums follows from what was given, and that of the counts would follow
+    from what was kept, so that a step would cost more than is paid for.
+    """
+    if not isinstance(given, AdaptiveClip) and kept is None:
+        return given
+    if isinstance(given, AdaptiveClip) and kept == replace(given, clip_norm=kept.clip_norm if kept else 1.0):
+        return kept
+    raise PlanViolation("The checkpoint was made with another kind of clipping; resume with the same.")
+
+
 def rule_of_step(clipping: ClipRule | AdaptiveClip) -> ClipRule:
     """The rule for the next step; an adaptive one is new each time and remembers the norms it sees."""
     return Watched(clipping.clip_norm) if isinstance(clipping, AdaptiveClip) else clipping
@@ -310,6 +323,12 @@ def refuse_bands(stages: Iterable[Stage], clipping: Iterable[object], arithmetic
             raise InvalidParameter("clipping", rule, "must have a fixed clip norm where a plan has bands.")
 
 
+def refuse_bands_in(till: Till | None, plan: Plan) -> None:
+    """Refuse to charge a ledger, which promises for all runs together, where correlated noise has no theorem."""
+    if till is not None:
+        refuse_uncovered_bands(plan.stages, till.ledger.rule.budget)
+
+
 # ---- a progress bar that shows planned values only ----
 
 
@@ -339,7 +358,7 @@ def spent(plan: Plan, step: int) -> str:
     >>> spent(plan, 1), spent(plan, 40)
     ('epsilon 0.578 of 1.73', 'epsilon 1.73 of 1.73')
     """
-    whole = rounded_up(plan.guarantee.epsilon.upper, 3)
+    whole = upper_text(plan.guarantee.epsilon.upper, 3)
     return f"epsilon {_epsilon(plan, milestone(step, plan))} of {whole}"
 
 
@@ -357,7 +376,7 @@ def _epsilon(plan: Plan, charges: int) -> str:
     if key not in _known:
         curve = account(_event(plan, charges), plan.neighbours, plan.group_size)
         _known.clear()
-        _known[key] = rounded_up(curve.epsilon(plan.delta), 3)
+        _known[key] = upper_text(curve.epsilon(plan.delta), 3)
     return _known[key]
 
 

@@ -46,7 +46,7 @@ from discreet.pytorch.grid_sums import (
     checked_arithmetic,
     steps_of_batch,
 )
-from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, trainable
+from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, silent_gradients, trainable
 from discreet.pytorch.per_person import losses_for, reader_for
 from discreet.pytorch.planned_steps import (
     BandedNoise,
@@ -59,6 +59,8 @@ from discreet.pytorch.planned_steps import (
     follow_norms,
     noise_of_sum,
     refuse_bands,
+    refuse_bands_in,
+    resumed_clipping,
     rule_of_step,
     show_progress,
 )
@@ -144,6 +146,7 @@ class PrivateRun:
         self._processes.refuse_difference(self._settings())
         first = self._processes.first
         self._till = Till.open(ledger, plan, key=ledger_key, data=data) if first else None
+        refuse_bands_in(self._till, plan)
         self._payments: Payments | None = None
         self._turns = Turns()
         self._processes.start_alike(model)
@@ -222,6 +225,7 @@ class PrivateRun:
         )
         return (turns.until(batches, end) for end in self._course.epoch_ends() if end > start)
 
+    @silent_gradients()
     def step(self, batch: Batch) -> None:
         """One step of the plan: pay, clip, sum, add noise, divide, and let the optimizer step.
 
@@ -335,17 +339,12 @@ class PrivateRun:
         kept = self._model, self._optimizers, schedulers(scheduler)
         found = checkpoint.read(directory, self.plan.digest(), *kept, self._processes)
         index = self._course.leg(found.step + 1).index
-        if (found.adaptive is None) == isinstance(self._clipping[index], AdaptiveClip):
-            raise PlanViolation(
-                "The checkpoint was made with another kind of clipping; resume with the same."
-            )
+        self._clipping[index] = resumed_clipping(self._clipping[index], found.adaptive)
         if found.arithmetic != self._arithmetic:
             raise PlanViolation(
                 f"The checkpoint was made with arithmetic={found.arithmetic!r}, and a certificate can say only one; "
                 "resume with the same."
             )
-        if found.adaptive is not None:
-            self._clipping[index] = found.adaptive
         self._trusted = self._trusted and found.trusted  # a seed in the first part spoils the whole
         if self._till is not None:
             self._till.insist_on(found.anchor)

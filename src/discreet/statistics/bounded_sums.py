@@ -206,6 +206,7 @@ def second_moments(
     if width * (width + 1) // 2 > MOST_NUMBERS:
         raise InvalidParameter("x", f"{width - 1} columns", "has too many columns; 2 894 are the most.")
     upper = np.triu_indices(width)
+    unit = np.clip(unit, -1.0, 1.0)  # bounds a few roundings apart have no middle: rows reach further than 1
     stretch = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
     most, root = 2.0 * (width - 1), math.sqrt(width - 1)
 

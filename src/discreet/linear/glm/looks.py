@@ -23,8 +23,8 @@ from discreet.linear.glm.counts import Counts, count_again, count_classes
 from discreet.linear.glm.marginals import (
     Marginals,
     Typical,
-    measured,
-    pooled,
+    measure_marginals,
+    pool_rows,
     public_marginals,
     typical_size,
     zoomed_marginals,
@@ -109,7 +109,7 @@ class Looks:
         if not wealth.sees_histograms:
             return self.centre(records, counts, wealth)
         stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
-        found = measured(records, counts.records, stage)
+        found = measure_marginals(records, counts.records, stage)
         if records.sparse:  # zeros are not moved, and most are zeros
             return found
 
@@ -123,7 +123,7 @@ class Looks:
         if records.sparse:
             return public_marginals(records.columns)
         stage = self.spending.stage("marginals", self.at_most_half(wealth.for_centre))
-        return pooled(records, counts.records, stage)
+        return pool_rows(records, counts.records, stage)
 
     def reshaped(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
         """The records in other columns, if the marginals call for it; here they stay as they are."""
@@ -180,13 +180,13 @@ class Looks:
 
     def looked(self, records: Records, counts: Counts, wealth: Wealth, stage: Stage) -> Look:
         """A number within its bounds; where they are far too wide, within narrower ones."""
-        look = problems.looked(records, self.bounds, stage)
+        look = problems.look_at_targets(records, self.bounds, stage)
         for zoom in range(1, _ZOOMS + 1):
-            bounds = problems.narrowed(look, counts.records)
+            bounds = problems.narrower_bounds(look, counts.records)
             if bounds is None:
                 break
             stage = self.spending.stage(f"target-zoom-{zoom}", self.at_most_half(wealth.for_target))
-            look = problems.looked(records, bounds, stage)
+            look = problems.look_at_targets(records, bounds, stage)
         return look
 
     def for_the_mean(self, wealth: Wealth) -> Stage | None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.glm.counts import Counts
-from discreet.linear.glm.marginals import moments, resolved
+from discreet.linear.glm.marginals import moments, resolve_bins
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
 from discreet.linear.glm.spending import Stage
@@ -93,7 +93,7 @@ class Look(NamedTuple):
     noise: float
 
 
-def looked(records: Records, bounds: tuple[float, float], stage: Stage) -> Look:
+def look_at_targets(records: Records, bounds: tuple[float, float], stage: Stage) -> Look:
     """A look at a number within bounds that are public or were released.
 
     Guarantee: with v in [0, 1] for the target, a record adds 1 to one bin, |v - 1/2| <= 1/2 to one sum and
@@ -108,12 +108,12 @@ def looked(records: Records, bounds: tuple[float, float], stage: Stage) -> Look:
     return Look(bounds, sums.released(), sums.noise)
 
 
-def narrowed(look: Look, count: float) -> tuple[float, float] | None:
+def narrower_bounds(look: Look, count: float) -> tuple[float, float] | None:
     """Bounds around all that stands out of the noise, with as much again and more on either side. Post-processing.
 
     None if most records do not stand out, or if that is not much narrower.
     """
-    found, (lower, upper) = resolved(look.noisy[:_BINS], look.noise, count), look.bounds
+    found, (lower, upper) = resolve_bins(look.noisy[:_BINS], look.noise, count), look.bounds
     if found is None:
         return None
     bins, first, last = len(found.counts), int(found.clear[0]), int(found.clear[-1]) + 1
@@ -129,7 +129,7 @@ def of_numbers(
     """A number within bounds, brought to mean 0 and variance 1; ``closer`` is for more looks at the mean."""
     found = _location_and_scale(look.noisy, look.noise, count)
     if closer is not None:
-        found = looked_closer(_within(records, look.bounds), found, count, closer)
+        found = look_closer(_within(records, look.bounds), found, count, closer)
     return _standardised(loss, look.bounds, found)
 
 
@@ -137,7 +137,7 @@ def of_few_numbers(
     loss: Loss, records: Records, bounds: tuple[float, float], count: float, stage: Stage
 ) -> Problem:
     """A number of which nothing but the mean can be known, by looks that come closer and closer to it."""
-    found = looked_closer(_within(records, bounds), Location(0.5, _UNKNOWN, 0.0), count, stage)
+    found = look_closer(_within(records, bounds), Location(0.5, _UNKNOWN, 0.0), count, stage)
     return _standardised(loss, bounds, found._replace(spread=_UNKNOWN))
 
 
@@ -203,7 +203,7 @@ def of_counts(
         def targets() -> Iterator[tuple[Array, Array | None]]:
             return ((np.clip(y, 0, cap) / cap, weights) for _, y, weights in records.chunks())
 
-        found = looked_closer(targets, Location(mean / cap, error / cap, deviation / cap), count, closer)
+        found = look_closer(targets, Location(mean / cap, error / cap, deviation / cap), count, closer)
         mean, error = max(cap * found.mean, 0.25 * cap * found.error, 1e-3), cap * found.error
 
     def target(y: Array) -> Array:
@@ -218,7 +218,7 @@ def _same(y: Array) -> Array:
     return y
 
 
-# ---- a second look at the mean of a target, where records are few: looked_closer ----
+# ---- a second look at the mean of a target, where records are few: look_closer ----
 #
 # The mean is what a model without features predicts, so nothing else is worth as much. Targets are clipped
 # around what is known of it; the better it is known, the closer, and the less noise the next look needs.
@@ -238,7 +238,7 @@ class Location(NamedTuple):
     spread: float
 
 
-def looked_closer(targets: Targets, known: Location, count: float, stage: Stage) -> Location:
+def look_closer(targets: Targets, known: Location, count: float, stage: Stage) -> Location:
     """The mean after ``stage.steps`` more looks at the targets, each weighed by its precision.
 
     Guarantee: a record adds its target to one sum, clipped to ``reach`` around a released number, so the

@@ -6,7 +6,7 @@ hardly grows (Liu and Talwar 2019; Papernot and Steinke 2022). Ten trials of a t
 trainings would cost:
 
 >>> from discreet.events import Gaussian
->>> from discreet.selection.search import geometric_trials
+>>> from discreet.selection import geometric_trials
 >>> search = PrivateSearch(trial=Gaussian(noise_multiplier=3.731), trials=geometric_trials(mean=10))
 >>> round(search.guarantee(delta=1e-5).epsilon.upper, 3), round(account(Gaussian(3.731) * 10).epsilon(1e-5), 3)
 (1.625, 3.618)
@@ -38,7 +38,7 @@ long they took.
 
 How many trials a private search makes: a random number, drawn once and kept secret.
 
-Both laws know what their randomness costs: the ``s`` of the theorem in :mod:`discreet.selection`, and the form that
+Both laws know what their randomness costs: the ``s`` of the theorem, and the form that
 Papernot and Steinke gave it for Renyi divergences.
 
 >>> geometric_trials(mean=10)
@@ -68,11 +68,13 @@ from discreet.accounting.renyi import (
     renyi_divergence,
 )
 from discreet.core.randomness import RandomStream, system_stream
-from discreet.errors import BudgetExceeded, InvalidParameter, UnsupportedEvent, probability, real
-from discreet.events import ApproximateDP, Event
-from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours
+from discreet.errors import InvalidParameter, UnsupportedEvent, probability, real
+from discreet.events import ApproximateDP, BoundedRange, Event, RenyiDP, ZeroConcentratedDP
+from discreet.guarantee import Bounds, Guarantee, Neighbours
 from discreet.ledger import FixedPlan, Till
 from discreet.ledger.till import AnyLedger, KeyFile
+
+__all__ = ["PrivateSearch", "geometric_trials"]
 
 # ---- how many trials a private search makes: a random number, drawn once and kept secret ----
 
@@ -231,6 +233,8 @@ Candidate = TypeVar("Candidate")
 Outcome = TypeVar("Outcome")
 
 OBSERVER = "sees the selected trial only"
+BLACK_BOXES = (ApproximateDP, BoundedRange, RenyiDP, ZeroConcentratedDP)
+"""Events of which nothing is known but a bound, which was proved for one kind of neighbours."""
 
 
 class Selected(NamedTuple, Generic[Candidate, Outcome]):
@@ -294,6 +298,7 @@ class PrivateSearch:
         ledger_key: KeyFile = None,
         delta: float | None = None,
         name: str = "search",
+        neighbours: Neighbours = "add-remove",
     ) -> Selected[Candidate, Outcome] | None:
         """Search: draw a number of trials, train a random candidate in each, return the one that scores best.
 
@@ -304,14 +309,15 @@ class PrivateSearch:
         With a ``ledger`` (:mod:`~discreet.ledger.till`), the whole search is charged to it first, as one black box:
         :meth:`event` at this ``delta``, in a run of this ``name``. If it does not fit, nothing is trained. The
         ledger's rule must hold that event: a FixedPlan that lists it, or a TruncatedRenyiFilter; one that is begun
-        here is for this search alone, with add-remove neighbours. ``train`` itself charges nothing: the number of
-        trials is secret.
+        here is for this search alone. ``neighbours`` are those of a trial that is known by its epsilon alone, such as
+        the ``event()`` of most models: then the ledger must be for the same ones. ``train`` itself charges nothing:
+        the number of trials is secret.
 
         Guarantee: :meth:`guarantee`, for an observer who sees the returned value only.
         """
         if len(candidates) == 0:
             raise InvalidParameter("candidates", candidates, "must hold at least one candidate.")
-        self._charge(ledger, ledger_key, delta, name)
+        self._charge(ledger, ledger_key, delta, name, neighbours)
         stream, best = stream or system_stream(), None
         for _ in range(self.trials.draw(stream)):
             candidate = candidates[int(stream.integers(len(candidates)))]
@@ -322,7 +328,14 @@ class PrivateSearch:
                 best = Selected(candidate, outcome, value)
         return best
 
-    def _charge(self, ledger: AnyLedger, ledger_key: KeyFile, delta: float | None, name: str) -> None:
+    def _charge(
+        self,
+        ledger: AnyLedger,
+        ledger_key: KeyFile,
+        delta: float | None,
+        name: str,
+        neighbours: Neighbours,
+    ) -> None:
         """Pay for the whole search; a ledger in memory would be gone when it is over."""
         if ledger is None and ledger_key is None:
             if delta is not None:
@@ -333,8 +346,10 @@ class PrivateSearch:
         delta = probability(
             "delta", delta, remedy="It is the part of the budget's delta that the search may use."
         )
-        alone = FixedPlan.at_its_cost(self.event(delta), delta)
+        alone = FixedPlan.at_its_cost(self.event(delta, neighbours), delta, neighbours)
         with Till.open(ledger, alone, key=ledger_key) as till:
+            if any(isinstance(part, BLACK_BOXES) for event in self._events() for part, _ in event.parts()):
+                till.refuse_other_neighbours()
             till.pay(self.event(delta, till.ledger.rule.budget.neighbours), name=name)
 
     def _events(self) -> tuple[Event, ...]:
@@ -351,45 +366,6 @@ def _as_score(value: object) -> float:
     except (TypeError, ValueError, OverflowError):
         return -math.inf
     return -math.inf if math.isnan(number) else number
-
-
-def calibrate_search(family: Callable[[float], Event], trials: Trials, budget: Budget) -> float:
-    """The least noise of a trial such that the whole search stays within ``budget``, to about a thousandth.
-
-    ``family`` makes the event of a trial from its noise multiplier.
-
-    Guarantee: ``PrivateSearch(family(result), trials).guarantee(...)`` is within the budget.
-
-    >>> from discreet.events import Gaussian
-    >>> from discreet.selection.search import geometric_trials
-    >>> round(calibrate_search(Gaussian, geometric_trials(mean=10), Budget(epsilon=1.625, delta=1e-5)), 2)
-    3.73
-    """
-    if not isinstance(budget, Budget):
-        raise InvalidParameter(
-            "budget", budget, "must be a Budget, for instance Budget(epsilon=1.0, delta=1e-6)."
-        )
-
-    def excess(log_noise: float) -> float:
-        trial = _Trial((family(math.exp(log_noise)),), budget.neighbours, budget.group_size)
-        return math.log(max(trial.total(trials, budget.delta), 1e-9) / budget.epsilon)
-
-    low = high = 0.0
-    while excess(high) > 0:
-        low, high = high, high + 1.0
-        if high > 20:
-            raise BudgetExceeded(
-                f"no noise keeps this search within epsilon={budget.epsilon:g} at delta={budget.delta:g}; raise "
-                "the budget or search with fewer trials."
-            )
-    while low == high or excess(low) <= 0:
-        low, high = low - 0.5, low
-        if low < -5:
-            return math.exp(high)
-    found, step = float(brentq(excess, low, high, xtol=1e-4)), 1e-4
-    while excess(found) > 0:
-        found, step = found + step, 2 * step
-    return math.exp(found)
 
 
 class _Trial:
