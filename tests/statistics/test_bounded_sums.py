@@ -28,7 +28,7 @@ from discreet.statistics import (
     private_sum,
     private_variance,
 )
-from discreet.statistics.purchase import Purchase, bought
+from discreet.statistics.purchase import Purchase, buy
 
 PURE, GAUSS = Budget(1.0, 0.0), Budget(1.0, 1e-6)
 X = np.random.default_rng(0).normal(50, 10, 400)
@@ -157,13 +157,13 @@ def test_what_is_certified_is_what_was_asked_for(tmp_path):
 
 
 def test_a_purchase_is_for_one_release():
-    with bought("test", {}, PURE, numbers=2) as purchase:
+    with buy("test", {}, PURE, numbers=2) as purchase:
         purchase.release(np.zeros(2, np.int64))
         with pytest.raises(PlanViolation, match="One release"):
             purchase.release(np.zeros(2, np.int64))
-    with bought("test", {}, PURE) as purchase, pytest.raises(PlanViolation, match="1 whole numbers"):
+    with buy("test", {}, PURE) as purchase, pytest.raises(PlanViolation, match="1 whole numbers"):
         purchase.release(np.zeros(1))
-    with bought("test", {}, PURE) as purchase, pytest.raises(PlanViolation, match="not 2 of"):
+    with buy("test", {}, PURE) as purchase, pytest.raises(PlanViolation, match="not 2 of"):
         purchase.release(np.zeros(2, np.int64))
 
 

@@ -22,7 +22,7 @@ from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.homes import Share
 from discreet.linear.partitions import Partitions
-from discreet.statistics.purchase import MOST_RECORDS, Purchase, bought
+from discreet.statistics.purchase import MOST_RECORDS, Purchase, buy
 
 Array = NDArray[np.float64]
 
@@ -79,7 +79,7 @@ def evaluate(
     if engine is not None:
         _refuse_arrays(x, question)
     cast = question.ask(_table(x, engine))
-    with bought(
+    with buy(
         "evaluation",
         _settings(cast.tally, unit, confidence),
         budget,
@@ -92,7 +92,7 @@ def evaluate(
         later=engine is not None,
     ) as purchase:
         noisy, lengths = release(purchase, cast, None if engine is None else Elsewhere(engine, x, question))
-    found = cast.tally.scored(noisy, purchase.noise, lengths, Scoring(reach))
+    found = cast.tally.score(noisy, purchase.noise, lengths, Scoring(reach))
     return Evaluation(
         found.overall,
         found.groups,
