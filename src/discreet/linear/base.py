@@ -35,12 +35,12 @@ from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import Charge, Encoded, Model, by_recipe, by_theorem, open_charge, show_progress
 from discreet.linear.glm.people import People, declared_rows, learned_rows
 from discreet.linear.glm.spending import Elsewhere, Spending
-from discreet.linear.inputs import OnDemand, without_column
+from discreet.linear.inputs import OnDemand, part_of, without_column
 from discreet.linear.named_coefficients import Coefficients
 from discreet.linear.partitions import Partitions
 from discreet.linear.preview import EPSILONS, Preview
 from discreet.linear.schema import Schema, schema_of
-from discreet.linear.secret_sample import draw_rows, part_of, people_of
+from discreet.linear.secret_sample import draw_rows
 from discreet.linear.sources import all_numbers, is_dask_frame, source_of
 from discreet.linear.spool import spool_rows
 from discreet.linear.storage import Storage
@@ -207,11 +207,9 @@ class PrivateLinearModel(TableReader):
             if rate is not None and spending is not None:
                 spending.refuse_more_rows(rows)  # of the table: how many a sample has is a secret
             chosen = None if rate is None else draw_rows(rate, rows, owners, charge.stream)
-            owners, weights, target = (
-                people_of(owners, chosen),
-                part_of(weights, chosen),
-                part_of(target, chosen),
-            )
+            if owners is not None and chosen is not None:
+                owners = owners.at(chosen)
+            weights, target = part_of(weights, chosen), part_of(target, chosen)
             averaging = 1.0
             if owners is not None:
                 weights, averaging = self._share_weights(owners, weights, known_spending(spending))

@@ -43,11 +43,11 @@ from discreet.linear.inputs import (
     column_values,
     lazy_column,
     number_table,
+    part_of,
     without_column,
 )
 from discreet.linear.losses import Loss
 from discreet.linear.schema import Schema, schema_of
-from discreet.linear.secret_sample import part_of
 from discreet.linear.sources import all_numbers, source_of
 from discreet.linear.spool import Spooled, spool_rows
 from discreet.linear.storage import Storage

@@ -276,11 +276,11 @@ class Plan:
         return f"<pre>{escape(self.explain())}</pre>"
 
 
-def epsilon_after(plan: Plan, times: float, points: int = 12) -> list[tuple[float, float]]:
+def epsilon_after(plan: Plan, times: float) -> list[tuple[float, float]]:
     """Steps of the only stage, up to ``times`` as many as planned, and epsilon after them at the same noise."""
     stage = plan.stage()
     charges = stage.steps // stage.steps_per_charge
-    counts = sorted({max(1, round(times * charges * (part / points) ** 2)) for part in range(1, points + 1)})
+    counts = sorted({max(1, round(times * charges * (part / 12) ** 2)) for part in range(1, 13)})
     found = []
     for count in counts:
         with suppress(DiscreetError):  # a point of a picture that cannot be certified is left out
