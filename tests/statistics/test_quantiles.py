@@ -212,13 +212,13 @@ def test_intervals_of_few_records_reach_the_bounds():
 
 
 def test_cost_and_ledger(tmp_path):
-    for neighbours in ("add-remove", "replace-one"):
-        for confidence in (None, 0.9):
-            budget = Budget(1.0, 0.0, neighbours)
-            found = private_quantiles(X, budget, (0.1, 0.5), (0, 100), confidence=confidence)
-            assert found.guarantee.within(budget)
-            assert found.guarantee.epsilon.upper > 0.999
-            assert found.certificate.verify().outcome == "consistent"
+    asked = itertools.product(("add-remove", "replace-one"), (1, 3), (None, 0.9))
+    for neighbours, group_size, confidence in asked:
+        budget = Budget(1.0, 0.0, neighbours, group_size=group_size)
+        found = private_quantiles(X, budget, (0.1, 0.5), (0, 100), confidence=confidence)
+        assert found.guarantee.within(budget)
+        assert found.guarantee.epsilon.upper > 0.999
+        assert found.certificate.verify().outcome == "consistent"
     with Ledger.in_memory(GaussianFilter(Budget(3.0, 1e-5))) as ledger, pytest.raises(UnsupportedEvent):
         private_quantiles(X, Budget(1.0, 0.0), 0.5, (0, 100), ledger=ledger)
     found = private_quantiles(X, Budget(1.0, 1e-6), 0.5, (0, 100), ledger=tmp_path / "q.ledger")
