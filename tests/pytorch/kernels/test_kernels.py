@@ -25,7 +25,7 @@ from discreet.pytorch.kernels.norms import (
     squared_norms_by_torch,
 )
 from discreet.pytorch.kernels.tiles import LANES
-from discreet.pytorch.layer_rules import convolution, use
+from discreet.pytorch.layer_rules import use
 from discreet.pytorch.layer_rules.convolution import ConvolutionWeight, padded
 from discreet.pytorch.layer_rules.use import Layout, Scratch, Source
 from support.torch_bank import numbers
@@ -387,7 +387,7 @@ def test_norms_of_pixels_of_every_size(scale):
 def test_lengths_in_float32_would_hide_small_inputs(monkeypatch):
     """The broken twin: inputs whose squares are lost seem to be zero, and so do their gradients."""
     lost = lambda rows: rows.flatten(1).square().sum(1).double()  # noqa: E731
-    monkeypatch.setattr(convolution, "sums_of_squares", lost)
+    monkeypatch.setattr(sys.modules[ConvolutionWeight.__module__], "sums_of_squares", lost)
     found, exact = of_size(1e-30)
     assert bool((found < exact).all())
 
