@@ -83,7 +83,7 @@ class _Steady(TorchFunctionMode):
         if func in _PASSING:
             return _PASSING[func](func, *args, **kwargs)
         if func in _DRAWING:
-            return self._replaced(_DRAWING[func], func, args, kwargs)
+            return self._replace(_DRAWING[func], func, args, kwargs)
         if isinstance(func, types.FunctionType) and (
             func.__module__.startswith("torch.nn.") or func in _DIFFERENTIATING
         ):
@@ -92,7 +92,7 @@ class _Steady(TorchFunctionMode):
         return func(*args, **kwargs)
 
     @torch.no_grad()
-    def _replaced(self, values: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _replace(self, values: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         drawn = func(*args, **kwargs)
         steady = values(self._uniform(drawn), drawn, args, kwargs)
         drawn.detach().copy_(steady)
@@ -310,7 +310,9 @@ def _numpy_and_random(place: _Place) -> Iterator[None]:
     ]
     try:
         for owner, name, _ in replaced:
-            setattr(owner, name, _drawn_by_numpy(name, place) if owner is np.random else _drawn(name, place))
+            setattr(
+                owner, name, _drawn_by_numpy(name, place) if owner is np.random else _steady_draw(name, place)
+            )
         yield
     finally:
         for owner, name, before in replaced:
@@ -328,7 +330,7 @@ def _drawn_by_numpy(name: str, place: _Place) -> Callable[..., Any]:
     return draw
 
 
-def _drawn(name: str, place: _Place) -> Callable[..., Any]:
+def _steady_draw(name: str, place: _Place) -> Callable[..., Any]:
     def draw(*args: Any, **kwargs: Any) -> Any:
         found = getattr(random.Random(place()), name)(*args, **kwargs)
         return found[:1] * len(found) if name == "choices" else found
