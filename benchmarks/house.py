@@ -340,7 +340,10 @@ def rows(house: House) -> Iterator[tuple[str, str, str]]:
     single = [m for m in house.modules if not m.is_face and users[m.name] == 1]
     shown = {name for m in house.modules if m.is_face for name in m.imported(house.names)}
     offered = {
-        name.rpartition(".")[2] for module in house.modules if module.is_face for name in module.offered
+        name.rpartition(".")[2]
+        for module in house.modules
+        if module.is_face or module in loose
+        for name in module.offered
     }
     same, seen, inner = house.mirrored()
     yield "files / code lines", f"{len(house.modules)} / {total}", "<= 200 / <= 22700"

@@ -1,6 +1,7 @@
 """``make reference``: writes docs/reference.md and a page for each room into docs/reference, from the rooms' faces.
 
-A face is the ``__all__`` of a room's ``__init__``. Nothing is imported; ``tests/test_public_names.py`` compares.
+A face is the ``__all__`` of a room's ``__init__``, or of a room that is one file. Nothing is imported;
+``tests/test_public_names.py`` compares.
 """
 
 import ast
@@ -30,12 +31,11 @@ WHOLE = {"guarantee": ("Bounds", "Budget", "Guarantee"), "errors": ()}
 def faces() -> dict[str, list[str]]:
     """The public names of each room that has a face; of the package itself as ``discreet``."""
     found = {}
-    for path in sorted(SOURCE.rglob("__init__.py")):
+    for path in sorted({*SOURCE.rglob("__init__.py"), *SOURCE.glob("*.py")}):
+        room = path.parent if path.stem == "__init__" else path.with_suffix("")
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                found[".".join(path.parent.relative_to(SOURCE).parts) or "discreet"] = ast.literal_eval(
-                    node.value
-                )
+                found[".".join(room.relative_to(SOURCE).parts) or "discreet"] = ast.literal_eval(node.value)
     return found
 
 

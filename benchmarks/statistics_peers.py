@@ -1,7 +1,8 @@
 """The same statistics by peers, in an environment of their own: lines of JSON in, errors out.
 
-Reads {"epsilon", "values", "lower", "upper", "edges", "repeats"} from standard input; writes the root mean squared
-error of each statistic for each peer that is installed. Called by ``table_statistics.py``.
+Reads {"epsilon", "values", "lower", "upper", "edges", "levels", "repeats", "exact"} from standard input, a table in
+each line; writes the squared errors of all releases of each statistic, for each peer that is installed. Called by
+``table_statistics.py``.
 """
 
 import json
@@ -13,9 +14,8 @@ import numpy as np
 warnings.simplefilter("ignore")
 
 
-def rms(draw, exact, repeats):
-    errors = [np.mean(np.square(np.asarray(draw()) - exact)) for _ in range(repeats)]
-    return float(np.sqrt(np.mean(errors)))
+def errors(draw, exact, repeats):
+    return [float(np.mean(np.square(np.asarray(draw()) - exact))) for _ in range(repeats)]
 
 
 def by_diffprivlib(job, exact, repeats):
@@ -25,16 +25,16 @@ def by_diffprivlib(job, exact, repeats):
     high, levels = x > np.mean(bounds), job["levels"]
     edges = job["edges"]
     return {
-        "count": rms(lambda: tools.count_nonzero(high, epsilon=epsilon), exact["count"], repeats),
-        "sum": rms(lambda: tools.sum(x, epsilon=epsilon, bounds=bounds), exact["sum"], repeats),
-        "variance": rms(lambda: tools.var(x, epsilon=epsilon, bounds=bounds), exact["variance"], repeats),
-        "histogram": rms(
+        "count": errors(lambda: tools.count_nonzero(high, epsilon=epsilon), exact["count"], repeats),
+        "sum": errors(lambda: tools.sum(x, epsilon=epsilon, bounds=bounds), exact["sum"], repeats),
+        "variance": errors(lambda: tools.var(x, epsilon=epsilon, bounds=bounds), exact["variance"], repeats),
+        "histogram": errors(
             lambda: tools.histogram(x, epsilon=epsilon, bins=edges, range=bounds)[0],
             exact["histogram"],
             repeats,
         ),
-        "median": rms(lambda: tools.median(x, epsilon=epsilon, bounds=bounds), exact["median"], repeats),
-        "quantiles": rms(
+        "median": errors(lambda: tools.median(x, epsilon=epsilon, bounds=bounds), exact["median"], repeats),
+        "quantiles": errors(
             lambda: tools.quantile(x, levels, epsilon=epsilon, bounds=bounds), exact["quantiles"], repeats
         ),
     }
@@ -56,10 +56,10 @@ def by_opendp(job, exact, repeats):
 
     middle = (lower + upper) / 2
     high = [value for value in x if value > middle]
-    found["count"] = rms(
+    found["count"] = errors(
         at_budget(lambda s: space >> dp.t.then_count() >> dp.m.then_laplace(s), high), exact["count"], repeats
     )
-    found["sum"] = rms(
+    found["sum"] = errors(
         at_budget(
             lambda s: space >> dp.t.then_clamp((lower, upper)) >> dp.t.then_sum() >> dp.m.then_laplace(s), x
         ),
@@ -73,7 +73,7 @@ def by_opendp(job, exact, repeats):
         >> dp.t.then_variance()
         >> dp.m.then_laplace(s)
     )
-    found["variance"] = rms(at_budget(sized, x, 2), exact["variance"], repeats)
+    found["variance"] = errors(at_budget(sized, x, 2), exact["variance"], repeats)
     candidates = np.linspace(lower, upper, 1001).tolist()
 
     def quantile(level, share):
@@ -87,8 +87,8 @@ def by_opendp(job, exact, repeats):
         return lambda: candidates[release(x)]
 
     median, several = quantile(0.5, 1.0), [quantile(level, 1 / len(levels)) for level in levels]
-    found["median"] = rms(median, exact["median"], repeats)
-    found["quantiles"] = rms(lambda: [one() for one in several], exact["quantiles"], repeats)
+    found["median"] = errors(median, exact["median"], repeats)
+    found["quantiles"] = errors(lambda: [one() for one in several], exact["quantiles"], repeats)
     return found
 
 

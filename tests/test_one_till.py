@@ -14,7 +14,7 @@ from discreet.linear.losses import Logistic
 from discreet.parties import Party
 from discreet.parties.messages import Roster
 from discreet.pytorch import PrivateRun
-from discreet.selection.search import PrivateSearch, geometric_trials
+from discreet.selection import PrivateSearch, geometric_trials
 from support.parties_bank import hello, holders, study
 from support.postgres_server import postgres_server
 

@@ -133,6 +133,11 @@ class Budget:
         object.__setattr__(self, "group_size", whole("group_size", self.group_size, at_least=1))
         unit_named(self.unit)
 
+    @property
+    def reach(self) -> int:
+        """How many clipped contributions differ between two neighbouring data sets, at most."""
+        return contributions_apart(self.neighbours, self.group_size)
+
     def to_dict(self) -> dict[str, Any]:
         """The budget as plain data for JSON. A unit of records goes without saying, as in old files."""
         return without_usual_unit(asdict(self))
@@ -195,9 +200,7 @@ class Guarantee:
         if not distance or self.delta == 0:
             return self
         factor = 1 + Fraction(math.exp(min(self.epsilon.upper, 700.0)) * (1 + 1e-15))
-        exact = Fraction(self.delta) + factor * Fraction(distance)
-        delta = float(exact)
-        return replace(self, delta=delta if delta >= exact else math.nextafter(delta, math.inf))
+        return replace(self, delta=round_up(Fraction(self.delta) + factor * Fraction(distance)))
 
     def __str__(self) -> str:
         """In words; epsilon and delta are rounded up."""
@@ -205,7 +208,7 @@ class Guarantee:
         unit = f"one {unit}" if self.group_size == 1 else f"a {unit}"
         unit += " (all of their rows)" if self.unit == "person" else ""
         return (
-            f"({rounded_up(self.epsilon.upper)}, {rounded_up(self.delta)})-differentially private for {unit}, "
+            f"({upper_text(self.epsilon.upper)}, {upper_text(self.delta)})-differentially private for {unit}, "
             f"{self.neighbours} neighbours, against an observer who {self.observer}"
         )
 
@@ -215,19 +218,74 @@ def without_usual_unit(data: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in data.items() if key != "unit" or value != "record"}
 
 
-def rounded_up(value: float, digits: int = 4) -> str:
+def upper_text(value: float, digits: int = 4) -> str:
     """``value`` in so many significant digits, never below it; numbers of fewer digits stay as typed.
 
-    >>> rounded_up(0.94681), rounded_up(1e-5), rounded_up(12345.1)
+    >>> upper_text(0.94681), upper_text(1e-5), upper_text(12345.1)
     ('0.9469', '1e-05', '12350')
     """
-    return _rounded(value, Context(digits, ROUND_CEILING))
+    return _text(value, Context(digits, ROUND_CEILING))
 
 
-def rounded_down(value: float, digits: int = 4) -> str:
+def lower_text(value: float, digits: int = 4) -> str:
     """``value`` in so many significant digits, never above it."""
-    return _rounded(value, Context(digits, ROUND_FLOOR))
+    return _text(value, Context(digits, ROUND_FLOOR))
 
 
-def _rounded(value: float, context: Context) -> str:
+def _text(value: float, context: Context) -> str:
     return f"{float(context.create_decimal(repr(float(value)))):g}"
+
+
+def round_up(exact: Fraction) -> float:
+    """The smallest float that is not below ``exact``."""
+    try:
+        rounded = float(exact)
+    except OverflowError:
+        return math.inf
+    return rounded if rounded >= exact else math.nextafter(rounded, math.inf)
+
+
+# ---- a guarantee of which only (epsilon, delta) is known ----
+#
+# The classical theorems speak of such pairs. They hold for whatever neighbours the pair was proved for; where that
+# matters, the function asks. Sums and products are rounded up, so a pair never promises too much.
+
+ROUND_UP = 1 + 1e-14
+"""More than the rounding of the closed formulas that are multiplied by it."""
+
+_LARGEST_GROUP = 10**12
+
+
+class EpsilonDelta(NamedTuple):
+    """A proved (epsilon, delta); its neighbours are those of the guarantees it was made of."""
+
+    epsilon: float
+    delta: float
+
+
+def group_privacy(epsilon: float, delta: float, group_size: int) -> EpsilonDelta:
+    """Guarantee: what (epsilon, delta) for one record promises a group of records.
+
+    (group_size epsilon, delta (1 + e^epsilon + ... + e^{(group_size - 1) epsilon})), by going from one data
+    set to the other one record at a time.
+
+    >>> group_privacy(epsilon=0.0, delta=1e-6, group_size=3)
+    EpsilonDelta(epsilon=0.0, delta=3e-06)
+    """
+    pair = checked_pair(epsilon, delta)
+    group_size = whole("group_size", group_size, at_least=1, at_most=_LARGEST_GROUP)
+    total_epsilon = round_up(group_size * Fraction(pair.epsilon))
+    if pair.epsilon == 0:
+        return EpsilonDelta(0.0, min(1.0, round_up(group_size * Fraction(pair.delta))))
+    if pair.delta == 0 or group_size == 1:
+        return EpsilonDelta(total_epsilon, pair.delta)
+    # log of (e^{k epsilon} - 1) / (e^epsilon - 1), which may overflow
+    log_sum = (group_size - 1) * pair.epsilon
+    log_sum += math.log(-math.expm1(-group_size * pair.epsilon)) - math.log(-math.expm1(-pair.epsilon))
+    log_delta = math.log(pair.delta) + log_sum
+    return EpsilonDelta(total_epsilon, min(1.0, math.exp(min(0.0, log_delta)) * (1 + 1e-12)))
+
+
+def checked_pair(epsilon: object, delta: object) -> EpsilonDelta:
+    """The pair as floats, or :class:`~discreet.errors.InvalidParameter`."""
+    return EpsilonDelta(real("epsilon", epsilon, at_least=0), real("delta", delta, at_least=0, below=1))

@@ -20,9 +20,10 @@ from discreet import (
     account,
 )
 from discreet.accounting import certify
-from discreet.accounting.gaussian import gaussian_delta, laplace_delta, laplace_power
+from discreet.accounting.gaussian import gaussian_delta
 from discreet.accounting.power import power_bound
 from support import accounting_reference as ref
+from support.laplace_curve import laplace_delta, laplace_power
 
 
 def poisson(noise=1.0, rate=0.01, steps=1000):

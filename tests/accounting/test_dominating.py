@@ -6,7 +6,6 @@ import pytest
 
 from discreet.accounting.building import Law
 from discreet.accounting.dominating import Quality, Relation, dominating
-from discreet.accounting.epsilon_delta import group_privacy
 from discreet.accounting.pairs import DiscretePair, GaussianPair, LaplacePair, Reversed, Sampled
 from discreet.accounting.sampled_pairs import FixedSize, GroupPair
 from discreet.errors import UnsupportedEvent
@@ -19,6 +18,7 @@ from discreet.events import (
     PoissonSampled,
     RandomlyAllocated,
 )
+from discreet.guarantee import group_privacy
 
 QUALITY = Quality(1e-12, 1e-2)
 ADD_REMOVE, REPLACE_ONE = Relation("add-remove", 1), Relation("replace-one", 1)

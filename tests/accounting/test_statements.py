@@ -18,9 +18,9 @@ from scipy import special
 
 from discreet import Gaussian, PoissonSampled, account
 from discreet.accounting.chernoff import Chernoff
-from discreet.accounting.gaussian import laplace_delta
 from discreet.accounting.lattice import Lattice, cell_accuracy, compose, largest_weight
 from discreet.accounting.pairs import DiscretePair, GaussianPair, Sampled
+from support.laplace_curve import laplace_delta
 
 HOME = Path(__file__).parents[2]
 PAGE = HOME / "docs" / "mathematics.md"

@@ -12,7 +12,7 @@ from discreet.audit.membership import membership
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
-from discreet.lecture.figures.audits import STEPS, toy_leakage
+from discreet.lecture.figures.measured import STEPS, toy_leakage
 
 CURVE = account(Gaussian(1.0))
 
@@ -81,7 +81,7 @@ def test_the_toy_example_leaks_without_noise_and_is_bounded_with_it():
 
 
 def test_the_toy_example_with_too_little_noise_is_caught():
-    from discreet.lecture.figures.audits import answers
+    from discreet.lecture.figures.measured import answers
 
     stream = RandomStream(unsafe_seed=1)
     with_bob, without = (answers(bob, 4000, Gaussian(2.0), stream) for bob in (True, False))

@@ -11,7 +11,8 @@ import torch
 from scipy import stats
 
 from discreet.core import noise
-from discreet.core.noise import BoundedSum, add_noise, add_noise_share, grid_for, noise_steps
+from discreet.core.noise import BoundedSum, add_noise, grid_for, noise_steps
+from discreet.core.noise_shares import add_noise_share
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.events import Gaussian, Laplace, PoissonSampled

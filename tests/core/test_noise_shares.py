@@ -9,17 +9,13 @@ from scipy import stats
 
 from discreet.certificate.promises import Arithmetic
 from discreet.core import noise as one_release
-from discreet.core.noise import (
+from discreet.core.noise import BoundedSum, add_noise, grid_for, hardened_sum, noise_steps
+from discreet.core.noise_shares import (
     OVERFLOW,
-    BoundedSum,
-    add_noise,
     add_noise_share,
     convolution_gap,
     distance_of_shares,
-    grid_for,
-    hardened_sum,
     largest_sum,
-    noise_steps,
 )
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter

@@ -1,6 +1,7 @@
 """The exponential mechanism: its law against integration, its privacy against Gaussians, its draws against both."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from scipy.optimize import minimize
 from discreet import Budget, Gaussian, InvalidParameter
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.core.randomness import RandomStream
-from discreet.lecture.exponential import Gibbs, exponential_choice, exponential_sampling
+from discreet.lecture.erm import private_minimiser
+from discreet.lecture.exponential import Gibbs, exponential_choice
 from discreet.lecture.risk import Risk, Setting
 from discreet.lecture.table import Table
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Squared
@@ -17,6 +19,8 @@ from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Squa
 BUDGET = Budget(1.0, 1e-5, neighbours="replace-one")
 LOSSES = [Logistic(), Huber(0.7), SmoothedHinge(0.5)]
 BAD = [float("nan"), float("inf"), -1.0, True, "1"]
+
+exponential_sampling = partial(private_minimiser, method="exponential")
 
 
 def seeded(seed=0):

@@ -1,6 +1,7 @@
 """Output and objective perturbation: sensitivities by brute force, privacy losses by integration."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from discreet import ApproximateDP, Budget, BudgetExceeded, Gaussian, InvalidPar
 from discreet.accounting.gaussian import gaussian_delta, gaussian_mu
 from discreet.core.randomness import RandomStream
 from discreet.lecture.erm import METHODS, private_minimiser
-from discreet.lecture.perturbation import ObjectiveNoise, objective_perturbation, output_perturbation
+from discreet.lecture.perturbation import ObjectiveNoise
 from discreet.lecture.risk import Risk, Setting
 from discreet.lecture.table import Table
 from discreet.ledger import FixedPlan, Ledger
@@ -20,6 +21,9 @@ from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Soft
 BUDGET = Budget(1.0, 1e-5, neighbours="replace-one")
 LOSSES = [Logistic(), Huber(0.7), SmoothedHinge(0.5)]
 BAD = [float("nan"), float("inf"), -1.0, True, "1"]
+
+output_perturbation = partial(private_minimiser, method="output-perturbation")
+objective_perturbation = partial(private_minimiser, method="objective-perturbation")
 
 
 def seeded(seed=0):
@@ -353,10 +357,12 @@ class TestEveryMethod:
             )
 
 
-@pytest.mark.parametrize("fit", [output_perturbation, objective_perturbation])
-def test_regularisation_below_all_digits_is_refused(fit):
+@pytest.mark.parametrize("method", ["output-perturbation", "objective-perturbation"])
+def test_regularisation_below_all_digits_is_refused(method):
     with pytest.raises(InvalidParameter, match="regularisation"):
-        fit(Logistic(), np.ones((5, 1)), np.ones(5), BUDGET, regularisation=1e-13)
+        private_minimiser(
+            Logistic(), np.ones((5, 1)), np.ones(5), BUDGET, method=method, regularisation=1e-13
+        )
 
 
 def test_unknown_methods_are_refused():

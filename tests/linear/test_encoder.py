@@ -13,7 +13,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 from discreet import InvalidParameter
 from discreet.linear.column_kinds import Category, Flag, Numeric
-from discreet.linear.encoder import BoundedNumbers, BoundedRows, SchemaEncoding, bounds_of, scaled
+from discreet.linear.encoder import BoundedNumbers, BoundedRows, SchemaEncoding, bounds_of, scale_to_unit
 from discreet.linear.fitting import Model
 from discreet.linear.inputs import codes, number_table, numbers
 from discreet.linear.schema import Schema
@@ -117,7 +117,7 @@ def test_any_cells_keep_the_promise_and_no_row_sees_another(rows):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e300, -1e300, 0.0, 5.0, 5e-324])
 def test_scaling_against_python_numbers(value):
     expected = 0.5 if math.isnan(value) else min(max((value - 2) / 6, 0.0), 1.0)
-    assert scaled([value], 2.0, 8.0)[0] == pytest.approx(expected)
+    assert scale_to_unit([value], 2.0, 8.0)[0] == pytest.approx(expected)
 
 
 def test_a_linear_model_is_the_same_in_either_units():

@@ -14,7 +14,7 @@ from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
 from discreet.linear.glm.people import People
-from discreet.linear.secret_sample import amplified, drawn, people_of
+from discreet.linear.secret_sample import amplified_budget, draw_rows, people_of
 from support.linear_frames import FRAMES
 
 
@@ -22,7 +22,7 @@ from support.linear_frames import FRAMES
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 8.0])
 def test_what_is_spent_on_the_sample_costs_the_budget(rate, epsilon):
     budget = Budget(epsilon, 1e-7)
-    inner = amplified(budget, rate)
+    inner = amplified_budget(budget, rate)
     assert math.log1p(rate * math.expm1(inner.epsilon)) <= epsilon
     assert rate * inner.delta <= budget.delta
     noise = 1 / gaussian_mu(inner.epsilon, inner.delta)
@@ -33,7 +33,7 @@ def test_what_is_spent_on_the_sample_costs_the_budget(rate, epsilon):
 
 def test_without_a_theorem_nothing_is_claimed():
     budget = Budget(1.0, 1e-6, "replace-one")
-    assert amplified(budget, 0.01) == budget
+    assert amplified_budget(budget, 0.01) == budget
 
 
 def hockey_stick(p, q, epsilon):
@@ -57,7 +57,7 @@ def test_mixtures_keep_the_theorem():
 
 def test_everybody_has_the_same_chance():
     """Two binomial counts of 10**5 trials; each beyond six deviations once in 10**8."""
-    rows = [drawn(0.2, 100_000, None, RandomStream()) for _ in range(2)]
+    rows = [draw_rows(0.2, 100_000, None, RandomStream()) for _ in range(2)]
     assert all(abs(len(found) - 20_000) < 6 * 127 for found in rows)
     both = len(np.intersect1d(*rows))
     assert abs(both - 4000) < 6 * 62
@@ -68,7 +68,7 @@ def test_people_are_taken_with_all_their_rows():
     ids = np.random.default_rng(0).integers(0, 500, 4000).astype(object)
     ids[:10] = None
     people = People.of(ids)
-    chosen = drawn(0.3, 4000, people, RandomStream())
+    chosen = draw_rows(0.3, 4000, people, RandomStream())
     inside = set(ids[chosen])
     assert None not in inside
     assert sorted(np.flatnonzero([one in inside for one in ids])) == chosen.tolist()
@@ -96,7 +96,7 @@ def sampled(**more):
 def test_records_outside_of_the_sample_change_no_bit(form, declared):
     x, y = table()
     expected = sampled(**declared).fit(form(x), y).coef_
-    chosen = drawn(0.3, len(x), None, RandomStream(unsafe_seed=5))
+    chosen = draw_rows(0.3, len(x), None, RandomStream(unsafe_seed=5))
     hostile = x.copy()
     hostile[np.setdiff1d(np.arange(len(x)), chosen)] = 1e9
     np.testing.assert_array_equal(sampled(**declared).fit(form(hostile), y).coef_, expected)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discreet.guarantee import Bounds, Budget, Guarantee, rounded_down, rounded_up
+from discreet.guarantee import Bounds, Budget, Guarantee, lower_text, upper_text
 from discreet.plan.plan import Plan
 from discreet.plan.recipe import Recipe, StagedRecipe
 from discreet.plan.stage import Stage
@@ -37,9 +37,9 @@ def test_the_numbers_are_those_of_the_plan():
         "independently with probability 0.01, which makes 600 on average",
         "standard deviation 1.5 is added",
         "divided by 600, whatever the batch holds",
-        f"({rounded_up(plan.guarantee.epsilon.upper)}, 1e-06)-differential privacy: with or without the protected",
-        f"any result is at most {rounded_up(math.exp(plan.guarantee.epsilon.upper))} times as likely (exp(epsilon))",
-        f"right about at most {rounded_up(100 * plan.curve.power(0.01))}% of them; guessing gets 1%",
+        f"({upper_text(plan.guarantee.epsilon.upper)}, 1e-06)-differential privacy: with or without the protected",
+        f"any result is at most {upper_text(math.exp(plan.guarantee.epsilon.upper))} times as likely (exp(epsilon))",
+        f"right about at most {upper_text(100 * plan.curve.power(0.01))}% of them; guessing gets 1%",
         "whether it is in the data at all (add-remove neighbours)",
         "sees every release, the final model included",
         "records = 60,000: declared and public",
@@ -99,14 +99,14 @@ def test_an_absurd_epsilon_is_still_told():
 
 @given(st.floats(1e-300, 1e300))
 def test_four_digits_to_the_safe_side(value):
-    up, down = (float(text.replace(",", "")) for text in (rounded_up(value), rounded_down(value)))
+    up, down = (float(text.replace(",", "")) for text in (upper_text(value), lower_text(value)))
     assert down <= value <= up
     assert up <= value * 1.0011
     assert down >= value / 1.0011
 
 
 def test_declared_numbers_stay_as_typed():
-    assert [rounded_up(value) for value in (1e-5, 0.1, 2.0, 1234.0, 0.0)] == [
+    assert [upper_text(value) for value in (1e-5, 0.1, 2.0, 1234.0, 0.0)] == [
         "1e-05",
         "0.1",
         "2",

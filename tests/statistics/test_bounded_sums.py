@@ -14,7 +14,8 @@ from discreet import Budget, Gaussian, Laplace, Ledger
 from discreet.core.mean import Interval, private_mean
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.lecture.certified_descent import private_descent
-from discreet.lecture.exponential import exponential_choice, exponential_sampling
+from discreet.lecture.erm import private_minimiser
+from discreet.lecture.exponential import exponential_choice
 from discreet.lecture.lecture_noise import exact_noise
 from discreet.ledger import GaussianFilter
 from discreet.linear.losses import Logistic
@@ -242,7 +243,7 @@ PEOPLE = Budget(1.0, 1e-6, "replace-one", unit="person")
         lambda: private_quantiles(X, PEOPLE, 0.5, (0, 100)),
         lambda: private_mean(X, PEOPLE, Interval(0, 100)),
         lambda: private_descent(Logistic(), ROWS, X > 50, PEOPLE, steps=2, step_size=1.0),
-        lambda: exponential_sampling(Logistic(), ROWS, X > 50, PEOPLE),
+        lambda: private_minimiser(Logistic(), ROWS, X > 50, PEOPLE, method="exponential"),
         lambda: exponential_choice(Logistic(), ROWS, X[:300] > 50, ROWS, PEOPLE, loss_bound=1.0),
         lambda: exact_noise(PEOPLE, 1.0, 300, 10),
     ],

@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 
 import discreet as dp
 from discreet.cli.studio import _doorway
-from discreet.guarantee import rounded_up
+from discreet.guarantee import upper_text
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger
 from discreet.studio.application import application
 from support.axe import insist_accessible
@@ -181,7 +181,7 @@ def test_a_slider_moves_the_number_and_the_export_follows(address, dark):
         noise = float(shown.locator("#value-noise_multiplier").input_value())
         assert noise > 2
         upper = dp.account(dp.PoissonSampled(0.01, dp.Gaussian(noise)) * 1000).epsilon(1e-6)
-        expected = f"ε ≤ {float(rounded_up(upper)):g}"
+        expected = f"ε ≤ {float(upper_text(upper)):g}"
         expect(shown.locator("#epsilon")).to_have_text(expected)
         assert expected != before
         shown.wait_for_selector(f"body[data-drawn='{shown.evaluate('latest')}']")

@@ -19,7 +19,6 @@ from scipy.special import bdtrc
 from discreet.accounting.allocation import DiscreteLaw, allocation_law
 from discreet.accounting.building import Law
 from discreet.accounting.chernoff import LogMoment, log_moment_of
-from discreet.accounting.epsilon_delta import group_privacy
 from discreet.accounting.pairs import (
     BoundedRangePair,
     DiscretePair,
@@ -62,7 +61,7 @@ from discreet.events import (
     TruncatedPoissonSampled,
     ZeroConcentratedDP,
 )
-from discreet.guarantee import AnyNeighbours, Bounds, contributions_apart
+from discreet.guarantee import AnyNeighbours, Bounds, contributions_apart, group_privacy
 
 Direction = Literal["remove", "add"]
 ULPS = 1e-14
@@ -175,23 +174,23 @@ def dominating(event: Event, relation: Relation) -> Dominating:
             boxes.append((log_moment_of(part, relation.group_size), count))
             largest = None
         elif isinstance(part, RepeatAndSelect):
-            boxes.append((_selected(part, relation), count))
+            boxes.append((_moment_of_selection(part, relation), count))
             largest = None
         elif isinstance(part, PoissonSampled):
             laws.append(_poisson(part, count, relation))
             symmetric = symmetric and relation.neighbours == "replace-one"
             largest = None
         elif isinstance(part, TruncatedPoissonSampled):
-            laws.append(_truncated(part, count, relation))
+            laws.append(_truncated_law(part, count, relation))
             symmetric, largest = False, None
         elif isinstance(part, FixedSizeSampled):
-            laws.append(_fixed_size(part, count, relation))
+            laws.append(_fixed_size_law(part, count, relation))
             symmetric, largest = symmetric and relation.neighbours == "replace-one", None
         elif isinstance(part, SampledWithReplacement):
             laws.append(_with_replacement(part, count, relation))
             largest = None
         elif isinstance(part, RandomlyAllocated):
-            laws.append(_allocated(part, count, relation))
+            laws.append(_allocated_law(part, count, relation))
             symmetric, largest = False, None
         else:
             laws.append(_of_its_own(part, count, relation))
@@ -307,7 +306,7 @@ def _sampled_pair(noise: float, rate: float) -> Pair:
     return Sampled(GaussianPair(1 / noise), rate) if rate < 1 else GaussianPair(1 / noise)
 
 
-def _truncated(event: TruncatedPoissonSampled, count: int, relation: Relation) -> LawOf:
+def _truncated_law(event: TruncatedPoissonSampled, count: int, relation: Relation) -> LawOf:
     """Condition on the batch of the others. Below the limit a record joins it, else it takes the place of another.
 
     Which case it is depends on the others alone and is shown; the second one dominates the first, so that a bound on
@@ -328,7 +327,7 @@ def _truncated(event: TruncatedPoissonSampled, count: int, relation: Relation) -
     return _either(Labelled((joins, takes), (1 - full, full)) if full < 1 else takes, count)
 
 
-def _fixed_size(event: FixedSizeSampled, count: int, relation: Relation) -> LawOf:
+def _fixed_size_law(event: FixedSizeSampled, count: int, relation: Relation) -> LawOf:
     _refuse_a_public_number(relation)
     if relation.group_size > 1 or not isinstance(event.of, Gaussian):
         raise UnsupportedEvent(
@@ -357,7 +356,7 @@ def _refuse_a_public_number(relation: Relation) -> None:
         )
 
 
-def _selected(event: RepeatAndSelect, relation: Relation) -> LogMoment:
+def _moment_of_selection(event: RepeatAndSelect, relation: Relation) -> LogMoment:
     if relation.neighbours == "zero-out" or relation.group_size > 1:
         raise UnsupportedEvent(
             "the best of several runs is proved for add-remove and replace-one neighbours and group_size=1 only."
@@ -365,7 +364,7 @@ def _selected(event: RepeatAndSelect, relation: Relation) -> LogMoment:
     return selected_moment(event, relation.neighbours)
 
 
-def _allocated(event: RandomlyAllocated, count: int, relation: Relation) -> LawOf:
+def _allocated_law(event: RandomlyAllocated, count: int, relation: Relation) -> LawOf:
     if not relation.one_more or relation.group_size > 1 or not isinstance(event.of, Gaussian):
         raise UnsupportedEvent(
             "random allocation is certified for Gaussian noise, add-remove neighbours and group_size=1 only; "

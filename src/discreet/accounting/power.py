@@ -34,12 +34,11 @@ from typing import Protocol
 import numpy as np
 from scipy.special import ndtri
 
-from discreet.accounting.epsilon_delta import ROUND_UP, checked_pair
 from discreet.accounting.largest import ULPS
 from discreet.accounting.lattice import OPTIMISTIC, PESSIMISTIC, Lattice
 from discreet.charts import Picture, attack_chart, html_table
 from discreet.errors import probability, real
-from discreet.guarantee import AnyNeighbours, Bounds
+from discreet.guarantee import ROUND_UP, AnyNeighbours, Bounds, checked_pair
 
 _FAR = 700.0
 _SHOWN = (1e-5, 1e-6, 1e-8)  # deltas of which a notebook shows the epsilon
@@ -205,8 +204,3 @@ def advantage_bound(epsilon: float, delta: float) -> float:
     epsilon, delta = checked_pair(epsilon, delta)
     shrink = math.exp(-epsilon)
     return min(1.0, (-math.expm1(-epsilon) + 2 * delta * shrink) / (1 + shrink) * ROUND_UP)
-
-
-def accuracy_bound(epsilon: float, delta: float) -> float:
-    """Guarantee: no membership test is right more often, on a record used with probability one half."""
-    return min(1.0, 0.5 + 0.5 * advantage_bound(epsilon, delta) + _ROUNDING)

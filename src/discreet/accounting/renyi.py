@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, logsumexp
 
 from discreet.accounting.chernoff import LogMoment, log_moment_of
-from discreet.accounting.epsilon_delta import ROUND_UP
 from discreet.errors import InvalidParameter, UnsupportedEvent, probability, real, whole
 from discreet.events import (
     Event,
@@ -37,7 +36,7 @@ from discreet.events import (
     RepeatAndSelect,
     ZeroConcentratedDP,
 )
-from discreet.guarantee import Neighbours, neighbours_named
+from discreet.guarantee import ROUND_UP, Neighbours, neighbours_named
 
 Divergence = Callable[[float], float]
 """Renyi divergence as a function of its order, which is above 1."""
@@ -51,11 +50,6 @@ _Array = NDArray[np.float64]
 def renyi_epsilon(event: Event, delta: float, neighbours: Neighbours = "add-remove") -> float:
     """Guarantee: ``event`` is (this epsilon, delta)-DP for these neighbours."""
     return epsilon_of_divergence(_divergence(event, neighbours), delta)
-
-
-def renyi_delta(event: Event, epsilon: float, neighbours: Neighbours = "add-remove") -> float:
-    """Guarantee: ``event`` is (epsilon, this delta)-DP for these neighbours."""
-    return delta_of_divergence(_divergence(event, neighbours), epsilon)
 
 
 def renyi_divergence(event: Event, order: float, neighbours: Neighbours = "add-remove") -> float:

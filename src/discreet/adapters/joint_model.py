@@ -37,7 +37,7 @@ from discreet.linear.additive.basis import Basis, Curve
 from discreet.linear.additive.looking import places_of
 from discreet.linear.cells import declared_codes, declared_numbers
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric
-from discreet.linear.encoder import SchemaEncoding, declared_labels, scaled
+from discreet.linear.encoder import SchemaEncoding, declared_labels, scale_to_unit
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
 from discreet.linear.fitting import Model
 from discreet.linear.inputs import codes
@@ -45,7 +45,7 @@ from discreet.linear.kernels.rowwise import times
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic, Loss, Softmax, Squared
 from discreet.linear.schema import Schema
-from discreet.linear.tables import Table, joined, table_in
+from discreet.linear.tables import Table, join_chunks, table_in
 from discreet.parties.joint import model_digest
 from discreet.parties.study import Study
 
@@ -132,7 +132,7 @@ class JointModel:
         column = self.target
         if isinstance(column, Numeric):
             values = declared_numbers(column, cells).astype(np.float64)
-            return np.where(np.isfinite(values), scaled(values, column.lower, column.upper), np.nan)
+            return np.where(np.isfinite(values), scale_to_unit(values, column.lower, column.upper), np.nan)
         if isinstance(column, Flag):
             return declared_labels(column, cells).astype(np.float64)
         found = codes(declared_labels(column, cells), tuple(_classes(column))).astype(np.float64)
@@ -228,7 +228,7 @@ def table_and_people(path: Path, schema: Schema, unit: str | None) -> tuple[Tabl
         return table_in(path).whole(schema.columns), None
     chunks = list(table_in(path).chunks(schema.columns, [unit]))
     ids = np.concatenate([as_in_the_file(chunk.kept[unit]) for chunk in chunks])
-    return joined(chunks, schema.columns), ids
+    return join_chunks(chunks, schema.columns), ids
 
 
 def _any_declared(column: Column, cells: NDArray[Any]) -> bool:

@@ -34,7 +34,7 @@ from discreet.audit.canaries import GradientCanaries
 from discreet.audit.claims import Claim
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, probability
-from discreet.guarantee import Guarantee, Neighbours, rounded_down, rounded_up
+from discreet.guarantee import Guarantee, Neighbours, lower_text, upper_text
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,9 @@ class AuditResult:
         verdict = "; VOID: this audit could not have contradicted the claim" if self.void else ""
         verdict = "; CONTRADICTS the claim" if self.lower > self.claimed else verdict
         return (
-            f"{self.method}: epsilon >= {rounded_down(self.lower)} at {100 * self.confidence:g} % "
-            f"(delta {self.delta:g}, {self.neighbours}); claimed {rounded_up(self.claimed)}, "
-            f"ceiling {rounded_down(self.ceiling)}{verdict} ({self.runs} calls, {self.seconds:.1f} s)"
+            f"{self.method}: epsilon >= {lower_text(self.lower)} at {100 * self.confidence:g} % "
+            f"(delta {self.delta:g}, {self.neighbours}); claimed {upper_text(self.claimed)}, "
+            f"ceiling {lower_text(self.ceiling)}{verdict} ({self.runs} calls, {self.seconds:.1f} s)"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -175,7 +175,7 @@ def examine(
         if progress is not None:
             progress(name)
         findings.append(replace(detector(share), name=name))
-    return Examination(subject.name, tuple(findings), (*_untried(subject, claim), *NOT_COVERED))
+    return Examination(subject.name, tuple(findings), (*_what_else_to_try(subject, claim), *NOT_COVERED))
 
 
 Detector = tuple[str, bool, Callable[[float], Finding]]
@@ -266,7 +266,7 @@ def _gaps(noisy: Release, other: Release, records: Records, draws: int) -> NDArr
     return np.array([first] + [gap(1 + index % most) for index in range(calls)])
 
 
-def _untried(subject: Subject, claim: Specification) -> Iterator[str]:
+def _what_else_to_try(subject: Subject, claim: Specification) -> Iterator[str]:
     """What could have been tried with more."""
     if subject.noise is None and subject.noisy is None:
         yield "the noise: hand in `noisy` or `noise`"

@@ -27,7 +27,7 @@ from discreet.accounting.curve import PrivacyCurve
 from discreet.audit.bounds import Trials, refuted_step
 from discreet.audit.claims import Claim
 from discreet.errors import InvalidParameter, probability, real
-from discreet.guarantee import rounded_down, rounded_up
+from discreet.guarantee import lower_text, upper_text
 
 Floats = NDArray[np.float64]
 _POINTS = 201
@@ -59,8 +59,8 @@ class Membership:
         return (
             f"attack: {100 * self.accuracy:.0f} % right, "
             + f"{100 * self.advantage:.0f} % more hits than false alarms; "
-            + f"epsilon >= {rounded_down(self.lower, 2)} at {self.confidence * 100:g} % confidence, "
-            + f"claimed {rounded_up(self.claimed)}{verdict}"
+            + f"epsilon >= {lower_text(self.lower, 2)} at {self.confidence * 100:g} % confidence, "
+            + f"claimed {upper_text(self.claimed)}{verdict}"
         )
 
     def to_dict(self) -> dict[str, Any]:

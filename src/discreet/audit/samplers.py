@@ -64,13 +64,13 @@ def sampler_test(
         missing = int(members.size - np.count_nonzero(members))
         return Finding.exactly("sampling", missing, 0, "every batch must hold every record")
     if sampling == "fixed-size":
-        return _fixed_size(members, rate, alpha, stream)
+        return _test_fixed_size(members, rate, alpha, stream)
     if sampling == "random-allocation":
-        return _allocated(members, rate, alpha, stream)
+        return _test_allocation(members, rate, alpha, stream)
     return Finding.of("sampling", _p_values(members, rate, stream), alpha)
 
 
-def _fixed_size(members: Members, rate: float, alpha: float, stream: RandomStream) -> Finding:
+def _test_fixed_size(members: Members, rate: float, alpha: float, stream: RandomStream) -> Finding:
     records = members.shape[1]
     size = round(rate * records)
     if not bool((members.sum(1) == size).all()):
@@ -82,7 +82,7 @@ def _fixed_size(members: Members, rate: float, alpha: float, stream: RandomStrea
     )
 
 
-def _allocated(members: Members, rate: float, alpha: float, stream: RandomStream) -> Finding:
+def _test_allocation(members: Members, rate: float, alpha: float, stream: RandomStream) -> Finding:
     steps = round(1 / rate)
     wrong = repeats_within_epochs(members, steps)
     if wrong:

@@ -17,7 +17,7 @@ from discreet.accounting.renyi import renyi_epsilon
 from discreet.certificate.promises import promises
 from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter, UnsupportedEvent
 from discreet.events import Composition, Event
-from discreet.guarantee import Guarantee, rounded_down, rounded_up
+from discreet.guarantee import Guarantee, lower_text, upper_text
 from discreet.ledger import FixedPlan, Ledger
 from discreet.ledger.book import Statement
 from discreet.ledger.filters import SpendingRule
@@ -144,7 +144,7 @@ def _second_opinion(certificate: Certificate) -> Iterator[str]:
         second >= lower * (1 - _AGREE),
         f"the second accountant proves {second}, below the lower bound {lower}",
     )
-    yield f"second accountant (Renyi): at most {rounded_up(second)}; no accountant can go below {rounded_down(lower)}"
+    yield f"second accountant (Renyi): at most {upper_text(second)}; no accountant can go below {lower_text(lower)}"
 
 
 def _account_spending(rule: SpendingRule, spent: dict[Event, int]) -> Event | None:

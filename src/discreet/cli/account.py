@@ -18,7 +18,7 @@ from discreet.compat import dp_accounting, opacus
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.events import Event
 from discreet.files import parse_json, read_text
-from discreet.guarantee import Bounds, Neighbours, rounded_down, rounded_up
+from discreet.guarantee import Bounds, Neighbours, lower_text, upper_text
 from discreet.plan.explanation import ALARMS
 from discreet.plan.plan import Plan
 
@@ -150,8 +150,8 @@ def _rows(found: list[tuple[float, Bounds]]) -> list[tuple[str, str, str]]:
 
 def _above(value: float) -> str:
     """Rounded up to four digits; what exceeds them by the rounding of floats only (1.00000000000001) stays: 1."""
-    return "infinite" if math.isinf(value) else rounded_up(value * (1 - ROUNDING))
+    return "infinite" if math.isinf(value) else upper_text(value * (1 - ROUNDING))
 
 
 def _below(value: float) -> str:
-    return "infinite" if math.isinf(value) else rounded_down(value * (1 + ROUNDING))
+    return "infinite" if math.isinf(value) else lower_text(value * (1 + ROUNDING))

@@ -13,7 +13,7 @@ from discreet.cli.events import RENAMED, describe_event, neighbour_options, rele
 from discreet.cli.shell import NUMBER, Answer, command
 from discreet.errors import InvalidParameter
 from discreet.events import Event
-from discreet.guarantee import Budget, Neighbours, rounded_down, rounded_up
+from discreet.guarantee import Budget, Neighbours, lower_text, upper_text
 
 SEARCHED: dict[str, Parameter] = {
     "noise-multiplier": "noise_multiplier",
@@ -84,4 +84,4 @@ def _safe(find: str, value: float) -> str:
     """The value in six digits, rounded to the side of less cost."""
     if find == "steps":
         return str(value)
-    return rounded_down(value, 6) if find == "rate" else rounded_up(value, 6)
+    return lower_text(value, 6) if find == "rate" else upper_text(value, 6)

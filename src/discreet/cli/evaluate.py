@@ -105,11 +105,11 @@ def _read(path: Path, schema: Any, unit: str | None) -> tuple[Any, Any]:
     import numpy as np
 
     from discreet.cli.watching import watch_chunks
-    from discreet.linear.tables import joined, table_in
+    from discreet.linear.tables import join_chunks, table_in
 
     source, keep = table_in(path), [] if unit is None else [unit]
     if unit is not None and unit not in source.names:
         raise InvalidParameter("unit", unit, "is not a column of the table.")
     chunks = list(watch_chunks("reading", source, schema.columns, keep))
     people = None if unit is None else np.concatenate([chunk.kept[unit] for chunk in chunks] or [np.empty(0)])
-    return joined(chunks, schema.columns), people
+    return join_chunks(chunks, schema.columns), people

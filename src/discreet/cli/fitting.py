@@ -31,7 +31,7 @@ from discreet.linear.fitted_model import FittedModel
 from discreet.linear.model_folder import spending, write_model
 from discreet.linear.partitions import Partitions
 from discreet.linear.schema import TASKS, Schema
-from discreet.linear.spool import Spooled, spooled
+from discreet.linear.spool import Spooled, spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.tables import Source, table_in
 from discreet.report import Report
@@ -207,7 +207,7 @@ def _engine_at(scheduler: str, log: Path | None) -> AbstractContextManager[Any]:
 def _read(source: Source, schema: Schema) -> Spooled:
     """The rows, encoded from here on."""
     cells = schema.to_read()
-    return spooled(watch_chunks("reading", source, cells), cells, Storage())
+    return spool_rows(watch_chunks("reading", source, cells), cells, Storage())
 
 
 def _ledger(place: str | None, key: Path | None, budget: Budget, name: str) -> Ledger:

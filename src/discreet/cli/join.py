@@ -16,7 +16,7 @@ from discreet.cli.shell import FILE, NUMBER, Answer, Tenths, command, ignore_int
 from discreet.cli.watching import EpsilonSoFar, digest_line, study_table
 from discreet.errors import CannotConnect, InvalidParameter, NotConsented, NotYet, PartyStopped, real, whole
 from discreet.files import whole_file, write_whole
-from discreet.guarantee import rounded_up
+from discreet.guarantee import upper_text
 
 _INTERRUPTED = "What was released by then is in the ledger; join again with the same ledger to go on."
 _POLL = 0.5
@@ -128,7 +128,7 @@ def join(
         if certificate.arithmetic.kind == "hardened"
         else ", proved for real numbers only (float arithmetic)"
     )
-    text = f"{kit.party} spent epsilon {rounded_up(epsilon)} at delta {study.privacy.delta:g}{exact}.\n"
+    text = f"{kit.party} spent epsilon {upper_text(epsilon)} at delta {study.privacy.delta:g}{exact}.\n"
     text += f"Certificate: {path}\n{model.made}: {folder}\n{model.describe(ending.theta)}"
     text += digest_line(ending, model.made)
     return Answer({"certificate": path, "epsilon": epsilon, "out": folder, "model": ending.model}, text)
@@ -153,7 +153,7 @@ def _ask_consent(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> 
     click.echo(
         f"You are {kit.party}, with {study.records_of(kit.party)} {study.privacy.unit}s. Roster {kit.fingerprint}.\n"
         f"{spending(ledger, table, terms)}\n"
-        f"The study costs you epsilon {rounded_up(terms.budget.epsilon)} at delta {study.privacy.delta:g} "
+        f"The study costs you epsilon {upper_text(terms.budget.epsilon)} at delta {study.privacy.delta:g} "
         f"({study.privacy.neighbours}), and nothing beyond that can be asked of you.\n"
         "At the end the coordinator gets your signed certificate, which names all runs of this ledger; "
         "--keep-certificate keeps it here.",

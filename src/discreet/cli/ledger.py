@@ -25,7 +25,7 @@ from discreet.cli.shell import FILE, NUMBER, Answer, group, table
 from discreet.errors import InvalidParameter, LedgerUnavailable, PlanViolation
 from discreet.events import Composition, Event
 from discreet.files import parse_json, read_text, whole_file
-from discreet.guarantee import Budget, Neighbours, Unit, protected_unit, rounded_down, rounded_up
+from discreet.guarantee import Budget, Neighbours, Unit, lower_text, protected_unit, upper_text
 from discreet.ledger import Anchor, FixedPlan, GaussianFilter, Ledger, TruncatedRenyiFilter
 from discreet.ledger.book import RunRecord, RunStatement, Statement
 from discreet.ledger.filters import Filter, SpendingRule
@@ -261,7 +261,7 @@ def certify(
     made.save(out)
     epsilon = made.guarantee.epsilon.upper
     text = (
-        f"{party} spent epsilon {rounded_up(epsilon)} at delta {made.guarantee.delta:g}.\nCertificate: {out}"
+        f"{party} spent epsilon {upper_text(epsilon)} at delta {made.guarantee.delta:g}.\nCertificate: {out}"
     )
     return Answer({"certificate": out, "epsilon": epsilon, "digest": made.digest()}, text)
 
@@ -323,9 +323,7 @@ def _room_left(remaining: dict[str, Any]) -> str:
         return f"{remaining['share']:.1%} remains"
     if remaining["epsilon"] < _LEAST:
         return "nothing more fits"
-    return (
-        f"one more fit of epsilon {rounded_down(remaining['epsilon'])} at delta {remaining['delta']:g} fits"
-    )
+    return f"one more fit of epsilon {lower_text(remaining['epsilon'])} at delta {remaining['delta']:g} fits"
 
 
 def _group_runs(runs: list[dict[str, Any]]) -> list[tuple[str, str, str, str]]:

@@ -13,7 +13,7 @@ from discreet.cli.shell import FILE, NUMBER, Answer, group, refuse_existing, tab
 from discreet.cli.study_file import evaluation_text, named_values, study_text
 from discreet.errors import CertificateRejected
 from discreet.files import whole_file
-from discreet.guarantee import rounded_up
+from discreet.guarantee import upper_text
 
 
 @group("study")
@@ -201,7 +201,7 @@ def describe(loaded: Any, seen: str, spends: dict[str, float]) -> str:
         "",
     ]
     lines = [
-        f"{name} ({loaded.records_of(name)} {privacy.unit}s) spends epsilon {rounded_up(epsilon)} at delta "
+        f"{name} ({loaded.records_of(name)} {privacy.unit}s) spends epsilon {upper_text(epsilon)} at delta "
         f"{privacy.delta:g} ({privacy.neighbours}) in its own ledger."
         for name, epsilon in spends.items()
     ]
@@ -216,7 +216,7 @@ def _prices_in_words(loaded: Any, prices: dict[int, dict[str, float]]) -> str:
         (
             f"{number} missing" + (" (this study)" if number == loaded.dropouts else ""),
             f"{price['noise']:.4g}",
-            rounded_up(price["epsilon"]),
+            upper_text(price["epsilon"]),
         )
         for number, price in prices.items()
     ]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from discreet.cli.shell import progress
-from discreet.guarantee import Budget, rounded_up
+from discreet.guarantee import Budget, upper_text
 from discreet.ledger import GaussianFilter, Ledger
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Spent:
         if not sys.stderr.isatty():
             yield False
             return
-        whole = f"of epsilon {rounded_up(self._rule.budget.epsilon)}"
+        whole = f"of epsilon {upper_text(self._rule.budget.epsilon)}"
         with progress("{task.fields[spent]}") as bar:
             lines: dict[str, Any] = {}
 
@@ -96,5 +96,5 @@ class EpsilonSoFar:
         if steps not in self._known:
             privacy = self._terms.study.privacy
             epsilon = account(event * steps, privacy.neighbours).epsilon(privacy.delta)
-            self._known[steps] = f"epsilon {rounded_up(epsilon)} of {rounded_up(self._terms.budget.epsilon)}"
+            self._known[steps] = f"epsilon {upper_text(epsilon)} of {upper_text(self._terms.budget.epsilon)}"
         return self._known[steps]

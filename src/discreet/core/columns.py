@@ -85,15 +85,15 @@ def _column(values: Any) -> NDArray[Any]:
     """
     kind = str(getattr(values, "dtype", getattr(values, "type", ""))).lower()
     if kind.startswith("dictionary"):
-        return _each(_listed(values))
+        return _each(_list_cells(values))
     if kind == "category":
         return np.asarray(values.astype(object))
     asked = hasattr(values, "to_numpy") and not hasattr(values, "buffers")
     found = np.asarray(values.to_numpy() if asked else values)
-    return _each(_listed(values)) if found.dtype.kind == "f" and "int" in kind else found
+    return _each(_list_cells(values)) if found.dtype.kind == "f" and "int" in kind else found
 
 
-def _listed(values: Any) -> list[Any]:
+def _list_cells(values: Any) -> list[Any]:
     """The cells as they are, by whatever name a library has for that."""
     names = ("to_pylist", "to_list", "tolist")
     found: list[Any] = next(getattr(values, name) for name in names if hasattr(values, name))()

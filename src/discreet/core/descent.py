@@ -298,6 +298,11 @@ class Adam:
     def step(
         self, theta: Floats, gradient: Floats, step_size: float, state: Moments
     ) -> tuple[Floats, Moments]:
+        direction, moments = self.direction(gradient, state)
+        return theta - step_size * direction, moments
+
+    def direction(self, gradient: Floats, state: Moments) -> tuple[Floats, Moments]:
+        """Where a step goes, before it is multiplied by its size."""
         first = self.first_decay * state.first + (1 - self.first_decay) * gradient
         second = self.second_decay * state.second + (1 - self.second_decay) * gradient**2
         count = state.steps + 1
@@ -307,7 +312,7 @@ class Adam:
             scale = np.sqrt(np.maximum(square, self.stabiliser**2))
         else:
             scale = np.sqrt(square) + self.stabiliser
-        return theta - step_size * mean / scale, Moments(first, second, count)
+        return mean / scale, Moments(first, second, count)
 
 
 @dataclass(frozen=True)

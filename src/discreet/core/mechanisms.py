@@ -31,7 +31,7 @@ from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import BudgetExceeded, InvalidParameter, one_of, real
 from discreet.events import Event, Gaussian, Laplace
-from discreet.guarantee import Budget, Guarantee, Neighbours, contributions_apart
+from discreet.guarantee import Budget, Guarantee, Neighbours
 
 Arithmetic = Literal["float", "hardened"]
 
@@ -98,7 +98,7 @@ def gaussian_mechanism(
         remedy = 'The classic formula is proved for epsilon < 1 only; use method="analytic".'
         real("epsilon", epsilon, above=0, below=1, remedy=remedy)
         real("delta", delta, above=0, below=1, remedy=_DELTA_REMEDY)
-        event = Gaussian(units(budget) * classic_gaussian_noise(epsilon, delta))
+        event = Gaussian(budget.reach * classic_gaussian_noise(epsilon, delta))
     else:
         event = gaussian_event(budget)
     return _release(value, sensitivity, event, budget, stream)
@@ -109,17 +109,12 @@ _DELTA_REMEDY = (
 )
 
 
-def units(budget: Budget) -> int:
-    """How many clipped contributions differ between two neighbouring data sets, at most."""
-    return contributions_apart(budget.neighbours, budget.group_size)
-
-
 def laplace_event(budget: Budget) -> Laplace:
     """The least Laplace noise for one release within ``budget``, its delta left aside.
 
     Guarantee: one release of this event, on its own, is proved to stay within the budget.
     """
-    return Laplace(units(budget) * laplace_noise(budget.epsilon) * _MARGIN)
+    return Laplace(budget.reach * laplace_noise(budget.epsilon) * _MARGIN)
 
 
 def gaussian_event(budget: Budget) -> Gaussian:
@@ -132,7 +127,7 @@ def gaussian_event(budget: Budget) -> Gaussian:
     if not 1e-8 <= mu / _MARGIN <= 1e4:
         remedy = "is beyond what can be certified for Gaussian noise; choose it between 1e-6 and 1e6."
         raise InvalidParameter("epsilon", budget.epsilon, remedy)
-    return Gaussian(units(budget) / mu * _MARGIN)
+    return Gaussian(budget.reach / mu * _MARGIN)
 
 
 def certified_cost(event: Event, budget: Budget, spare_delta: float = 0.0) -> Guarantee:
@@ -163,7 +158,7 @@ def _release(
     statistic = _finite(value)
     guarantee = certified_cost(event, budget)
     norm: Literal["l2", "l1"] = "l2" if isinstance(event, Gaussian) else "l1"
-    total = BoundedSum(statistic, sensitivity / units(budget), norm)
+    total = BoundedSum(statistic, sensitivity / budget.reach, norm)
     noisy = add_noise(total, event, stream)
     trusted = system_stream().trusted if stream is None else stream.trusted
     return Release(noisy if noisy.ndim else float(noisy), event, guarantee, total.arithmetic, trusted)

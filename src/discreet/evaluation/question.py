@@ -27,7 +27,7 @@ from discreet.linear.inputs import codes, column_names, column_values
 from discreet.linear.roll_call import Answer
 from discreet.linear.schema import schema_of
 from discreet.linear.sources import source_of
-from discreet.linear.tables import as_they_are, joined
+from discreet.linear.tables import as_they_are, join_chunks
 from discreet.statistics.purchase import MOST_RECORDS
 
 Array = NDArray[np.float64]
@@ -81,7 +81,7 @@ class Question:
             raise InvalidParameter("unit", unit, "is not a column of the table.")
         chunks = list(source.chunks(columns, [unit] if named else []))
         ids = np.concatenate([as_in_the_file(chunk.kept[unit]) for chunk in chunks]) if named else unit
-        return joined(chunks, columns), ids
+        return join_chunks(chunks, columns), ids
 
 
 # ---- what is asked for ----

@@ -200,7 +200,7 @@ def _columns_in_bytes(tables: tuple[Any, ...]) -> Iterator[list[bytes]]:
             for name in names:
                 yield _cells(column_values(table, name))
         elif isinstance(table, list | tuple):  # whose type would come from its cells
-            yield [_listed(row) for row in table]
+            yield [_row_bytes(row) for row in table]
         elif hasattr(table, "to_numpy") and not isinstance(getattr(table, "dtype", None), np.dtype):
             yield _cells(cells_of(table))  # a column of which numpy would make others, beside a missing cell
         else:
@@ -240,7 +240,7 @@ def _cells(column: NDArray[Any]) -> list[bytes]:
     return [_cell(value) for value in column.tolist()]
 
 
-def _listed(row: Any) -> bytes:
+def _row_bytes(row: Any) -> bytes:
     cells = row if isinstance(row, list | tuple | np.ndarray) else [row]
     return struct.pack("<q", len(cells)) + b"".join(map(_cell, cells))
 

@@ -261,7 +261,7 @@ class Numbers(Task):
         scores = {
             "records": scoring.number(errors),
             "R2": self._explained(square, targets, scoring),
-            "MAE": _scaled(absolute, width),
+            "MAE": _scale(absolute, width),
             "RMSE": _root(square, width, scoring),
         }
         return Measured(scores)
@@ -291,7 +291,7 @@ class Numbers(Task):
         return scoring.score(1 - ratio, errors, -math.inf, 1.0)
 
 
-def _scaled(score: Score, width: float) -> Score:
+def _scale(score: Score, width: float) -> Score:
     return Score(
         score.value * width,
         score.lower * width,
@@ -307,4 +307,4 @@ def _root(score: Score, width: float, scoring: Scoring) -> Score:
     root = math.sqrt(score.value)
     slope = 1 / max(2 * root, math.sqrt(max(score.upper, 1e-300)))
     lower, upper = math.sqrt(score.lower), math.sqrt(score.upper)
-    return _scaled(Score(root, lower, upper, score.noise * slope, score.sampling * slope), width)
+    return _scale(Score(root, lower, upper, score.noise * slope, score.sampling * slope), width)

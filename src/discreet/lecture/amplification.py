@@ -30,10 +30,16 @@ import math
 import numpy as np
 from scipy.special import betainc
 
-from discreet.accounting.epsilon_delta import ROUND_UP, EpsilonDelta, checked_pair, group_privacy
 from discreet.accounting.power import miss_rate_bound
 from discreet.errors import UnsupportedEvent, real, whole
-from discreet.guarantee import Neighbours, neighbours_named
+from discreet.guarantee import (
+    ROUND_UP,
+    EpsilonDelta,
+    Neighbours,
+    checked_pair,
+    group_privacy,
+    neighbours_named,
+)
 
 
 def poisson_amplification(

@@ -34,11 +34,11 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from discreet.accounting.epsilon_delta import ROUND_UP, EpsilonDelta, checked_pair, round_up
 from discreet.accounting.gaussian import gaussian_epsilon_bounds
 from discreet.errors import InvalidParameter, probability, real, whole
 from discreet.events import Gaussian, PoissonSampled
 from discreet.events.common import MAX_COUNT
+from discreet.guarantee import ROUND_UP, EpsilonDelta, checked_pair, round_up
 from discreet.lecture.amplification import poisson_amplification
 
 _MAX_OPTIMAL = 10**6

@@ -32,7 +32,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discreet.core.randomness import RandomStream
+from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, one_of
 from discreet.guarantee import Budget
 from discreet.lecture.certified_descent import private_descent
@@ -41,7 +41,7 @@ from discreet.lecture.gradient_sum import BoundedData
 from discreet.lecture.lecture_noise import exact_noise
 from discreet.lecture.perturbation import objective_perturbation, output_perturbation
 from discreet.lecture.release import LinearRelease
-from discreet.lecture.risk import pose_problem
+from discreet.lecture.risk import Problem
 from discreet.lecture.utility import smooth_average_excess, smooth_step_size
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss
@@ -49,11 +49,6 @@ from discreet.linear.losses import Loss
 Method = Literal["descent", "output-perturbation", "objective-perturbation", "exponential"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-_ONE_SHOT = {
-    "output-perturbation": output_perturbation,
-    "objective-perturbation": objective_perturbation,
-    "exponential": exponential_sampling,
-}
 _MOST_STEPS = 2000
 
 
@@ -74,56 +69,27 @@ def private_minimiser(
 ) -> LinearRelease:
     """Coefficients of low empirical risk, by the chosen method, for a convex loss of bounded slope.
 
+    The regularisation, on the scale of the mean loss, is chosen by the predicted excess risk if left out;
+    ``norm_guess`` is a public guess of the norm of the best parameter for it. ``records`` is declared under
+    add-remove neighbours.
+
     Guarantee: ``result.guarantee``, which is within the budget; see each method for what it assumes.
     """
-    if one_of("method", method, METHODS) == "descent":
-        if regularisation is not None:
-            raise InvalidParameter("regularisation", regularisation, "is not used by descent; leave it out.")
-        return descent_by_theory(
-            loss,
-            X,
-            y,
-            budget,
-            row_bound=row_bound,
-            norm_guess=norm_guess,
-            records=records,
-            stream=stream,
-            ledger=ledger,
-            ledger_key=ledger_key,
-        )
-    return _ONE_SHOT[method](
-        loss,
-        X,
-        y,
-        budget,
-        regularisation=regularisation,
-        row_bound=row_bound,
-        norm_guess=norm_guess,
-        records=records,
-        stream=stream,
-        ledger=ledger,
-        ledger_key=ledger_key,
+    if one_of("method", method, METHODS) == "descent" and regularisation is not None:
+        raise InvalidParameter("regularisation", regularisation, "is not used by descent; leave it out.")
+    stream = system_stream() if stream is None else stream
+    problem = Problem(
+        loss, X, y, budget, regularisation, row_bound, norm_guess, records, stream, ledger, ledger_key
     )
+    return _BY_NAME[method](problem)
 
 
-def descent_by_theory(
-    loss: Loss,
-    X: ArrayLike,
-    y: ArrayLike,
-    budget: Budget,
-    *,
-    row_bound: float = 1.0,
-    norm_guess: float = 1.0,
-    records: int | None = None,
-    stream: RandomStream | None = None,
-    ledger: AnyLedger = None,
-    ledger_key: KeyFile = None,
-) -> LinearRelease:
+def descent_by_theory(problem: Problem) -> LinearRelease:
     """Full-batch descent whose steps, step size and average are those of the bound for smooth losses.
 
     Guarantee: as :func:`~discreet.lecture.certified_descent.private_descent`.
     """
-    setting, _ = pose_problem(loss, X, y, budget, row_bound, norm_guess, records)
+    loss, budget, (setting, _) = problem.loss, problem.budget, problem.pose()
     route = BoundedData(setting.row_bound)
     one_step = exact_noise(budget, route.bound(loss, None), setting.records, 1)
     # With so many steps, noise and smoothness ask for the same step size; more steps do not improve the bound.
@@ -134,17 +100,17 @@ def descent_by_theory(
     step_size = smooth_step_size(*known)
     fit = private_descent(
         loss,
-        X,
-        y,
+        problem.X,
+        problem.y,
         budget,
         steps=steps,
         step_size=step_size,
         route=route,
         average="released",
-        records=records,
-        stream=stream,
-        ledger=ledger,
-        ledger_key=ledger_key,
+        records=problem.records,
+        stream=problem.stream,
+        ledger=problem.ledger,
+        ledger_key=problem.ledger_key,
     )
     settings = setting.describe("descent", 0.0) | {"steps": steps, "step_size": step_size}
     predicted = smooth_average_excess(*known) * (
@@ -153,3 +119,11 @@ def descent_by_theory(
     return LinearRelease(
         np.asarray(fit.value), fit.event, fit.guarantee, "float", fit.trusted, predicted, settings
     )
+
+
+_BY_NAME = {
+    "descent": descent_by_theory,
+    "output-perturbation": output_perturbation,
+    "objective-perturbation": objective_perturbation,
+    "exponential": exponential_sampling,
+}

@@ -20,10 +20,11 @@ delta, which is added to delta.
 any loss, cut off at a public bound.
 
 >>> from discreet import Budget
+>>> from discreet.lecture import private_minimiser
 >>> from discreet.linear.losses import Logistic
 >>> X = np.random.default_rng(0).normal(size=(5000, 2))
 >>> budget = Budget(1.0, 1e-6, neighbours="replace-one")
->>> model = exponential_sampling(Logistic(), X, X[:, 0] > 0, budget, row_bound=2.0)
+>>> model = private_minimiser(Logistic(), X, X[:, 0] > 0, budget, method="exponential", row_bound=2.0)
 >>> model.event, model.guarantee.within(budget)
 (Gaussian(noise_multiplier=8...), True)
 """
@@ -37,12 +38,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from discreet.accounting.curve import account
-from discreet.core.mechanisms import Release, certified_cost, gaussian_event, units
+from discreet.core.mechanisms import Release, certified_cost, gaussian_event
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, real
 from discreet.guarantee import Budget, of_records
 from discreet.lecture.release import LinearRelease, black_box, charge
-from discreet.lecture.risk import Risk, pose_problem
+from discreet.lecture.risk import Problem, Risk
 from discreet.lecture.table import Floats, Table
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss, checked_loss
@@ -52,28 +53,15 @@ _MOST_DRAWS = 3000  # on average, in the worst case
 _BLOCK = 2**22  # numbers made at once
 
 
-def exponential_sampling(
-    loss: Loss,
-    X: ArrayLike,
-    y: ArrayLike,
-    budget: Budget,
-    *,
-    regularisation: float | None = None,
-    row_bound: float = 1.0,
-    norm_guess: float = 1.0,
-    records: int | None = None,
-    stream: RandomStream | None = None,
-    ledger: AnyLedger = None,
-    ledger_key: KeyFile = None,
-) -> LinearRelease:
-    """A draw from the Gibbs law of the regularised risk. Parameters as in output perturbation.
+def exponential_sampling(problem: Problem) -> LinearRelease:
+    """A draw from the Gibbs law of the regularised risk.
 
     Many more rows than were declared make the draw slow.
 
     Guarantee: ``result.guarantee``, within the budget, whatever the rows hold, for real numbers and if the stream is
     trusted. Nothing depends on how well the risk was minimised.
     """
-    setting, table = pose_problem(loss, X, y, budget, row_bound, norm_guess, records)
+    budget, (setting, table) = problem.budget, problem.pose()
     failure = _SPARE * budget.delta / (1 + math.exp(min(budget.epsilon, 700.0)))
     noise = gaussian_event(replace(budget, delta=budget.delta * (1 - _SPARE)))
     rounds = math.expm1(2 * math.log(_MOST_DRAWS) / setting.dimension)
@@ -86,19 +74,16 @@ def exponential_sampling(
     def excess(strength: float) -> float:
         return setting.bias(strength) + setting.dimension * temperature(strength) / setting.records
 
-    strength = (
-        setting.best(excess, least) if regularisation is None else setting.check_strength(regularisation)
-    )
+    strength = problem.strength(setting, excess, least)
     if strength < least:
         remedy = f"must be at least {least:.3g}, or almost every draw would be rejected."
-        raise InvalidParameter("regularisation", regularisation, remedy)
+        raise InvalidParameter("regularisation", problem.regularisation, remedy)
     settings = setting.describe("exponential", strength)
     guarantee = certified_cost(noise, budget, spare_delta=_SPARE * budget.delta)
-    charge(ledger, ledger_key, noise, guarantee, settings, "exponential")
-    stream = system_stream() if stream is None else stream
+    problem.charge(noise, guarantee, settings)
     law = Gibbs(Risk(setting, table, strength), temperature(strength), setting.tolerance(strength))
-    value = law.draw(failure, stream)
-    return LinearRelease(value, noise, guarantee, "float", stream.trusted, excess(strength), settings)
+    value = law.draw(failure, problem.stream)
+    return LinearRelease(value, noise, guarantee, "float", problem.stream.trusted, excess(strength), settings)
 
 
 class Gibbs:
@@ -181,7 +166,7 @@ def exponential_choice(
     settings = {"method": "exponential-choice", "loss_bound": bound}
     charge(ledger, ledger_key, event, guarantee, settings, "exponential-choice")
     totals = np.array([_total(loss, table, point, bound) for point in points])
-    rate = event.epsilon / (bound * units(budget)) * (1 - 1e-12)
+    rate = event.epsilon / (bound * budget.reach) * (1 - 1e-12)
     weights = np.exp(-rate * (totals - totals.min()))
     stream = system_stream() if stream is None else stream
     place = float(stream.uniform()) * weights.sum()

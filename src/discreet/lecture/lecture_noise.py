@@ -24,7 +24,7 @@ from typing import NamedTuple
 from discreet.accounting.curve import account
 from discreet.accounting.gaussian import classic_gaussian_noise
 from discreet.core.clipping import clip_norm_of
-from discreet.core.mechanisms import gaussian_event, units
+from discreet.core.mechanisms import gaussian_event
 from discreet.errors import probability, real, whole
 from discreet.events import Gaussian
 from discreet.guarantee import Budget, of_records
@@ -45,7 +45,7 @@ def classic_noise(budget: Budget, clip_norm: float, records: int, steps: int) ->
     Guarantee: within the budget; for epsilon below 1, others are refused.
     """
     clip_norm, records, steps = _check(budget, clip_norm, records, steps)
-    sensitivity = units(budget) * clip_norm / records
+    sensitivity = budget.reach * clip_norm / records
     return sensitivity * math.sqrt(steps) * classic_gaussian_noise(budget.epsilon, budget.delta)
 
 
@@ -57,7 +57,7 @@ def concentrated_noise(budget: Budget, clip_norm: float, records: int, steps: in
     clip_norm, records, steps = _check(budget, clip_norm, records, steps)
     log = math.log(1 / budget.delta)
     root = budget.epsilon / (math.sqrt(log + budget.epsilon) + math.sqrt(log)) * (1 - 1e-12)
-    return units(budget) * clip_norm / records * math.sqrt(steps / 2) / root
+    return budget.reach * clip_norm / records * math.sqrt(steps / 2) / root
 
 
 def basic_composition_noise(budget: Budget, clip_norm: float, records: int, steps: int) -> float:
@@ -66,7 +66,7 @@ def basic_composition_noise(budget: Budget, clip_norm: float, records: int, step
     Guarantee: within the budget, since epsilons and deltas add up; for epsilon below T, others are refused.
     """
     clip_norm, records, steps = _check(budget, clip_norm, records, steps)
-    sensitivity = units(budget) * clip_norm / records
+    sensitivity = budget.reach * clip_norm / records
     return sensitivity * classic_gaussian_noise(budget.epsilon / steps, budget.delta / steps)
 
 
@@ -79,7 +79,7 @@ def lecture_4_noise(budget: Budget, clip_norm: float, records: int, steps: int) 
     """
     clip_norm, records, steps = _check(budget, clip_norm, records, steps)
     epsilon = real("epsilon / steps", budget.epsilon / steps, above=0, below=1)
-    sensitivity = units(budget) * clip_norm / records
+    sensitivity = budget.reach * clip_norm / records
     return 2 * sensitivity * math.sqrt(math.log(2 * steps / budget.delta)) / epsilon * (1 + 1e-15)
 
 

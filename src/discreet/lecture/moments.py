@@ -36,10 +36,10 @@ from __future__ import annotations
 
 import math
 
-from discreet.accounting.epsilon_delta import ROUND_UP
 from discreet.accounting.renyi import epsilon_of_divergence, log_moment
 from discreet.errors import probability, real, whole
 from discreet.events.common import MAX_COUNT
+from discreet.guarantee import ROUND_UP
 
 
 def moments_accountant(

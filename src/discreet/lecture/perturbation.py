@@ -13,11 +13,13 @@ function. The answer is private if it is the exact minimiser; what stopping and 
 second, much smaller noise. :mod:`discreet.lecture.perturbation` tells what both cost together.
 
 >>> from discreet import Budget
+>>> from discreet.lecture import private_minimiser
 >>> from discreet.linear.losses import Logistic
 >>> rng = np.random.default_rng(0)
 >>> X, budget = rng.normal(size=(3000, 2)), Budget(1.0, 1e-6, neighbours="replace-one")
 >>> y = X[:, 0] + 0.3 * rng.normal(size=3000) > 0
->>> objective_perturbation(Logistic(), X, y, budget, row_bound=2.0).guarantee.within(budget)
+>>> method = "objective-perturbation"
+>>> private_minimiser(Logistic(), X, y, budget, row_bound=2.0, method=method).guarantee.within(budget)
 True
 """
 
@@ -29,20 +31,16 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from discreet.accounting.gaussian import gaussian_delta_bounds
 from discreet.core.mean.error_bounds import deviation
 from discreet.core.mechanisms import certified_cost, gaussian_event, laplace_event
 from discreet.core.noise import BoundedSum, add_noise
-from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, real
 from discreet.events import Gaussian
 from discreet.guarantee import Budget, Neighbours
-from discreet.lecture.release import LinearRelease, black_box, charge
-from discreet.lecture.risk import Risk, pose_problem
-from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.linear.losses import Loss
+from discreet.lecture.release import LinearRelease, black_box
+from discreet.lecture.risk import Problem, Risk
 
 # ---- what objective perturbation costs, and the least noise for a budget: :class:`ObjectiveNoise` ----
 #
@@ -147,30 +145,15 @@ class ObjectiveNoise:
         return cls(math.exp(high), determinant, budget.neighbours, one_sided)
 
 
-def output_perturbation(
-    loss: Loss,
-    X: ArrayLike,
-    y: ArrayLike,
-    budget: Budget,
-    *,
-    regularisation: float | None = None,
-    row_bound: float = 1.0,
-    norm_guess: float = 1.0,
-    records: int | None = None,
-    stream: RandomStream | None = None,
-    ledger: AnyLedger = None,
-    ledger_key: KeyFile = None,
-) -> LinearRelease:
+def output_perturbation(problem: Problem) -> LinearRelease:
     """The minimiser of the regularised risk, with noise.
 
-    The regularisation, on the scale of the mean loss, is chosen by the predicted excess risk if left out;
-    ``norm_guess`` is a public guess of the norm of the best parameter for it. A budget with delta 0 gets Laplace
-    noise. ``records`` is declared under add-remove neighbours.
+    A budget with delta 0 gets Laplace noise.
 
     Guarantee: ``result.guarantee``, within the budget, whatever the rows hold, for real numbers, if the stream is
     trusted and the minimiser is found to its tolerance.
     """
-    setting, table = pose_problem(loss, X, y, budget, row_bound, norm_guess, records)
+    budget, (setting, table) = problem.budget, problem.pose()
     noise = laplace_event(budget) if budget.delta == 0 else gaussian_event(budget)
     # An l1 norm is at most sqrt(dimension) times the l2 norm.
     widening = math.sqrt(setting.dimension) * (1 + 1e-12) if budget.delta == 0 else 1.0
@@ -184,44 +167,30 @@ def output_perturbation(
         curvature = setting.smoothness + strength
         return setting.bias(strength) + curvature * setting.dimension * spread**2 / 2
 
-    strength = setting.best(excess) if regularisation is None else setting.check_strength(regularisation)
+    strength = problem.strength(setting, excess)
     settings = setting.describe("output-perturbation", strength)
     guarantee = certified_cost(noise, budget)
-    charge(ledger, ledger_key, noise, guarantee, settings, "output-perturbation")
+    problem.charge(noise, guarantee, settings)
     untilted = np.zeros(setting.dimension)
     minimiser = Risk(setting, table, strength).minimiser(untilted, setting.tolerance(strength))
     norm: Literal["l2", "l1"] = "l1" if budget.delta == 0 else "l2"
-    stream = system_stream() if stream is None else stream
-    value = add_noise(BoundedSum(minimiser, sensitivity(strength), norm), noise, stream)
-    return LinearRelease(value, noise, guarantee, "float", stream.trusted, excess(strength), settings)
+    value = add_noise(BoundedSum(minimiser, sensitivity(strength), norm), noise, problem.stream)
+    return LinearRelease(value, noise, guarantee, "float", problem.stream.trusted, excess(strength), settings)
 
 
-def objective_perturbation(
-    loss: Loss,
-    X: ArrayLike,
-    y: ArrayLike,
-    budget: Budget,
-    *,
-    regularisation: float | None = None,
-    row_bound: float = 1.0,
-    norm_guess: float = 1.0,
-    records: int | None = None,
-    stream: RandomStream | None = None,
-    ledger: AnyLedger = None,
-    ledger_key: KeyFile = None,
-) -> LinearRelease:
-    """The minimiser of the regularised risk plus a random linear function. Parameters as in output perturbation.
+def objective_perturbation(problem: Problem) -> LinearRelease:
+    """The minimiser of the regularised risk plus a random linear function.
 
     Guarantee: ``result.guarantee``, within the budget, whatever the rows hold, for real numbers, if the stream is
     trusted and the minimiser is found to its tolerance.
     """
-    setting, table = pose_problem(loss, X, y, budget, row_bound, norm_guess, records)
+    budget, (setting, table) = problem.budget, problem.pose()
     if budget.group_size != 1:
         remedy = "must be 1: the analysis is for single records; divide the budget, or use descent."
         raise InvalidParameter("group_size", budget.group_size, remedy)
     real("delta", budget.delta, above=0, at_most=0.5, remedy="Gaussian noise needs a delta above 0.")
 
-    one_sided, event = loss.one_sided, black_box(budget, budget.delta)
+    one_sided, event = problem.loss.one_sided, black_box(budget, budget.delta)
     wish = replace(budget, epsilon=event.epsilon)
 
     def noise_at(strength: float) -> ObjectiveNoise:
@@ -236,18 +205,14 @@ def objective_perturbation(
         return setting.bias(strength) + inner + outer
 
     least = setting.smoothness / math.expm1(min(budget.epsilon / 2, 50.0)) / setting.records
-    strength = (
-        setting.best(excess, least) if regularisation is None else setting.check_strength(regularisation)
-    )
+    strength = problem.strength(setting, excess, least)
     noise = noise_at(strength)
     settings = setting.describe("objective-perturbation", strength)
     guarantee = certified_cost(event, budget)
-    charge(ledger, ledger_key, event, guarantee, settings, "objective-perturbation")
-
-    stream = system_stream() if stream is None else stream
+    problem.charge(event, guarantee, settings)
     nothing = BoundedSum(np.zeros(setting.dimension), setting.lipschitz)
-    tilt = add_noise(nothing, Gaussian(noise.noise_multiplier), stream)
+    tilt = add_noise(nothing, Gaussian(noise.noise_multiplier), problem.stream)
     risk, off = Risk(setting, table, strength), setting.tolerance(strength)
     minimiser = BoundedSum(risk.minimiser(tilt, off), off / risk.convexity)
-    value = add_noise(minimiser, noise.output, stream)
-    return LinearRelease(value, event, guarantee, "float", stream.trusted, excess(strength), settings)
+    value = add_noise(minimiser, noise.output, problem.stream)
+    return LinearRelease(value, event, guarantee, "float", problem.stream.trusted, excess(strength), settings)

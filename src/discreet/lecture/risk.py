@@ -19,9 +19,13 @@ from numpy.typing import ArrayLike
 from scipy.linalg import cho_factor, cho_solve
 
 from discreet.core.clipping import clip_norm_of, clip_rows
+from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, real
-from discreet.guarantee import Budget, of_records
+from discreet.events import Event
+from discreet.guarantee import Budget, Guarantee, of_records
+from discreet.lecture.release import charge
 from discreet.lecture.table import Floats, Table
+from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss, checked_loss
 
 _NUDGE = 1e-5  # of the scores, for the slope of the residual
@@ -97,20 +101,38 @@ class Setting:
         return regularisation * self.norm_guess**2 / 2
 
 
-def pose_problem(
-    loss: Loss,
-    X: ArrayLike,
-    y: ArrayLike,
-    budget: Budget,
-    row_bound: float,
-    norm_guess: float,
-    records: int | None,
-) -> tuple[Setting, Table]:
-    """What is public and what is private of a problem, after their checks."""
-    table = Table.of(X, y, of_records(budget).neighbours, records)
-    remedy = "A delta of 1 / number of records would allow to publish a whole record."
-    real("delta", budget.delta, at_least=0, below=1 / table.records, remedy=remedy)
-    return Setting(loss, row_bound, table.records, table.dimension, norm_guess), table
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What was asked of :func:`~discreet.lecture.erm.private_minimiser`, as it was asked."""
+
+    loss: Loss
+    X: ArrayLike
+    y: ArrayLike
+    budget: Budget
+    regularisation: float | None
+    row_bound: float
+    norm_guess: float
+    records: int | None
+    stream: RandomStream
+    ledger: AnyLedger
+    ledger_key: KeyFile
+
+    def pose(self) -> tuple[Setting, Table]:
+        """What is public and what is private of it, after their checks."""
+        table = Table.of(self.X, self.y, of_records(self.budget).neighbours, self.records)
+        remedy = "A delta of 1 / number of records would allow to publish a whole record."
+        real("delta", self.budget.delta, at_least=0, below=1 / table.records, remedy=remedy)
+        return Setting(self.loss, self.row_bound, table.records, table.dimension, self.norm_guess), table
+
+    def strength(self, setting: Setting, excess: Callable[[float], float], least: float = 0.0) -> float:
+        """The regularisation that was asked for, or the best by the predicted excess risk."""
+        if self.regularisation is None:
+            return setting.best(excess, least)
+        return setting.check_strength(self.regularisation)
+
+    def charge(self, event: Event, guarantee: Guarantee, settings: dict[str, Any]) -> None:
+        """Pay for all of ``event`` before anything is released."""
+        charge(self.ledger, self.ledger_key, event, guarantee, settings, settings["method"])
 
 
 class Risk:

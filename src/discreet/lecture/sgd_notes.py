@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
-from discreet.accounting.epsilon_delta import EpsilonDelta
 from discreet.accounting.gaussian import classic_gaussian_noise
 from discreet.errors import probability, real, whole
+from discreet.guarantee import EpsilonDelta
 from discreet.lecture.amplification import fixed_size_amplification
 from discreet.lecture.composition import strong_composition
 from discreet.parties.notes import sgd1_noise_std

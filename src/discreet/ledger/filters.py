@@ -57,12 +57,11 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 from discreet.accounting.curve import PrivacyCurve, account
-from discreet.accounting.epsilon_delta import round_up
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.accounting.truncated import best_truncation, checked_order_and_cut, truncated_costs
 from discreet.errors import AccuracyNotReached, BudgetExceeded, InvalidParameter, UnsupportedEvent, real
 from discreet.events import Composition, Event, Gaussian
-from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, Unit, contributions_apart
+from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, Unit, round_up
 
 Spent = Mapping[Event, int]
 """Everything that was reserved: simple events and how often."""
@@ -228,14 +227,14 @@ class GaussianFilter(Filter):
                 f"a GaussianFilter holds only Gaussian releases, not {type(event).__name__}; "
                 "use a TruncatedRenyiFilter, or fix the whole list of releases in advance with a FixedPlan."
             )
-        reach = contributions_apart(self.budget.neighbours, self.budget.group_size)
+        reach = self.budget.reach
         return (round_up((reach / Fraction(event.noise_multiplier)) ** 2),)
 
     def limits(self) -> tuple[Fraction]:
         return (Fraction(_gaussian_mu(self.budget.epsilon, self.budget.delta)) ** 2,)
 
     def curve(self) -> PrivacyCurve:
-        reach = contributions_apart(self.budget.neighbours, self.budget.group_size)
+        reach = self.budget.reach
         mu = math.nextafter(_gaussian_mu(self.budget.epsilon, self.budget.delta), math.inf)
         return account(Gaussian(reach / mu), self.budget.neighbours, self.budget.group_size)
 

@@ -21,8 +21,8 @@ from discreet.events import ApproximateDP, Event
 from discreet.linear.column_kinds import Category
 from discreet.linear.diagnosis import (
     DeclarationWarning,
+    cost_of_repetition,
     diagnosis,
-    repeated,
     warn_noise,
     warn_undeclared,
     warn_unseen,
@@ -32,7 +32,7 @@ from discreet.linear.diagnosis import (
 )
 from discreet.linear.encoder import SchemaEncoding, encoded_width, record_weights
 from discreet.linear.fitted_model import FittedModel
-from discreet.linear.fitting import Charge, Encoded, Model, by_recipe, by_theorem, charged, shown
+from discreet.linear.fitting import Charge, Encoded, Model, by_recipe, by_theorem, open_charge, show_progress
 from discreet.linear.glm.people import People, declared_rows, learned_rows
 from discreet.linear.glm.spending import Elsewhere, Spending
 from discreet.linear.inputs import OnDemand, without_column
@@ -40,9 +40,9 @@ from discreet.linear.named_coefficients import Coefficients
 from discreet.linear.partitions import Partitions
 from discreet.linear.preview import EPSILONS, Preview
 from discreet.linear.schema import Schema, schema_of
-from discreet.linear.secret_sample import drawn, part_of, people_of
+from discreet.linear.secret_sample import draw_rows, part_of, people_of
 from discreet.linear.sources import all_numbers, is_dask_frame, source_of
-from discreet.linear.spool import spooled
+from discreet.linear.spool import spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.summary import Summary
 from discreet.linear.table_reader import TableReader, known_spending, row_count
@@ -198,7 +198,7 @@ class PrivateLinearModel(TableReader):
         y = self._target_in(X) if y is None else y
         target, weights = self._read_target(y, rows, weights, reset)
         self._refuse_inference(reset)  # and what the loss refuses: before anything is spent
-        with self._charged(not reset, elsewhere) as charge, shown(self.verbose) as progress:
+        with self._charged(not reset, elsewhere) as charge, show_progress(self.verbose) as progress:
             charge.refuse_foreign(() if reset else self._procedures)
             spending = charge.spending() if self.method == "recipe" else None
             if spending is not None:
@@ -206,7 +206,7 @@ class PrivateLinearModel(TableReader):
             rate = self._sample()
             if rate is not None and spending is not None:
                 spending.refuse_more_rows(rows)  # of the table: how many a sample has is a secret
-            chosen = None if rate is None else drawn(rate, rows, owners, charge.stream)
+            chosen = None if rate is None else draw_rows(rate, rows, owners, charge.stream)
             owners, weights, target = (
                 people_of(owners, chosen),
                 part_of(weights, chosen),
@@ -245,7 +245,7 @@ class PrivateLinearModel(TableReader):
 
     def _warn_of_callers(self) -> None:
         """Say what several fits cost together, where no ledger adds them up."""
-        told = repeated(self._budget()) if self.ledger is None else None
+        told = cost_of_repetition(self._budget()) if self.ledger is None else None
         if told is not None:
             warnings.warn(told, DeclarationWarning, stacklevel=4)
 
@@ -284,7 +284,7 @@ class PrivateLinearModel(TableReader):
         }
 
     def _charged(self, continued: bool, elsewhere: Elsewhere | None = None) -> AbstractContextManager[Charge]:
-        return charged(
+        return open_charge(
             type(self).__name__,
             self._settings(),
             self._budget(),
@@ -362,7 +362,7 @@ class PrivateLinearModel(TableReader):
             columns = (
                 schema_of(self.schema).features if self.schema is not None else all_numbers(source, names)
             )
-            X = spooled(source.chunks(columns), columns, Storage.of(self.memory))
+            X = spool_rows(source.chunks(columns), columns, Storage.of(self.memory))
         return self._model.scores(self._encoding.on_demand(self._read_table(X, reset=False)))
 
     def __sklearn_clone__(self) -> Any:

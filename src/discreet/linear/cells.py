@@ -76,13 +76,13 @@ def _days(column: Date, values: NDArray[Any]) -> Floats:
         if isinstance(cell, int | float | np.number) and not isinstance(cell, bool):
             cell = f"{cell:.0f}"  # such as 20240131 for %Y%m%d
         if isinstance(cell, str):
-            cell = _parsed(cell.strip(), column.format)
+            cell = _parse_date(cell.strip(), column.format)
         return float(cell.toordinal() - EPOCH) if isinstance(cell, date) else float("nan")
 
     return _each(values, read, np.float64)
 
 
-def _parsed(text: str, form: str) -> date | None:
+def _parse_date(text: str, form: str) -> date | None:
     with suppress(ValueError):
         return datetime.fromisoformat(text) if form == ISO else datetime.strptime(text, form)
     return None

@@ -192,26 +192,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         memory: Any = None,
         sample: float | None = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.classes = classes
-        self.bounds = bounds
-        self.schema = schema
-        self.row_norm = row_norm
-        self.class_weight = class_weight
-        self.max_weight = max_weight
-        self.neighbours = neighbours
-        self.unit = unit
-        self.method = method
-        self.records = records
-        self.arithmetic = arithmetic
-        self.inference = inference
-        self.ledger = ledger
-        self.ledger_key = ledger_key
-        self.unsafe_seed = unsafe_seed
-        self.verbose = verbose
-        self.memory = memory
-        self.sample = sample
+        self._keep(locals())
 
     def _loss(self) -> Loss:
         return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
@@ -258,26 +239,7 @@ class PrivateSVC(PrivateClassifier):
         memory: Any = None,
         sample: float | None = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.classes = classes
-        self.smoothness = smoothness
-        self.bounds = bounds
-        self.schema = schema
-        self.row_norm = row_norm
-        self.class_weight = class_weight
-        self.max_weight = max_weight
-        self.neighbours = neighbours
-        self.unit = unit
-        self.method = method
-        self.records = records
-        self.arithmetic = arithmetic
-        self.ledger = ledger
-        self.ledger_key = ledger_key
-        self.unsafe_seed = unsafe_seed
-        self.verbose = verbose
-        self.memory = memory
-        self.sample = sample
+        self._keep(locals())
 
     def _loss(self) -> Loss:
         if len(self.classes_) > 2:

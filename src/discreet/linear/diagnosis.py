@@ -10,7 +10,7 @@ a table that is as it should be, for instance when most values of a column reall
 What should not be overlooked is said aloud, as a :class:`DeclarationWarning`.
 
 What scikit-learn's tools and pipelines do around a fit costs privacy that nobody pays for, and it can be seen on
-the stack: :func:`repeated` and :func:`what_callers_did`.
+the stack: :func:`cost_of_repetition` and :func:`what_callers_did`.
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ _SEVERAL = (
 )
 
 
-def repeated(budget: Budget) -> str | None:
+def cost_of_repetition(budget: Budget) -> str | None:
     """What several fits cost together, where scikit-learn makes them; None where it does not."""
     callers = [frame for frame in _frames() if _module(frame).startswith(_SEVERAL)]
     if not callers:

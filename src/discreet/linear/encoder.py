@@ -118,7 +118,7 @@ class BoundedNumbers(Encoding):
         return csr_array((data, table.indices, table.indptr), shape=table.shape)
 
     def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
-        return _unscaled(coefficients, intercept, self.lower, self.upper)
+        return _scale_back(coefficients, intercept, self.lower, self.upper)
 
 
 class Scaled(OnDemand):
@@ -178,7 +178,9 @@ class SchemaEncoding(Encoding):
         part = {name: values[rows] for name, values in features.items()}
         encoded = np.zeros((len(next(iter(part.values()))), self.columns.width), np.float32)
         for place, (name, column) in enumerate(self.numerics.items()):
-            encoded[:, place] = scaled(declared_numbers(column, part[name]), column.lower, column.upper)
+            encoded[:, place] = scale_to_unit(
+                declared_numbers(column, part[name]), column.lower, column.upper
+            )
         start = len(self.numerics)
         for name, labels in self.groups.items():
             found = _codes(self.schema.features[name], part[name])
@@ -189,11 +191,11 @@ class SchemaEncoding(Encoding):
 
     def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
         count = len(self.numerics)
-        head, intercept = _unscaled(coefficients[:count], intercept, self.lower, self.upper)
+        head, intercept = _scale_back(coefficients[:count], intercept, self.lower, self.upper)
         return np.concatenate([head, coefficients[count:]]), intercept
 
 
-def scaled(values: Any, lower: Any, upper: Any) -> Any:
+def scale_to_unit(values: Any, lower: Any, upper: Any) -> Any:
     """The values between the bounds mapped to [0, 1]; what is outside clamped; NaN to the middle."""
     with np.errstate(all="ignore"):
         inside = (np.asarray(values, np.float64) - lower) / (np.asarray(upper, np.float64) - lower)
@@ -263,7 +265,7 @@ def _group_names(name: str, column: Any) -> tuple[str, ...]:
     return (f"{name}=missing",) if column.missing == "flag" else ()
 
 
-def _unscaled(coefficients: Array, intercept: Any, lower: Array, upper: Array) -> tuple[Array, Any]:
+def _scale_back(coefficients: Array, intercept: Any, lower: Array, upper: Array) -> tuple[Array, Any]:
     original = (coefficients.T / (upper - lower)).T
     return original, intercept - lower @ original
 

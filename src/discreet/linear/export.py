@@ -169,7 +169,7 @@ def onnx_model(model: FittedModel) -> Any:
             raise InvalidParameter("schema", name, requirement)
     graph = _Graph()
     encoding = SchemaEncoding(model.schema)
-    rows = _encoded(graph, encoding)
+    rows = _encode(graph, encoding)
     score = (
         _curves(graph, model.model, rows)
         if isinstance(model.model, AdditiveModel)
@@ -251,12 +251,12 @@ class _Graph:
 # ---- columns ----
 
 
-def _encoded(graph: _Graph, encoding: SchemaEncoding) -> str:
+def _encode(graph: _Graph, encoding: SchemaEncoding) -> str:
     """The encoded rows, in single precision as the model was fitted, then as doubles."""
     features = encoding.schema.features
     inputs = {name: graph.input(name, _is_text(column)) for name, column in features.items()}
     known = {name: _with_gaps(graph, inputs[name], column) for name, column in encoding.numerics.items()}
-    parts = [_scaled(graph, known[name], column) for name, column in encoding.numerics.items()]
+    parts = [_scale(graph, known[name], column) for name, column in encoding.numerics.items()]
     for name in encoding.groups:
         column = features[name]
         if isinstance(column, Numeric):
@@ -285,7 +285,7 @@ def _with_gaps(graph: _Graph, values: str, column: Numeric) -> str:
     return values
 
 
-def _scaled(graph: _Graph, values: str, column: Numeric) -> str:
+def _scale(graph: _Graph, values: str, column: Numeric) -> str:
     lower, upper = np.array([[column.lower]]), np.array([[column.upper]])
     inside = graph.add("Div", graph.add("Sub", values, lower), upper - lower)
     filled = graph.add("Where", graph.add("IsNaN", inside), np.array([[0.5]]), inside)
@@ -321,14 +321,14 @@ def _product(graph: _Graph, rows: str, coefficients: Any, intercept: Any) -> str
 def _curves(graph: _Graph, model: AdditiveModel, rows: str) -> str:
     total = None
     for weight, part in model.parts():
-        own = _product(graph, _expanded(graph, part.basis, rows), part.coefficients, part.intercept)
+        own = _product(graph, _expand(graph, part.basis, rows), part.coefficients, part.intercept)
         own = graph.add("Mul", own, np.array([[weight]]))
         total = own if total is None else graph.add("Add", total, own)
     assert total is not None  # a model has at least one part
     return total
 
 
-def _expanded(graph: _Graph, basis: Basis, rows: str) -> str:
+def _expand(graph: _Graph, basis: Basis, rows: str) -> str:
     parts = [_curve(graph, curve, rows) for curve in basis.curves]
     levels = np.arange(basis.inputs.width)[basis.inputs.categories]
     if len(levels):

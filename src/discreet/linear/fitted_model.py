@@ -31,7 +31,7 @@ from discreet.errors import CertificateRejected, InvalidParameter, one_of, proba
 from discreet.files import parse_json, read_text, write_whole
 from discreet.linear.additive.additive_model import AdditiveModel, additive_model, additive_tensors
 from discreet.linear.additive.looking import Effects, effects_of, places_of
-from discreet.linear.additive.pictures import page, plotted
+from discreet.linear.additive.pictures import page, plot_effects
 from discreet.linear.column_kinds import Numeric
 from discreet.linear.encoder import (
     BoundedNumbers,
@@ -91,7 +91,7 @@ class FittedModel:
         classes = tuple(fitted.classes_.tolist()) if task == "classification" else ()
         return cls(
             task,
-            _named(fitted._encoding, getattr(fitted, "feature_names_in_", None)),
+            _name_columns(fitted._encoding, getattr(fitted, "feature_names_in_", None)),
             fitted._model,
             classes,
             bounds,
@@ -184,7 +184,7 @@ class FittedModel:
 
     def plot(self, count: int = 10) -> Any:
         """The effects: bars of the largest ones, or the curves of an additive model."""
-        return plotted(self.curves_) if self.curves_ else self.coefficients().plot(count)
+        return plot_effects(self.curves_) if self.curves_ else self.coefficients().plot(count)
 
     def _repr_html_(self) -> str:
         promise = "nothing is certified" if self.certificate_ is None else self.certificate_.headline
@@ -245,7 +245,7 @@ class FittedModel:
             "task": self.task,
             "classes": list(self.classes),
             "target_bounds": self.target_bounds,
-            **_declared(self.encoding),
+            **_declarations(self.encoding),
             "weights": hashlib.sha256(content).hexdigest(),
             **self.in_units_of_table(),
         }
@@ -340,7 +340,7 @@ def _linear_model(tensors: Mapping[str, NDArray[Any]], columns: Columns, outputs
     return Model(tensors["coefficients"], tensors["intercept"], 1.0, (tensors["lower"], tensors["upper"]))
 
 
-def _named(encoding: Encoding, names: Any) -> SchemaEncoding | BoundedRows:
+def _name_columns(encoding: Encoding, names: Any) -> SchemaEncoding | BoundedRows:
     """An encoding that knows its columns by name, if they have any: bounds alone are a schema of numbers."""
     if isinstance(encoding, SchemaEncoding | BoundedRows):
         return encoding
@@ -351,7 +351,7 @@ def _named(encoding: Encoding, names: Any) -> SchemaEncoding | BoundedRows:
     return SchemaEncoding(Schema(columns))
 
 
-def _declared(encoding: SchemaEncoding | BoundedRows) -> dict[str, Any]:
+def _declarations(encoding: SchemaEncoding | BoundedRows) -> dict[str, Any]:
     """What an encoding knows of tables, as plain data."""
     if isinstance(encoding, SchemaEncoding):
         return {"target": encoding.schema.target, "schema": encoding.schema.to_dict()}
@@ -359,7 +359,7 @@ def _declared(encoding: SchemaEncoding | BoundedRows) -> dict[str, Any]:
 
 
 def _read_encoding(text: Mapping[str, Any]) -> SchemaEncoding | BoundedRows:
-    """The inverse of :func:`_declared`."""
+    """The inverse of :func:`_declarations`."""
     if "row_norm" in text:
         return BoundedRows(whole("width", text["width"], at_least=1), text["row_norm"])
     return SchemaEncoding(Schema.from_dict(text["schema"]))

@@ -44,7 +44,7 @@ from discreet.linear.inputs import OnDemand
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import score_rows
 from discreet.linear.losses import Loss
-from discreet.linear.secret_sample import amplified
+from discreet.linear.secret_sample import amplified_budget
 from discreet.linear.storage import Storage
 from discreet.plan.plan import Plan
 
@@ -83,7 +83,7 @@ class Charge:
     def _spending_of_sample(self, sample: float, name: str) -> Spending:
         """What a sample is worth. It is paid for when something is released, and not where that is refused before."""
         self.till.refuse_other_neighbours()
-        inner = amplified(_within(self.budget, self.arithmetic), sample)
+        inner = amplified_budget(_within(self.budget, self.arithmetic), sample)
         try:
             return Spending(inner, None, self.stream, self.arithmetic, name, on_first=self.reserve_everything)
         except InvalidParameter as error:
@@ -132,7 +132,7 @@ class Charge:
 
 
 @contextmanager
-def charged(
+def open_charge(
     name: str,
     settings: Mapping[str, Any],
     budget: Budget,
@@ -365,7 +365,7 @@ def by_theorem(method: str, loss: Loss, records: Encoded, charge: Charge, declar
 
 
 @contextmanager
-def shown(verbose: Any) -> Iterator[Told | None]:
+def show_progress(verbose: Any) -> Iterator[Told | None]:
     """A function to be told of every stage and release, or None if nobody wants to know.
 
     ``verbose`` may be such a function itself. Otherwise every stage gets a line on standard error; where that is not

@@ -246,11 +246,11 @@ def _rectangular(X: Any, width: int | None) -> NDArray[Any]:
     try:
         array = np.asarray(X)
     except ValueError:  # rows of different lengths
-        return _padded(X, width)
-    return array if array.dtype.kind in "fiub" or array.ndim != 2 else _padded(X, array.shape[1])
+        return _pad_rows(X, width)
+    return array if array.dtype.kind in "fiub" or array.ndim != 2 else _pad_rows(X, array.shape[1])
 
 
-def _padded(X: Any, width: int | None) -> NDArray[Any]:
+def _pad_rows(X: Any, width: int | None) -> NDArray[Any]:
     """Rows of which some are not as long as declared, or as the first one: those count as missing."""
     rows = [list(row) if isinstance(row, list | tuple | np.ndarray) else [] for row in X]
     width = len(rows[0]) if width is None else width

@@ -34,7 +34,7 @@ from discreet.accounting.gaussian import gaussian_mu
 from discreet.charts import Picture, Series, html_table, line_chart
 from discreet.errors import one_of, real, whole
 from discreet.guarantee import Budget, Neighbours, contributions_apart, neighbours_named
-from discreet.linear.secret_sample import amplified
+from discreet.linear.secret_sample import amplified_budget
 
 EPSILONS = (0.1, 0.3, 0.5, 1.0, 2.0, 4.0, 8.0)
 SCORES = {"classification": "accuracy", "regression": "R2", "counts": "D2"}
@@ -105,7 +105,7 @@ class Preview:
         """The share that is kept, if so many columns' worth has to be found."""
         inner = Budget(epsilon, self.delta, self.neighbours)
         if self.sample < 1:
-            inner = amplified(inner, self.sample)
+            inner = amplified_budget(inner, self.sample)
         strength = gaussian_mu(inner.epsilon, inner.delta) / contributions_apart(self.neighbours)
         return 1 / math.hypot(1, constant * size / (self.records * self.sample * strength))
 

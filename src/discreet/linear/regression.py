@@ -137,27 +137,7 @@ class PrivateLinearRegression(PrivateRegressor):
         memory: Any = None,
         sample: float | None = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.target_bounds = target_bounds
-        self.loss = loss
-        self.huber_threshold = huber_threshold
-        self.bounds = bounds
-        self.schema = schema
-        self.row_norm = row_norm
-        self.max_weight = max_weight
-        self.neighbours = neighbours
-        self.unit = unit
-        self.method = method
-        self.records = records
-        self.arithmetic = arithmetic
-        self.inference = inference
-        self.ledger = ledger
-        self.ledger_key = ledger_key
-        self.unsafe_seed = unsafe_seed
-        self.verbose = verbose
-        self.memory = memory
-        self.sample = sample
+        self._keep(locals())
 
     def _loss(self) -> Loss:
         if isinstance(self.loss, Loss):
@@ -204,25 +184,7 @@ class PrivatePoissonRegressor(PrivateRegressor):
         memory: Any = None,
         sample: float | None = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.target_bounds = target_bounds
-        self.bounds = bounds
-        self.schema = schema
-        self.row_norm = row_norm
-        self.max_weight = max_weight
-        self.neighbours = neighbours
-        self.unit = unit
-        self.method = method
-        self.records = records
-        self.arithmetic = arithmetic
-        self.inference = inference
-        self.ledger = ledger
-        self.ledger_key = ledger_key
-        self.unsafe_seed = unsafe_seed
-        self.verbose = verbose
-        self.memory = memory
-        self.sample = sample
+        self._keep(locals())
 
     def _loss(self) -> Loss:
         return Poisson()

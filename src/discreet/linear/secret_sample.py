@@ -10,7 +10,7 @@ sample with chance q (docs/mathematics.md: U5). So the fit may spend more on the
 is one release of the whole budget, before anything is drawn.
 
 >>> from discreet import Budget
->>> inner = amplified(Budget(1.0, 1e-6), 0.01)
+>>> inner = amplified_budget(Budget(1.0, 1e-6), 0.01)
 >>> round(inner.epsilon, 3), round(inner.delta, 9)
 (5.152, 0.0001)
 """
@@ -38,7 +38,7 @@ _LARGEST_DELTA = 0.1  # on the sample
 _DOWN = 1 - 1e-12  # more than the roundings of the two numbers
 
 
-def amplified(budget: Budget, rate: float) -> Budget:
+def amplified_budget(budget: Budget, rate: float) -> Budget:
     """What may be spent on a sample so that the table is within ``budget``: more under add-remove neighbours.
 
     Guarantee: log(1 + rate (e^epsilon' - 1)) <= epsilon and rate * delta' <= delta. Under replace-one neighbours no
@@ -51,7 +51,7 @@ def amplified(budget: Budget, rate: float) -> Budget:
     return replace(budget, epsilon=max(epsilon, budget.epsilon * _DOWN), delta=delta)
 
 
-def drawn(rate: float, rows: int, people: People | None, stream: RandomStream) -> Rows:
+def draw_rows(rate: float, rows: int, people: People | None, stream: RandomStream) -> Rows:
     """The numbers of the rows that are taken, in rising order: each, or all of a person's, with chance ``rate``."""
     if people is None:
         return successes(rows, Fraction(rate), stream)

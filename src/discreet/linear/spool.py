@@ -1,4 +1,4 @@
-"""A table that is read once, as its chunks come, and kept outside of memory: :func:`spooled`.
+"""A table that is read once, as its chunks come, and kept outside of memory: :func:`spool_rows`.
 
 Numbers stay numbers, a category becomes the number of its declared value, an id the number of its person. The rows
 are written one after the other to a scratch file (:mod:`discreet.linear.storage` says what that is) and mapped; what
@@ -7,7 +7,7 @@ an estimator asks for is read from there.
 >>> from discreet.linear.column_kinds import Category, Numeric
 >>> from discreet.linear.tables import Table
 >>> chunks = [Table({"age": np.array([30.0, 40.0]), "job": np.array(["clerk", None], object)}, 2)]
->>> table = spooled(chunks, {"age": Numeric(0, 99), "job": Category(("clerk", "farmer"))}, Storage())
+>>> table = spool_rows(chunks, {"age": Numeric(0, 99), "job": Category(("clerk", "farmer"))}, Storage())
 >>> table.column_names, len(table), table["job"][:].tolist()
 (('age', 'job'), 2, ['clerk', None])
 """
@@ -97,7 +97,7 @@ def codec_for(column: Column | Unit) -> Codec:
     return _Values(column)
 
 
-def spooled(chunks: Iterable[Table], columns: Mapping[str, Column | Unit], storage: Storage) -> Spooled:
+def spool_rows(chunks: Iterable[Table], columns: Mapping[str, Column | Unit], storage: Storage) -> Spooled:
     """The rows of all chunks, read once.
 
     Guarantee: a row of the result depends on the same row of its chunk only. Nothing is said of a cell.

@@ -149,7 +149,7 @@ def summary_lines(inference: Inference | None, encoding: Encoding, names: Iterab
     for place, members in enumerate(lines.members):
         combinations[place + 1, place + 1] = slopes[members[0], place]
     labels = [(INTERCEPT, None)] + [
-        (_pooled([columns[j] for j in members]), None if against is None else columns[against])
+        (_pooled_name([columns[j] for j in members]), None if against is None else columns[against])
         for members, against in zip(lines.members, lines.against, strict=True)
     ]
     told = zip(labels, *(values.tolist() for values in inference.told(combinations)), strict=True)
@@ -177,7 +177,7 @@ def estimand_of(clamp: float | None, of_people: bool = False) -> str:
     )
 
 
-def _pooled(names: list[str]) -> str:
+def _pooled_name(names: list[str]) -> str:
     if len(names) == 1:
         return names[0]
     column, more = names[0].partition("=")[0], len(names) - _SHOWN

@@ -49,7 +49,7 @@ from discreet.linear.losses import Loss
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.secret_sample import part_of
 from discreet.linear.sources import all_numbers, source_of
-from discreet.linear.spool import Spooled, spooled
+from discreet.linear.spool import Spooled, spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.tables import Source
 
@@ -60,6 +60,10 @@ class Declarations(BaseEstimator):  # type: ignore[misc]
     ledger_key: Any = None
     inference: bool = False
     sample: float | None = None
+
+    def _keep(self, typed: Mapping[str, Any]) -> None:
+        """The parameters as they were typed, by which scikit-learn clones a model; they are checked by a fit."""
+        self.__dict__.update({name: value for name, value in typed.items() if name != "self"})
 
     @abstractmethod
     def _loss(self) -> Loss:
@@ -162,7 +166,7 @@ class TableReader(Declarations):
         source, name = source_of(X), y if isinstance(y, str) else None
         if source is not None:
             columns = self._to_read(source, name, target=y is None)
-            X = spooled(source.chunks(columns), columns, storage)
+            X = spool_rows(source.chunks(columns), columns, storage)
         if name is None:
             return X, y
         if name not in (column_names(X) or ()):
@@ -246,7 +250,9 @@ class TableReader(Declarations):
             schema = schema_of(self.schema)
             if schema.undeclared:
                 columns = schema_columns(table, schema)
-                learned = _learned(part_of(_undeclared(columns, schema), chosen), weights, spending)
+                learned = _learn_ranges(
+                    part_of(_undeclared_columns(columns, schema), chosen), weights, spending
+                )
                 names = schema.undeclared
                 schema = schema.with_bounds(dict(zip(names, learned.ranges, strict=True)))
                 guessed = [name for name, seen in zip(names, learned.found, strict=True) if not seen]
@@ -258,14 +264,14 @@ class TableReader(Declarations):
             return BoundedNumbers(*bounds_of(self.bounds, self.n_features_in_, column_names(X)))
         if issparse(table):
             warn_of_width(table.shape[1])
-        ranges, found = _learned(part_of(table, chosen), weights, spending)
+        ranges, found = _learn_ranges(part_of(table, chosen), weights, spending)
         if issparse(table):  # zeros must stay zeros
             ranges = [(0.0, max(upper, -lower)) for lower, upper in ranges]
         lower, upper = np.array(ranges).reshape(-1, 2).T
         return BoundedNumbers(lower, upper, guessed=np.flatnonzero(~found))
 
 
-def _undeclared(columns: Mapping[str, Any], schema: Schema) -> OnDemand:
+def _undeclared_columns(columns: Mapping[str, Any], schema: Schema) -> OnDemand:
     """The columns without bounds, as numbers."""
     kinds: dict[str, Any] = {name: schema.features[name] for name in schema.undeclared}
 
@@ -288,7 +294,7 @@ def known_spending(spending: Spending | None) -> Spending:
     return spending
 
 
-def _learned(table: Any, weights: Array | None, spending: Spending | None) -> Learned:
+def _learn_ranges(table: Any, weights: Array | None, spending: Spending | None) -> Learned:
     """Ranges for columns that have no bounds; with few records they get more of the budget."""
     spending = known_spending(spending)
     records = counted(table.shape[0], weights, spending.stage("records", _RECORDS))

@@ -85,7 +85,7 @@ class Source(ABC):
 
     def whole(self, columns: Mapping[str, Column | Unit]) -> Table:
         """All rows at once."""
-        return joined(self.chunks(columns), columns)
+        return join_chunks(self.chunks(columns), columns)
 
     @abstractmethod
     def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
@@ -104,7 +104,7 @@ def read_table(path: str | os.PathLike[str], schema: Any) -> Table:
     return table_in(Path(path)).whole(schema_of(schema).to_read())
 
 
-def joined(chunks: Iterable[Table], columns: Iterable[str]) -> Table:
+def join_chunks(chunks: Iterable[Table], columns: Iterable[str]) -> Table:
     """Chunks of rows as one table."""
     parts = list(chunks)
     whole = {name: np.concatenate([part[name] for part in parts]) for name in columns}

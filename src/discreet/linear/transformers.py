@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from discreet.errors import InvalidParameter
-from discreet.linear.encoder import BoundedNumbers, SchemaEncoding, bounds_of, scaled, schema_columns
+from discreet.linear.encoder import BoundedNumbers, SchemaEncoding, bounds_of, scale_to_unit, schema_columns
 from discreet.linear.inputs import column_names, number_table
 from discreet.linear.schema import schema_of
 
@@ -52,7 +52,7 @@ class PublicBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # ty
         if issparse(table):
             return encoding.encode(table)
         table = table[:]
-        return scaled(table, encoding.lower, encoding.upper).astype(table.dtype)
+        return scale_to_unit(table, encoding.lower, encoding.upper).astype(table.dtype)
 
     def inverse_transform(self, X: Any) -> NDArray[np.float64]:
         """From [0, 1] back to the table's units."""

@@ -34,7 +34,8 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from numpy.typing import NDArray
 
-from discreet.core.noise import OVERSIZED, BoundedSum
+from discreet.core.noise import BoundedSum
+from discreet.core.noise_shares import OVERSIZED
 from discreet.errors import InvalidParameter, MalformedMessage
 from discreet.files import digest
 from discreet.parties.study import Study

@@ -16,10 +16,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from discreet.accounting.epsilon_delta import EpsilonDelta
 from discreet.accounting.gaussian import classic_gaussian_noise
 from discreet.errors import InvalidParameter, probability, real, whole
-from discreet.guarantee import Budget
+from discreet.guarantee import Budget, EpsilonDelta
 from discreet.parties.arrangement import Arrangement
 
 _SMALL = "The notes' formulas are for epsilon below 1; use noise_for() for any epsilon."

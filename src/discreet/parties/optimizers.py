@@ -2,7 +2,7 @@
 
     sgd        theta <- P(theta - rate g)
     momentum   m <- 0.9 m + g,  theta <- P(theta - rate m)
-    adam       Kingma and Ba 2015, bias corrected
+    adam       :class:`~discreet.core.descent.Adam`
 
 P is the projection on the ball of ``radius`` around 0. ``g`` estimates the gradient of the *mean* loss; the notes
 write their step sizes for the sum, which is the number of records times as much.
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core.descent import Adam, Moments
 from discreet.parties.excess_risk import (
     average_excess,
     last_excess,
@@ -34,7 +35,6 @@ NOISE_IN_MODEL = 0.6
 """How much noise in a coordinate of the model :func:`suggested_rate` aims at; features lie between 0 and 1."""
 
 _ROUNDS = (30, 1000)
-_FIRST, _SECOND, _TINY = 0.9, 0.999, 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,21 +70,19 @@ class Descent:
     def update(self, now: Iterate, gradient: Floats) -> Iterate:
         """The iterate after one more gradient."""
         count = now.updates + 1
-        direction, first, second = self._direction(now, gradient, count)
+        direction, first, second = self._direction(now, gradient)
         theta = project(now.theta - self._step_size(count) * direction, self._radius)
         share = 2.0 / (count + 2) if self._rising else 1.0 / (count + 1)
         return Iterate(theta, now.average + share * (theta - now.average), first, second, count)
 
-    def _direction(self, now: Iterate, gradient: Floats, count: int) -> tuple[Floats, Floats, Floats]:
+    def _direction(self, now: Iterate, gradient: Floats) -> tuple[Floats, Floats, Floats]:
         if self._optimizer == "sgd":
             return gradient, now.first, now.second
         if self._optimizer == "momentum":
             first = MOMENTUM * now.first + gradient
             return first, first, now.second
-        first = _FIRST * now.first + (1 - _FIRST) * gradient
-        second = _SECOND * now.second + (1 - _SECOND) * gradient**2
-        size = np.sqrt(second / (1 - _SECOND**count)) + _TINY
-        return first / (1 - _FIRST**count) / size, first, second
+        direction, moments = Adam().direction(gradient, Moments(now.first, now.second, now.updates))
+        return direction, moments.first, moments.second
 
 
 def project(theta: Floats, radius: float | None) -> Floats:

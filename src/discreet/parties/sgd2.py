@@ -39,7 +39,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from discreet.core.noise import BoundedSum, add_noise, add_noise_share, largest_sum
+from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.noise_shares import add_noise_share, largest_sum
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import PoissonSampler
 from discreet.errors import PlanViolation

@@ -37,7 +37,8 @@ from os import PathLike
 from typing import Any, Literal
 
 from discreet.certificate.promises import Arithmetic
-from discreet.core.noise import SPARED_DELTA, distance_of_message, grid_of_messages
+from discreet.core.noise import SPARED_DELTA
+from discreet.core.noise_shares import distance_of_message, grid_of_messages
 from discreet.core.sampling import MAX_RECORDS
 from discreet.errors import InvalidParameter, one_of, whole
 from discreet.events import Gaussian

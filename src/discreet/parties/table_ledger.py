@@ -22,7 +22,7 @@ from discreet.certificate.verification import file_digest
 from discreet.errors import AlreadyRunning, DiscreetError, LedgerUnavailable
 from discreet.events import Composition, Event
 from discreet.files import hold_lock
-from discreet.guarantee import rounded_up
+from discreet.guarantee import upper_text
 from discreet.ledger import Ledger
 from discreet.parties.terms import Terms
 
@@ -139,7 +139,7 @@ def _epsilon(place: Path, terms: Terms, after: bool) -> str:
         if not total:
             return "0"
         events = Composition(tuple((event, count) for event, count in total.items() if count))
-        return rounded_up(account(events, terms.budget.neighbours).epsilon(terms.budget.delta))
+        return upper_text(account(events, terms.budget.neighbours).epsilon(terms.budget.delta))
     except (DiscreetError, ValueError) as error:
         return f"unknown ({type(error).__name__})"
 

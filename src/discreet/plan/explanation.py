@@ -15,7 +15,7 @@ from typing import Any
 from discreet.accounting.calibration import calibrate
 from discreet.accounting.power import power_bound
 from discreet.core.banded import length_of_column
-from discreet.guarantee import Budget, Guarantee, protected_unit, rounded_down, rounded_up
+from discreet.guarantee import Budget, Guarantee, lower_text, protected_unit, upper_text
 from discreet.plan.stage import Stage
 
 ALARMS = 0.01
@@ -124,12 +124,12 @@ def _happens_correlated(stage: Stage, steps: str, size: str) -> str:
 def _promise(guarantee: Guarantee) -> str:
     change = "with or without" if guarantee.neighbours == "add-remove" else "whatever stands in place of"
     lower, upper = guarantee.epsilon
-    epsilon, delta, unit = rounded_up(upper), rounded_up(guarantee.delta), _unit(guarantee)
-    factor = rounded_up(math.exp(upper)) if upper < 100 else "an astronomical number of"
+    epsilon, delta, unit = upper_text(upper), upper_text(guarantee.delta), _unit(guarantee)
+    factor = upper_text(math.exp(upper)) if upper < 100 else "an astronomical number of"
     return (
         f"({epsilon}, {delta})-differential privacy: {change} the protected {unit}, any result is at most "
         f"{factor} times as likely (exp(epsilon)), plus {delta}. This is proved for all stages together; accounting "
-        f"for them cannot go below {rounded_down(lower)}."
+        f"for them cannot go below {lower_text(lower)}."
     )
 
 
@@ -138,7 +138,7 @@ def _attack(guarantee: Guarantee, hit_rate: float) -> str:
     test = f"a {unit} was used" if guarantee.neighbours == "add-remove" else f"it was this {unit} or another"
     return (
         f"Somebody who tests whether {test}, and accepts {ALARMS:.0%} false alarms, is right about at most "
-        f"{rounded_up(100 * hit_rate)}% of them; guessing gets {ALARMS:.0%}."
+        f"{upper_text(100 * hit_rate)}% of them; guessing gets {ALARMS:.0%}."
     )
 
 
@@ -169,7 +169,7 @@ def _numbers(stages: tuple[Stage, ...], guarantee: Guarantee) -> Iterator[str]:
             f"the clip norm; on the averaged result it is {stage.noise_std_of_mean:.4g} for each coordinate."
         )
     share = guarantee.delta * stages[0].records
-    yield f"delta = {rounded_up(guarantee.delta)}: the probability left for anything, {share:.3g} times 1 / records."
+    yield f"delta = {upper_text(guarantee.delta)}: the probability left for anything, {share:.3g} times 1 / records."
 
 
 def _notes(stages: tuple[Stage, ...], guarantee: Guarantee) -> Iterator[str]:

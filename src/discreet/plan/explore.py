@@ -29,7 +29,7 @@ from typing import Any, TypedDict, Unpack, cast
 
 from discreet.charts import Picture, Series, bar_chart, html_table, line_chart
 from discreet.errors import BudgetExceeded, InvalidParameter, UnsupportedEvent, one_of, real, whole
-from discreet.guarantee import Budget, rounded_up
+from discreet.guarantee import Budget, upper_text
 from discreet.plan.plan import Plan
 from discreet.plan.prices import Convexity, risk_bound
 from discreet.plan.recipe import Recipe
@@ -267,5 +267,5 @@ def _cost(row: Row, column: str) -> float:
 
 def _cell(name: str, value: Any) -> str:
     if name == "epsilon":
-        return rounded_up(value)
+        return upper_text(value)
     return f"{float(f'{value:.3g}'):g}" if isinstance(value, float) else str(value)

@@ -24,7 +24,7 @@ from discreet.accounting.gaussian import analytic_gaussian_noise, gaussian_mu
 from discreet.core.clipping import clip_norm_of
 from discreet.errors import InvalidParameter, UnsupportedEvent, real, whole
 from discreet.events.common import MAX_COUNT
-from discreet.guarantee import Budget, contributions_apart
+from discreet.guarantee import Budget
 from discreet.plan.plan import checked_budget
 from discreet.plan.stage import Stage
 
@@ -201,7 +201,7 @@ def _reach(budget: Budget) -> float:
         raise InvalidParameter(
             "budget", budget, "must be a Budget, for instance Budget(epsilon=1.0, delta=1e-6)."
         )
-    return float(contributions_apart(budget.neighbours, budget.group_size))
+    return float(budget.reach)
 
 
 def _records(records: int, budget: Budget) -> int:

@@ -83,16 +83,6 @@ def select(batch: Any, index: slice | Tensor) -> Any:
     return rebuild(batch, lambda tensor: tensor[index])
 
 
-def first_examples(batch: Any, count: int, turned: bool = False) -> Any:
-    """``count`` examples from the start of the batch, over and over again if it is shorter.
-
-    ``turned`` gives the same ones in reverse order.
-    """
-    index = torch.arange(count) % number_of_examples(batch)
-    index = index.flip(0) if turned else index
-    return rebuild(batch, lambda tensor: tensor[index.to(tensor.device)])
-
-
 Losses = Callable[[Any, Any], Tensor]
 """``losses(model, batch)`` returns a vector with one loss per example."""
 

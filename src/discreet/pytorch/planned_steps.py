@@ -34,7 +34,7 @@ from discreet.core.noise import BoundedSum, add_noise, refuse_not_finite
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
 from discreet.events import Event, Gaussian
-from discreet.guarantee import rounded_up
+from discreet.guarantee import upper_text
 from discreet.ledger import Till
 from discreet.ledger.journal import LEASES, Run
 from discreet.plan.plan import Plan, refuse_uncovered_bands
@@ -358,7 +358,7 @@ def spent(plan: Plan, step: int) -> str:
     >>> spent(plan, 1), spent(plan, 40)
     ('epsilon 0.578 of 1.73', 'epsilon 1.73 of 1.73')
     """
-    whole = rounded_up(plan.guarantee.epsilon.upper, 3)
+    whole = upper_text(plan.guarantee.epsilon.upper, 3)
     return f"epsilon {_epsilon(plan, milestone(step, plan))} of {whole}"
 
 
@@ -376,7 +376,7 @@ def _epsilon(plan: Plan, charges: int) -> str:
     if key not in _known:
         curve = account(_event(plan, charges), plan.neighbours, plan.group_size)
         _known.clear()
-        _known[key] = rounded_up(curve.epsilon(plan.delta), 3)
+        _known[key] = upper_text(curve.epsilon(plan.delta), 3)
     return _known[key]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from discreet.charts import Series, line_chart
-from discreet.guarantee import rounded_up
+from discreet.guarantee import upper_text
 from discreet.report.blocks import Block, Bullets, Code, Picture, Section, Table, Text
 from discreet.report.model_sections import curves, effects, how_good
 
@@ -40,8 +40,8 @@ def unit(report: Report) -> Section | None:
     rows = [
         (
             f"{one.group_size} records",
-            f"ε ≤ {rounded_up(one.epsilon.upper, 3)}",
-            f"δ ≤ {rounded_up(one.delta, 3)}",
+            f"ε ≤ {upper_text(one.epsilon.upper, 3)}",
+            f"δ ≤ {upper_text(one.delta, 3)}",
         )
         for one in report.facts.several
     ]
@@ -88,9 +88,9 @@ def happened(report: Report) -> Section:
         )
     if len(facts.spending) > 1:
         line = [Series("epsilon proved so far", facts.spending)]
-        words = f"Epsilon grows to {rounded_up(facts.spending[-1][1])} at the last step."
+        words = f"Epsilon grows to {upper_text(facts.spending[-1][1])} at the last step."
         chart = line_chart("Epsilon over training", line, "steps taken", "epsilon", description=words)
-        delta = rounded_up(facts.guarantee.delta, 3)
+        delta = upper_text(facts.guarantee.delta, 3)
         blocks.append(Picture(chart, f"Epsilon proved for the steps up to each point, at delta {delta}."))
     return Section("What happened", tuple(blocks))
 
@@ -192,7 +192,7 @@ def _observer(row: Mapping[str, Any]) -> tuple[str, str, str]:
     """A row of the observer table in words."""
     said, note = "no protection", str(row.get("note") or "")
     if row.get("epsilon") is not None:
-        said = f"epsilon at most {rounded_up(row['epsilon'])} at delta {rounded_up(row['delta'])}"
+        said = f"epsilon at most {upper_text(row['epsilon'])} at delta {upper_text(row['delta'])}"
         said += f" ({note})" if note else ""
     elif note:
         said = note

@@ -17,7 +17,7 @@ from discreet.accounting.power import power_bound
 from discreet.certificate import Certificate
 from discreet.errors import CertificateRejected, DiscreetError
 from discreet.events import Event, Gaussian
-from discreet.guarantee import Guarantee, protected_unit, rounded_down, rounded_up
+from discreet.guarantee import Guarantee, lower_text, protected_unit, upper_text
 from discreet.ledger.filters import FixedPlan
 from discreet.plan.explanation import ALARMS
 from discreet.plan.plan import Plan
@@ -134,8 +134,8 @@ def _unit(guarantee: Guarantee) -> str:
 
 def _promise(guarantee: Guarantee) -> str:
     change = "with or without" if guarantee.neighbours == "add-remove" else "whatever stands in place of"
-    upper, delta = guarantee.epsilon.upper, rounded_up(guarantee.delta)
-    factor = rounded_up(math.exp(upper), 3) if upper < 100 else "an astronomical number of"
+    upper, delta = guarantee.epsilon.upper, upper_text(guarantee.delta)
+    factor = upper_text(math.exp(upper), 3) if upper < 100 else "an astronomical number of"
     return (
         f"The chance of any result, {change} any one {_unit(guarantee)}, is at most {factor} times what it is in the "
         f"other case, plus {delta}."
@@ -148,10 +148,10 @@ def _cautions(roc: Points, certificate: Certificate) -> Iterator[str]:
     if dict(roc)[ALARMS] > 0.1 or guarantee.epsilon.upper > 10:
         yield "This promise is weak: an attack that succeeds often is not excluded."
     if guarantee.delta > 1e-4:
-        delta = rounded_up(guarantee.delta)
+        delta = upper_text(guarantee.delta)
         yield f"Delta is large: it does not exclude that with a chance of {delta} a whole record is shown."
     if certificate.together.epsilon.upper > guarantee.epsilon.upper:
-        together = rounded_up(certificate.together.epsilon.upper)
+        together = upper_text(certificate.together.epsilon.upper)
         yield (
             "Other runs may use the same records under the same ledger: all of them together, those to come "
             f"included, are promised epsilon {together}."
@@ -175,7 +175,7 @@ def _attack(roc: Points, guarantee: Guarantee) -> str:
         "of the records that were used" if guarantee.neighbours == "add-remove" else "of the replaced records"
     )
     return (
-        f"At {ALARMS:.0%} false alarms the best attack finds at most {rounded_up(100 * hits, 3)}% {used}; "
+        f"At {ALARMS:.0%} false alarms the best attack finds at most {upper_text(100 * hits, 3)}% {used}; "
         f"guessing finds {ALARMS:.0%}."
     )
 
@@ -249,14 +249,14 @@ def _release(event: Event, unit: str) -> str:
 
 def _details(certificate: Certificate) -> Iterator[tuple[str, str]]:
     guarantee, plan = certificate.guarantee, certificate.plan
-    yield "epsilon, at most", rounded_up(guarantee.epsilon.upper, 6)
-    yield "epsilon, at least (slack of the computation)", rounded_down(guarantee.epsilon.lower, 6)
-    yield "delta", rounded_up(guarantee.delta, 6)
+    yield "epsilon, at most", upper_text(guarantee.epsilon.upper, 6)
+    yield "epsilon, at least (slack of the computation)", lower_text(guarantee.epsilon.lower, 6)
+    yield "delta", upper_text(guarantee.delta, 6)
     yield "neighbours", guarantee.neighbours
     yield "unit", _unit(guarantee) + unit_column(plan.settings.get("unit"))
     yield "observer", f"an observer who {guarantee.observer}"
     together = certificate.together.epsilon.upper
-    yield "all runs of the ledger together", f"epsilon at most {rounded_up(together, 6)}"
+    yield "all runs of the ledger together", f"epsilon at most {upper_text(together, 6)}"
     exact = "the bits that were released" if certificate.arithmetic.kind == "hardened" else "real numbers"
     yield "proved for", exact
     yield "randomness", "operating system" if certificate.trusted else "a seed: no guarantee"

@@ -18,7 +18,7 @@ from discreet.certificate.certificate import current_versions
 from discreet.charts import Picture, epsilon_scale, word_for
 from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter
 from discreet.files import parse_json, read_text, write_whole
-from discreet.guarantee import protected_unit, rounded_up
+from discreet.guarantee import protected_unit, upper_text
 from discreet.report.blocks import Section, Table, cell
 from discreet.report.chapters import SECTIONS
 from discreet.report.cover import Cover
@@ -126,8 +126,8 @@ class Report:
             "cover": tuple(self.cover.lines(self.certificate)),
             "record": self.cover.record,
             "facts": self.facts,
-            "epsilon": rounded_up(guarantee.epsilon.upper, 3),
-            "delta": rounded_up(guarantee.delta, 3),
+            "epsilon": upper_text(guarantee.epsilon.upper, 3),
+            "delta": upper_text(guarantee.delta, 3),
             "word": word_for(guarantee.epsilon.upper),
             "group_size": guarantee.group_size,
             "unit": protected_unit(guarantee.unit, guarantee.group_size),

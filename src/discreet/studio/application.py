@@ -26,7 +26,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from discreet.errors import DiscreetError, InvalidParameter, whole
-from discreet.guarantee import rounded_up
+from discreet.guarantee import upper_text
 from discreet.ledger import Ledger
 from discreet.ledger.filters import Filter
 from discreet.plan.plan import Plan
@@ -141,7 +141,7 @@ def ledger_facts(ledger: Ledger | None) -> dict[str, Any]:
         | {"planned": sum(count for _, count in run.event.parts())}
         for run in statement.runs
     ]
-    promise = f"epsilon at most {rounded_up(guarantee.epsilon.upper)} at delta {rounded_up(guarantee.delta)}"
+    promise = f"epsilon at most {upper_text(guarantee.epsilon.upper)} at delta {upper_text(guarantee.delta)}"
     rule = {"kind": ledger.rule.kind, "epsilon": budget.epsilon, "delta": budget.delta}
     spent = {"spent": spent_share(ledger), "data": _by_data(ledger)}
     return {"ledger": rule | {"neighbours": budget.neighbours, "promise": promise, "runs": runs} | spent}

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from discreet.accounting.curve import account
 from discreet.errors import DiscreetError, InvalidParameter, one_of, real, whole
 from discreet.events import Event
-from discreet.guarantee import Budget, Neighbours, rounded_up
+from discreet.guarantee import Budget, Neighbours, upper_text
 from discreet.linear.preview import Preview
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.who_sees.observers import noise_for, observers
@@ -236,7 +236,7 @@ def together_answer(data: Any) -> dict[str, Any]:
 
 def _show_row(row: dict[str, Any]) -> str:
     if row.get("epsilon") is not None:
-        return f"ε ≤ {rounded_up(row['epsilon'])}"
+        return f"ε ≤ {upper_text(row['epsilon'])}"
     return "no protection" if not row["note"] else "–"
 
 

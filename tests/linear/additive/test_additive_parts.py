@@ -9,7 +9,7 @@ from discreet.core.descent import descend
 from discreet.linear.additive.basis import Basis, Curve, Pair
 from discreet.linear.additive.curves import bends, hat_moments, pieces_for, roughness_of, straight_lines
 from discreet.linear.additive.histograms import Bins, Histograms
-from discreet.linear.additive.landmarks import bin_edges, finer, most_by_noise, settled
+from discreet.linear.additive.landmarks import bin_edges, finer, most_by_noise, settle_histogram
 from discreet.linear.additive.smoothing import (
     are_near,
     are_straight,
@@ -18,7 +18,7 @@ from discreet.linear.additive.smoothing import (
     level_parts,
     shrunk_parts,
     smooth_directions,
-    straightened,
+    straighten,
     visible,
     white,
 )
@@ -70,7 +70,7 @@ def test_what_is_settled_is_never_negative_and_keeps_spikes_and_slopes():
     spike = int(np.searchsorted(edges, 0.7))
     truth[spike] += 3000
     for _ in range(20):
-        found, bins = settled(truth + rng.normal(0, 20, len(truth)), edges, 20.0, truth.sum())
+        found, bins = settle_histogram(truth + rng.normal(0, 20, len(truth)), edges, 20.0, truth.sum())
         assert bins == 64
         assert (found >= 0).all()
         assert found.sum() == pytest.approx(truth.sum(), rel=0.05)
@@ -82,7 +82,7 @@ def test_nothing_is_found_in_noise():
     edges = bin_edges(None, 1)
     noise = np.random.default_rng(1).normal(0, 30, (50, len(edges) - 1))
     for row in noise:
-        found, bins = settled(row, edges, 30.0, count=20_000)
+        found, bins = settle_histogram(row, edges, 30.0, count=20_000)
         assert (bins, found.sum()) == (1, 0)
 
 
@@ -91,7 +91,8 @@ def test_a_column_that_noise_hides_is_a_line():
     edges, rng = bin_edges(None), np.random.default_rng(4)
     truth = 4000 * np.diff(edges)
     bins = [
-        settled(truth + rng.normal(0, noise, len(truth)), edges, noise, 4000)[1] for noise in (2, 60, 3000)
+        settle_histogram(truth + rng.normal(0, noise, len(truth)), edges, noise, 4000)[1]
+        for noise in (2, 60, 3000)
     ]
     assert bins[0] == 64
     assert 64 > bins[1] > bins[2] == 1
@@ -222,15 +223,15 @@ def test_a_curve_becomes_the_nearest_line(known, coordinates):
     straight = Marginals(np.full(5, 0.5), np.full(5, 0.3), np.zeros(5), np.ones(5))
     rng, start = np.random.default_rng(6), np.zeros(coordinates.width + 1)
     theta = np.append(0.0, rng.normal(0, 1, coordinates.width))
-    assert straightened(theta, start, together, straight, coordinates) == pytest.approx(theta)
+    assert straighten(theta, start, together, straight, coordinates) == pytest.approx(theta)
     basis = replace(together, pairs=())
-    lines = straightened(theta, start, basis, straight, coordinates)
+    lines = straighten(theta, start, basis, straight, coordinates)
     coefficients, _ = coordinates.back(lines)
     for first in (0, 4):
         values = np.insert(coefficients[first : first + 4], 2, 0.0)
         assert np.diff(values) == pytest.approx(np.full(4, values[1] - values[0]), abs=1e-9)
     assert np.abs(coefficients[:8]).min() > 1e-3
-    assert straightened(lines, start, basis, straight, coordinates) == pytest.approx(lines)
+    assert straighten(lines, start, basis, straight, coordinates) == pytest.approx(lines)
     untouched, _ = coordinates.back(theta)
     assert coefficients[8:] == pytest.approx(untouched[8:])
 

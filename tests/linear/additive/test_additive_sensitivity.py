@@ -16,7 +16,7 @@ from discreet.linear.additive import basis as basis_file
 from discreet.linear.additive import crossings, curve_recipe
 from discreet.linear.additive.basis import Basis, Curve, Pair, hats
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
-from discreet.linear.additive.estimators import declared_of
+from discreet.linear.additive.estimators import declarations
 from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Softmax, Squared
@@ -205,7 +205,7 @@ def test_an_odd_row_of_a_table_is_one_record(odd):
     answers, sums = None, []
     for x in tables:
         spent = Replay(RICH, answers)
-        AdditiveRecipe(Squared(), declared_of(model._encoding), spent, (0.0, 1.0)).fit_table(
+        AdditiveRecipe(Squared(), declarations(model._encoding), spent, (0.0, 1.0)).fit_table(
             x, np.append(y, 1.0)[: x.shape[0]], None
         )
         answers = spent.answers

@@ -5,7 +5,7 @@ import pytest
 
 from discreet.linear.additive import curve_rows
 from discreet.linear.additive.basis import Basis, Curve, Pair
-from discreet.linear.additive.curve_rows import CurveRecords, gathered
+from discreet.linear.additive.curve_rows import CurveRecords, gather_rows
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.losses import Squared
 from discreet.linear.storage import Storage
@@ -34,10 +34,10 @@ def test_gathered_rows_are_those_written_out(seed):
     rng, basis, rows = made(seed)
     written = basis.expanded(rows)
     width = written.shape[1]
-    assert (gathered(rows, basis, np.eye(width), np.zeros(width)) == written).all()
+    assert (gather_rows(rows, basis, np.eye(width), np.zeros(width)) == written).all()
     matrix, constant = rng.normal(size=(width, 7)), rng.normal(size=7)
     for some in (matrix, matrix * (rng.random(matrix.shape) < 0.1)):  # and one that is mostly zeros
-        assert gathered(rows, basis, some, constant) == pytest.approx(written @ some + constant, abs=1e-5)
+        assert gather_rows(rows, basis, some, constant) == pytest.approx(written @ some + constant, abs=1e-5)
 
 
 def test_a_wrong_hat_would_be_noticed(monkeypatch):
@@ -47,14 +47,14 @@ def test_a_wrong_hat_would_be_noticed(monkeypatch):
     other = curve_rows._Layout.of(Basis(COLUMNS, tuple(moved), basis.pairs))
     monkeypatch.setattr(curve_rows._Layout, "of", lambda basis: other)
     width = basis.columns.width
-    assert not (gathered(rows, basis, np.eye(width), np.zeros(width)) == basis.expanded(rows)).all()
+    assert not (gather_rows(rows, basis, np.eye(width), np.zeros(width)) == basis.expanded(rows)).all()
 
 
 def test_a_row_is_gathered_by_itself():
     rng, basis, rows = made(2)
     matrix = rng.normal(size=(basis.columns.width, 33))
-    together = gathered(rows, basis, matrix, np.ones(33))
-    alone = np.vstack([gathered(row[None], basis, matrix, np.ones(33)) for row in rows])
+    together = gather_rows(rows, basis, matrix, np.ones(33))
+    alone = np.vstack([gather_rows(row[None], basis, matrix, np.ones(33)) for row in rows])
     assert (together == alone).all()
 
 
@@ -70,7 +70,7 @@ def test_rows_are_kept_once_and_aimed_at_any_target(memory):
 
     def transform(x):
         calls.append(len(x))
-        return gathered(x, basis, matrix, np.zeros(4))
+        return gather_rows(x, basis, matrix, np.zeros(4))
 
     curves.keep(transform)
     counted = np.isfinite(y)

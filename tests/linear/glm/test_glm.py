@@ -13,18 +13,18 @@ from discreet.errors import InvalidParameter
 from discreet.linear.glm.coordinates import Standardised, Whitened
 from discreet.linear.glm.counts import Counts, compare_classes
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.marginals import measured, moments, shrunk, typical_size
-from discreet.linear.glm.problems import Location, Look, looked_closer, narrowed
+from discreet.linear.glm.marginals import measure_marginals, moments, shrink_offsets, typical_size
+from discreet.linear.glm.problems import Location, Look, look_closer, narrower_bounds
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending, Wealth
 from discreet.linear.glm.steps import (
     StepRule,
-    averaging_gain,
-    believed,
     clipping_bias,
     moderated,
     out_of_sample,
     pulled_back,
+    share_of_signal,
+    step_effects,
 )
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
@@ -118,10 +118,10 @@ def test_shrinking_does_better_than_not():
     rng = np.random.default_rng(0)
     truth = 0.5 + 0.1 * rng.standard_normal(50)
     noisy = truth + 0.2 * rng.standard_normal((200, 50))
-    pulled = np.array([shrunk(row, 0.2, common=50) for row in noisy])
+    pulled = np.array([shrink_offsets(row, 0.2, common=50) for row in noisy])
     assert np.mean((pulled - truth) ** 2) < 0.5 * np.mean((noisy - truth) ** 2)
     far = 100 * truth
-    np.testing.assert_allclose(shrunk(far, 0.2), far, rtol=1e-4)
+    np.testing.assert_allclose(shrink_offsets(far, 0.2), far, rtol=1e-4)
 
 
 def test_typical_size_is_found_or_denied():
@@ -145,7 +145,7 @@ def test_averaging_gain_against_simulation():
             )
         ends.append(weights @ theta / weights.sum())
     # a variance of 4000 normal draws is off by 2.2 %; seeded
-    assert averaging_gain(rule, steps, curvature) == pytest.approx(np.var(ends), rel=0.07)
+    assert np.sum(step_effects(rule, steps, curvature) ** 2) == pytest.approx(np.var(ends), rel=0.07)
 
 
 def test_pulled_back_to_the_start_by_pure_noise():
@@ -170,7 +170,7 @@ def test_closer_looks_find_the_mean_with_less_noise_than_one_look():
     for seed in range(200):
         spent = Spending(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=seed))
         known = Location(mean=0.5, error=0.3, spread=0.05)
-        found = looked_closer(targets, known, len(values), spent.stage("mean", 0.5, 3))
+        found = look_closer(targets, known, len(values), spent.stage("mean", 0.5, 3))
         errors.append(found.mean - values.mean())
         once = spent.stage("once", 0.5).noise_multiplier * 0.5 / len(values)
     assert np.sqrt(np.mean(np.square(errors))) < 0.8 * once
@@ -194,7 +194,7 @@ def test_one_record_moves_a_look_at_the_mean_by_the_reach_at_most():
 
     def last(values):
         spent = watched()
-        looked_closer(lambda: [(values, None)], Location(0.3, 0.1, 0.05), 50.0, spent.stage("mean", 0.5))
+        look_closer(lambda: [(values, None)], Location(0.3, 0.1, 0.05), 50.0, spent.stage("mean", 0.5))
         return spent.last
 
     before = last(values)
@@ -295,7 +295,7 @@ def test_marginals_with_a_vast_budget_are_those_of_the_data():
     )
     columns = Columns(2, (3,), text=4, text_norm=3.0)
     records = Records(Squared(), x, np.zeros(5000), columns)
-    found = measured(records, 5000.0, spending(VAST, arithmetic="float").stage("marginals"))
+    found = measure_marginals(records, 5000.0, spending(VAST, arithmetic="float").stage("marginals"))
     np.testing.assert_allclose(found.centre, x.mean(0), atol=0.01)
     np.testing.assert_allclose(found.scale[:5], x.std(0)[:5], rtol=0.05)
     np.testing.assert_allclose(found.scale[5:], x.std(0)[5:], rtol=0.05)
@@ -491,10 +491,10 @@ def test_tables_that_do_not_fit_their_declaration():
 def test_slopes_of_pure_noise_are_not_believed_and_clear_ones_are():
     """200 draws: the believed share of noise is small on average, and that of a signal of five deviations is not."""
     rng = np.random.default_rng(0)
-    noise = [believed(rng.normal(size=20) ** 2, np.ones(20), 1, 1.0).mean() for _ in range(200)]
-    signal = [believed((rng.normal(size=20) + 5) ** 2, np.ones(20), 1, 0.1).mean() for _ in range(200)]
+    noise = [share_of_signal(rng.normal(size=20) ** 2, np.ones(20), 1, 1.0).mean() for _ in range(200)]
+    signal = [share_of_signal((rng.normal(size=20) + 5) ** 2, np.ones(20), 1, 0.1).mean() for _ in range(200)]
     assert np.mean(noise) < 0.15 < 0.9 < np.mean(signal)
-    assert believed(np.full(3, 25.0), np.array([1e-9, 1.0, 1e9]), 1, 0.1).tolist() == pytest.approx(
+    assert share_of_signal(np.full(3, 25.0), np.array([1e-9, 1.0, 1e9]), 1, 0.1).tolist() == pytest.approx(
         [1, 0.96, 0], abs=0.02
     )
 
@@ -581,7 +581,7 @@ def test_bounds_of_a_target_that_are_far_too_wide_are_narrowed_and_others_are_no
     assert left[1e4] < left[50.0] + 0.05
     histogram = np.zeros(66)
     histogram[[3, 60]] = 1500.0
-    assert narrowed(Look((0.0, 64.0), histogram, 1.0), 3000.0) is None  # both ends hold records
-    assert narrowed(Look((0.0, 64.0), np.zeros(66), 1.0), 3000.0) is None
+    assert narrower_bounds(Look((0.0, 64.0), histogram, 1.0), 3000.0) is None  # both ends hold records
+    assert narrower_bounds(Look((0.0, 64.0), np.zeros(66), 1.0), 3000.0) is None
     histogram[60] = 0.0
-    assert narrowed(Look((0.0, 64.0), histogram, 1.0), 1500.0) == (1.0, 6.0)
+    assert narrower_bounds(Look((0.0, 64.0), histogram, 1.0), 1500.0) == (1.0, 6.0)

@@ -11,7 +11,7 @@ from discreet.core.randomness import RandomStream
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression, PrivatePoissonRegressor
 from discreet.linear.diagnosis import DeclarationWarning
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.marginals import measured
+from discreet.linear.glm.marginals import measure_marginals
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending
@@ -62,7 +62,7 @@ def test_marginals_are_sums_of_the_same_whole_numbers(columns, weighted):
     for sparse in (False, True):
         records = Records(Logistic(), csr_array(x), y, columns, weights, sparse=sparse)
         spending = Kept()
-        marginals = measured(records, 300.0, spending.stage("marginals", 0.5))
+        marginals = measure_marginals(records, 300.0, spending.stage("marginals", 0.5))
         found.append((spending.sums[0], marginals))
     (dense, seen), (sparse, also) = found
     np.testing.assert_array_equal(dense[0], sparse[0])

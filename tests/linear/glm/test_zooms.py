@@ -14,7 +14,7 @@ from discreet.linear.glm.marginals import (
     Marginals,
     Window,
     counted_within,
-    measured,
+    measure_marginals,
     narrow_part,
     zoomed_marginals,
 )
@@ -42,7 +42,7 @@ def test_a_narrow_column_is_found_and_others_stay_as_they_were():
     x, y = table(1e-4)
     spent = spending(Budget(4.0, 1e-5))
     records = Records(Logistic(), x, y, Columns(3))
-    before = measured(records, 4000.0, spent.stage("marginals", 0.2))
+    before = measure_marginals(records, 4000.0, spent.stage("marginals", 0.2))
     after = zoomed_marginals(records, before, 4000.0, lambda name, part: spent.stage(name, 0.1 * part))
     assert after.centre[0] == pytest.approx(0.3, abs=5e-5)
     assert 0.7e-4 < after.scale[0] < 1.5e-4 < 0.1 * before.scale[0]

@@ -354,7 +354,7 @@ def test_what_is_public_is_checked():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_passes_over_columns_are_numpys_to_the_bit(dtype):
-    from discreet.linear.encoder import scaled
+    from discreet.linear.encoder import scale_to_unit
     from discreet.linear.kernels.rowwise import count_bins, rows_are_finite, scale_rows, standardise_rows
 
     rng = np.random.default_rng(0)
@@ -363,7 +363,7 @@ def test_passes_over_columns_are_numpys_to_the_bit(dtype):
     lower, upper = -9 * rng.random(7), 11 * rng.random(7) + 0.1
     found, finite = np.empty(x.shape, np.float32), np.empty(len(x), bool)
     scale_rows(x, lower, upper, found)
-    np.testing.assert_array_equal(found, scaled(x, lower, upper).astype(np.float32))
+    np.testing.assert_array_equal(found, scale_to_unit(x, lower, upper).astype(np.float32))
     with np.errstate(over="ignore"):
         expected = np.isfinite(x.astype(np.float32)).all(axis=1)
     assert not rows_are_finite(x, finite)

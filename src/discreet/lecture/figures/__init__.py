@@ -12,11 +12,23 @@ A figure is data (:mod:`discreet.lecture.figures.canvas`), so it can be tested a
 
 from collections.abc import Callable
 
-from discreet.lecture.figures.accountants import composition, moments_accountant, noise_by_steps
-from discreet.lecture.figures.audits import attack, audit_over_training, membership, toy_leakage
 from discreet.lecture.figures.canvas import Figure
-from discreet.lecture.figures.learning import descent, mean_clip, rank
-from discreet.lecture.figures.observer_tables import observers, parties_risk
+from discreet.lecture.figures.measured import (
+    attack,
+    audit_over_training,
+    descent,
+    mean_clip,
+    membership,
+    rank,
+    toy_leakage,
+)
+from discreet.lecture.figures.proved import (
+    composition,
+    moments_accountant,
+    noise_by_steps,
+    observers,
+    parties_risk,
+)
 
 FIGURES: dict[str, Callable[[], Figure]] = {
     "noise-by-steps": noise_by_steps,

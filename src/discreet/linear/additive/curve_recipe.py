@@ -21,7 +21,7 @@ from discreet.linear.additive.crossings import (
     proposed_pairs,
     rank_correlations,
 )
-from discreet.linear.additive.curve_rows import CurveRecords, gathered
+from discreet.linear.additive.curve_rows import CurveRecords, gather_rows
 from discreet.linear.additive.curves import (
     chosen_curves,
     curve_marginals,
@@ -29,7 +29,7 @@ from discreet.linear.additive.curves import (
     roughness_of,
     straight_lines,
 )
-from discreet.linear.additive.histograms import Histograms, counted
+from discreet.linear.additive.histograms import Histograms, count_histograms
 from discreet.linear.additive.smoothing import (
     are_near,
     are_straight,
@@ -38,14 +38,14 @@ from discreet.linear.additive.smoothing import (
     level_parts,
     shrunk_parts,
     smooth_directions,
-    straightened,
+    straighten,
     visible,
     white,
 )
 from discreet.linear.glm.coordinates import Coordinates, Whitened, second_moments
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.glm import Fit, Recipe
-from discreet.linear.glm.marginals import Marginals, pooled, typical_size
+from discreet.linear.glm.marginals import Marginals, pool_rows, typical_size
 from discreet.linear.glm.people import People
 from discreet.linear.glm.problems import Problem
 from discreet.linear.glm.records import Columns, Records
@@ -121,8 +121,8 @@ class AdditiveRecipe(Recipe):
     def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
         stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
         if not wealth.sees_histograms:
-            return pooled(records, counts, stage)
-        self.histograms, marginals = counted(records, self.declared.zeros, counts.records, stage)
+            return pool_rows(records, counts, stage)
+        self.histograms, marginals = count_histograms(records, self.declared.zeros, counts.records, stage)
         return marginals, counts
 
     def reshaped(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
@@ -217,7 +217,7 @@ class AdditiveRecipe(Recipe):
         )
 
         def residuals(x: NDArray[np.float32], y: Array) -> Array:
-            scores = gathered(x, basis, coefficients[:, None], intercept)[:, 0]
+            scores = gather_rows(x, basis, coefficients[:, None], intercept)[:, 0]
             return np.asarray(problem.loss.residual(scores, problem.target(y)) / unit)
 
         return residuals
@@ -262,7 +262,7 @@ class AdditiveRecipe(Recipe):
         variances = self.variances(theta, error, problem, counts.records)
         bent = bend_parts(self.basis, self.histograms, coordinates)
         alone = [bands for column, bands in bent.items() if column not in self.basis.paired]
-        lines = straightened(theta, start, self.basis, self.straight, coordinates)
+        lines = straighten(theta, start, self.basis, self.straight, coordinates)
         classes = self.loss.kind == "classes"
         farthest, roughly = (_FARTHEST_OF_CLASSES, 1.0) if classes else (_FARTHEST, _ROUGHLY)
         parts = level_parts(self.basis, coordinates)
@@ -314,7 +314,7 @@ class AdditiveRecipe(Recipe):
         seen = visible(directions, count * self.spending.strength * math.sqrt(whitening), classes)
         longest = directions.down[:, :seen] / marginals.scale[:, None]
         middle, typical = -marginals.centre @ longest, _TYPICAL * math.sqrt(directions.lengths[:seen].sum())
-        rows = records.transformed(lambda x: gathered(x, basis, longest, middle), seen)
+        rows = records.transformed(lambda x: gather_rows(x, basis, longest, middle), seen)
         again = f"-{self._looks}" if self._looks else ""
         self._looks += 1
         stage = self.spending.stage(f"whitening{again}", whitening)

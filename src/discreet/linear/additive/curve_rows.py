@@ -1,12 +1,12 @@
 """Rows of curves, made when they are gone through: :class:`CurveRecords`.
 
 A row has two numbers for each curve, one for each category and four for each pair; all others are zero. So it is
-never written out: :func:`gathered` finds these numbers and adds up the rows of a matrix that they stand before, and
+never written out: :func:`gather_rows` finds these numbers and adds up the rows of a matrix that they stand before;
 only the table's own columns are kept between passes.
 
 >>> from discreet.linear.glm.records import Columns
 >>> basis = Basis(Columns(1), (Curve(0, np.array([0.0, 0.5, 1.0]), np.array([1, 2])),))
->>> gathered(np.array([[0.25]], np.float32), basis, np.eye(2), np.zeros(2)).tolist()
+>>> gather_rows(np.array([[0.25]], np.float32), basis, np.eye(2), np.zeros(2)).tolist()
 [[0.5, 0.0]]
 """
 
@@ -66,7 +66,7 @@ class CurveRecords(Records):
         return ((block.norms, block.weights) for block in self._rows)
 
 
-def gathered(rows: Matrix, basis: Basis, matrix: Array, constant: Array) -> Matrix:
+def gather_rows(rows: Matrix, basis: Basis, matrix: Array, constant: Array) -> Matrix:
     """``basis.expanded(rows) @ matrix + constant`` in float32.
 
     Guarantee: every row of the result depends on its own row alone, bit for bit.

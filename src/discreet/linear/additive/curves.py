@@ -61,7 +61,7 @@ def chosen_curves(
 
 def hat_moments(counts: Array, edges: Array, knots: Array) -> tuple[Array, Array]:
     """Mean and variance of the hats at all knots, as the histogram has it."""
-    weights, values = _weighed(counts, edges, knots)
+    weights, values = _weigh_points(counts, edges, knots)
     means = weights @ values
     return means, np.maximum(weights @ values**2 - means**2, 0.0)
 
@@ -69,12 +69,12 @@ def hat_moments(counts: Array, edges: Array, knots: Array) -> tuple[Array, Array
 def hat_covariance(histograms: Histograms, curve: Curve) -> Array:
     """The covariance of the hats of a curve that have a column."""
     counts, edges = histograms.counts[curve.column], histograms.edges[curve.column]
-    weights, values = _weighed(counts, edges, curve.knots)
+    weights, values = _weigh_points(counts, edges, curve.knots)
     offsets = (values - weights @ values)[:, curve.kept]
     return np.asarray((offsets.T * weights) @ offsets)
 
 
-def _weighed(counts: Array, edges: Array, knots: Array) -> tuple[Array, Array]:
+def _weigh_points(counts: Array, edges: Array, knots: Array) -> tuple[Array, Array]:
     """Points of the bins: the share of the records at each, and its hats."""
     mass = counts + 1e-9 * max(float(counts.sum()), 1.0)
     points = edges[:-1, None] + np.diff(edges)[:, None] * _POINTS

@@ -18,7 +18,7 @@ from discreet.linear.additive.basis import Curve
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
 from discreet.linear.additive.curves import hat_moments
 from discreet.linear.additive.looking import Effect, Places, contributions, effects_of, in_words, places_of
-from discreet.linear.additive.pictures import page, plotted
+from discreet.linear.additive.pictures import page, plot_effects
 from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
@@ -49,7 +49,7 @@ def fit_additive(loss: Loss, records: Encoded, declared: Declared, spending: Spe
     model = AdditiveModel(
         basis, coefficients, np.asarray(intercept), 1 / variance, fit.counts, recipe.histograms, fit.released
     )
-    return shaped(model, declared)
+    return shape_curves(model, declared)
 
 
 def declared_pairs(pairs: Any, places: Mapping[str, Places]) -> tuple[tuple[int, int], ...] | None:
@@ -72,7 +72,7 @@ def declared_pairs(pairs: Any, places: Mapping[str, Places]) -> tuple[tuple[int,
     return tuple(found)
 
 
-def declared_of(encoding: Encoding) -> Declared:
+def declarations(encoding: Encoding) -> Declared:
     """What an encoding says of its columns."""
     columns = encoding.columns
     if isinstance(encoding, SchemaEncoding):
@@ -103,7 +103,7 @@ def _flags(encoding: SchemaEncoding) -> dict[int, int]:
 # ---- curves that must rise or fall ----
 
 
-def shaped(model: AdditiveModel, declared: Declared) -> AdditiveModel:
+def shape_curves(model: AdditiveModel, declared: Declared) -> AdditiveModel:
     """The model with the curves that were declared to rise or fall moved to the nearest ones that do.
 
     Near is meant for the records: knots weigh by how many of them are around.
@@ -167,7 +167,7 @@ class Additive:
     _model: Any
 
     def _by_recipe(self, records: Encoded, spending: Spending) -> Any:
-        declared, loss = declared_of(self._encoding), self._loss()  # type: ignore[attr-defined]
+        declared, loss = declarations(self._encoding), self._loss()  # type: ignore[attr-defined]
         schema = getattr(self._encoding, "schema", None)
         pairs = self.pairs if schema is None or self.pairs is not None else schema.pairs or None
         declared = replace(declared, pairs=declared_pairs(pairs, self._places_of_columns()))
@@ -220,7 +220,7 @@ class Additive:
         unknown = [name for name in names if name not in self.curves_]
         if unknown:
             raise InvalidParameter("columns", unknown, f"must be among {list(self.curves_)}.")
-        return plotted({name: self.curves_[name] for name in names})
+        return plot_effects({name: self.curves_[name] for name in names})
 
     def _repr_html_(self) -> str:
         if not hasattr(self, "curves_"):
@@ -268,22 +268,7 @@ class PrivateAdditiveClassifier(Additive, PrivateLogisticRegression):
         verbose: bool = False,
         memory: Any = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.classes = classes
-        self.bounds = bounds
-        self.schema = schema
-        self.pairs = pairs
-        self.class_weight = class_weight
-        self.max_weight = max_weight
-        self.neighbours = neighbours
-        self.unit = unit
-        self.arithmetic = arithmetic
-        self.ledger = ledger
-        self.ledger_key = ledger_key
-        self.unsafe_seed = unsafe_seed
-        self.verbose = verbose
-        self.memory = memory
+        self._keep(locals())
 
     def _loss(self) -> Loss:
         return Logistic() if len(self.classes_) == 2 else Softmax(len(self.classes_))
@@ -321,22 +306,7 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         verbose: bool = False,
         memory: Any = None,
     ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.target_bounds = target_bounds
-        self.loss = loss
-        self.bounds = bounds
-        self.schema = schema
-        self.pairs = pairs
-        self.max_weight = max_weight
-        self.neighbours = neighbours
-        self.unit = unit
-        self.arithmetic = arithmetic
-        self.ledger = ledger
-        self.ledger_key = ledger_key
-        self.unsafe_seed = unsafe_seed
-        self.verbose = verbose
-        self.memory = memory
+        self._keep(locals())
 
     def _loss(self) -> Loss:
         kind = one_of("loss", self.loss, ("squared", "huber", "poisson"))

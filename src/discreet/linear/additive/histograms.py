@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.additive.landmarks import bin_edges, coarse, finer, settled
+from discreet.linear.additive.landmarks import bin_edges, coarse, finer, settle_histogram
 from discreet.linear.glm.marginals import Marginals, Released, from_release
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
@@ -40,7 +40,7 @@ class Histograms:
         return pieces if pieces >= _FEWEST_PIECES else 1
 
 
-def counted(
+def count_histograms(
     records: Records, zeros: tuple[float, ...], count: float, stage: Stage
 ) -> tuple[Histograms, Marginals]:
     """Histograms, and centre and scale of every column; ``zeros`` is where the number 0 is in each.
@@ -70,7 +70,7 @@ def counted(
     added_up = sums.noise * 2 ** (halved / 2)
     marginals = from_release(columns, even, means, np.empty(0), sums.noise, count, added_up)
     released = Released(even, means[columns.categories] * count, added_up)
-    clean = [settled(*found, sums.noise, count) for found in known]
+    clean = [settle_histogram(*found, sums.noise, count) for found in known]
     histograms = Histograms(
         edges, tuple(numbers for numbers, _ in clean), sums.noise, tuple(bins for _, bins in clean)
     )

@@ -57,7 +57,7 @@ def coarse(histogram: Array, edges: Array, noise: float, halved: int) -> Array:
     return np.bincount(home, weights=seen, minlength=BINS).astype(np.float64)
 
 
-def settled(histogram: Array, edges: Array, noise: float, count: float) -> tuple[Array, int]:
+def settle_histogram(histogram: Array, edges: Array, noise: float, count: float) -> tuple[Array, int]:
     """The numbers of records without what noise explains, none negative, and the resolution. Post-processing.
 
     Of so many even bins, the most for which those that stand out hold most of the ``count`` records, and more than

@@ -77,10 +77,10 @@ class Effect:
 
     def rows(self) -> list[tuple[str, str]]:
         """The same as texts: where, and how much."""
-        told = list(zip(map(self.told, self.at), map(_told, self.adds), strict=True))
+        told = list(zip(map(self.told, self.at), map(_numbers_as_text, self.adds), strict=True))
         if self.kind == "pair":
             return told
-        return [*told, (OTHERWISE if self.kind == "levels" else "missing", _told(self.otherwise))]
+        return [*told, (OTHERWISE if self.kind == "levels" else "missing", _numbers_as_text(self.otherwise))]
 
 
 Effects = dict[str, Effect]
@@ -258,7 +258,7 @@ def _levels(model: AdditiveModel, name: str, place: Places) -> tuple[Effect, Any
     return Effect(name, "levels", place.values, adds - average, _plain(0.0 - average)), average
 
 
-def _told(adds: Any) -> str:
+def _numbers_as_text(adds: Any) -> str:
     return ", ".join(f"{value:+.4g}" for value in np.atleast_1d(adds))
 
 

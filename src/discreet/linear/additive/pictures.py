@@ -11,7 +11,7 @@ from discreet.errors import MissingDependency
 from discreet.linear.additive.looking import Effect, Effects
 
 
-def plotted(effects: Effects) -> Any:
+def plot_effects(effects: Effects) -> Any:
     """The effects as a figure of matplotlib, one panel for each."""
     try:
         from matplotlib.figure import Figure

@@ -24,7 +24,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
 
 from discreet.linear.additive.basis import Basis, Curve, Pair, hats
-from discreet.linear.additive.curve_rows import gathered
+from discreet.linear.additive.curve_rows import gather_rows
 from discreet.linear.additive.curves import bends, hat_covariance, line_of
 from discreet.linear.additive.histograms import Histograms
 from discreet.linear.glm.coordinates import LEAST_EIGENVALUE, Moments, Whitened
@@ -59,7 +59,9 @@ def smooth_directions(
     from bends: noise stays long in what is short, and would come into them.
     """
     lines, blocks = list(lines), list(_apart(known, roughness))
-    parts = [(known[b], _floored(known[b], [line[b[1][0]] for line in lines]), roughness[b]) for b in blocks]
+    parts = [
+        (known[b], _floor_moments(known[b], [line[b[1][0]] for line in lines]), roughness[b]) for b in blocks
+    ]
     weights = [_SMOOTH / count * 2.0 ** (power / 2) for power in range(60)]
     left = np.zeros(len(weights))
     for moments, floored, bent in parts:
@@ -79,7 +81,7 @@ def smooth_directions(
     return Directions(down[:, order], back[:, order], lengths[order])
 
 
-def _floored(known: Array, lines: Iterable[Array]) -> Array:
+def _floor_moments(known: Array, lines: Iterable[Array]) -> Array:
     """Moments of which each column has at least 1, as scales are (see RARE), but of lines no more than they have."""
     floor = np.diag(np.maximum(1 - np.diag(known), LEAST_EIGENVALUE))
     for line in lines:
@@ -119,7 +121,7 @@ class SmoothCurves(Whitened):
         """The rows in these coordinates."""
         assert self.basis is not None
         slopes = self.rotation[1:] / self.marginals.scale[:, None]
-        return gathered(x, self.basis, slopes, self.rotation[0] - self.marginals.centre @ slopes)
+        return gather_rows(x, self.basis, slopes, self.rotation[0] - self.marginals.centre @ slopes)
 
 
 def white(
@@ -195,7 +197,7 @@ def _inside(knots: Array) -> tuple[Array, Array]:
 #
 # The shorter a direction is, the longer noise of a step stays in the path of the descent, so the variances of all
 # errors are known. If they explain the slow bends of all curves, there are none: every curve is replaced by a line
-# (:func:`are_straight`, :func:`straightened`), and the model is the linear one. If they do not, what each part of the
+# (:func:`are_straight`, :func:`straighten`), and the model is the linear one. If they do not, what each part of the
 # model has, such as the quick bends of one curve, or the levels of one category, is compared with what noise alone
 # would make of it in the long directions, and is shortened by as much (James and Stein 1961).
 
@@ -252,7 +254,7 @@ def are_near(
     return float(np.sum(way.T**2 / variances)) < farthest * size
 
 
-def straightened(theta: Array, start: Array, basis: Basis, known: Marginals, coordinates: Whitened) -> Array:
+def straighten(theta: Array, start: Array, basis: Basis, known: Marginals, coordinates: Whitened) -> Array:
     """``theta`` with every curve replaced by the line that is nearest to it, where ``known`` has the records.
 
     Not those of columns that act together: what they add is in their grid, too.

@@ -8,7 +8,7 @@ where the second moments would drown in noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -25,7 +25,8 @@ from discreet.linear.glm.sparse_rows import divided
 from discreet.linear.glm.spending import Stage
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
-from discreet.linear.kernels.rowwise import round_to_steps, standardise_rows, times
+from discreet.linear.kernels.rowwise import standardise_rows, times
+from discreet.linear.kernels.whole_products import add_products, pairs_for, totals_for
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]
@@ -222,7 +223,7 @@ def _unstandardised(constant: Array, slopes: Array, marginals: Marginals) -> tup
 LEAST_EIGENVALUE = 0.02  # above the noise; flatter directions are left flat
 _SHORTEST, _LONGEST = 1.2, 4.0  # row clip in typical row norms
 _TOLERATED = 0.1  # share of a typical eigenvalue that the noise may reach before rows are clipped harder
-_BLOCK = 2**18  # numbers that are multiplied at once
+_BLOCK = 2**17  # numbers that are multiplied at once: they stay in the cache
 
 
 class Moments(NamedTuple):
@@ -237,12 +238,21 @@ def whitened(records: Records, marginals: Marginals, radius: float, count: float
 
     ``radius`` is the typical norm of the standardised features, ``count`` the noisy number of records.
     """
-    rows = ((standardised(x, marginals), weights) for x, _, weights in records.chunks())
+    pieces = (piece for x, _, weights in records.chunks() for piece in _small_pieces(x, weights))
+    rows = ((standardised(x, marginals), weights) for x, weights in pieces)
     matrix, noise = second_moments(rows, len(marginals.centre), radius, count, stage)
     floor = noise + LEAST_EIGENVALUE
     eigenvalues, vectors = np.linalg.eigh(matrix)
     roots = np.sqrt(np.maximum(eigenvalues, floor))
     return Whitened(marginals, vectors / roots, vectors * roots, matrix, noise)
+
+
+def _small_pieces(x: Matrix, weights: Array | None) -> Iterator[tuple[Matrix, Array | None]]:
+    """The same rows, so few at a time that what is made of them stays in the cache."""
+    block = max(1, _BLOCK // (x.shape[1] + 1))
+    for start in range(0, len(x), block):
+        own = slice(start, start + block)
+        yield x[own], None if weights is None else weights[own]
 
 
 def second_moments(
@@ -263,7 +273,7 @@ def second_moments(
     wide = math.sqrt(_TOLERATED * stage.strength * count / math.sqrt(2 * size))
     limit = min(max(wide, _SHORTEST * typical), _LONGEST * typical)
     sums = Sums(stage, size * (size + 1) // 2, limit**2)
-    lattice = Lattice.of(sums.grid)
+    lattice, total = Lattice.of(sums.grid), totals_for(size)
     clip = limit - lattice.rounding(size)
     rows = np.empty((max(1, _BLOCK // size), size), np.float32)
     for z, weights in chunks:
@@ -272,7 +282,8 @@ def second_moments(
             part = rows[: len(z[own])]
             part[:, 0], part[:, 1:] = 1.0, z[own]
             clip_rows(part, clip, out=part)
-            sums.add_total(lattice.products(part, None if weights is None else weights[own]))
+            lattice.add_products(part, None if weights is None else weights[own], total)
+    sums.add_total(lattice.packed(total, size))
     matrix = lattice.unpacked(sums.released(), size) / count
     return Moments(matrix, sums.noise * math.sqrt(2 * size) / count)
 
@@ -301,23 +312,41 @@ class Lattice:
         return 0.5 * math.sqrt(size) * self.step * (1 + 1e-6)
 
     def products(self, rows: NDArray[np.float32 | np.float64], weights: Array | None) -> NDArray[np.int64]:
-        """The sum of w w' over the rows, its upper triangle in units of the grid.
+        """The sum of w w' over the rows, its upper triangle in units of the grid; see :meth:`add_products`."""
+        total = totals_for(rows.shape[1])
+        self.add_products(rows, weights, total)
+        return self.packed(total, rows.shape[1])
 
-        Guarantee: all sums on the way are whole numbers that float64 holds, in whatever order they are taken, so each
-        row adds what it would add alone. A weight below 1 shortens the row by its root, and what it leaves is cut
-        toward zero: rows whose weights sum to at most 1 add no more than one row could, however many they are.
+    def add_products(
+        self, rows: NDArray[np.float32 | np.float64], weights: Array | None, total: NDArray[np.int64]
+    ) -> None:
+        """Add w w' over the rows to ``total``, which is :func:`totals_for` their columns, in squares of the step.
+
+        Guarantee: all sums on the way are whole numbers that their type holds, in whatever order they are taken, so
+        each row adds what it would add alone. A weight below 1 shortens the row by its root, and what it leaves is
+        cut toward zero: rows whose weights sum to at most 1 add no more than one row could, however many they are.
         """
         size = rows.shape[1]
-        total = np.zeros((size, size), np.int64)
-        for start in range(0, len(rows), block := max(1, _BLOCK // size)):
-            part = readable(rows[start : start + block])
-            steps = np.empty(part.shape)
-            round_to_steps(part, self.step, steps)
-            if weights is not None:
-                part = part.astype(np.float64)
-                own = weights[start : start + block, None]
-                steps = np.where(own == 1, steps, np.trunc(part * np.sqrt(own) / self.step))
-            total += dsyrk(1.0, steps.T).astype(np.int64)
+        block = max(1, _BLOCK // size)
+        pairs = pairs_for(min(block, len(rows)), size)
+        roots = np.empty(0) if weights is None else np.sqrt(weights)
+        for start in range(0, len(rows), block):
+            own = slice(start, start + block)
+            part = readable(rows[own])
+            if not add_products(part, roots[own], 1 / self.step, pairs, total):
+                steps = self._steps(part, roots[own])
+                total[:size, :size] += dsyrk(1.0, steps.T).astype(np.int64)
+
+    def _steps(self, rows: NDArray[Any], roots: Array) -> Array:
+        """The rows in whole steps, too large for the sums of small numbers, as float64."""
+        wide = rows.astype(np.float64)
+        nearest = np.rint(wide / self.step)
+        if not len(roots):
+            return nearest
+        return np.where(roots[:, None] == 1, nearest, np.trunc(wide * roots[:, None] / self.step))
+
+    def packed(self, total: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+        """What :meth:`add_products` gave, its upper triangle as a vector in units of the grid."""
         upper = np.triu_indices(size)
         return np.asarray(total[upper] * np.where(upper[0] == upper[1], self.diagonal, self.beside))
 

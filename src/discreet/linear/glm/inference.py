@@ -190,17 +190,17 @@ def newton_step(
     The doubt is that of noise in H, which turns H^-1 c by a vector that is known by its size, and what a line has in
     directions that are not seen, as if they were like the others; both over what is tolerated of them.
     """
-    h, left = _pulled(h, noise_h)
-    j = _positive(_pulled(j, noise_j)[0])
+    h, left = _pull_to_diagonal(h, noise_h)
+    j = _positive(_pull_to_diagonal(j, noise_j)[0])
     clear, roots = np.diag(h) >= _CLEAR * noise_h, _roots(h, noise_h)
     values, vectors = np.linalg.eigh(h * np.outer(clear, clear) / np.outer(roots, roots))
     directions = vectors / roots[:, None]
     seen, unseen = directions[:, values >= _LEAST], directions[:, values < _LEAST]
     inverse = (seen / values[values >= _LEAST]) @ seen.T
     step = inverse @ g
-    spread = j + noise_g**2 * np.eye(len(g)) + _turned(left, np.outer(step, step))
+    spread = j + noise_g**2 * np.eye(len(g)) + _mean_of_products(left, np.outer(step, step))
     covariance = inverse @ spread @ inverse
-    doubt = inverse @ _turned(left, covariance) @ inverse / _DOUBT**2
+    doubt = inverse @ _mean_of_products(left, covariance) @ inverse / _DOUBT**2
     unseen = unseen / np.linalg.norm(unseen, axis=0)
     typical = float(np.median(np.diag(covariance)[clear])) if clear.any() else 0.0
     return step, covariance, doubt + typical * (unseen @ unseen.T) / _LEANS
@@ -262,7 +262,7 @@ def _back_to_lines(white: Whitened) -> Array:
     return np.vstack([white.rotation[0] - white.marginals.centre @ slopes, slopes])
 
 
-def _pulled(matrix: Array, noise: float) -> tuple[Array, Array]:
+def _pull_to_diagonal(matrix: Array, noise: float) -> tuple[Array, Array]:
     """A noisy matrix with what is beside its diagonal pulled to 0, and the variance of noise left in each number."""
     size, beside = len(matrix), ~np.eye(len(matrix), dtype=bool)
     found = max(float(np.sum(matrix[beside] ** 2)), 1e-300)
@@ -274,7 +274,7 @@ def _roots(matrix: Array, noise: float) -> Array:
     return np.asarray(np.sqrt(np.maximum(np.diag(matrix), _CLEAR * noise)))
 
 
-def _turned(variances: Array, covariance: Array) -> Array:
+def _mean_of_products(variances: Array, covariance: Array) -> Array:
     """The mean of E C E for a symmetric E whose numbers have mean 0 and these variances."""
     beside = variances * covariance
     return np.asarray(beside + np.diag(variances @ np.diag(covariance) - np.diag(beside)))

@@ -23,10 +23,10 @@ from discreet.linear.glm.counts import Counts, compare_classes, count_classes
 from discreet.linear.glm.marginals import (
     Marginals,
     Typical,
-    measured,
-    pooled,
+    measure_marginals,
+    pool_rows,
+    public_marginals,
     typical_size,
-    unlooked,
     zoomed_marginals,
 )
 from discreet.linear.glm.problems import Look, Problem
@@ -99,8 +99,8 @@ class Looks:
     def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
         stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
         if not wealth.sees_histograms:
-            return (unlooked if records.sparse else pooled)(records, counts, stage)
-        found = measured(records, counts.records, stage)
+            return (public_marginals if records.sparse else pool_rows)(records, counts, stage)
+        found = measure_marginals(records, counts.records, stage)
         if records.sparse:  # zeros are not moved, and most are zeros
             return found, counts
 
@@ -161,13 +161,13 @@ class Looks:
 
     def looked(self, records: Records, counts: Counts, wealth: Wealth, stage: Stage) -> Look:
         """A number within its bounds; where they are far too wide, within narrower ones."""
-        look = problems.looked(records, self.bounds, stage)
+        look = problems.look_at_targets(records, self.bounds, stage)
         for zoom in range(1, _ZOOMS + 1):
-            bounds = problems.narrowed(look, counts.records)
+            bounds = problems.narrower_bounds(look, counts.records)
             if bounds is None:
                 break
             stage = self.spending.stage(f"target-zoom-{zoom}", self.at_most_half(wealth.for_target))
-            look = problems.looked(records, bounds, stage)
+            look = problems.look_at_targets(records, bounds, stage)
         return look
 
     def for_the_mean(self, wealth: Wealth) -> Stage | None:

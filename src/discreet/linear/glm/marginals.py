@@ -1,6 +1,6 @@
 """What a fit learns of its columns: where each lies and how wide it is.
 
-:func:`measured` and :func:`pooled` are the second release of every fit, after the counts.
+:func:`measure_marginals` and :func:`pool_rows` are the second release of every fit, after the counts.
 
 >>> histogram = np.zeros(64)
 >>> histogram[10:14] = 2500.0
@@ -77,7 +77,7 @@ def moments(histogram: Array, noise: float, records: float) -> Moments | None:
 
     ``noise`` is the standard deviation of each bin, ``records`` how many records there are.
     """
-    seen = resolved(histogram, noise, records)
+    seen = resolve_bins(histogram, noise, records)
     if seen is None:
         return None
     counts, noise, clear = seen
@@ -116,7 +116,7 @@ def _spike_limits(resolved: Resolved) -> tuple[float, float]:
     return (mean - _BEYOND * (mean - first)) / bins, (mean + _BEYOND * (last - mean)) / bins
 
 
-def resolved(histogram: Array, noise: float, records: float) -> Resolved | None:
+def resolve_bins(histogram: Array, noise: float, records: float) -> Resolved | None:
     """Halve the number of bins until the clear ones hold most of the records."""
     counts = histogram
     while len(counts) >= 2:
@@ -184,8 +184,8 @@ def typical_size(numbers: Iterable[tuple[NDArray[Any], NDArray[Any] | None]], st
 
 # ---- where each column lies and how wide it is, by one joint release ----
 #
-# With enough records (:func:`measured`), every numeric column is counted in 64 bins over its public range; with few
-# (:func:`pooled`), the scales stay public and only the centre is asked for, of all columns at once.
+# With enough records (:func:`measure_marginals`), every numeric column is counted in 64 bins over its public range;
+# with few (:func:`pool_rows`), the scales stay public and only the centre is asked for, of all columns at once.
 
 BINS = 64
 RARE = 0.006  # added to the variance of a category: a rare one is not blown up
@@ -215,7 +215,7 @@ class Marginals(NamedTuple):
     released: Released | None = None
 
 
-def measured(records: Records, count: float, stage: Stage) -> Marginals:
+def measure_marginals(records: Records, count: float, stage: Stage) -> Marginals:
     """Centre and scale of every column from histograms, category counts and moments of the text block.
 
     Guarantee: a record adds one 1 to the histogram and |x - 1/2| <= 1/2 to the sum of each numeric column, its
@@ -280,19 +280,19 @@ def from_release(
         if error < 0.3 * width and abs(means[j] - found.mean) < width + 2 * error:
             centre[j] = np.clip(means[j], 0, 1)  # a precise mean that agrees with the histogram
     if hidden:
-        offsets = shrunk(means[hidden] - 0.5, error, common=len(hidden))
+        offsets = shrink_offsets(means[hidden] - 0.5, error, common=len(hidden))
         centre[hidden] = np.clip(0.5 + offsets, 0, 1)
     shares = np.clip(means[columns.categories], 0, 1)
     centre[columns.categories] = shares
     variance[columns.categories] = shares * (1 - shares) + error + RARE
     if columns.text:
-        words = shrunk(means[columns.words], error)
+        words = shrink_offsets(means[columns.words], error)
         centre[columns.words] = words
         variance[columns.words] = np.maximum(squares - words**2, 0) + error * columns.text_norm
     return Marginals(centre, np.sqrt(variance), lower, upper)
 
 
-def pooled(records: Records, counts: Counts, stage: Stage) -> tuple[Marginals, Counts]:
+def pool_rows(records: Records, counts: Counts, stage: Stage) -> tuple[Marginals, Counts]:
     """The centre of the rows, with public scales; classes are counted a second time along with it.
 
     Guarantee: a record adds its row, clipped to R around the public centre, and 0.7 R to one class count. So the
@@ -311,12 +311,12 @@ def pooled(records: Records, counts: Counts, stage: Stage) -> tuple[Marginals, C
     noisy = sums.released()
     counts = counts.with_second_look(noisy[columns.width :] / unit, sums.noise / unit)
     offsets = noisy[: columns.width] / counts.records
-    centre = public + shrunk(offsets, sums.noise / counts.records, common=columns.numerics)
+    centre = public + shrink_offsets(offsets, sums.noise / counts.records, common=columns.numerics)
     centre[: columns.numerics] = np.clip(centre[: columns.numerics], 0, 1)
     return Marginals(centre, np.sqrt(variance), *columns.public_limits()), counts
 
 
-def unlooked(records: Records, counts: Counts, stage: Stage) -> tuple[Marginals, Counts]:
+def public_marginals(records: Records, counts: Counts, stage: Stage) -> tuple[Marginals, Counts]:
     """Public scales for few sparse rows; classes are counted a second time.
 
     Guarantee: a record adds 1 to one class count, so the sensitivity is 1.
@@ -330,7 +330,7 @@ def unlooked(records: Records, counts: Counts, stage: Stage) -> tuple[Marginals,
     return public, counts.with_second_look(sums.released(), sums.noise)
 
 
-def shrunk(offsets: Array, error: float, common: int = 0) -> Array:
+def shrink_offsets(offsets: Array, error: float, common: int = 0) -> Array:
     """Noisy offsets pulled together as far as their noise explains their spread (James and Stein 1961).
 
     The first ``common`` are pulled toward their own mean (Lindley 1962), all others toward 0.
@@ -372,7 +372,7 @@ def narrow_part(histogram: Array, noise: float, records: float) -> Window | None
 
     Post-processing of a noisy histogram over [0, 1].
     """
-    seen = resolved(histogram, noise, records)
+    seen = resolve_bins(histogram, noise, records)
     if seen is None:
         return None
     bins, first, last = len(seen.counts), int(seen.clear[0]), int(seen.clear[-1]) + 1
@@ -426,7 +426,7 @@ def counted_within(
 
 def _note(known: Marginals, j: int, window: Window, histogram: Array, noise: float, count: float) -> bool:
     """Put down what a closer look at a column has shown; False if one more would show nothing."""
-    found, bins = moments(histogram, noise, count), resolved(histogram, noise, count)
+    found, bins = moments(histogram, noise, count), resolve_bins(histogram, noise, count)
     if found is None or bins is None:
         return False
     if bins.clear[0] == bins.clear[-1]:

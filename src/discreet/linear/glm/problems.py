@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.linear.glm.counts import Counts
-from discreet.linear.glm.marginals import moments, resolved
+from discreet.linear.glm.marginals import moments, resolve_bins
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
 from discreet.linear.glm.spending import Stage
@@ -89,7 +89,7 @@ class Look(NamedTuple):
     noise: float
 
 
-def looked(records: Records, bounds: tuple[float, float], stage: Stage) -> Look:
+def look_at_targets(records: Records, bounds: tuple[float, float], stage: Stage) -> Look:
     """A look at a number within bounds that are public or were released.
 
     Guarantee: with v in [0, 1] for the target, a record adds 1 to one bin, |v - 1/2| <= 1/2 to one sum and
@@ -104,12 +104,12 @@ def looked(records: Records, bounds: tuple[float, float], stage: Stage) -> Look:
     return Look(bounds, sums.released(), sums.noise)
 
 
-def narrowed(look: Look, count: float) -> tuple[float, float] | None:
+def narrower_bounds(look: Look, count: float) -> tuple[float, float] | None:
     """Bounds around all that stands out of the noise, with as much again and more on either side. Post-processing.
 
     None if most records do not stand out, or if that is not much narrower.
     """
-    found, (lower, upper) = resolved(look.noisy[:_BINS], look.noise, count), look.bounds
+    found, (lower, upper) = resolve_bins(look.noisy[:_BINS], look.noise, count), look.bounds
     if found is None:
         return None
     bins, first, last = len(found.counts), int(found.clear[0]), int(found.clear[-1]) + 1
@@ -131,7 +131,7 @@ def of_numbers(
         def targets() -> Iterator[tuple[Array, Array | None]]:
             return ((np.clip((y - lower) / width, 0, 1), weights) for _, y, weights in records.chunks())
 
-        found = looked_closer(targets, found, count, closer)
+        found = look_closer(targets, found, count, closer)
     middle, spread = lower + width * found.mean, width * found.spread
     working = loss.in_units(middle, spread)
     residual, curvature = working.typical_residual, working.typical_curvature
@@ -185,7 +185,7 @@ def of_counts(
         def targets() -> Iterator[tuple[Array, Array | None]]:
             return ((np.clip(y, 0, cap) / cap, weights) for _, y, weights in records.chunks())
 
-        found = looked_closer(targets, Location(mean / cap, error / cap, deviation / cap), count, closer)
+        found = look_closer(targets, Location(mean / cap, error / cap, deviation / cap), count, closer)
         mean, error = max(cap * found.mean, 0.25 * cap * found.error, 1e-3), cap * found.error
 
     def target(y: Array) -> Array:
@@ -219,7 +219,7 @@ class Location(NamedTuple):
     spread: float
 
 
-def looked_closer(targets: Targets, known: Location, count: float, stage: Stage) -> Location:
+def look_closer(targets: Targets, known: Location, count: float, stage: Stage) -> Location:
     """The mean after ``stage.steps`` more looks at the targets, each weighed by its precision.
 
     Guarantee: a record adds its target to one sum, clipped to ``reach`` around a released number, so the

@@ -75,7 +75,7 @@ def learned_ranges(
         return np.asarray(np.clip(place, -1, _ZOOM) + 1)
 
     fine = _histograms(table, weights, spending.stage(f"{name}-zoom", share / 2), zoomed, _ZOOM + 2)
-    narrow = [_narrowed(span, *seen, by_mass) for span, seen in zip(ranges, fine, strict=True)]
+    narrow = [_narrow(span, *seen, by_mass) for span, seen in zip(ranges, fine, strict=True)]
     found = [_holds_most(histogram, noise, records) for histogram, noise in fine]
     return Learned(narrow, np.array(found, bool))
 
@@ -180,7 +180,7 @@ def _holds_most(histogram: Array, noise: float, records: float) -> bool:
     return records > _FEWEST * noise and float(histogram[0] + histogram[-1]) < records / 2
 
 
-def _narrowed(span: Range, histogram: Array, noise: float, by_mass: bool) -> Range:
+def _narrow(span: Range, histogram: Array, noise: float, by_mass: bool) -> Range:
     """The cells that stand out and one more on either side, if that is less than a quarter of the range."""
     found = _standing_out(histogram[1:-1], noise)
     found = _together(found, histogram[1:-1]) if by_mass else found

@@ -224,7 +224,7 @@ class Records:
     def _owned(self) -> Iterator[tuple[Chunk, Codes | None]]:
         for x, y, weights, people in self._kept:
             if self.sparse and self.columns.text:
-                x = sparse_rows.shortened(x, self.columns.text_norm)
+                x = sparse_rows.shorten_rows(x, self.columns.text_norm)
             yield Chunk(x, y, weights), people
 
     def keep(self, transform: Callable[[Any], Any]) -> None:
@@ -246,7 +246,7 @@ class Records:
     ) -> Working:
         """The records in other coordinates, with other targets, kept for many passes."""
         if transform == self._transform and constant == 0.0 and centre is None:
-            return _Aimed(self._rows, self.shelf.kept((_aimed(y, target),) for _, y, _ in self.chunks()))
+            return _Aimed(self._rows, self.shelf.kept((_targets_of(y, target),) for _, y, _ in self.chunks()))
         return Working(self.blocks(transform, target, constant, centre), constant, self.shelf, centre)
 
     def blocks(
@@ -263,10 +263,10 @@ class Records:
                 z: Any = transform(x)
             else:
                 parts = [transform(x[rows]) for rows in _pieces(slice(0, len(x)), len(x), step)]
-                z = np.ascontiguousarray(_joined(parts), np.float32)
+                z = np.ascontiguousarray(_join(parts), np.float32)
             weights = None if weights is None else weights.astype(np.float32)
             norms = row_norms(z, constant) if centre is None else centred_norms(z, constant, centre)
-            yield Block(z, _aimed(y, target), weights, norms, people)
+            yield Block(z, _targets_of(y, target), weights, norms, people)
 
     def _read(self) -> Iterator[_Owned]:
         return map(self._admitted, sparse_rows.pieces(self._x) if self.sparse else self._parts())
@@ -284,12 +284,12 @@ class Records:
             good = np.logical_and(good, np.isfinite(weights))
         people = None if self._people is None else self._people[rows][good]
         x = x if good.all() else x[good]
-        return _Owned(self._promised(x), y[good], _bounded(weights, good), people)
+        return _Owned(self._promised(x), y[good], _bound_weights(weights, good), people)
 
     def _promised(self, x: Any) -> Any:
         if not self.sparse:
             return self.columns.admitted(x)
-        return sparse_rows.admitted(x, self.columns.text_norm if self.columns.text else None)
+        return sparse_rows.admit_rows(x, self.columns.text_norm if self.columns.text else None)
 
     def _parts(self) -> Iterator[Any]:
         """Which rows are read at once: slices of the table, or of the order of its people, none of them in two."""
@@ -359,7 +359,7 @@ class _Aimed(Working):
             yield block._replace(y=y)
 
 
-def _aimed(y: Array, target: Callable[[Array], Array]) -> Matrix:
+def _targets_of(y: Array, target: Callable[[Array], Array]) -> Matrix:
     """The targets of a descent, in the type of its rows."""
     with np.errstate(over="ignore"):
         return target(y).astype(np.float32)
@@ -374,7 +374,7 @@ def _pieces(rows: Any, count: int, step: int) -> Iterator[Any]:
     yield from (slice(start, min(start + step, last)) for start in range(first, max(last, first + 1), step))
 
 
-def _joined(parts: Any) -> Any:
+def _join(parts: Any) -> Any:
     """Arrays one after the other, or None if there are none."""
     parts = list(parts)
     return parts[0] if len(parts) == 1 or parts[0] is None else np.concatenate(parts)
@@ -398,7 +398,7 @@ def _finite(x: Any) -> NDArray[np.bool_]:
     return good
 
 
-def _bounded(weights: Array | None, good: NDArray[np.bool_]) -> Array | None:
+def _bound_weights(weights: Array | None, good: NDArray[np.bool_]) -> Array | None:
     return None if weights is None else np.clip(weights[good], 0.0, 1.0)
 
 

@@ -7,9 +7,9 @@ with all their zeros, to the last unit.
 A table of at most :data:`NARROW` columns is treated as a dense one: the whitened descent is worth more than zeros
 that are not stored. Which of the two it is depends on the number of columns alone, which is public.
 
->>> admitted(csr_array([[0.5, 0, 7.0], [np.nan, 1, 0]]), None).toarray().tolist()
+>>> admit_rows(csr_array([[0.5, 0, 7.0], [np.nan, 1, 0]]), None).toarray().tolist()
 [[0.5, 0.0, 1.0]]
->>> admitted(csr_array([[3.0, 0, 4.0]]), text_norm=2.5).toarray().round(3)
+>>> admit_rows(csr_array([[3.0, 0, 4.0]]), text_norm=2.5).toarray().round(3)
 array([[1.5, 0. , 2. ]], dtype=float32)
 """
 
@@ -52,7 +52,7 @@ def finite_rows(table: csr_array) -> NDArray[np.bool_]:
     return good
 
 
-def admitted(rows: csr_array, text_norm: float | None) -> csr_array:
+def admit_rows(rows: csr_array, text_norm: float | None) -> csr_array:
     """The rows moved into what is promised, as float32; rows with NaN or infinity are left out.
 
     Guarantee: without a norm all numbers are in [0, 1]; with one all rows have at most that norm. Every row depends
@@ -66,10 +66,10 @@ def admitted(rows: csr_array, text_norm: float | None) -> csr_array:
     if text_norm is None:
         np.clip(data, 0, 1, out=data)
         return kept
-    return shortened(kept, text_norm)
+    return shorten_rows(kept, text_norm)
 
 
-def shortened(rows: csr_array, limit: float) -> csr_array:
+def shorten_rows(rows: csr_array, limit: float) -> csr_array:
     """The rows with a norm of at most ``limit`` each: longer ones in the same direction, all others as they are."""
     norms = row_norms(rows, 0.0)
     longer = norms > limit

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.gaussian import gaussian_mu
-from discreet.core.mechanisms import Arithmetic, units
+from discreet.core.mechanisms import Arithmetic
 from discreet.core.noise import MOST_ROWS, BoundedSum, add_noise, distance_to_continuous, grid_for, sum_grid
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one_of, real, whole
@@ -296,7 +296,7 @@ def _strength(budget: Budget, arithmetic: Arithmetic) -> float:
     remedy = "Gaussian noise needs a delta above 0, well below 1 / number of records."
     delta = real("delta", budget.delta, at_least=1e-300, at_most=0.5, remedy=remedy)
     usable = delta if arithmetic == "float" else delta * (1 - SPARE)
-    strength = gaussian_mu(budget.epsilon, usable) / units(budget) / _MARGIN
+    strength = gaussian_mu(budget.epsilon, usable) / budget.reach / _MARGIN
     if not 1e-8 <= strength <= 1e4:
         remedy = "is beyond what can be certified for Gaussian noise; choose it between 1e-6 and 1e6."
         raise InvalidParameter("epsilon", budget.epsilon, remedy)

@@ -98,11 +98,6 @@ class PathError:
         return np.asarray(variance * np.sum(step_effects(self.rule, self.steps, curvature), axis=0) ** 2)
 
 
-def averaging_gain(rule: StepRule, steps: int, curvature: float) -> float:
-    """The variance of the averaged path for noise of variance 1 in each gradient, near the optimum."""
-    return float(np.sum(step_effects(rule, steps, curvature) ** 2))
-
-
 def step_effects(rule: StepRule, steps: int, curvature: ArrayLike) -> Array:
     """How far an error of 1 in each gradient moves the averaged path, where the loss has this curvature.
 
@@ -291,7 +286,10 @@ def moderated(
     free = max(1, way.shape[1] - 1)
     level = unit @ way / square
     slopes = way - np.multiply.outer(unit, level)
-    kept = slopes * believed(np.sum(slopes**2, axis=1) / free, variances, free, float(spread.sum()))[:, None]
+    kept = (
+        slopes
+        * share_of_signal(np.sum(slopes**2, axis=1) / free, variances, free, float(spread.sum()))[:, None]
+    )
     share = math.sqrt(float(np.sum(kept**2)) / max(float(np.sum(slopes**2)), 1e-300))
     doubt = float(unit**2 @ variances) / square**2 + bias**2
     free_to_move = start_error**2 + _MOVED**2 * float(spread @ kept**2 @ np.ones(way.shape[1])) / free
@@ -314,7 +312,7 @@ def out_of_sample(before: Array, after: Array, reached: Array, spread: Array, re
     return max(0.0, 1 - float(followed) / max(records * float(spread @ sizes[1] ** 2), 1e-300))
 
 
-def believed(squares: Array, variances: Array, free: int, size: float) -> Array:
+def share_of_signal(squares: Array, variances: Array, free: int, size: float) -> Array:
     """The share of each row of slopes that is signal: mean squares of ``free`` numbers each, and their noise.
 
     The mean over how steep slopes may be, each steepness weighed by how well it explains all that was seen: with

@@ -219,14 +219,6 @@ def standardise_rows(
 
 
 @compiled
-def round_to_steps(rows: Array, step: float, out: Array) -> None:
-    """``out = rint(rows / step)`` in float64."""
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            out[i, j] = np.rint(np.float64(rows[i, j]) / step)
-
-
-@compiled
 def rows_are_finite(rows: Array, out: Array) -> bool:
     """Whether each row is finite as float32; tells whether all are."""
     everything = True

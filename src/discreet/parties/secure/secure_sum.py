@@ -82,7 +82,7 @@ dropouts is refused. About the outcome the coordinator has to be believed in any
 vector, and so can each party its own.
 
 **What the caller must keep.** Vectors hold noise before they are masked
-(:func:`~discreet.core.noise.add_noise_share`). The same vector is never masked twice, in whatever session: sums
+(:func:`~discreet.core.noise_shares.add_noise_share`). The same vector is never masked twice, in any session: sums
 over two sets of survivors would differ by one vector. :class:`SecureParty` refuses a round that is not beyond its
 last; after a restart the caller's ledger does. Masked vectors and answers are signed by whoever carries them
 (:mod:`~discreet.parties.messages`).
@@ -213,7 +213,7 @@ class SecureParty:
 class SecureCoordinator:
     """The coordinator: it introduces the parties to one another, collects masked vectors, and learns their sum.
 
-    ``largest`` bounds every coordinate of an honest sum (:func:`~discreet.core.noise.largest_sum`).
+    ``largest`` bounds every coordinate of an honest sum (:func:`~discreet.core.noise_shares.largest_sum`).
     What is not of the right form counts as missing. Where too few remain, :class:`PlanViolation` says so before
     anything is unmasked, and the round is lost.
     """

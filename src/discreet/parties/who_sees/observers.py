@@ -30,7 +30,7 @@ from discreet.certificate.promises import Arithmetic
 from discreet.core.noise import SPARED_DELTA
 from discreet.errors import BudgetExceeded, InvalidParameter, UnsupportedEvent, one_of, probability
 from discreet.events import Event
-from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, rounded_up
+from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, upper_text
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.who_sees.mixtures import MixtureCurve
 from discreet.parties.who_sees.views import Face, View, views
@@ -129,7 +129,7 @@ class ObserverTable:
             return Observer(view.observer, view.sees, None, UNBOUNDED_PARTY)
         if self.arithmetic is not None and guarantee.at_distance(self.arithmetic.distance).delta > self.delta:
             return Observer(
-                view.observer, view.sees, None, f"epsilon {rounded_up(worst.upper)} hides nothing"
+                view.observer, view.sees, None, f"epsilon {upper_text(worst.upper)} hides nothing"
             )
         note = view.note or (REAL_NUMBERS if self._adds_unequally(view) else "")
         return Observer(view.observer, view.sees, replace(guarantee, delta=self.delta), note)
@@ -156,7 +156,7 @@ class ObserverTable:
         absent, parties = self.arrangement.dropouts, len(self.arrangement.parties)
         missing = f", while at most {absent} of {parties} parties are missing" if absent else ""
         lines.append(
-            f"at delta = {rounded_up(self.delta)}, {self.arrangement.neighbours} neighbours{missing}"
+            f"at delta = {upper_text(self.delta)}, {self.arrangement.neighbours} neighbours{missing}"
         )
         if self.arrangement.unit == "person":
             known = "one party" if self.arrangement.across == 1 else f"{self.arrangement.across} parties"
@@ -261,7 +261,7 @@ def _epsilon(row: Observer) -> str:
     if row.guarantee is None:
         return "none"
     return (
-        rounded_up(row.guarantee.epsilon.upper) if math.isfinite(row.guarantee.epsilon.upper) else "infinite"
+        upper_text(row.guarantee.epsilon.upper) if math.isfinite(row.guarantee.epsilon.upper) else "infinite"
     )
 
 

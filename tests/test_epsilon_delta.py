@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from discreet.accounting.epsilon_delta import EpsilonDelta, group_privacy, round_up
 from discreet.accounting.gaussian import gaussian_delta
+from discreet.guarantee import EpsilonDelta, group_privacy, round_up
 from support.refusals import accepted_nonsense
 
 

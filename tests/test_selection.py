@@ -14,11 +14,10 @@ from discreet.events import ApproximateDP, FixedSizeSampled, Gaussian, Laplace, 
 from discreet.guarantee import Budget
 from discreet.lecture.composition import optimal_composition
 from discreet.ledger import FixedPlan, Ledger, TruncatedRenyiFilter
-from discreet.selection.search import (
+from discreet.selection import (
     NegativeBinomialTrials,
     PoissonTrials,
     PrivateSearch,
-    calibrate_search,
     geometric_trials,
     logarithmic_trials,
 )
@@ -140,26 +139,6 @@ def test_the_search_composes_as_a_black_box():
     assert (box.epsilon, box.delta) == (search.guarantee(1e-6).epsilon.upper, 1e-6)
     together = account(box + Gaussian(5.0)).epsilon(1e-5, tolerance=0.02)
     assert box.epsilon * 0.9 < together < 1.02 * (box.epsilon + account(Gaussian(5.0)).epsilon(9e-6))
-
-
-@pytest.mark.parametrize("trials", [geometric_trials(10), PoissonTrials(3.0)])
-@pytest.mark.parametrize("family", [Gaussian, lambda z: PoissonSampled(0.01, Gaussian(z)) * 1000])
-def test_calibrated_trials_stay_within_the_budget_and_are_not_wasteful(family, trials):
-    budget = Budget(epsilon=1.5, delta=1e-6)
-    noise = calibrate_search(family, trials, budget)
-    assert PrivateSearch(family(noise), trials).guarantee(1e-6).within(budget)
-    assert not PrivateSearch(family(0.995 * noise), trials).guarantee(1e-6).within(budget)
-
-
-def test_calibration_covers_large_budgets_and_refuses_impossible_ones():
-    noise = calibrate_search(Gaussian, geometric_trials(3), Budget(1000.0, 1e-6))
-    assert PrivateSearch(Gaussian(noise), geometric_trials(3)).guarantee(1e-6).within(Budget(1000.0, 1e-6))
-    with pytest.raises(BudgetExceeded, match="fewer trials"):
-        calibrate_search(
-            lambda z: Gaussian(z) + ApproximateDP(0.0, 0.01), geometric_trials(3), Budget(1.0, 1e-6)
-        )
-    with pytest.raises(InvalidParameter, match="budget="):
-        calibrate_search(Gaussian, geometric_trials(3), (1.0, 1e-6))
 
 
 def test_poisson_trials_take_the_smaller_of_two_proved_bounds():

@@ -6,7 +6,7 @@ hardly grows (Liu and Talwar 2019; Papernot and Steinke 2022). Ten trials of a t
 trainings would cost:
 
 >>> from discreet.events import Gaussian
->>> from discreet.selection.search import geometric_trials
+>>> from discreet.selection import geometric_trials
 >>> search = PrivateSearch(trial=Gaussian(noise_multiplier=3.731), trials=geometric_trials(mean=10))
 >>> round(search.guarantee(delta=1e-5).epsilon.upper, 3), round(account(Gaussian(3.731) * 10).epsilon(1e-5), 3)
 (1.625, 3.618)
@@ -38,7 +38,7 @@ long they took.
 
 How many trials a private search makes: a random number, drawn once and kept secret.
 
-Both laws know what their randomness costs: the ``s`` of the theorem in :mod:`discreet.selection`, and the form that
+Both laws know what their randomness costs: the ``s`` of the theorem, and the form that
 Papernot and Steinke gave it for Renyi divergences.
 
 >>> geometric_trials(mean=10)
@@ -68,11 +68,13 @@ from discreet.accounting.renyi import (
     renyi_divergence,
 )
 from discreet.core.randomness import RandomStream, system_stream
-from discreet.errors import BudgetExceeded, InvalidParameter, UnsupportedEvent, probability, real
+from discreet.errors import InvalidParameter, UnsupportedEvent, probability, real
 from discreet.events import ApproximateDP, BoundedRange, Event, RenyiDP, ZeroConcentratedDP
-from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours
+from discreet.guarantee import Bounds, Guarantee, Neighbours
 from discreet.ledger import FixedPlan, Till
 from discreet.ledger.till import AnyLedger, KeyFile
+
+__all__ = ["PrivateSearch", "geometric_trials"]
 
 # ---- how many trials a private search makes: a random number, drawn once and kept secret ----
 
@@ -364,45 +366,6 @@ def _as_score(value: object) -> float:
     except (TypeError, ValueError, OverflowError):
         return -math.inf
     return -math.inf if math.isnan(number) else number
-
-
-def calibrate_search(family: Callable[[float], Event], trials: Trials, budget: Budget) -> float:
-    """The least noise of a trial such that the whole search stays within ``budget``, to about a thousandth.
-
-    ``family`` makes the event of a trial from its noise multiplier.
-
-    Guarantee: ``PrivateSearch(family(result), trials).guarantee(...)`` is within the budget.
-
-    >>> from discreet.events import Gaussian
-    >>> from discreet.selection.search import geometric_trials
-    >>> round(calibrate_search(Gaussian, geometric_trials(mean=10), Budget(epsilon=1.625, delta=1e-5)), 2)
-    3.73
-    """
-    if not isinstance(budget, Budget):
-        raise InvalidParameter(
-            "budget", budget, "must be a Budget, for instance Budget(epsilon=1.0, delta=1e-6)."
-        )
-
-    def excess(log_noise: float) -> float:
-        trial = _Trial((family(math.exp(log_noise)),), budget.neighbours, budget.group_size)
-        return math.log(max(trial.total(trials, budget.delta), 1e-9) / budget.epsilon)
-
-    low = high = 0.0
-    while excess(high) > 0:
-        low, high = high, high + 1.0
-        if high > 20:
-            raise BudgetExceeded(
-                f"no noise keeps this search within epsilon={budget.epsilon:g} at delta={budget.delta:g}; raise "
-                "the budget or search with fewer trials."
-            )
-    while low == high or excess(low) <= 0:
-        low, high = low - 0.5, low
-        if low < -5:
-            return math.exp(high)
-    found, step = float(brentq(excess, low, high, xtol=1e-4)), 1e-4
-    while excess(found) > 0:
-        found, step = found + step, 2 * step
-    return math.exp(found)
 
 
 class _Trial:

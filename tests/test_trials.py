@@ -11,12 +11,7 @@ from scipy.special import gammaln
 
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
-from discreet.selection.search import (
-    NegativeBinomialTrials,
-    PoissonTrials,
-    geometric_trials,
-    logarithmic_trials,
-)
+from discreet.selection import NegativeBinomialTrials, PoissonTrials, geometric_trials, logarithmic_trials
 
 TRUNCATED = NegativeBinomialTrials(stop=0.2, shape=-0.4)
 
