@@ -36,6 +36,7 @@ from discreet.errors import CheckFailed, InvalidParameter
 from discreet.pytorch.batches import Collate, Reader, reader, refuse_mixing_collate, take_apart
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded, refuse_layers
 from discreet.pytorch.checks.constancy import Constancy
+from discreet.pytorch.checks.known_draws import refuse_known_draws
 from discreet.pytorch.checks.mixing import (
     EXAMPLES,
     all_changed,
@@ -115,6 +116,7 @@ def check_read(model: nn.Module, losses: Losses, batch: Any, read: Reader | None
         watch.refuse_change()
         _no_outsiders(model, losses, few)
         _same_twice(model, losses, few)
+        refuse_known_draws(model, losses, few)
         refuse_in_double_too(refuse_mixing, model, losses, few)
         watch.refuse_change()
         with _with_other_weights(model, losses, few):

@@ -302,12 +302,7 @@ _ADMINISTRATION = ("seed", "get_state", "set_state", "getstate", "setstate", "by
 @contextmanager
 def _numpy_and_random(place: _Place) -> Iterator[None]:
     """Their functions draw anew at every call, from a generator that the place in the code decides."""
-    replaced = [
-        (owner, name, getattr(owner, name))
-        for owner, kind in ((np.random, np.random.RandomState), (random, random.Random))
-        for name in dir(kind)
-        if not name.startswith("_") and name not in _ADMINISTRATION and callable(getattr(owner, name, None))
-    ]
+    replaced = global_functions()
     try:
         for owner, name, _ in replaced:
             setattr(
@@ -317,6 +312,16 @@ def _numpy_and_random(place: _Place) -> Iterator[None]:
     finally:
         for owner, name, before in replaced:
             setattr(owner, name, before)
+
+
+def global_functions() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """What draws from the global generators of ``numpy.random`` and ``random``: modules, names and functions."""
+    return [
+        (owner, name, getattr(owner, name))
+        for owner, kind in ((np.random, np.random.RandomState), (random, random.Random))
+        for name in dir(kind)
+        if not name.startswith("_") and name not in _ADMINISTRATION and callable(getattr(owner, name, None))
+    ]
 
 
 def _drawn_by_numpy(name: str, place: _Place) -> Callable[..., Any]:
@@ -378,7 +383,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
     """Two passes with the same seed draw the same masks; afterwards all global generators are what they were."""
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        with torch.random.fork_rng(_devices_in_use()):
+        with torch.random.fork_rng(devices_in_use()):
             torch.manual_seed(seed)
             random.seed(seed)
             np.random.seed(seed)  # noqa: NPY002
@@ -396,7 +401,7 @@ def unknown_draws() -> Iterator[None]:
     step does this, so numpy's global generator is set aside rather than copied, which takes as long as a small
     model; only a second normal draw that it had ready is lost.
     """
-    devices, python, legacy = _devices_in_use(), random.getstate(), _NUMPY.get_bit_generator()
+    devices, python, legacy = devices_in_use(), random.getstate(), _NUMPY.get_bit_generator()
     before = torch.default_generator.get_state(), [torch.cuda.get_rng_state(device) for device in devices]
     try:
         seed = secrets.randbits(63)
@@ -425,11 +430,12 @@ _OWN = np.random.MT19937()
 
 def random_state() -> tuple[str, ...]:
     """The state of all global generators, to be compared."""
-    on_devices = [torch.cuda.get_rng_state(device) for device in _devices_in_use()]
+    on_devices = [torch.cuda.get_rng_state(device) for device in devices_in_use()]
     tensors = [state.numpy().tobytes().hex() for state in (torch.get_rng_state(), *on_devices)]
     return (*tensors, repr(random.getstate()), repr(np.random.get_state(legacy=False)))  # noqa: NPY002
 
 
-def _devices_in_use() -> range:
+def devices_in_use() -> range:
+    """The graphics processors that have generators of their own by now."""
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return range(torch.cuda.device_count() if in_use else 0)
