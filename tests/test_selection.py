@@ -182,6 +182,27 @@ def test_a_search_is_charged_before_it_trains():
         assert ledger.guarantee().within(Budget(3.0, 1e-6))
 
 
+def test_what_was_proved_for_some_neighbours_is_not_charged_for_others(monkeypatch):
+    """A fit that costs 1 where a record is removed costs 2 where it is replaced."""
+    search = PrivateSearch(ApproximateDP(1.0, 1e-8), geometric_trials(5))
+    boxes = {kind: search.event(1e-6, kind) for kind in ("add-remove", "replace-one")}
+
+    def charged(kind, **options):
+        with Ledger.in_memory(FixedPlan(boxes[kind], Budget(9.0, 1e-5, kind))) as ledger:
+            search.run("a", str, lambda outcome: 0.0, ledger=ledger, delta=1e-6, **options)
+            return ledger.spent() == boxes[kind] * 1
+
+    assert charged("add-remove")
+    assert charged("replace-one", neighbours="replace-one")
+    for kind, options in (("replace-one", {}), ("add-remove", {"neighbours": "replace-one"})):
+        with pytest.raises(InvalidParameter, match="use the same"):
+            charged(kind, **options)
+    monkeypatch.setattr("discreet.selection.BLACK_BOXES", ())  # the broken twin charges half
+    assert charged("replace-one")
+    twice = PrivateSearch(ApproximateDP(2.0, 1e-8 * (1 + math.e)), geometric_trials(5))
+    assert boxes["replace-one"].epsilon < 0.6 * twice.event(1e-6, "replace-one").epsilon
+
+
 def test_a_search_fits_into_a_filter_until_it_does_not():
     rule = TruncatedRenyiFilter(Budget(4.0, 1e-5), order=6.0, cut=3.0, exposure=1e-6)
     with Ledger.in_memory(rule) as ledger:

@@ -69,7 +69,7 @@ from discreet.accounting.renyi import (
 )
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, UnsupportedEvent, probability, real
-from discreet.events import ApproximateDP, Event
+from discreet.events import ApproximateDP, BoundedRange, Event, RenyiDP, ZeroConcentratedDP
 from discreet.guarantee import Bounds, Guarantee, Neighbours
 from discreet.ledger import FixedPlan, Till
 from discreet.ledger.till import AnyLedger, KeyFile
@@ -233,6 +233,8 @@ Candidate = TypeVar("Candidate")
 Outcome = TypeVar("Outcome")
 
 OBSERVER = "sees the selected trial only"
+BLACK_BOXES = (ApproximateDP, BoundedRange, RenyiDP, ZeroConcentratedDP)
+"""Events of which nothing is known but a bound, which was proved for one kind of neighbours."""
 
 
 class Selected(NamedTuple, Generic[Candidate, Outcome]):
@@ -296,6 +298,7 @@ class PrivateSearch:
         ledger_key: KeyFile = None,
         delta: float | None = None,
         name: str = "search",
+        neighbours: Neighbours = "add-remove",
     ) -> Selected[Candidate, Outcome] | None:
         """Search: draw a number of trials, train a random candidate in each, return the one that scores best.
 
@@ -306,14 +309,15 @@ class PrivateSearch:
         With a ``ledger`` (:mod:`~discreet.ledger.till`), the whole search is charged to it first, as one black box:
         :meth:`event` at this ``delta``, in a run of this ``name``. If it does not fit, nothing is trained. The
         ledger's rule must hold that event: a FixedPlan that lists it, or a TruncatedRenyiFilter; one that is begun
-        here is for this search alone, with add-remove neighbours. ``train`` itself charges nothing: the number of
-        trials is secret.
+        here is for this search alone. ``neighbours`` are those of a trial that is known by its epsilon alone, such as
+        the ``event()`` of most models: then the ledger must be for the same ones. ``train`` itself charges nothing:
+        the number of trials is secret.
 
         Guarantee: :meth:`guarantee`, for an observer who sees the returned value only.
         """
         if len(candidates) == 0:
             raise InvalidParameter("candidates", candidates, "must hold at least one candidate.")
-        self._charge(ledger, ledger_key, delta, name)
+        self._charge(ledger, ledger_key, delta, name, neighbours)
         stream, best = stream or system_stream(), None
         for _ in range(self.trials.draw(stream)):
             candidate = candidates[int(stream.integers(len(candidates)))]
@@ -324,7 +328,14 @@ class PrivateSearch:
                 best = Selected(candidate, outcome, value)
         return best
 
-    def _charge(self, ledger: AnyLedger, ledger_key: KeyFile, delta: float | None, name: str) -> None:
+    def _charge(
+        self,
+        ledger: AnyLedger,
+        ledger_key: KeyFile,
+        delta: float | None,
+        name: str,
+        neighbours: Neighbours,
+    ) -> None:
         """Pay for the whole search; a ledger in memory would be gone when it is over."""
         if ledger is None and ledger_key is None:
             if delta is not None:
@@ -335,8 +346,10 @@ class PrivateSearch:
         delta = probability(
             "delta", delta, remedy="It is the part of the budget's delta that the search may use."
         )
-        alone = FixedPlan.at_its_cost(self.event(delta), delta)
+        alone = FixedPlan.at_its_cost(self.event(delta, neighbours), delta, neighbours)
         with Till.open(ledger, alone, key=ledger_key) as till:
+            if any(isinstance(part, BLACK_BOXES) for event in self._events() for part, _ in event.parts()):
+                till.refuse_other_neighbours()
             till.pay(self.event(delta, till.ledger.rule.budget.neighbours), name=name)
 
     def _events(self) -> tuple[Event, ...]:

@@ -19,6 +19,16 @@ def test_a_ledger_is_taken_as_it_is_and_stays_open():
         assert ledger.spent() == Gaussian(50.0) * 3
 
 
+def test_a_ledger_that_hides_how_many_records_there_are_pays_for_no_plan_that_tells():
+    """To replace-one neighbours the number is public, and a sum around a narrow middle is that number."""
+    public, hidden = (GaussianFilter(Budget(1.0, 1e-6, kind)) for kind in ("replace-one", "add-remove"))
+    with Ledger.in_memory(hidden) as ledger, pytest.raises(InvalidParameter, match="makes public"):
+        Till.open(ledger, public)
+    with Ledger.in_memory(public) as ledger:
+        Till.open(ledger, hidden).pay(Gaussian(50.0))  # which costs twice the sensitivity there
+        assert ledger.statement().spent() == {Gaussian(50.0): 1}
+
+
 def test_without_a_ledger_there_is_one_in_memory_for_this_plan_alone():
     with Till.open(None, PLAN) as till:
         assert (till.ledger.durable, till.ledger.rule) == (False, PLAN.rule)

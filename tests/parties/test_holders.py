@@ -214,6 +214,37 @@ def test_what_a_network_draws_is_nobodys_to_know(arithmetic):
     assert np.linalg.norm(known - total(bare, others)[0]) > 2
 
 
+def test_a_long_record_pads_nobody_else_in_hardened_sums():
+    """Padded to another length, an example is read by another matrix product: its last bits are others."""
+
+    def padded(records):
+        length = max(map(len, records))
+        rows = [nn.functional.pad(record, (0, 0, 0, length - len(record))) for record in records]
+        return torch.stack(rows), torch.tensor([[len(record)] for record in records])
+
+    def attended(model, batch):
+        rows, lengths = batch
+        held = torch.tanh(model(rows))
+        beyond = torch.arange(rows.shape[1]) >= lengths
+        weights = held[..., 0].masked_fill(beyond, -1e9).softmax(1)
+        return torch.bmm(weights[:, None], held)[:, 0].square().sum(1)
+
+    generator = torch.Generator().manual_seed(0)
+    records = [torch.randn(2 + place % 7, 6, generator=generator) for place in range(30)]
+    records.append(torch.randn(200, 6, generator=generator))
+    torch.manual_seed(0)
+    holder = TorchHolder(nn.Linear(6, 8), records, attended, 1.0, collate=padded)
+
+    def total(chosen):
+        return holder.hardened_sum(holder.start, np.array(chosen), GRID).value
+
+    everybody, others = total(range(31)), total(range(30))
+    assert np.array_equal(everybody - others, total([30]))
+    together = per_example_gradients(holder._sum.model, attended, padded(records))  # the broken twin
+    apart = per_example_gradients(holder._sum.model, attended, padded(records[:30]))
+    assert not torch.equal(together["weight"][:30], apart["weight"])
+
+
 def test_torch_theta_has_one_length(torch_holders):
     with pytest.raises(InvalidParameter, match="theta"):
         torch_holders["ann"].load(np.zeros(3))

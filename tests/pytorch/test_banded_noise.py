@@ -11,6 +11,7 @@ from discreet.core.banded import coefficients, error_of_iterates, length_of_colu
 from discreet.core.clipping import AdaptiveClip
 from discreet.errors import UnsupportedEvent
 from discreet.events import Gaussian, PoissonSampled, RandomlyAllocated
+from discreet.ledger import FixedPlan, Ledger
 from discreet.plan.recipe import best_bands
 from discreet.pytorch import PrivateRun, planned_steps
 from discreet.pytorch.checks.watch import Watch
@@ -36,6 +37,12 @@ def begun(plan=None, **options):
     model = nn.Linear(WIDTH, 1, bias=False)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     return model, PrivateRun(plan or planned(), model, optimizer, losses, **options)
+
+
+def charged_elsewhere(**others):
+    """A run that is charged to a ledger with room for its events, which promises more of all runs together."""
+    plan = planned("poisson")
+    return begun(plan, ledger=Ledger.in_memory(FixedPlan(plan.event, Budget(1e3, 1e-3, **others))))
 
 
 def noise_of(model, run, batches=None):
@@ -255,6 +262,8 @@ def test_the_plan_says_what_is_kept_in_memory():
             UnsupportedEvent,
             "single records",
         ),
+        (lambda: charged_elsewhere(group_size=2), UnsupportedEvent, "single records"),
+        (lambda: charged_elsewhere(neighbours="replace-one"), UnsupportedEvent, "single records"),
         (lambda: begun(arithmetic="hardened"), InvalidParameter, "needs a plan with bands=1"),
         (
             lambda: begun(clipping=AdaptiveClip(1.0, batch_size=5, count_noise=2.0)),

@@ -13,6 +13,7 @@ from discreet.pytorch import graph_rules, graph_uses
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.graph_uses import LinearGradients, UsualCalls, linear_layers
 from discreet.pytorch.layer_rules.use import Source
+from discreet.pytorch.ownership import Ownership
 from discreet.pytorch.per_example import per_example_gradients, trainable
 
 EXAMPLES = 6
@@ -145,7 +146,7 @@ def test_several_rows_of_an_example_and_other_types(make, kind):
 def test_rows_are_read_off_the_graph_with_their_positions():
     model, given = ByHand(), batch()
     sources = {id(value): Source.of(name, value) for name, value in model.named_parameters()}
-    layers = linear_layers(cross_entropy(model, given), sources)
+    layers = linear_layers(Ownership(cross_entropy(model, given)), sources)
     assert [layer.weight.name for layer in layers] == ["last.weight", "layer.weight"]
     assert [len(layer.input) for layer in layers] == [EXAMPLES, 2 * EXAMPLES]
 
@@ -374,10 +375,108 @@ def test_the_walk_is_spared_where_the_structure_is_known(monkeypatch):
         found = clipped_sum(given)
         for key, wanted in clipped(model, cross_entropy, given, 0.3).items():
             torch.testing.assert_close(found[key].double(), wanted, rtol=2e-5, atol=1e-5)
-    assert len(walks) == 1
     x, y = batch()
-    clipped_sum((x[:4], y[:4]))
+    for size in (2, 6, 2):
+        clipped_sum((x[:size], y[:size]))
+    assert len(walks) == 1
+    clipped_sum((x[:1], y[:1]))  # from several nothing follows for one
     assert len(walks) == 2
+
+
+class Turning(nn.Module):
+    """``way`` is between two layers."""
+
+    def __init__(self, way):
+        super().__init__()
+        torch.manual_seed(7)
+        self.way, self.one, self.other = way, nn.Linear(5, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.other(self.way(torch.tanh(self.one(x))))
+
+
+TURNS = {
+    "as it is": lambda h: h * 1.0,
+    "softmax of rows": lambda h: h.softmax(-1),
+    "softmax of columns": lambda h: h.softmax(0),
+    "softmax of two halves": lambda h: h.reshape(2, -1).log_softmax(1).reshape(-1, 4),
+    "softmax of pairs": lambda h: h.reshape(-1, 8 if len(h) % 2 == 0 else 4).log_softmax(1).reshape(-1, 4),
+    "in columns": lambda h: h.T.softmax(0).T,
+    "across columns": lambda h: h.T.softmax(1).T,
+    "turned where square": lambda h: h.T * 1.0 if len(h) == 4 else h,
+    "less the mean": lambda h: h - h.mean(0),
+    "less its own mean": lambda h: h - h.mean(1, keepdim=True),
+    "flat": lambda h: h.reshape(-1).exp().reshape(-1, 4),
+    "three dimensions": lambda h: h.reshape(-1, 2, 2).softmax(1).reshape(-1, 4),
+    "examples inside": lambda h: h.reshape(2, -1, 4).softmax(0).reshape(-1, 4) if len(h) % 2 == 0 else h,
+}
+
+
+def found_layers(networks, model, size):
+    given = numbers(size, 5, seed=size), torch.arange(size) % 3
+    losses = cross_entropy(model, given)
+    sources = {id(value): Source.of(name, value) for name, value in model.named_parameters()}
+    fresh = linear_layers(Ownership(losses), sources)
+    return _told(networks.layers(losses)), _told(fresh)
+
+
+def _told(layers):
+    if layers is None:
+        return None
+    return [
+        (layer.node, layer.weight.name, layer.transposed, layer.bias.name, layer.layout) for layer in layers
+    ]
+
+
+def networks_of(model):
+    return graph_uses.LinearNetworks(
+        {id(value): Source.of(name, value) for name, value in model.named_parameters()}
+    )
+
+
+@pytest.mark.parametrize("name", TURNS)
+def test_what_is_known_of_one_size_is_right_for_every_other(name):
+    """The oracle is a walk from scratch; sizes are those of layers too, in every order."""
+    sizes = (6, 2, 4, 8, 3, 5, 1, 7, 10)
+    for order in (sizes, sizes[::-1], sorted(sizes)):
+        model = Turning(TURNS[name])
+        networks = networks_of(model)
+        for size in (*order, *order):
+            found, fresh = found_layers(networks, model, size)
+            assert found == fresh, size
+
+
+def test_a_structure_without_shapes_would_be_too_little(monkeypatch):
+    """The broken twin: at two examples halves are rows, and at four examples meet in them unnoticed."""
+    whole = graph_uses.structure_of
+
+    def without_shapes(losses):
+        parts, nodes = whole(losses)
+        return tuple(part for part in parts if not isinstance(part, tuple) and part != -1), nodes
+
+    monkeypatch.setattr(graph_uses, "structure_of", without_shapes)
+    model = Turning(TURNS["softmax of two halves"])
+    networks = networks_of(model)
+    assert found_layers(networks, model, 2)[0] is not None
+    found, fresh = found_layers(networks, model, 4)
+    assert found is not None
+    assert fresh is None
+
+
+def test_sums_of_large_layers_overwrite_and_those_of_unused_weights_are_zero():
+    """In memory that is not cleared before: parts of a batch add up, and nothing is left of what was there."""
+    torch.manual_seed(8)
+    model = nn.Sequential(nn.Linear(5, 300), nn.ReLU(), nn.Linear(300, 300), nn.ReLU(), nn.Linear(300, 3))
+    model.spare = nn.Linear(300, 300)
+    model.forward = lambda x: nn.Sequential.forward(model[:5], x)
+    given = batch()
+    whole = ClippedSum(model, cross_entropy, Flat(0.3))(given)
+    parts = ClippedSum(model, cross_entropy, Flat(0.3), physical_batch_size=2)(given)
+    torch.testing.assert_close(whole.vector, parts.vector, rtol=1e-5, atol=1e-6)
+    assert not whole["spare.weight"].any()
+    assert not whole["spare.bias"].any()
+    for key, wanted in clipped(model[:5], cross_entropy, given, 0.3).items():
+        torch.testing.assert_close(whole[key].double(), wanted, rtol=2e-5, atol=1e-5)
 
 
 class Listed:

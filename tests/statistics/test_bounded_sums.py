@@ -144,6 +144,19 @@ def test_noise_is_the_lesser_one_and_follows_the_ledger():
             private_sum(X, Budget(1.4, 1e-6), (0, 100), ledger=ledger)
 
 
+def test_a_public_number_of_records_is_not_told_under_a_ledger_that_hides_it(monkeypatch):
+    tiny, exact = (1 - 1e-9, 1 + 1e-9), Budget(0.1, 1e-7, "replace-one")
+    with Ledger.in_memory(GaussianFilter(Budget(1.0, 1e-6))) as ledger:
+        with pytest.raises(InvalidParameter, match="hides the number of records"):
+            private_sum(np.ones(1000), exact, tiny, ledger=ledger)
+        assert not ledger.statement().runs
+        # The broken twin tells it to nine digits, and the ledger's promise for all releases together is the same.
+        monkeypatch.setattr("discreet.ledger.till._refuse_a_public_number", lambda *_: None)
+        told = [private_sum(np.ones(rows), exact, tiny, ledger=ledger).value for rows in (1000, 1001)]
+        assert np.abs(np.diff(told) - 1) < 1e-5
+        assert ledger.guarantee().neighbours == "add-remove"
+
+
 def test_what_is_certified_is_what_was_asked_for(tmp_path):
     for budget in (PURE, GAUSS, Budget(0.5, 1e-6, "replace-one")):
         for ask in ASKED.values():

@@ -98,6 +98,7 @@ class Till:
             found = _ledger(ledger, rule, key)
             try:
                 _refuse_another_unit(found.rule.budget, rule.budget)
+                _refuse_a_public_number(found.rule.budget, rule.budget)
             except InvalidParameter:
                 if found is not ledger:
                     found.close()
@@ -200,6 +201,19 @@ def _refuse_another_unit(ledger: Budget, plan: Budget) -> None:
     if ledger.unit != plan.unit:
         remedy = f"protects one {ledger.unit}, and this plan one {plan.unit}: keep a ledger for each unit."
         raise InvalidParameter("ledger", ledger.unit, remedy)
+
+
+def _refuse_a_public_number(ledger: Budget, plan: Budget) -> None:
+    """Raise if a ledger that hides how many records there are would pay for a plan to which that is public.
+
+    Such a plan may release the number, which costs nothing there.
+    """
+    if (ledger.neighbours, plan.neighbours) == ("add-remove", "replace-one"):
+        remedy = (
+            "is for add-remove neighbours and hides the number of records, which this plan for replace-one ones "
+            "makes public: use the same."
+        )
+        raise InvalidParameter("ledger", ledger.neighbours, remedy)
 
 
 @contextmanager

@@ -166,9 +166,9 @@ class PrivateLinearModel(TableReader):
     def event(self) -> Event:
         """What one fit releases, as one event: for a :class:`~discreet.selection.PrivateSearch`.
 
-        Guarantee: a fit costs at most what this event costs. The recipe spends by a Gaussian filter, so in
-        floating point all its releases together are as private as one Gaussian release that costs the budget. Of
-        hardened releases only the budget itself is proved, which costs a search more.
+        Guarantee: a fit costs at most what this event costs, for the neighbours of this model. The recipe spends by a
+        Gaussian filter, so in floating point all its releases together are as private as one Gaussian release that
+        costs the budget. Of hardened releases only the budget itself is proved, which costs a search more.
         """
         budget = self._budget()
         if self.method == "recipe" and self._chosen_arithmetic() == "float" and self.sample is None:

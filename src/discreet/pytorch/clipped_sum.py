@@ -98,8 +98,10 @@ class ClippedSum:
         for part in self._parts(batch):
             gradients = self._gradients(part)
             weights = self.weights_of(gradients, blocks)
-            sums = sums or Sums(self.parameters)  # not before: here the memory for the activations is free
-            gradients.add_to(sums, blocks, weights)
+            if sums is None:  # not before: here the memory for the activations is free
+                sums = gradients.weighted_sums(blocks, weights)
+            else:
+                gradients.add_to(sums, blocks, weights)
         return sums or Sums(self.parameters)
 
     @torch.no_grad()

@@ -121,8 +121,14 @@ class Gradients:
         for use in {id(use): use for group in self.uses.values() for use in group}.values():
             use.forget(bad)
 
+    def weighted_sums(self, blocks: dict[str, int], weights: Tensor) -> Sums:
+        """The weighted sums by themselves; ``weights`` has a column per block."""
+        sums = Sums(self.parameters)
+        self.add_to(sums, blocks, weights)
+        return sums
+
     def add_to(self, sums: Sums, blocks: dict[str, int], weights: Tensor) -> None:
-        """Add the weighted sums; ``weights`` has a column per block."""
+        """Add the weighted sums to others."""
         for (name, total), column in zip(sums.items(), self._columns(sums, blocks, weights), strict=True):
             if name in self.rows:
                 rows = self.rows[name]
@@ -207,7 +213,7 @@ def wide_type(parameter: Tensor) -> torch.dtype:
 
 
 class Sums(dict[str, Tensor]):
-    """By parameter a view of ``vector``, which begins as zeros.
+    """By parameter a view of ``vector``, which begins as zeros, or as ``new`` makes it.
 
     >>> sums = Sums({"weight": torch.ones(2, 3), "bias": torch.ones(2)})
     >>> sums["bias"] += 1
@@ -215,11 +221,11 @@ class Sums(dict[str, Tensor]):
     tensor([0., 0., 0., 0., 0., 0., 1., 1.])
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], new: Callable[..., Tensor] = torch.zeros) -> None:
         values = list(parameters.values())
         kind = torch.float64 if any(value.dtype == torch.float64 for value in values) else torch.float32
         size = sum([value.numel() for value in values])
-        self.vector = torch.zeros(size, dtype=kind, device=values[0].device)
+        self.vector = new(size, dtype=kind, device=values[0].device)
         super().__init__(zip(parameters, _views(self.vector, values), strict=True))
 
 

@@ -13,8 +13,8 @@ In docs/engines.md: E16.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +26,7 @@ from torch.overrides import TorchFunctionMode
 
 from discreet.pytorch.gradients import LEAST_WEIGHT, MOST_WEIGHT, Gradients, Sums
 from discreet.pytorch.graph_rules import SHARED, numbers_read
-from discreet.pytorch.kernels import norms
-from discreet.pytorch.kernels.norms import add_norms_of_linear, add_weighted_products, narrow_weights
+from discreet.pytorch.kernels.linear_layers import add_sums_of_layers, norms_of_layers
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.linear import LinearWeight
 from discreet.pytorch.layer_rules.use import Layout, Scratch, Source, Use, without
@@ -58,8 +57,8 @@ _nodes: Any = torch._C._functions
 _PRODUCTS, _TURNED = (_nodes.AddmmBackward0, _nodes.MmBackward0), _nodes.TBackward0
 _PLAIN = {Tensor, torch.nn.Parameter}
 SMALL = 1 << 17  # multiplications
-MOST_KNOWN = 1 << 10  # structures of graphs: mostly one for each size of a batch
-_NOTHING = torch.empty(0)
+MOST_KNOWN = 1 << 10  # structures of graphs
+_EXAMPLES = -1  # in place of a size: as many as there are examples
 _differentiate = torch.autograd.graph._engine_run_backward
 """All of ``torch.autograd.grad`` but its questions about the arguments, which take as long as a small layer."""
 _kept_by_hooks = torch._C._autograd._top_saved_tensors_default_hooks
@@ -162,13 +161,12 @@ class _Layers:
         return self._sources[id(leaf.variable)]
 
 
-def linear_layers(losses: Tensor, sources: Mapping[int, Source]) -> list[LinearLayer] | None:
-    """The layers behind ``losses`` that use ``sources``, by identity, or None if that is not all there is.
+def linear_layers(owners: Ownership, sources: Mapping[int, Source]) -> list[LinearLayer] | None:
+    """The layers that use ``sources``, by identity, on the way to the losses, or None if that is not all there is.
 
     Guarantee: each row of the output of a layer belongs to one example, no parameter is used anywhere else, and no
     other tensor is read by several examples.
     """
-    owners = Ownership(losses)
     if owners.mixes:
         return None
     found = _Layers(owners, sources)
@@ -192,7 +190,8 @@ class LinearNetworks:
     What it finds depends on the types of the nodes, their edges, the shapes of what goes along them, the numbers that
     rules read of nodes, and which parameters are at the ends: on nothing else. All of that is written down anew for
     the graph of each batch, and is what an earlier answer is found by. Graphs with a rule that reads more, such as
-    the indices of a batch, are walked in full each time.
+    the indices of a batch, are walked in full each time. Where the examples are the first dimension of everything
+    that they own, their number does not matter: see :func:`examples_lead`.
     """
 
     def __init__(self, sources: Mapping[int, Source]) -> None:
@@ -203,32 +202,38 @@ class LinearNetworks:
         """The layers behind ``losses``, or None if that is not all there is."""
         found = structure_of(losses)
         if found is None:
-            return linear_layers(losses, self._sources)
+            return linear_layers(Ownership(losses), self._sources)
         structure, nodes = found
-        known = self._known.get(structure)
+        known = self._known.get(structure) or self._known.get((len(losses), *structure))
         if known is not None:
             try:
                 return [layer.at(nodes[place]) for place, layer in known]
             except RuntimeError:  # an input was changed meanwhile
                 return None
-        layers = linear_layers(losses, self._sources)
+        owners = Ownership(losses)
+        layers = linear_layers(owners, self._sources)
         if layers is not None:
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             places = {node: place for place, node in enumerate(nodes)}
-            self._known[structure] = [
+            key = structure if examples_lead(owners) else (len(losses), *structure)
+            self._known[key] = [
                 (places[layer.node], layer._replace(node=None, input=None)) for layer in layers
             ]
         return layers
 
 
 def structure_of(losses: Tensor) -> tuple[tuple[Any, ...], list[Any]] | None:
-    """All that :func:`linear_layers` reads of a graph, and its nodes; None if it might read more."""
+    """All that :func:`linear_layers` reads of a graph, and its nodes; None if it might read more.
+
+    A first dimension that is as large as the number of examples is not written as a number, but as that.
+    """
     if losses.grad_fn is None:
         return None
     nodes: list[Any] = [losses.grad_fn]
     places = {nodes[0]: 0}
-    parts: list[Any] = [losses.output_nr, losses.shape]
+    count = len(losses)
+    parts: list[Any] = [losses.output_nr, count > 1]
     for node in nodes:  # which grows as we go
         kind: Any = type(node)
         if kind is LEAF:
@@ -250,8 +255,30 @@ def structure_of(losses: Tensor) -> tuple[tuple[Any, ...], list[Any]] | None:
             if place is None:
                 place = places[producer] = len(nodes)
                 nodes.append(producer)
-            parts += (place, number, tuple(producer._input_metadata[number].shape))
+            shape = tuple(producer._input_metadata[number].shape)
+            if shape and shape[0] == count:
+                parts += (place, number, _EXAMPLES, shape[1:])
+            else:
+                parts += (place, number, shape)
     return tuple(parts), nodes
+
+
+def examples_lead(owners: Ownership) -> bool:
+    """Whether everything that examples own has them as its first dimension, one row each, and there are several.
+
+    Guarantee: then :func:`linear_layers` gives the same for every other graph of the same :func:`structure_of`, of
+    however many examples, if more than one. By induction from the losses: where the rows of a node's output are the
+    examples, its rule compares only whole shapes, the first dimension of an input with the number of examples or
+    with 1, and dimensions that do not count examples. Written as in the structure, all of them are equal in the one
+    graph where they are in the other.
+    """
+    for node, runs in owners.runs.items():
+        for number, run in runs.items():
+            shape = shape_of((node, number))
+            leads = shape and shape[0] == owners.examples and run == math.prod(shape[1:])
+            if run != SHARED and not leads:
+                return False
+    return owners.examples > 1
 
 
 def gradients_in_graph(
@@ -262,7 +289,9 @@ def gradients_in_graph(
     grads = _differentiate(
         (losses,), (torch.ones_like(losses),), False, False, ends, False, accumulate_grad=False
     )
-    if all(map(_is_plain, layers, grads, repeat(examples))):
+    if all(map(_is_plain, parameters.values())) and all(
+        _is_plain(grad) and len(grad) == examples for grad in grads
+    ):
         return LinearGradients(parameters, examples, layers, list(grads))
     uses = [
         use for layer, grad in zip(layers, grads, strict=True) for use in layer.uses(grad, examples, scratch)
@@ -270,21 +299,15 @@ def gradients_in_graph(
     return Gradients(parameters, examples, uses, {})
 
 
-def _is_plain(layer: LinearLayer, grad: Tensor, examples: int) -> bool:
-    """One row for each example, in float32 on the CPU."""
-    of_parameters = {source.tensor.dtype for source in (layer.weight, layer.bias) if source is not None}
-    return (
-        len(grad) == examples
-        and grad.dtype == torch.float32
-        and of_parameters == {torch.float32}
-        and norms.on_host(grad)
-    )
+def _is_plain(value: Tensor) -> bool:
+    """Whether the compiled loops can read it."""
+    return value.dtype == torch.float32 and value.is_cpu
 
 
 class LinearGradients(Gradients):
     """The same as :class:`Gradients` where all layers are linear maps of one row for each example.
 
-    All that a layer needs is done in three calls: for norms, weights and sums.
+    Norms are found by one call for all layers, and so are the sums of those that are small.
     """
 
     def __init__(
@@ -302,50 +325,75 @@ class LinearGradients(Gradients):
 
     def _hold(self, inputs: list[Tensor], grads: list[Tensor]) -> None:
         self._inputs, self._grads = [a.contiguous() for a in inputs], [g.contiguous() for g in grads]
-        pairs = zip(self._inputs, self._grads, strict=True)
-        self._arrays = [(a.numpy(), g.numpy()) for a, g in pairs]
+        self._table = np.array(
+            [
+                (a.data_ptr(), g.data_ptr(), a.shape[1], g.shape[1], -1, -1, 0, 0)
+                for a, g in zip(self._inputs, self._grads, strict=True)
+            ],
+            np.int64,
+        )
 
     def squared_norms(self, blocks: dict[str, int]) -> Tensor:
-        out = np.zeros((self.examples, 1 + max(blocks.values())))
-        for layer, (a, g) in zip(self._layers, self._arrays, strict=True):
-            weight = -1 if layer.weight is None else blocks[layer.weight.name]
-            bias = -1 if layer.bias is None else blocks[layer.bias.name]
-            add_norms_of_linear(a, g, (weight, bias), out)
-        return torch.from_numpy(out)
+        self._number_blocks(blocks)
+        return torch.from_numpy(norms_of_layers(self._table, self.examples, 1 + max(blocks.values())))
+
+    def _number_blocks(self, blocks: dict[str, int]) -> None:
+        for row, layer in zip(self._table, self._layers, strict=True):
+            row[4] = -1 if layer.weight is None else blocks[layer.weight.name]
+            row[5] = -1 if layer.bias is None else blocks[layer.bias.name]
 
     def forget(self, bad: Tensor) -> None:
         self._hold([without(a, bad) for a in self._inputs], [without(g, bad) for g in self._grads])
 
-    def add_to(self, sums: Sums, blocks: dict[str, int], weights: Tensor) -> None:
-        kind = torch.float32
-        columns = narrow_weights(weights, LEAST_WEIGHT[kind], MOST_WEIGHT[kind])
+    def weighted_sums(self, blocks: dict[str, int], weights: Tensor) -> Sums:
+        if all(self._is_small(place) for place in range(len(self._layers))):
+            return super().weighted_sums(blocks, weights)
+        sums = Sums(self.parameters, torch.empty)
+        written = set()
         for place, layer in enumerate(self._layers):
-            weight = None if layer.weight is None else sums[layer.weight.name]
-            bias = None if layer.bias is None else sums[layer.bias.name]
-            of_weight, of_bias = (
-                0 if source is None else blocks[source.name] for source in (layer.weight, layer.bias)
-            )
-            a, g = self._arrays[place]
-            small = a.size * g.shape[1] <= SMALL
-            if (
-                small
-                and weight is not None
-                and not layer.transposed
-                and (bias is None or of_weight == of_bias)
-            ):
-                add_weighted_products(a, g, columns[of_weight], weight, _NOTHING if bias is None else bias)
+            if not self._is_small(place):
+                written |= {source.name for source in (layer.weight, layer.bias) if source is not None}
+        for name, total in sums.items():
+            if name not in written:
+                total.zero_()
+        self._add(sums, blocks, weights, beta=0)
+        return sums
+
+    def add_to(self, sums: Sums, blocks: dict[str, int], weights: Tensor) -> None:
+        self._add(sums, blocks, weights, beta=1)
+
+    def _is_small(self, place: int) -> bool:
+        """Whether a layer's sum is found by the compiled loop."""
+        a, g = self._inputs[place], self._grads[place]
+        return a.numel() * g.shape[1] <= SMALL and not self._layers[place].transposed
+
+    def _add(self, sums: Sums, blocks: dict[str, int], weights: Tensor, beta: int) -> None:
+        """Add the weighted sums, or, where ``beta`` is 0, put those of large layers in place of what is there."""
+        self._number_blocks(blocks)
+        large = []
+        for place, layer in enumerate(self._layers):
+            if not self._is_small(place):
+                large.append(place)
                 continue
-            if weight is not None:
-                pair = self._inputs[place], self._grads[place]
-                left, right = pair if layer.transposed else pair[::-1]
-                _add_products(weight, left, right, torch.from_numpy(columns[of_weight]))
-            if bias is not None:
-                bias.addmv_(self._grads[place].mT, torch.from_numpy(columns[of_bias]))
+            row = self._table[place]
+            row[6] = 0 if layer.weight is None else sums[layer.weight.name].data_ptr()
+            row[7] = 0 if layer.bias is None else sums[layer.bias.name].data_ptr()
+        kind = torch.float32
+        rows = add_sums_of_layers(self._table, weights.numpy(), LEAST_WEIGHT[kind], MOST_WEIGHT[kind])
+        for place in large:
+            layer, a, g = self._layers[place], self._inputs[place], self._grads[place]
+            if layer.weight is not None:
+                left, right = (a, g) if layer.transposed else (g, a)
+                column = torch.from_numpy(rows[blocks[layer.weight.name]])
+                _add_products(sums[layer.weight.name], left, right, column, beta)
+            if layer.bias is not None:
+                column = torch.from_numpy(rows[blocks[layer.bias.name]])
+                sums[layer.bias.name].addmv_(g.mT, column, beta=beta)
 
 
-def _add_products(total: Tensor, left: Tensor, right: Tensor, weights: Tensor) -> None:
+def _add_products(total: Tensor, left: Tensor, right: Tensor, weights: Tensor, beta: int) -> None:
     """Add the weighted sum of the products of rows."""
     if left.shape[1] < right.shape[1]:
-        total.addmm_((left * weights.unsqueeze(1)).mT, right)
+        total.addmm_((left * weights.unsqueeze(1)).mT, right, beta=beta)
     else:
-        total.addmm_(left.mT, right * weights.unsqueeze(1))
+        total.addmm_(left.mT, right * weights.unsqueeze(1), beta=beta)

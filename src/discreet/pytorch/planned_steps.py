@@ -37,7 +37,7 @@ from discreet.events import Event, Gaussian
 from discreet.guarantee import upper_text
 from discreet.ledger import Till
 from discreet.ledger.journal import LEASES, Run
-from discreet.plan.plan import Plan
+from discreet.plan.plan import Plan, refuse_uncovered_bands
 from discreet.plan.stage import Stage
 from discreet.pytorch.distributed import Processes
 
@@ -321,6 +321,12 @@ def refuse_bands(stages: Iterable[Stage], clipping: Iterable[object], arithmetic
             raise InvalidParameter("arithmetic", arithmetic, "needs a plan with bands=1.")
         if isinstance(rule, AdaptiveClip):
             raise InvalidParameter("clipping", rule, "must have a fixed clip norm where a plan has bands.")
+
+
+def refuse_bands_in(till: Till | None, plan: Plan) -> None:
+    """Refuse to charge a ledger, which promises for all runs together, where correlated noise has no theorem."""
+    if till is not None:
+        refuse_uncovered_bands(plan.stages, till.ledger.rule.budget)
 
 
 # ---- a progress bar that shows planned values only ----

@@ -59,6 +59,7 @@ from discreet.pytorch.planned_steps import (
     follow_norms,
     noise_of_sum,
     refuse_bands,
+    refuse_bands_in,
     resumed_clipping,
     rule_of_step,
     show_progress,
@@ -145,6 +146,7 @@ class PrivateRun:
         self._processes.refuse_difference(self._settings())
         first = self._processes.first
         self._till = Till.open(ledger, plan, key=ledger_key, data=data) if first else None
+        refuse_bands_in(self._till, plan)
         self._payments: Payments | None = None
         self._turns = Turns()
         self._processes.start_alike(model)

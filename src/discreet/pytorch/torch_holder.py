@@ -27,13 +27,7 @@ from discreet.pytorch.batches import Collate, reader
 from discreet.pytorch.checks.check import check_read
 from discreet.pytorch.checks.steady import unknown_draws
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.per_example import (
-    Losses,
-    number_of_examples,
-    per_example_gradients,
-    rebuild,
-    silent_gradients,
-)
+from discreet.pytorch.per_example import Losses, per_example_gradients, rebuild, silent_gradients
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -98,27 +92,34 @@ class TorchHolder:
         """The sum of the clipped gradients at ``theta`` of the chosen examples, or of all."""
         self.load(theta)
         total = np.zeros(self.dimension)
-        for batch in self._batches(records, self._size):
-            total += self._sum(batch).vector.double().cpu().numpy()
+        for some in self._parts(records, self._size):
+            total += self._sum(self._batch(some)).vector.double().cpu().numpy()
         return BoundedSum(total, self._sum.rule.clip_norm)
 
     @unknown_draws()
     @silent_gradients()
     def hardened_sum(self, theta: Floats, records: Indices | None, grid: float) -> BoundedSum:
-        """The same in whole steps of ``grid``. Needs the gradient of each example on its own, so it is slower."""
+        """The same in whole steps of ``grid``. Needs the gradient of each example on its own, so it is slower.
+
+        Guarantee: what an example adds depends on nothing but itself and the model, to the last step: it is a batch
+        of its own, so nobody else is a reason to pad it.
+        """
         self.load(theta)
         clip_norm, total = self._sum.rule.clip_norm, np.zeros(self.dimension, np.int64)
-        for batch in self._batches(records, max(1, min(self._size, _MOST_NUMBERS // self.dimension))):
-            found = per_example_gradients(self._sum.model, self._sum.losses, batch)
-            count = number_of_examples(batch)
-            rows = torch.cat([value.double().reshape(count, -1) for value in found.values()], 1).cpu().numpy()
+        for some in self._parts(records, max(1, min(self._size, _MOST_NUMBERS // self.dimension))):
+            rows = np.stack([self._gradient(index) for index in some])
             total += hardened_sum(clip_rows(rows, clip_norm), clip_norm, grid).value
         return BoundedSum(total, clip_norm, grid=grid)
 
-    def _batches(self, records: Indices | None, size: int) -> Iterator[Any]:
+    def _gradient(self, index: int) -> Floats:
+        """The gradient of one example, as one vector."""
+        found = per_example_gradients(self._sum.model, self._sum.losses, self._batch(np.array([index])))
+        return _flat(list(found.values()))
+
+    def _parts(self, records: Indices | None, size: int) -> Iterator[NDArray[Any]]:
         chosen = np.arange(self.records) if records is None else records
         for start in range(0, len(chosen), size):
-            yield self._batch(chosen[start : start + size])
+            yield chosen[start : start + size]
 
     def _batch(self, indices: NDArray[Any]) -> Any:
         device = self._parameters[0].device

@@ -1,15 +1,23 @@
 """Each compiled kernel against its twin in plain PyTorch and against float64."""
 
+import os
+import subprocess
+import sys
+from fractions import Fraction
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from discreet.pytorch.kernels import convolution_weights, lstm
+from discreet.pytorch.kernels import convolution_weights, lstm, normalised
+from discreet.pytorch.kernels import norms as norms_module
+from discreet.pytorch.kernels.convolution_grams import pixel_classes
 from discreet.pytorch.kernels.norms import (
     PIECE,
-    _add_inner_products,
+    add_inner_products,
     ghost_norms,
     ghost_norms_by_torch,
     gram_norms,
@@ -157,7 +165,7 @@ def test_inner_products_round_as_seldom_as_their_order_says(columns):
     """The bound of a piece is that of its longest chain of additions, whatever a compiler might prefer."""
     rows, exact = one_and_many_small(columns)
     found = np.zeros((4, 4))
-    _add_inner_products(rows, 0, 4, found)
+    add_inner_products(rows, 0, 4, found)
     chain = PIECE // LANES + 4
     assert 2 * chain * 2.0**-24 <= use.ROUNDED  # of the product of two of them
     below = np.tril_indices(4)
@@ -171,11 +179,56 @@ def test_a_sum_in_one_chain_is_found_out():
     assert abs(in_one_chain - exact) > (PIECE // LANES + 4) * 2.0**-24 * exact
 
 
+EIGHT_LANES = """
+from llvmlite import binding
+
+known = binding.get_host_cpu_features
+def without_wide_registers():
+    features = known()
+    for name in features:
+        if name.startswith("avx512"):
+            features[name] = False
+    return features
+binding.get_host_cpu_features = without_wide_registers
+
+import numpy as np
+from discreet.pytorch.kernels import tiles
+from discreet.pytorch.kernels.norms import PIECE, add_inner_products
+from discreet.pytorch.layer_rules.use import ROUNDED
+
+assert tiles.LANES == 8
+chain = PIECE // 8 + 4
+assert 2 * chain * 2.0**-24 <= ROUNDED
+for columns in (1, 8, 13, PIECE, PIECE + 11, 3 * PIECE):
+    random = np.random.default_rng(columns).standard_normal((12, columns)).astype(np.float32)
+    worst = np.full((12, columns), 2.0**-12.5, np.float32)  # beside a one, lost if added one by one
+    worst[:, 0] = 1
+    for rows in (random, worst):
+        found = np.zeros((12, 12))
+        add_inner_products(rows, 0, 12, found)
+        wide = rows.astype(np.float64)
+        lengths = np.sqrt((wide**2).sum(1))
+        below = np.tril_indices(12)
+        error = abs(found - wide @ wide.T)[below] / np.outer(lengths, lengths)[below]
+        assert error.max() <= chain * 2.0**-24, (columns, error.max())
+print("eight lanes")
+"""
+
+
+def test_eight_lanes(tmp_path):
+    """As on processors whose registers hold eight numbers: the same code, compiled for one of them."""
+    settings = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", EIGHT_LANES], capture_output=True, text=True, env=settings, check=False
+    )
+    assert done.stdout.split() == ["eight", "lanes"], done.stderr
+
+
 @pytest.mark.parametrize(("first", "last"), [(0, 32), (32, 36), (8, 24)])
 def test_inner_products_of_a_strip(first, last):
     rows = numbers(36, PIECE + 21).float().numpy()
     found = np.zeros((last - first, 36))
-    _add_inner_products(rows, first, last, found)
+    add_inner_products(rows, first, last, found)
     exact = rows[first:last].astype(np.float64) @ rows.astype(np.float64).T
     known = np.tri(36, dtype=bool)[first:last]
     np.testing.assert_allclose(found[known], exact[known], rtol=0, atol=1e-5 * PIECE)
@@ -234,6 +287,144 @@ def test_lstm_gates_at_their_limits():
         ):
             parameter.copy_(value)
         torch.testing.assert_close(saved["outputs"], exact(x)[0], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(("one", "other"), [(1, 1), (7, 300), (60_001, 2)])
+def test_rounding_in_any_order(one, other):
+    """Added up in the worst order, all numbers one after the other, inner products stay within the bound."""
+    for kind, numpys in ((torch.float32, np.float32), (torch.float64, np.float64)):
+        small = numpys(np.finfo(numpys).eps ** 0.5 / 1.5)  # whose square is lost beside a one
+        found, exact = numpys(1), Fraction(1)
+        for size in (one, other):
+            row = np.array([1, *[small] * (size - 1)], numpys)
+            found = found * np.add.accumulate(row * row)[-1]
+            exact *= 1 + (size - 1) * Fraction(float(small)) ** 2
+        error = abs(Fraction(float(found)) / exact - 1)
+        assert error <= use.rounded_in_any_order(one, other, kind)
+        if one > 10_000 and kind == torch.float32:  # what holds for a known order would be too little
+            assert error > use.ROUNDED
+
+
+# ---- convolutions by pixels ----
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_ghost_norms_of_pixels(case, threads, monkeypatch):
+    """Against the gradients themselves in float64; rounding is only ever added."""
+    monkeypatch.setattr(norms_module, "_WORTH_A_THREAD", 1)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        exact, use_in_float32 = pixel_case(case)
+        found = use_in_float32.ghost_norms_of_pixels(classes_of(use_in_float32))
+    finally:
+        torch.set_num_threads(before)
+    assert bool((found >= exact * (1 - 1e-6)).all())
+    torch.testing.assert_close(found, exact, rtol=1e-2, atol=0)
+
+
+def pixel_case(case):
+    narrow, wide = use_of(*case, torch.float32), use_of(*case, torch.float64)
+    return wide.rows(slice(0, EXAMPLES)).flatten(1).square().sum(1), narrow
+
+
+def classes_of(found):
+    shape = tuple(size + sum(pair) for size, pair in zip(found.a.shape[2:], found.padding, strict=True))
+    positions = tuple(found.g.shape[2:])
+    return pixel_classes(shape, found.kernel, found.stride, found.dilation, positions)
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_pixels_that_are_shifted_wrongly_are_found_out(case):
+    """The broken twin: the first place of the kernel stands for all of them."""
+    exact, narrow = pixel_case(case)
+    classes = classes_of(narrow)
+    shifts = classes.shifts.copy()
+    shifts[:] = shifts[0]
+    found = narrow.ghost_norms_of_pixels(classes._replace(shifts=shifts))
+    assert not bool(torch.isclose(found, exact, rtol=1e-2).all())
+
+
+def test_every_place_of_the_kernel_meets_its_pixels():
+    """The tables against plain counting: place o of position t is pixel t * stride + o * dilation."""
+    classes = pixel_classes((9, 8), (3, 2), (2, 1), (2, 3), (3, 5))
+    for number, (o, p) in enumerate(product(range(3), range(2))):
+        one, shift = classes.shifts[number]
+        for position, (i, j) in enumerate(product(range(3), range(5))):
+            wanted = (2 * i + 2 * o) * 8 + (j + 3 * p)
+            assert classes.pixels[one][classes.positions[one][position] + shift] == wanted
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_patches_of_a_pixel(case):
+    """All patches together are no longer than so many images; counted by an input of ones, one pixel at a time."""
+    found = use_of(*case, torch.float64)
+    classes = classes_of(found)
+    met = np.zeros(int(classes.pixels.max()) + 1, int)
+    for one, shift in classes.shifts:
+        met[classes.pixels[one][classes.positions[one] + shift]] += 1
+    assert met.max() <= classes.patches_of_a_pixel
+
+
+def of_size(scale):
+    """Squared norms by pixels and exact ones, of inputs of this size and gradients that are as much larger."""
+    _, narrow = pixel_case(CONVOLUTIONS[5])
+    a, g = narrow.a * scale, narrow.g / scale
+    narrow.a, narrow.g = a.double(), g.double()
+    exact = narrow.rows(slice(0, EXAMPLES)).flatten(1).square().sum(1)
+    narrow.a, narrow.g = a, g
+    return narrow.ghost_norms_of_pixels(classes_of(narrow)), exact
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-10, 1e10, 1e18])
+def test_norms_of_pixels_of_every_size(scale):
+    """Where squares are no numbers of float32, too."""
+    found, exact = of_size(scale)
+    assert bool((found >= exact * (1 - 1e-6)).all())
+
+
+def test_lengths_in_float32_would_hide_small_inputs(monkeypatch):
+    """The broken twin: inputs whose squares are lost seem to be zero, and so do their gradients."""
+    lost = lambda rows: rows.flatten(1).square().sum(1).double()  # noqa: E731
+    monkeypatch.setattr(sys.modules[ConvolutionWeight.__module__], "sums_of_squares", lost)
+    found, exact = of_size(1e-30)
+    assert bool((found < exact).all())
+
+
+def test_norms_of_pixels_that_are_not_finite_or_cancel():
+    _, narrow = pixel_case(CONVOLUTIONS[5])
+    narrow.a[1, 0, 3, 3] = torch.nan
+    narrow.g[2] = 0
+    found = narrow.ghost_norms_of_pixels(classes_of(narrow))
+    assert torch.isfinite(found).tolist() == [True, False, True]
+    assert float(found[2]) == 0
+    narrow = pixel_case(CONVOLUTIONS[5])[1]
+    narrow.a[:] = 1 + 1e-4 * narrow.a  # nearly the same everywhere, with gradients that cancel
+    narrow.g -= narrow.g.mean((2, 3), keepdim=True)
+    exact = narrow.rows(slice(0, EXAMPLES)).double().flatten(1).square().sum(1)
+    assert bool((narrow.ghost_norms_of_pixels(classes_of(narrow)) >= exact * (1 - 1e-6)).all())
+
+
+# ---- normalised layers ----
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3), (4, 5, 16), (3, 40, 257)])
+def test_gradients_of_a_layer_norm(shape):
+    x, grad = (3 + numbers(*shape, seed=seed) for seed in (1, 2))
+    weight, bias = normalised.of_layer_norm(x.float(), grad.float(), shape[0], shape[2], 1e-5)
+    wanted = (grad * F.layer_norm(x, shape[2:], eps=1e-5)).sum(1), grad.sum(1)
+    for found, exact in zip((weight, bias), wanted, strict=True):
+        torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "groups"), [((2, 4, 1), 2), ((3, 6, 5, 7), 3), ((2, 8, 30, 31), 1)])
+def test_gradients_of_a_group_norm(shape, groups):
+    x, grad = (3 + numbers(*shape, seed=seed) for seed in (1, 2))
+    weight, bias = normalised.of_group_norm(x.float(), grad.float(), groups, 1e-5)
+    wanted = (grad * F.group_norm(x, groups, eps=1e-5)).flatten(2).sum(2), grad.flatten(2).sum(2)
+    for found, exact in zip((weight, bias), wanted, strict=True):
+        torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("compiled", [True, False])

@@ -20,8 +20,6 @@ from torch import Tensor
 
 from discreet.pytorch.kernels.tiles import LANES, add_tile
 
-Floats = NDArray[Any]
-
 _WORTH_A_THREAD = 1 << 20
 LEAST_SQUARES = 2.0**-80  # a float32 sum of squares below it may have lost some of them
 PIECE = (
@@ -43,33 +41,8 @@ def squared_norms(rows: Tensor) -> Tensor:
     """Of float32 rows on the CPU, in float64. The twin is :func:`squared_norms_by_torch`."""
     values = rows.numpy()
     out = np.empty(len(values))
-    _in_threads(lambda part: _squares(values[part], out[part]), len(values), values.size)
+    in_threads(lambda part: _squares(values[part], out[part]), len(values), values.size)
     return torch.from_numpy(out)
-
-
-def add_norms_of_linear(a: Floats, g: Floats, columns: tuple[int, int], out: Floats) -> None:
-    """Add the squared norms of a linear layer's gradients to ``out``, with a row for each example.
-
-    ``columns`` are those of the weight and of the bias, or -1. Inputs and output gradients are contiguous float32
-    rows.
-    """
-    if a.size + g.size < 2 * _WORTH_A_THREAD:
-        _of_linear(a, g, columns, out)
-        return
-    _in_threads(lambda part: _of_linear(a[part], g[part], columns, out[part]), len(out), a.size + g.size)
-
-
-def add_weighted_products(a: Floats, g: Floats, weights: Floats, total: Tensor, row: Tensor) -> None:
-    """Add ``g[i].T @ a[i]`` times the weight of each example to ``total``, and ``g[i]`` times it to ``row``.
-
-    For matrices so small that a call to PyTorch takes longer than the arithmetic.
-    """
-    _products(a, g, weights, total.numpy(), row.numpy())
-
-
-def narrow_weights(weights: Tensor, least: float, most: float) -> Floats:
-    """The columns of float64 weights as rows of float32: those below ``least`` are 0, and none is above ``most``."""
-    return _narrowed(weights.numpy(), least, most)
 
 
 def gram_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -81,7 +54,7 @@ def gram_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     out = np.empty((3, len(a)))
     left, right = a.numpy(), g.numpy()
     work = a.shape[1] * (left.size + right.size)
-    _in_threads(lambda part: _grams(left[part], right[part], out[:, part]), len(left), work)
+    in_threads(lambda part: _grams(left[part], right[part], out[:, part]), len(left), work)
     total, of_input, of_grad = torch.from_numpy(out)
     return total, of_input, of_grad
 
@@ -95,7 +68,7 @@ def ghost_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     out = np.empty((2, len(a)))
     left, right = _fours(a), _fours(g)
     work = a.shape[1] * (left.size + right.size)
-    _in_threads(lambda part: _ghosts(left[part], right[part], out[:, part]), len(left), work)
+    in_threads(lambda part: _ghosts(left[part], right[part], out[:, part]), len(left), work)
     total, unrelated = torch.from_numpy(out)
     return total, unrelated
 
@@ -107,7 +80,7 @@ def _fours(values: Tensor) -> NDArray[Any]:
     return found
 
 
-def _in_threads(work: Callable[[slice], None], rows: int, numbers: int) -> None:
+def in_threads(work: Callable[[slice], None], rows: int, numbers: int) -> None:
     """``work`` on all rows, in parts if there are many ``numbers``."""
     threads = min(torch.get_num_threads(), numbers // _WORTH_A_THREAD)
     if threads <= 1:
@@ -130,7 +103,7 @@ def squared_norms_by_torch(rows: Tensor) -> Tensor:
 
 
 def ghost_norms_by_torch(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The twin of :func:`ghost_norms` for any type and device."""
+    """The twin of :func:`ghost_norms` for any type and device, whose inner products are added up in any order."""
     total = a.new_empty(len(a), dtype=torch.float64)
     unrelated = torch.empty_like(total)
     half = a.shape[1] // 2
@@ -139,7 +112,8 @@ def ghost_norms_by_torch(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         own, other, both = (
             torch.bmm(u[0], v[0].mT).mul_(torch.bmm(u[1], v[1].mT)) for u, v in ((x, x), (y, y), (x, y))
         )
-        total[part] = own.sum((1, 2)) + other.sum((1, 2)) + 2 * both.sum((1, 2))
+        found = [products.sum((1, 2), dtype=torch.float64) for products in (own, other, both)]
+        total[part] = found[0] + found[1] + 2 * found[2]
         unrelated[part] = own.diagonal(dim1=1, dim2=2).sum(1) + other.diagonal(dim1=1, dim2=2).sum(1)
     return total, unrelated
 
@@ -169,7 +143,8 @@ def _long_sum(piece: NDArray[Any]) -> float:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _squares_of(row: NDArray[Any]) -> float:
+def squares_of_row(row: NDArray[Any]) -> float:
+    """The sum of the squares of float32 numbers."""
     total = 0.0
     for start in range(0, len(row), 256):
         piece = row[start : start + 256]
@@ -181,30 +156,7 @@ def _squares_of(row: NDArray[Any]) -> float:
 @njit(cache=True, nogil=True, error_model="numpy")
 def _squares(rows: NDArray[Any], out: NDArray[Any]) -> None:
     for i in range(rows.shape[0]):
-        out[i] = _squares_of(rows[i])
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _of_linear(a: NDArray[Any], g: NDArray[Any], columns: tuple[int, int], out: NDArray[Any]) -> None:
-    of_weight, of_bias = columns
-    for i in range(g.shape[0]):
-        of_grad = _squares_of(g[i])
-        if of_bias >= 0:
-            out[i, of_bias] += of_grad
-        if of_weight >= 0:
-            of_input = _squares_of(a[i])
-            beyond = of_input > REACH or of_grad > REACH
-            out[i, of_weight] += np.inf if beyond else of_input * of_grad
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _narrowed(weights: NDArray[Any], least: float, most: float) -> NDArray[Any]:
-    found = np.zeros((weights.shape[1], weights.shape[0]), np.float32)
-    for i in range(weights.shape[0]):
-        for block in range(weights.shape[1]):
-            if weights[i, block] >= least:
-                found[block, i] = min(weights[i, block], most)
-    return found
+        out[i] = squares_of_row(rows[i])
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
@@ -228,7 +180,7 @@ def _grams(a: NDArray[Any], g: NDArray[Any], out: NDArray[Any]) -> None:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _add_inner_products(rows: NDArray[Any], first: int, last: int, out: NDArray[Any]) -> None:
+def add_inner_products(rows: NDArray[Any], first: int, last: int, out: NDArray[Any]) -> None:
     """Add the inner products of rows ``first`` to ``last`` with themselves and all before them to ``out``.
 
     The columns come in pieces: the sums of a piece are float32, those of all pieces float64, and a piece of all rows
@@ -258,23 +210,10 @@ def _ghosts(a: NDArray[Any], g: NDArray[Any], out: NDArray[Any]) -> None:
         for first in range(0, positions, strip):
             last = min(first + strip, positions)
             left[:], right[:] = 0.0, 0.0
-            _add_inner_products(a[i], first, last, left)
-            _add_inner_products(g[i], first, last, right)
+            add_inner_products(a[i], first, last, left)
+            add_inner_products(g[i], first, last, right)
             for t in range(first, last):
                 for s in range(t):
                     pairs += left[t - first, s] * right[t - first, s]
                 apart += left[t - first, t] * right[t - first, t]
         out[0, i], out[1, i] = apart + 2 * pairs, apart
-
-
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
-def _products(
-    a: NDArray[Any], g: NDArray[Any], weights: NDArray[Any], total: NDArray[Any], row: NDArray[Any]
-) -> None:
-    for i in range(a.shape[0]):
-        for o in range(g.shape[1]):
-            weighted = weights[i] * g[i, o]
-            if o < row.shape[0]:
-                row[o] += weighted
-            for j in range(a.shape[1]):
-                total[o, j] += weighted * a[i, j]

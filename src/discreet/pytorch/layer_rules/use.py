@@ -249,20 +249,47 @@ def product_of_squares(of_input: Tensor, of_grad: Tensor, kind: torch.dtype) -> 
 
 
 def ghost_norms(a: Tensor, g: Tensor, of_input: Tensor, of_grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared norms of ``g[i].T @ a[i]`` by Gram matrices, and which of them are doubtful.
-
-    That is where large positions cancel, or where products could have been too small or too large for their
-    type. ``of_input`` and ``of_grad`` are the squared norms of ``a`` and ``g``, or more. The rounding of the inner
-    products is added: relative to |a_s| |a_t| |g_s| |g_t|, whose sum over all s and t is of_input * of_grad at most.
-    """
+    """Squared norms of ``g[i].T @ a[i]`` by Gram matrices, and which of them are doubtful: see :func:`doubted`."""
     compiled = norms.on_host(a) and a.dtype == torch.float32 and a.is_contiguous() and g.is_contiguous()
     total, unrelated = (norms.ghost_norms if compiled else norms.ghost_norms_by_torch)(a, g)
-    lost = a.shape[1] * (g.shape[2] * of_input + a.shape[2] * of_grad + a.shape[1])
-    least = torch.maximum(CANCELLED * unrelated, torch.finfo(a.dtype).tiny / PRECISION * lost)
+    sizes = a.shape[1], a.shape[2], g.shape[2]
+    rounded = ROUNDED if compiled else rounded_in_any_order(a.shape[2], g.shape[2], a.dtype)
+    return doubted(total, unrelated, of_input, of_grad, sizes, a.dtype, rounded)
+
+
+def rounded_in_any_order(one: int, other: int, kind: torch.dtype) -> float:
+    """:data:`ROUNDED` for inner products of so many numbers that are added up in an order that nobody tells.
+
+    Each of n numbers goes through one multiplication and n - 1 additions at most, so an inner product is off by
+    n u / (1 - n u) of the product of lengths at most; and the product of two of them is rounded once more.
+    """
+    unit = torch.finfo(kind).eps / 2
+    first, second = (1 + n * unit / (1 - n * unit) for n in (one, other))
+    return (first * second * (1 + unit) - 1) * (1 + 2.0**-20)
+
+
+def doubted(
+    total: Tensor,
+    unrelated: Tensor,
+    of_input: Tensor,
+    of_grad: Tensor,
+    sizes: tuple[int, int, int],
+    kind: torch.dtype,
+    rounded: float,
+) -> tuple[Tensor, Tensor]:
+    """Squared norms by Gram matrices with what rounding may have taken away, and which of them are doubtful.
+
+    That is where large positions cancel, or where products could have been too small or too large for their type.
+    ``unrelated`` is what the norms were if nothing cancelled, ``of_input`` and ``of_grad`` are the squared norms of
+    inputs and output gradients, or more; ``sizes`` are the number of positions, and of numbers in an input and in a
+    gradient of each. What is ``rounded`` in products of inner products is added: it is relative to
+    |a_s| |a_t| |g_s| |g_t|, whose sum over all s and t is of_input * of_grad at most.
+    """
+    positions, into, out = sizes
+    lost = positions * (out * of_input + into * of_grad + positions)
+    least = torch.maximum(CANCELLED * unrelated, torch.finfo(kind).tiny / PRECISION * lost)
     sure = (total >= least) & (total < torch.inf) | (of_input == 0) | (of_grad == 0)
-    if a.dtype == torch.float32:
-        total = total + ROUNDED * product_of_squares(of_input, of_grad, a.dtype)
-    return total, ~sure
+    return total + rounded * product_of_squares(of_input, of_grad, kind), ~sure
 
 
 def settled(squares: Tensor, doubtful: Tensor, most: Tensor, exact: Callable[[int], Tensor]) -> Tensor:
