@@ -67,6 +67,46 @@ def test_people_and_values_stay_who_they_are(frames):
         assert len(PerPerson(torch.zeros(len(frame), 1), frame["id"])) == 200
 
 
+def test_values_declared_as_floats_are_compared_exactly(frames):
+    known = (float(IDS[0]), 0.5)  # which is some whole number, and no other one
+    exact = [0 if cell == known[0] else -1 for cell in IDS]
+    for frame in frames:
+        assert codes(frame["id"], known).tolist()[:200] == exact
+    assert codes(np.array([1, 2**53, 2**53 + 1]), (2.0**53, np.float32(1), 1.5, np.inf)).tolist() == [
+        1,
+        0,
+        -1,
+    ]
+
+
+def test_the_broken_twin_rounds_the_column():
+    known = float(IDS[0])
+    assert (np.array(IDS) == known).sum() > sum(cell == known for cell in IDS)
+
+
+class OldFloats(pd.Series):
+    """As of pandas 2: floats with a gap, unless a type is asked for, are objects."""
+
+    def to_numpy(self, dtype=None, **settings):
+        plain = dtype is None and self.isna().any()
+        return super().to_numpy(object if plain else dtype, **settings)
+
+
+@pytest.mark.parametrize("kind", ["Float32", "Float64", "float[pyarrow]", "double[pyarrow]"])
+@pytest.mark.parametrize("made", [pd.Series, OldFloats])
+def test_a_gap_leaves_floats_as_they_are(kind, made):
+    known = (0.1, 0.7)
+    full, gap = (cells_of(made(cells, dtype=kind)) for cells in ([0.1, 0.7, 0.2], [0.1, 0.7, None]))
+    assert full.dtype == gap.dtype
+    assert codes(full, known).tolist() == [0, 1, -1]
+    assert codes(gap, known).tolist() == [0, 1, -1]
+
+
+def test_the_broken_twin_has_other_floats_beside_a_gap():
+    spoilt = OldFloats([0.1, 0.7, None], dtype="Float32").to_numpy()
+    assert codes(spoilt, (0.1, 0.7)).tolist() == [-1, -1, -1]
+
+
 def test_nobody_else_changes_the_side_of_a_split(frames):
     key = b"k" * 32
     sides = [

@@ -88,6 +88,11 @@ def _column(values: Any) -> NDArray[Any]:
         return _each(_list_cells(values))
     if kind == "category":
         return np.asarray(values.astype(object))
+    own = getattr(getattr(values, "dtype", None), "numpy_dtype", None)
+    if (
+        getattr(own, "kind", "") == "f"
+    ):  # of pandas, older versions of which make objects of floats beside a gap
+        return np.asarray(values.to_numpy(dtype=own, na_value=np.nan))
     asked = hasattr(values, "to_numpy") and not hasattr(values, "buffers")
     found = np.asarray(values.to_numpy() if asked else values)
     return _each(_list_cells(values)) if found.dtype.kind == "f" and "int" in kind else found

@@ -130,7 +130,7 @@ def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
     if array.dtype.kind in "fiub":
         for place, value in enumerate(known):
             if not isinstance(value, str):
-                found[array == value] = place
+                found[array == _as_compared(value, array.dtype.kind)] = place
         return found
     places = {value: place for place, value in enumerate(known)}
     places |= {value.encode(): place for value, place in places.items() if isinstance(value, str)}
@@ -140,6 +140,16 @@ def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
     except Exception:  # a cell that cannot even be compared
         listed = [_place(cell, places) for cell in cells]
     return np.array(listed, np.int64).reshape(array.shape)
+
+
+def _as_compared(value: Any, kind: str) -> Any:
+    """A value as numpy compares it with a column exactly: beside a float it would round whole numbers beyond 2**53.
+
+    Python does not, and it is Python that compares the cells of the same column if one of them is missing.
+    """
+    if kind in "iu" and isinstance(value, float | np.floating):
+        return int(value) if value.is_integer() else None
+    return value
 
 
 def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
