@@ -197,7 +197,7 @@ def test_what_was_proved_for_some_neighbours_is_not_charged_for_others(monkeypat
     for kind, options in (("replace-one", {}), ("add-remove", {"neighbours": "replace-one"})):
         with pytest.raises(InvalidParameter, match="use the same"):
             charged(kind, **options)
-    monkeypatch.setattr("discreet.selection.search.BLACK_BOXES", ())  # the broken twin charges half
+    monkeypatch.setattr("discreet.selection.BLACK_BOXES", ())  # the broken twin charges half
     assert charged("replace-one")
     twice = PrivateSearch(ApproximateDP(2.0, 1e-8 * (1 + math.e)), geometric_trials(5))
     assert boxes["replace-one"].epsilon < 0.6 * twice.event(1e-6, "replace-one").epsilon

@@ -5,12 +5,14 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 distributed = pytest.importorskip("distributed")
+yaml = pytest.importorskip("yaml")
 
 from discreet import evaluate  # noqa: E402
 from discreet.adapters import DaskEngine, dask_engine  # noqa: E402
@@ -162,6 +164,12 @@ def test_refusals_come_before_anything_is_spent(client, partitions):
         (lambda: DaskEngine("tcp://127.0.0.1:1"), r"must be a distributed\.Client"),
         (lambda: DaskEngine(client, deadline=float("nan")), "deadline"),
         (lambda: DaskEngine(client, attempts=0), "attempts"),
+        (lambda: model().fit(partitions, y="label", engine="dask"), r"engine='str': must be an engine"),
+        (lambda: model().fit(partitions, y="label", engine=client), r"engine='Client': must be an engine"),
+        (
+            lambda: evaluate(model(), partitions, epsilon=1.0, classes=(0, 1), engine="dask"),
+            "must be an engine",
+        ),
     ]
     for refused, said in cases:
         with pytest.raises(InvalidParameter, match=said):
@@ -171,6 +179,20 @@ def test_refusals_come_before_anything_is_spent(client, partitions):
 def test_workers_get_no_ledger_no_key_and_no_seed(client, tmp_path):
     sent = DaskEngine(client).for_workers(model(ledger=str(tmp_path / "ledger.db"), ledger_key="key"))
     assert (sent.ledger, sent.ledger_key, sent.unsafe_seed, sent.verbose) == (None, None, None, False)
+
+
+def test_the_settings_of_the_example_are_ones_that_dask_has():
+    """A name that Dask does not know would be passed over without a word."""
+
+    def names(settings, before=()):
+        for key, value in settings.items():
+            yield from names(value, (*before, key)) if isinstance(value, dict) else [(*before, key)]
+
+    example = Path(__file__).parents[2] / "examples" / "dask.yaml"
+    defaults = Path(distributed.__file__).with_name("distributed.yaml")
+    ours, known = (set(names(yaml.safe_load(path.read_text()))) for path in (example, defaults))
+    assert ours
+    assert ours <= known
 
 
 # ---- not a word of a record ----

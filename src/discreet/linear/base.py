@@ -37,7 +37,7 @@ from discreet.linear.glm.people import People, declared_rows, learned_rows
 from discreet.linear.glm.spending import Elsewhere, Spending
 from discreet.linear.inputs import OnDemand, without_column
 from discreet.linear.named_coefficients import Coefficients
-from discreet.linear.partitions import Partitions
+from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.preview import EPSILONS, Preview
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.secret_sample import draw_rows, part_of, people_of
@@ -108,6 +108,7 @@ class PrivateLinearModel(TableReader):
                 raise InvalidParameter("engine", type(engine).__name__, "takes columns of the files only.")
             if self.sample is not None:
                 raise InvalidParameter("sample", self.sample, "is drawn on one machine: fit without engine=.")
+            refuse_other_engines(engine, "fit")
             engine.fit(self, X, y)
             return self
         if isinstance(X, Partitions):

@@ -46,7 +46,13 @@ def private_count(
     >>> abs(found.value - 250) < 30, found.guarantee.delta
     (True, 0.0)
     """
-    return _bounded_sum("count", _ones(x), budget, (0.0, 1.0), confidence, **paying)
+    level, ones = _checked(budget, confidence), _ones(x)
+    if budget.neighbours == "replace-one":  # from 1/2 each record counts half as much
+        return _bounded_sum("count", ones, budget, (0.0, 1.0), level, **paying)
+    with bought("private count", {"bounds": [0.0, 1.0]}, budget, counts=True, **paying) as purchase:
+        total = np.array([np.count_nonzero(ones)], np.int64) * purchase.steps(1.0)
+        value = float(purchase.release(total)[0])
+    return _answer("count", purchase, level, value, purchase.noise, least=0.0)
 
 
 def private_histogram(
@@ -81,7 +87,9 @@ def private_histogram(
         cells[~((values >= edges[0]) & (values <= edges[-1]))] = -1
         labels = tuple(f"{low:g} to {high:g}" for low, high in pairwise(edges.tolist()))
     settings = {"bins": list(labels)}
-    with bought("private histogram", settings, budget, numbers=len(labels), **paying) as purchase:
+    with bought(
+        "private histogram", settings, budget, numbers=len(labels), counts=True, **paying
+    ) as purchase:
         counted = np.bincount(cells[cells >= 0], minlength=len(labels)).astype(np.int64)
         noisy = purchase.release(counted * purchase.steps(1.0))
     noise = np.full(len(labels), purchase.noise)
@@ -325,10 +333,11 @@ def _answer(
     least: float = -math.inf,
     most: float = math.inf,
 ) -> Statistic:
-    """The statistic with its interval: exact for a single number with Laplace noise, else of a normal law."""
-    plain = not isinstance(purchase.event, Gaussian) and name in ("count", "sum", "histogram")
-    reach = -math.log(1 - level) / math.sqrt(2) if plain else float(ndtri(0.5 + level / 2))
-    ends = [np.clip(value + side * reach * np.asarray(noise), least, most) for side in (-1, 1)]
+    """The statistic with its interval: exact where a number has its own noise, else of a normal law."""
+    plain = name in ("count", "sum", "histogram")
+    reach = purchase.farthest(level) if plain else purchase.noise * float(ndtri(0.5 + level / 2))
+    times = np.asarray(noise) / purchase.noise  # exactly 1 where noise is the purchase's own
+    ends = [np.clip(value + side * reach * times, least, most) for side in (-1, 1)]
     found = np.clip(value, least, most)
     if np.ndim(value) == 0:
         return Statistic(
