@@ -177,6 +177,18 @@ def test_closer_looks_find_the_mean_with_less_noise_than_one_look():
     assert np.std(errors) == pytest.approx(found.error, rel=0.3)  # and it knows how well
 
 
+def test_looks_come_closer_to_a_mean_of_which_nothing_is_known():
+    """Against a look at the whole range and at the public middle, which would be the mean; 200 draws, seeded."""
+    values, targets = few_targets(100)
+    errors, once = [], 0.0
+    for seed in range(200):
+        spent = Spending(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=seed))
+        found = look_closer(targets, Location(0.5, 12**-0.5, 0.0), len(values), spent.stage("mean", 0.5, 5))
+        errors.append(found.mean - values.mean())
+        once = spent.stage("once", 0.5).noise_multiplier * 0.5 / len(values)
+    assert np.sqrt(np.mean(np.square(errors))) < 0.6 * once < 0.6 * abs(0.5 - values.mean())
+
+
 class Watched(Spending):
     """Keeps the last sum before its noise."""
 
@@ -237,7 +249,7 @@ def test_where_records_are_few_the_frequent_class_is_asked_for_first():
     assert few[:2] == ["counts", "counts-2"]
     assert "gradients" in few
     fewest, constant = stages(30, 0.2, 0.9)
-    assert fewest[-1] == "classes"
+    assert fewest == ["counts", *(f"counts-{look}" for look in range(2, 6)), "classes"]
     assert "gradients" not in fewest
     assert not constant.coefficients.any()
 

@@ -73,14 +73,17 @@ class Looks:
         return Wealth(counts.records, self.spending.strength, self.columns.reach)
 
     def counted(self, records: Records) -> Counts:
-        """The records of each class; where they are few, again, and classes until there are surely enough for slopes.
+        """The records of each class; where they are few, again until there are surely enough for slopes.
 
-        Where there are not, nothing is lost by looking: all that is left is for the classes anyway.
+        Where there are not, nothing is lost by looking: all that is left is for the classes anyway. These are always
+        looked at twice; a mean has looks of its own, so numbers are counted once more at most.
         """
         counts = count_classes(records, self.loss.class_count, self.spending.stage("counts", COUNTS))
-        looks, weight = (_RECOUNTS, _WEIGHT) if self.loss.kind == "classes" else (1, 1.0)
+        classes = self.loss.kind == "classes"
+        looks, weight, doubt = (_RECOUNTS, _WEIGHT, _DOUBT) if classes else (1, 1.0, 1.0)
         for look in range(2, 2 + looks):
-            enough = look > 2 and self.sees_slopes(counts, _DOUBT * counts.noise_of_records)
+            fewer = doubt * counts.noise_of_records
+            enough = (look > 2 or not classes) and self.sees_slopes(counts, fewer)
             if enough or self.wealth(counts).sees_histograms:
                 break
             stage = self.spending.stage(f"counts-{look}", self.at_most_half(RECOUNT))
