@@ -137,7 +137,7 @@ def additive(table, epsilon, seed, pairs):
     start = time.process_time()
     fit = recipe.fit_table(x, y, None)
     seconds = time.process_time() - start
-    rows = test if recipe.basis is None else recipe.basis.expanded(test)
+    rows = test if recipe.basis is None else recipe.basis.expand(test)
     return scored(table, fit.scores(rows), truth), seconds
 
 

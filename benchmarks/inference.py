@@ -156,7 +156,7 @@ def one_fit(population: Any, epsilon: float, number: int, ids: Any) -> dict[str,
             averaging=1.0 if people is None else declared_rows(3).averaging,
         )
     truth, plain = estimand(seen, population.x, y, everybody)
-    estimates, errors, resolved = fit.inference.told(np.eye(len(truth)))
+    estimates, errors, resolved = fit.inference.estimate(np.eye(len(truth)))
     resolved[0] = False
     lines = fit.inference.lines
     null = [place + 1 for place, own in enumerate(lines.members) if own in ((first,), (first + 1,))]

@@ -207,7 +207,7 @@ def test_what_depends_on_the_table_otherwise_gives_it_away(folder):
         def fit(self, x, y):
             spent = Spending(estimator.budget)
             for number in range(len(y) % 2 + 1):
-                Sums(spent.stage(f"count-{number}", 0.1), 1, 1.0).released()
+                Sums(spent.stage(f"count-{number}", 0.1), 1, 1.0).release()
 
     scores = [_likelihood(Talkative, [worlds[0], worlds[0]], world) for world in (0, 1)]
     assert scores == [0.0, 0.0]

@@ -39,7 +39,7 @@ def table(rows=3000, seed=0):
 
 @pytest.mark.parametrize("memory", [0, 5000, 2**30])
 def test_what_is_kept_comes_back_as_it_was_again_and_again(memory):
-    kept = Storage(memory).shelf().kept(pieces())
+    kept = Storage(memory).shelf().keep(pieces())
     for _ in range(3):
         for before, after in zip(pieces(), kept, strict=True):
             assert isinstance(after, Piece)
@@ -52,15 +52,15 @@ def test_what_is_kept_comes_back_as_it_was_again_and_again(memory):
 
 def test_all_arrays_are_counted_and_what_fits_stays_in_memory():
     shelf = Storage(9000).shelf()
-    first = shelf.kept([(np.zeros(500), np.zeros(500))])  # 8000 bytes
-    second = shelf.kept([(np.zeros(100),), (np.zeros(100),)])  # 800 more, twice
+    first = shelf.keep([(np.zeros(500), np.zeros(500))])  # 8000 bytes
+    second = shelf.keep([(np.zeros(100),), (np.zeros(100),)])  # 800 more, twice
     assert not first.on_disk
     assert second.on_disk
     assert [piece[0].flags.writeable for piece in second] == [True, False]
 
 
 def test_arrays_stay_right_after_their_pages_were_given_back():
-    kept = Storage(0).shelf().kept(pieces())
+    kept = Storage(0).shelf().keep(pieces())
     held = [piece.x for piece in kept]  # all of them passed, and their pages forgotten
     for before, after in zip(pieces(), held, strict=True):
         np.testing.assert_array_equal(after, before.x)
@@ -70,7 +70,7 @@ def test_the_scratch_file_has_no_name_and_is_gone_with_the_last_piece(tmp_path):
     def files():
         return [f for f in os.listdir("/proc/self/fd") if str(tmp_path) in _target(f)]
 
-    kept = Storage(0, tmp_path).shelf().kept(pieces())
+    kept = Storage(0, tmp_path).shelf().keep(pieces())
     assert list(tmp_path.iterdir()) == []
     if os.path.isdir("/proc/self/fd"):
         assert len(files()) == 1
@@ -150,7 +150,7 @@ def anonymous():
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024
 
 before = anonymous()
-kept = Storage(2**22).shelf().kept((np.ones((2**18,)),) for _ in range(200))  # 400 MB
+kept = Storage(2**22).shelf().keep((np.ones((2**18,)),) for _ in range(200))  # 400 MB
 total = sum(float(piece[0].sum()) for _ in range(2) for piece in kept)
 assert total == 2 * 200 * 2**18, total
 print(anonymous() - before)

@@ -243,7 +243,7 @@ class _Parts:
         for row in self._rows:
             stage = self.stage(row, spent)
             for _ in range(row["releases"]):
-                found.append(Sums(stage, width, _CLIP).released() / (row["noise_multiplier"] * _CLIP))
+                found.append(Sums(stage, width, _CLIP).release() / (row["noise_multiplier"] * _CLIP))
         return np.array(found)
 
 

@@ -258,7 +258,7 @@ class Curves:
 
         Guarantee: each depends on its own row alone, bit for bit, which a product of matrices does not promise.
         """
-        return times(self.basis.expanded(encoded).astype(np.float64), self._climb)
+        return times(self.basis.expand(encoded).astype(np.float64), self._climb)
 
     def hats_of(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
         """The same curves by their heights at the knots."""

@@ -233,7 +233,7 @@ class PrivateLinearModel(TableReader):
         model = without_empty(model, self._encoding, self.diagnosis_.empty)
         own = charge.plan.digest()
         self._procedures = (own,) if reset else (*self._procedures, own)
-        self._model = model if previous is None else previous.joined(model)
+        self._model = model if previous is None else previous.join(model)
         self._publish()
         warn_undeclared(model, self._target_in_words())
         warn_unseen(self._encoding)
@@ -270,7 +270,7 @@ class PrivateLinearModel(TableReader):
         whole = len(seen) == records.columns.width or issparse(records.x)
         used = records if whole else records.part(seen)
         model = by_recipe(self._loss(), used, spending, self._references() if whole else None)
-        return model if whole else model.widened(seen, records.columns.width)
+        return model if whole else model.widen(seen, records.columns.width)
 
     def _references(self) -> dict[int, int] | None:
         """Declared references by the number of their group; None without inference."""

@@ -130,7 +130,7 @@ def _contribution(task: Task) -> Answer:
         if state is None or state.seen > task.release:
             if task.since:
                 return code("behind")
-            state = _begun(task)
+            state = _begin(task)
     with state.lock:
         if state.seen < task.since:
             return code("behind")
@@ -140,7 +140,7 @@ def _contribution(task: Task) -> Answer:
     return Answer("sum", task.place, task.release, *found)
 
 
-def _begun(task: Task) -> _Waiting:
+def _begin(task: Task) -> _Waiting:
     """A new fit of a partition; the ones of earlier fits, and the oldest of too many, are let go."""
     for key in [key for key in _waiting if key[0] != task.fit] + list(_waiting)[
         : len(_waiting) - _STATES + 1

@@ -250,16 +250,16 @@ class Model:
         kept = np.where(columns, 0.0, self.coefficients.T).T
         return replace(self, coefficients=kept, intercept=np.asarray(self.intercept + moved))
 
-    def widened(self, seen: NDArray[np.intp], width: int) -> Model:
+    def widen(self, seen: NDArray[np.intp], width: int) -> Model:
         """The model of ``width`` columns, of which it knows those at ``seen``; the others have coefficients of 0."""
 
-        def placed(values: Array, empty: float) -> Array:
+        def place(values: Array, empty: float) -> Array:
             whole = np.full((width, *values.shape[1:]), empty)
             whole[seen] = values
             return whole
 
-        limits = (placed(self.limits[0], 0.0), placed(self.limits[1], 1.0))
-        coefficients, released = placed(self.coefficients, 0.0), self.released
+        limits = (place(self.limits[0], 0.0), place(self.limits[1], 1.0))
+        coefficients, released = place(self.coefficients, 0.0), self.released
         if released is not None:
             missing, known = width - len(seen), len(released.bins)
             bins = np.zeros((known + missing, released.bins.shape[1]))
@@ -267,7 +267,7 @@ class Model:
             released = released._replace(bins=bins)
         return replace(self, coefficients=coefficients, limits=limits, released=released, inference=None)
 
-    def joined(self, other: Model) -> Model:
+    def join(self, other: Model) -> Model:
         """The mean of two models, each with the weight of its precision."""
         weight = self.precision / (self.precision + other.precision)
         coefficients = weight * self.coefficients + (1 - weight) * other.coefficients

@@ -6,7 +6,7 @@ and it is gone when the process ends, however it ends; what its blocks held stay
 again, as for any file.
 
 >>> shelf = Storage(memory=0).shelf()
->>> pieces = shelf.kept((np.arange(3.0), None) for _ in range(2))
+>>> pieces = shelf.keep((np.arange(3.0), None) for _ in range(2))
 >>> [(piece[0].tolist(), piece[1]) for piece in pieces], pieces.on_disk
 ([([0.0, 1.0, 2.0], None), ([0.0, 1.0, 2.0], None)], True)
 """
@@ -69,7 +69,7 @@ class Shelf:
     def __init__(self, storage: Storage) -> None:
         self._left, self._folder = storage.memory, storage.folder
 
-    def kept(self, pieces: Iterable[Piece]) -> Kept[Piece]:
+    def keep(self, pieces: Iterable[Piece]) -> Kept[Piece]:
         """All pieces, to be gone through again and again. A piece is a tuple of arrays and other things."""
         in_memory: list[Piece] = []
         written: list[_Written] = []

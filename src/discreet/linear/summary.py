@@ -152,7 +152,7 @@ def summary_lines(inference: Inference | None, encoding: Encoding, names: Iterab
         (_pooled_name([columns[j] for j in members]), None if against is None else columns[against])
         for members, against in zip(lines.members, lines.against, strict=True)
     ]
-    told = zip(labels, *(values.tolist() for values in inference.told(combinations)), strict=True)
+    told = zip(labels, *(values.tolist() for values in inference.estimate(combinations)), strict=True)
     found = [
         Line(name, value if clear else None, error if clear else None, against)
         for (name, against), value, error, clear in told

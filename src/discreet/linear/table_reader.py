@@ -32,7 +32,7 @@ from discreet.linear.encoder import (
     schema_columns,
 )
 from discreet.linear.fitting import METHODS
-from discreet.linear.glm.counts import counted
+from discreet.linear.glm.counts import count_records
 from discreet.linear.glm.inference import kind_of
 from discreet.linear.glm.people import People
 from discreet.linear.glm.ranges import Learned, learned_ranges
@@ -297,6 +297,6 @@ def known_spending(spending: Spending | None) -> Spending:
 def _learn_ranges(table: Any, weights: Array | None, spending: Spending | None) -> Learned:
     """Ranges for columns that have no bounds; with few records they get more of the budget."""
     spending = known_spending(spending)
-    records = counted(table.shape[0], weights, spending.stage("records", _RECORDS))
+    records = count_records(table.shape[0], weights, spending.stage("records", _RECORDS))
     wealth = Wealth(records, spending.strength, math.sqrt(table.shape[1]))
     return learned_ranges(table, weights, spending, wealth.for_marginals, records=records)

@@ -58,9 +58,9 @@ def test_bins_are_those_of_a_search(weighted):
     for j, some in enumerate(edges):
         cells = np.clip(np.searchsorted(some, rows[:, j].astype(float), side="right") - 1, 0, len(some) - 2)
         wanted.append(np.bincount(cells, steps, len(some) - 1).astype(int))
-    found = Bins(edges).counted(rows, weights, grid, sum(map(len, wanted)) + 2)
+    found = Bins(edges).count(rows, weights, grid, sum(map(len, wanted)) + 2)
     assert found.tolist() == [*np.concatenate(wanted).tolist(), 0, 0]
-    moved = Bins(tuple(np.sqrt(some) for some in edges)).counted(rows, weights, grid, len(found))
+    moved = Bins(tuple(np.sqrt(some) for some in edges)).count(rows, weights, grid, len(found))
     assert (moved != found).any()  # a broken twin
 
 
@@ -164,7 +164,7 @@ def test_blocks_agree_with_records(known):
     basis, histograms, _ = known
     rng = np.random.default_rng(2)
     rows = np.hstack([rng.random((200_000, 2)), np.eye(3)[rng.integers(3, size=200_000)]])
-    seen = np.cov(basis.expanded(rows).T.astype(float)) / 0.16
+    seen = np.cov(basis.expand(rows).T.astype(float)) / 0.16
     found = block_moments(*known)
     apart = np.zeros_like(found, bool)
     apart[:4, 4:8] = apart[4:8, :4] = True  # independent here

@@ -103,14 +103,14 @@ def test_crossings_that_are_not_clipped_would_be_noticed(monkeypatch):
 def test_cells_that_hold_too_much_would_be_noticed(monkeypatch):
     """A broken twin, whose cells count a record twice as much as its sensitivity says."""
     reach = math.sqrt(1 + 0.5**2 + 0.25**2)
-    whole = crossings.confirmed_pairs
+    whole = crossings.confirm_pairs
 
     def twice(*known):
         with pytest.MonkeyPatch.context() as within:  # of both fits, so that their sums are in the same units
             within.setattr(crossings.math, "sqrt", lambda square: square**0.5 / (2 if square > reach else 1))
             return whole(*known)
 
-    monkeypatch.setattr(curve_recipe, "confirmed_pairs", twice)
+    monkeypatch.setattr(curve_recipe, "confirm_pairs", twice)
     assert worst_move(Logistic(), HOSTILE["all zeros"], 1.0, Budget(16.0, 1e-6), None, 3000) > 1
 
 
@@ -143,7 +143,7 @@ def longest_row(rng, tries=30):
         rows = np.zeros((400, 7))
         rows[:, :3] = rng.choice(values, (400, 3))
         rows[:, 3], rows[:, 6] = 1.0, rng.integers(2, size=400)
-        encoded = basis.expanded(rows).astype(np.float64)
+        encoded = basis.expand(rows).astype(np.float64)
         longest = max(longest, float((encoded**2).sum(1).max()) / len(basis.columns.groups))
         first = len(basis.curves[0].kept)
         most = max(most, int((encoded[:, :first] > 0).sum(1).max()))

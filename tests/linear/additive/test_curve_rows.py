@@ -32,7 +32,7 @@ def made(seed):
 @pytest.mark.parametrize("seed", range(20))
 def test_gathered_rows_are_those_written_out(seed):
     rng, basis, rows = made(seed)
-    written = basis.expanded(rows)
+    written = basis.expand(rows)
     width = written.shape[1]
     assert (gather_rows(rows, basis, np.eye(width), np.zeros(width)) == written).all()
     matrix, constant = rng.normal(size=(width, 7)), rng.normal(size=7)
@@ -47,7 +47,7 @@ def test_a_wrong_hat_would_be_noticed(monkeypatch):
     other = curve_rows._Layout.of(Basis(COLUMNS, tuple(moved), basis.pairs))
     monkeypatch.setattr(curve_rows._Layout, "of", lambda basis: other)
     width = basis.columns.width
-    assert not (gather_rows(rows, basis, np.eye(width), np.zeros(width)) == basis.expanded(rows)).all()
+    assert not (gather_rows(rows, basis, np.eye(width), np.zeros(width)) == basis.expand(rows)).all()
 
 
 def test_a_row_is_gathered_by_itself():
@@ -77,7 +77,7 @@ def test_rows_are_kept_once_and_aimed_at_any_target(memory):
     for scale in (1.0, 3.0):
         working = curves.working(transform, lambda y, scale=scale: scale * y, 0.0)
         z, found = (np.concatenate(parts) for parts in zip(*((b.z, b.y) for b in working), strict=True))
-        assert z == pytest.approx(basis.expanded(rows[counted]) @ matrix, abs=1e-5)
+        assert z == pytest.approx(basis.expand(rows[counted]) @ matrix, abs=1e-5)
         assert found == pytest.approx(scale * y[counted])
     assert sum(calls) == counted.sum()  # no row was transformed twice
     norms = np.concatenate([norms for norms, _ in curves.norms()])

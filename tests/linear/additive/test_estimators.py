@@ -11,7 +11,7 @@ from discreet.errors import InvalidParameter
 from discreet.linear import PrivateAdditiveClassifier, PrivateAdditiveRegressor, PrivateLinearRegression
 from discreet.linear.additive.basis import hats
 from discreet.linear.additive.estimators import rising
-from discreet.linear.additive.landmarks import chosen_knots
+from discreet.linear.additive.landmarks import choose_knots
 from discreet.report.model_sections import curves as report_curves
 
 SCHEMA = {
@@ -221,7 +221,7 @@ def test_knots_are_in_order_and_hats_are_shares():
     for _ in range(50):
         histogram = rng.exponential(100, 64) * (rng.random(64) < rng.random())
         lower, upper = np.sort(rng.random(2))
-        knots = chosen_knots(histogram, np.arange(65) / 64, int(rng.integers(1, 12)), (lower, upper + 0.01))
+        knots = choose_knots(histogram, np.arange(65) / 64, int(rng.integers(1, 12)), (lower, upper + 0.01))
         assert (np.diff(knots) > 0).all()
         found = hats(rng.random(100), knots)
         assert (found >= 0).all()

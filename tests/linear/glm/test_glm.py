@@ -20,9 +20,9 @@ from discreet.linear.glm.spending import Spending, Wealth
 from discreet.linear.glm.steps import (
     StepRule,
     clipping_bias,
-    moderated,
+    moderate,
     out_of_sample,
-    pulled_back,
+    pull_back,
     share_of_signal,
     step_effects,
 )
@@ -58,22 +58,22 @@ def test_admitted_rows_keep_the_promise():
     rng = np.random.default_rng(0)
     wild = rng.standard_cauchy((500, 8)) * 10.0 ** rng.integers(-3, 30, (500, 8))
     wild[::7, 3] = np.nan
-    rows = columns.admitted(wild).astype(float)
+    rows = columns.admit(wild).astype(float)
     assert len(rows) == np.isfinite(wild).all(1).sum()
     assert rows[:, :6].min() >= 0
     assert rows[:, :6].max() <= 1
     assert (rows[:, 2:6] ** 2).sum(1).max() <= 2
     assert (rows[:, 6:] ** 2).sum(1).max() <= 1.5**2
     good = np.array([[0.25, 1, 0, 1, 0, 1, 0.9, -1.0]], np.float32)
-    np.testing.assert_array_equal(columns.admitted(good), good)
+    np.testing.assert_array_equal(columns.admit(good), good)
 
 
 def test_a_row_is_admitted_the_same_whoever_comes_along():
     """A record that breaks the promise must not change the last bit of another one."""
     columns = Columns(0, (2, 2))
     honest = np.tile(np.array([[0, 1, 1, 0]], np.float32), (5, 1))
-    with_liar = columns.admitted(np.vstack([honest, np.ones((1, 4), np.float32)]))
-    np.testing.assert_array_equal(with_liar[:5], columns.admitted(honest))
+    with_liar = columns.admit(np.vstack([honest, np.ones((1, 4), np.float32)]))
+    np.testing.assert_array_equal(with_liar[:5], columns.admit(honest))
 
 
 @pytest.mark.parametrize(
@@ -151,11 +151,11 @@ def test_averaging_gain_against_simulation():
 def test_pulled_back_to_the_start_by_pure_noise():
     noise = np.random.default_rng(0).normal(size=400)
     unit, start = np.eye(400)[0], np.zeros(400)
-    assert np.linalg.norm(pulled_back(noise, start, unit, 1.0, 1.0)) < 0.3 * np.linalg.norm(noise)
+    assert np.linalg.norm(pull_back(noise, start, unit, 1.0, 1.0)) < 0.3 * np.linalg.norm(noise)
     signal = 100 + noise
-    np.testing.assert_allclose(pulled_back(signal, start, unit, 1e3, 1.0), signal, rtol=1e-3)
-    assert pulled_back(signal, start, unit, 1.0, 3.0)[0] == pytest.approx(signal[0] / 4)  # by its precision
-    assert pulled_back(signal, start, unit, 0.0, 1.0)[0] == 0  # the start is known exactly
+    np.testing.assert_allclose(pull_back(signal, start, unit, 1e3, 1.0), signal, rtol=1e-3)
+    assert pull_back(signal, start, unit, 1.0, 3.0)[0] == pytest.approx(signal[0] / 4)  # by its precision
+    assert pull_back(signal, start, unit, 0.0, 1.0)[0] == 0  # the start is known exactly
 
 
 def few_targets(records=400, centre=0.2, spread=0.05):
@@ -512,11 +512,11 @@ def test_moderation_keeps_the_sign_unless_classes_are_clearly_unequal():
     unit, variances, spread = np.eye(6)[0], np.full(6, 4.0), np.full(6, 0.2)
     theta = np.array([0.3, *rng.normal(scale=2.0, size=5)])
     start = np.array([0.2, 0, 0, 0, 0, 0])
-    modest = moderated(theta, start, unit, 1.0, variances, spread, 0.0)
+    modest = moderate(theta, start, unit, 1.0, variances, spread, 0.0)
     assert np.linalg.norm(modest[1:]) < 0.5 * np.linalg.norm(theta[1:])
     assert abs(modest[0]) < 0.3 * abs(theta[0])  # shortened with the slopes
     start[0] = 3.0
-    clear = moderated(np.array([3.1, *theta[1:]]), start, unit, 0.1, variances, spread, 0.0)
+    clear = moderate(np.array([3.1, *theta[1:]]), start, unit, 0.1, variances, spread, 0.0)
     assert clear[0] == pytest.approx(3.0, rel=0.05)  # who is sure of the classes keeps the intercept
 
 

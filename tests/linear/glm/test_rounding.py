@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from discreet import Budget
 from discreet.core.noise import FLOAT_ROOM, MOST_ROWS, sum_grid
 from discreet.linear.glm import coordinates
-from discreet.linear.glm.coordinates import Lattice, whitened
+from discreet.linear.glm.coordinates import Lattice, whiten
 from discreet.linear.glm.marginals import Marginals
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Columns, Records
@@ -67,9 +67,7 @@ def test_one_of_a_million_rows_moves_second_moments_by_its_own_part_only(arithme
 
     def summed(x):
         spending = Watching(Budget(1.0, 1e-6), arithmetic=arithmetic)
-        whitened(
-            Records(Squared(), x, y[: len(x)], columns), marginals, 1.4, 1e6, spending.stage("whitening")
-        )
+        whiten(Records(Squared(), x, y[: len(x)], columns), marginals, 1.4, 1e6, spending.stage("whitening"))
         return spending.last
 
     everybody, others, alone = summed(x), summed(without(x, 77)), summed(x[77:78])
@@ -127,7 +125,7 @@ def test_sums_over_billions_of_rows_keep_their_sensitivity_as_floats(seed):
             sums.add_total(sums._counts)  # twice as many
         if more:
             sums.add_rows(0, record)
-        sums.released()
+        sums.release()
         return spending.last
 
     first, second = value(more=False), value(more=True)

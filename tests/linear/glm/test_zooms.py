@@ -13,10 +13,10 @@ from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import (
     Marginals,
     Window,
-    counted_within,
+    count_within,
     measure_marginals,
     narrow_part,
-    zoomed_marginals,
+    zoom_marginals,
 )
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.records import Columns, Records
@@ -43,7 +43,7 @@ def test_a_narrow_column_is_found_and_others_stay_as_they_were():
     spent = spending(Budget(4.0, 1e-5))
     records = Records(Logistic(), x, y, Columns(3))
     before = measure_marginals(records, 4000.0, spent.stage("marginals", 0.2))
-    after = zoomed_marginals(records, before, 4000.0, lambda name, part: spent.stage(name, 0.1 * part))
+    after = zoom_marginals(records, before, 4000.0, lambda name, part: spent.stage(name, 0.1 * part))
     assert after.centre[0] == pytest.approx(0.3, abs=5e-5)
     assert 0.7e-4 < after.scale[0] < 1.5e-4 < 0.1 * before.scale[0]
     assert after.lower[0] < 0.3 - 2e-4 < 0.3 + 2e-4 < after.upper[0]
@@ -86,7 +86,7 @@ def test_one_record_moves_a_closer_look_as_far_as_is_paid_for(row):
         spent = Watched(Budget(1.0, 1e-5), stream=RandomStream(unsafe_seed=0))
         rows = np.vstack([x, *[[row]] * more])
         records = Records(Logistic(), rows, np.append(y, [1.0] * more), Columns(3))
-        counted_within(records, windows, spent.stage("zoom", 0.5))
+        count_within(records, windows, spent.stage("zoom", 0.5))
         return seen[0]
 
     none, one, two = map(total, range(3))

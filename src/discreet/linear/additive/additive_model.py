@@ -75,7 +75,7 @@ class AdditiveModel:
         return self.coefficients[first : first + size]
 
     def _scores(self, rows: NDArray[Any]) -> Array:
-        expanded = np.asarray(self.basis.expanded(rows), np.float64)
+        expanded = np.asarray(self.basis.expand(rows), np.float64)
         return np.asarray(times(expanded, self.coefficients) + self.intercept)  # row by row, to the last bit
 
     def without(self, columns: NDArray[np.bool_], constant: Array) -> AdditiveModel:
@@ -85,11 +85,11 @@ class AdditiveModel:
             dead[start : start + len(curve.kept)] = columns[curve.column]
         first = starts[len(self.basis.curves)]
         dead[first : first + sum(inputs.groups)] = columns[inputs.categories]
-        moved = self.basis.expanded(constant[None])[0][dead] @ self.coefficients[dead]
+        moved = self.basis.expand(constant[None])[0][dead] @ self.coefficients[dead]
         kept = np.where(dead, 0.0, self.coefficients.T).T
         return replace(self, coefficients=kept, intercept=np.asarray(self.intercept + moved))
 
-    def joined(self, other: AdditiveModel) -> AdditiveModel:
+    def join(self, other: AdditiveModel) -> AdditiveModel:
         """The mean of two models, each with the weight of its precision."""
         return replace(self, others=(*self.others, other), counts=other.counts, released=other.released)
 
@@ -145,7 +145,7 @@ def additive_model(tensors: Tensors, columns: Columns, outputs: tuple[int, ...])
         raise ValueError("its weights are not finite")
     unread = set(tensors)
 
-    def taken(name: str, *shape: int | None) -> Array:
+    def take(name: str, *shape: int | None) -> Array:
         values = np.asarray(tensors[name], np.float64)
         wanted = len(shape) == values.ndim and all(
             n in (None, m) for n, m in zip(shape, values.shape, strict=True)
@@ -158,17 +158,17 @@ def additive_model(tensors: Tensors, columns: Columns, outputs: tuple[int, ...])
     parts: list[AdditiveModel] = []
     while f"part.{len(parts)}.precision" in tensors and len(parts) < _MOST_PARTS:
         name = f"part.{len(parts)}"
-        curves = tuple(_curve(taken, f"{name}.curve.{j}", j, columns) for j in range(columns.numerics))
+        curves = tuple(_curve(take, f"{name}.curve.{j}", j, columns) for j in range(columns.numerics))
         pairs: list[Pair] = []
         while f"{name}.pair.{len(pairs)}.columns" in tensors:
-            pairs.append(_pair(taken, f"{name}.pair.{len(pairs)}", columns.numerics))
+            pairs.append(_pair(take, f"{name}.pair.{len(pairs)}", columns.numerics))
         basis = Basis(columns, curves, tuple(pairs))
-        coefficients = taken(f"{name}.coefficients", basis.columns.width, *outputs)
-        precision = float(taken(f"{name}.precision"))
+        coefficients = take(f"{name}.coefficients", basis.columns.width, *outputs)
+        precision = float(take(f"{name}.precision"))
         if not precision > 0:
             raise ValueError("a precision is not above 0")
-        parts.append(AdditiveModel(basis, coefficients, taken(f"{name}.intercept", *outputs), precision))
-    histograms = _histograms(taken, columns.numerics) if "histogram.noise" in tensors else None
+        parts.append(AdditiveModel(basis, coefficients, take(f"{name}.intercept", *outputs), precision))
+    histograms = _histograms(take, columns.numerics) if "histogram.noise" in tensors else None
     if not parts or unread:
         raise ValueError("its weights do not fit its schema")
     first, *others = parts
@@ -182,31 +182,31 @@ def additive_model(tensors: Tensors, columns: Columns, outputs: tuple[int, ...])
     )
 
 
-def _curve(taken: Any, name: str, column: int, columns: Columns) -> Curve:
-    knots = _rising(taken(f"{name}.knots", None))
-    missing = int(taken(f"{name}.missing"))
+def _curve(take: Any, name: str, column: int, columns: Columns) -> Curve:
+    knots = _rising(take(f"{name}.knots", None))
+    missing = int(take(f"{name}.missing"))
     if missing >= columns.width:
         raise ValueError(f"{name} has another flag")
-    kept = _places(taken(f"{name}.kept", None), len(knots))
+    kept = _places(take(f"{name}.kept", None), len(knots))
     if len(kept) != len(knots) - 1:
         raise ValueError(f"{name} does not leave out one hat")
     return Curve(column, knots, kept, None if missing < 0 else missing)
 
 
-def _pair(taken: Any, name: str, numerics: int) -> Pair:
-    first, second = _places(np.sort(taken(f"{name}.columns", 2)), numerics).tolist()
-    if taken(f"{name}.columns", 2)[0] != first:
+def _pair(take: Any, name: str, numerics: int) -> Pair:
+    first, second = _places(np.sort(take(f"{name}.columns", 2)), numerics).tolist()
+    if take(f"{name}.columns", 2)[0] != first:
         first, second = second, first
-    knots = _rising(taken(f"{name}.knots.0", None)), _rising(taken(f"{name}.knots.1", None))
+    knots = _rising(take(f"{name}.knots.0", None)), _rising(take(f"{name}.knots.1", None))
     cells = len(knots[0]) * len(knots[1])
-    shares = taken(f"{name}.shares", cells)
-    return Pair((first, second), knots, _places(taken(f"{name}.kept", None), cells), shares)
+    shares = take(f"{name}.shares", cells)
+    return Pair((first, second), knots, _places(take(f"{name}.kept", None), cells), shares)
 
 
-def _histograms(taken: Any, numerics: int) -> Histograms:
-    edges = tuple(_rising(taken(f"histogram.{j}.edges", None)) for j in range(numerics))
-    counts = tuple(taken(f"histogram.{j}.counts", len(edges[j]) - 1) for j in range(numerics))
-    return Histograms(edges, counts, float(taken("histogram.noise")))
+def _histograms(take: Any, numerics: int) -> Histograms:
+    edges = tuple(_rising(take(f"histogram.{j}.edges", None)) for j in range(numerics))
+    counts = tuple(take(f"histogram.{j}.counts", len(edges[j]) - 1) for j in range(numerics))
+    return Histograms(edges, counts, float(take("histogram.noise")))
 
 
 def _rising(values: Array) -> Array:

@@ -72,7 +72,7 @@ class Basis:
         """The first encoded column of each group, and the width."""
         return [0, *np.cumsum(self.columns.groups).tolist()]
 
-    def expanded(self, rows: NDArray[Any]) -> Matrix:
+    def expand(self, rows: NDArray[Any]) -> Matrix:
         """The rows as hats, levels and products."""
         encoded = np.zeros((len(rows), self.columns.width), np.float32)
         starts = self.starts

@@ -32,7 +32,7 @@ from scipy.stats import chi2
 from discreet.core.clipping import clip_rows
 from discreet.linear.additive.basis import Pair, between
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.additive.landmarks import chosen_knots
+from discreet.linear.additive.landmarks import choose_knots
 from discreet.linear.glm.marginals import Marginals
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
@@ -106,7 +106,7 @@ def rank_correlations(
     for x, _, weights in records.chunks():
         found = ranks.of(x, pairs)
         sums.add_rows(0, np.stack([found[a] * found[b] for a, b in pairs], axis=1), weights, 1 / _WIDEST**2)
-    return np.clip(_WIDEST**2 * sums.released() / count, -_FARTHEST, _FARTHEST)
+    return np.clip(_WIDEST**2 * sums.release() / count, -_FARTHEST, _FARTHEST)
 
 
 def crossing_weights(correlation: float) -> Array:
@@ -170,7 +170,7 @@ def _square_parts(rows: Array, out: Array) -> None:
             out[i, p] = total
 
 
-def proposed_pairs(
+def propose_pairs(
     records: Records,
     pairs: list[Places],
     correlations: Array,
@@ -196,7 +196,7 @@ def proposed_pairs(
             _square_parts(rows, squares)
             sums.add_rows(0, rows, each)
             sums.add_rows(_SIZE * len(pairs), squares, each, _SQUARES)
-    rows, squares = np.split(sums.released(), [_SIZE * len(pairs)])
+    rows, squares = np.split(sums.release(), [_SIZE * len(pairs)])
     variances = sums.noise**2 + np.maximum(squares / _SQUARES, 0.0)
     lengths = np.sum(rows.reshape(-1, _SIZE) ** 2, axis=1)
     return _apart([pairs[place] for place in np.argsort(-lengths / variances)], most)
@@ -211,7 +211,7 @@ def _apart(pairs: list[Places], most: int) -> list[Places]:
     return found
 
 
-def confirmed_pairs(
+def confirm_pairs(
     records: Records, pairs: list[Places], ranks: Ranks, residuals: Residuals, linked: bool, stage: Stage
 ) -> list[Places]:
     """Those that noise and chance do not explain, the most telling first; ``residuals`` are clamped to [-1, 1].
@@ -238,7 +238,7 @@ def confirmed_pairs(
             sums.add_ones(cell, weights, _COUNTED)
             sums.add_signed(cell + cells, own)
             sums.add_signed(cell + 2 * cells, _SQUARES * own * left)
-    noisy = sums.released().reshape(len(pairs), 3, cells)
+    noisy = sums.release().reshape(len(pairs), 3, cells)
     told = [_telling(n / _COUNTED, r, q / _SQUARES, sums.noise, linked) for n, r, q in noisy]
     limit = FALSE_ALARMS / len(pairs)
     clear = [(worth, pair) for (chance, worth), pair in zip(told, pairs, strict=True) if chance < limit]
@@ -286,7 +286,7 @@ def _powers_and_products(u: Array, v: Array) -> Array:
 # ---- the cells of a pair of columns ----
 
 
-def counted_cells(
+def count_cells(
     records: Records,
     pairs: list[Places],
     histograms: Histograms,
@@ -308,7 +308,7 @@ def counted_cells(
         for grid, start in zip(grids, starts.tolist(), strict=False):
             for cells, shares in _entries(grid, x):
                 sums.add_signed(start + cells, shares if weights is None else shares * weights)
-    noisy, noise = np.split(sums.released(), starts[1:-1]), sums.noise
+    noisy, noise = np.split(sums.release(), starts[1:-1]), sums.noise
     found = []
     for grid, numbers in zip(grids, noisy, strict=True):
         held = numbers > max(3 * noise, 0.001 * count)
@@ -330,7 +330,7 @@ def _entries(grid: Pair, x: NDArray[np.float32]) -> Iterator[tuple[NDArray[np.in
 
 def _grid(histograms: Histograms, marginals: Marginals, pair: Places, side: int) -> Pair:
     knots = tuple(
-        chosen_knots(
+        choose_knots(
             histograms.counts[j],
             histograms.edges[j],
             histograms.pieces(j, side - 1),

@@ -16,14 +16,14 @@ from discreet.linear.additive.crossings import (
     Ranks,
     Residuals,
     can_find,
-    confirmed_pairs,
-    counted_cells,
-    proposed_pairs,
+    confirm_pairs,
+    count_cells,
+    propose_pairs,
     rank_correlations,
 )
 from discreet.linear.additive.curve_rows import CurveRecords, gather_rows
 from discreet.linear.additive.curves import (
-    chosen_curves,
+    choose_curves,
     curve_marginals,
     pieces_for,
     roughness_of,
@@ -125,7 +125,7 @@ class AdditiveRecipe(Recipe):
         self.histograms, marginals = count_histograms(records, self.declared.zeros, counts.records, stage)
         return marginals
 
-    def reshaped(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
+    def reshape(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
         if self.histograms is None:
             return records, marginals
         pieces = pieces_for(counts.records, counts.records * self.spending.strength, self.declared.columns)
@@ -136,18 +136,18 @@ class AdditiveRecipe(Recipe):
             return records, marginals  # lines: the linear fit
         self.straight = marginals
         known = self.declared.columns, self.histograms, marginals, allowed, self.declared.missing
-        basis = Basis(self.declared.columns, chosen_curves(*known))
+        basis = Basis(self.declared.columns, choose_curves(*known))
         pairs = list(self.declared.pairs or ())
         if self.declared.pairs is None and (candidates := self._candidates(counts)):
-            curves = self._expanded(records, marginals, counts, basis)
+            curves = self._expand(records, marginals, counts, basis)
             pairs = self._pairs(records, *curves, counts, candidates)
             if not pairs:
                 return curves
             self._found = None
         grids = self._grids(records, self.histograms, marginals, counts.records, pairs)
-        return self._expanded(records, marginals, counts, replace(basis, pairs=grids))
+        return self._expand(records, marginals, counts, replace(basis, pairs=grids))
 
-    def _expanded(
+    def _expand(
         self, records: Records, marginals: Marginals, counts: Counts, basis: Basis
     ) -> tuple[CurveRecords, Marginals]:
         """The records as rows of a basis, which is then that of the fit."""
@@ -185,10 +185,10 @@ class AdditiveRecipe(Recipe):
         correlations = rank_correlations(records, candidates, ranks, counts.records, stage)
         residuals = self._residuals(curves, marginals, counts)
         stage = self.spending.stage("pairs", _FOR_PAIRS)
-        proposed = proposed_pairs(records, candidates, correlations, ranks, residuals, _MOST_PAIRS, stage)
+        proposed = propose_pairs(records, candidates, correlations, ranks, residuals, _MOST_PAIRS, stage)
         stage = self.spending.stage("pairs-again", _FOR_PROPOSED)
         far = 1 / self._unit if self._two_classes else _FAR
-        return confirmed_pairs(
+        return confirm_pairs(
             records, proposed, ranks, lambda x, y: residuals(x, y) / far, self._two_classes, stage
         )
 
@@ -236,7 +236,7 @@ class AdditiveRecipe(Recipe):
         signal = count * self.spending.strength
         side = int(min(max(math.sqrt(_CELLS * signal / len(chosen)), 3), _LARGEST_SIDE))
         stage = self.spending.stage("pair-cells", _FOR_CELLS)
-        return counted_cells(records, chosen, histograms, marginals, side, count, stage)
+        return count_cells(records, chosen, histograms, marginals, side, count, stage)
 
     # ---- the stages of the linear fit, on curves ----
 
@@ -245,7 +245,7 @@ class AdditiveRecipe(Recipe):
             self._problem = super().problem(records, counts, wealth)
         return self._problem
 
-    def settled(
+    def settle(
         self,
         theta: Array,
         start: Array,
@@ -314,7 +314,7 @@ class AdditiveRecipe(Recipe):
         seen = visible(directions, count * self.spending.strength * math.sqrt(whitening), classes)
         longest = directions.down[:, :seen] / marginals.scale[:, None]
         middle, typical = -marginals.centre @ longest, _TYPICAL * math.sqrt(directions.lengths[:seen].sum())
-        rows = records.transformed(lambda x: gather_rows(x, basis, longest, middle), seen)
+        rows = records.transform_rows(lambda x: gather_rows(x, basis, longest, middle), seen)
         again = f"-{self._looks}" if self._looks else ""
         self._looks += 1
         stage = self.spending.stage(f"whitening{again}", whitening)

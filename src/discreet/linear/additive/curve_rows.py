@@ -53,7 +53,7 @@ class CurveRecords(Records):
     def owned_chunks(self) -> Iterator[tuple[Chunk, Whole | None]]:
         return self._records.owned_chunks()
 
-    def transformed(self, transform: Callable[[Matrix], Any], width: int) -> Iterator[tuple[Any, Any]]:
+    def transform_rows(self, transform: Callable[[Matrix], Any], width: int) -> Iterator[tuple[Any, Any]]:
         """What ``transform`` makes of rows before they are curves, with their weights; so many numbers of each."""
         step = max(1, _PART // width)
         for x, _, weights in self.chunks():
@@ -67,7 +67,7 @@ class CurveRecords(Records):
 
 
 def gather_rows(rows: Matrix, basis: Basis, matrix: Array, constant: Array) -> Matrix:
-    """``basis.expanded(rows) @ matrix + constant`` in float32.
+    """``basis.expand(rows) @ matrix + constant`` in float32.
 
     Guarantee: every row of the result depends on its own row alone, bit for bit.
     """

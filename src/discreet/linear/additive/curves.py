@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from discreet.linear.additive.basis import Basis, Curve, hats
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.additive.landmarks import chosen_knots
+from discreet.linear.additive.landmarks import choose_knots
 from discreet.linear.glm.marginals import RARE, Marginals
 from discreet.linear.glm.records import Columns
 
@@ -40,7 +40,7 @@ def pieces_for(count: float, signal: float, columns: Columns) -> int:
     return max(int(min(room / math.sqrt(curves), most)), 1)
 
 
-def chosen_curves(
+def choose_curves(
     columns: Columns, histograms: Histograms, marginals: Marginals, pieces: list[int], missing: dict[int, int]
 ) -> tuple[Curve, ...]:
     """A curve for every numeric column; the heaviest hat of each is left to the constant."""
@@ -52,7 +52,7 @@ def chosen_curves(
         allowed = histograms.pieces(j, pieces[j])
         if allowed > 1:
             limits = min(limits[0], float(edges[held[0]])), max(limits[1], float(edges[held[-1] + 1]))
-        knots = chosen_knots(counts, edges, allowed, limits)
+        knots = choose_knots(counts, edges, allowed, limits)
         means, _ = hat_moments(counts, edges, knots)
         kept = np.delete(np.arange(len(knots)), int(np.argmax(means)))
         found.append(Curve(j, knots, kept, missing.get(j)))

@@ -58,10 +58,10 @@ def count_histograms(
     sums = Sums(stage, total + columns.width, reach)
     bins = Bins(edges)
     for x, _, weights in records.chunks():
-        sums.add_total(bins.counted(x, weights, sums.grid, total + columns.width))
+        sums.add_total(bins.count(x, weights, sums.grid, total + columns.width))
         sums.add_rows(total, x[:, :k] - np.float32(0.5), weights)
         sums.add_rows(total + k, x[:, k:], weights)
-    noisy = sums.released()
+    noisy = sums.release()
     counts = tuple(np.split(noisy[:total], starts[1:-1])) if k else ()
     means = noisy[total:] / count
     means[:k] += 0.5
@@ -93,7 +93,7 @@ class Bins:
         self._edges = np.concatenate([np.empty(0), *edges])
         self._starts = np.cumsum([0, *(len(found) for found in edges)])
 
-    def counted(
+    def count(
         self, rows: NDArray[np.float32], weights: Array | None, grid: float, size: int
     ) -> NDArray[np.int64]:
         """The weights in every bin in whole steps of a grid, cut toward zero; ``size`` numbers, bins first."""

@@ -136,7 +136,7 @@ def _homes(edges: Array, bins: int = BINS) -> NDArray[np.int64]:
 _SPIKE = 1.0  # of a bin's share of the records, in pieces
 
 
-def chosen_knots(histogram: Array, edges: Array, pieces: int, limits: tuple[float, float]) -> Array:
+def choose_knots(histogram: Array, edges: Array, pieces: int, limits: tuple[float, float]) -> Array:
     """The knots of a curve of about so many linear pieces, from the lower to the upper limit."""
     lower, upper = limits
     mass = np.where((edges[1:] > lower) & (edges[:-1] < upper), histogram, 0.0)

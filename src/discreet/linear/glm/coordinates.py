@@ -21,7 +21,7 @@ from discreet.core.clipping import clip_rows
 from discreet.linear.glm.marginals import Marginals
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Records
-from discreet.linear.glm.sparse_rows import divided
+from discreet.linear.glm.sparse_rows import clip_and_divide
 from discreet.linear.glm.spending import Stage
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
@@ -70,7 +70,7 @@ class Standardised:
 
     def apply(self, x: Any) -> Any:
         """The rows in these coordinates."""
-        z = standardised(x, self.marginals) / np.float32(self.radius)
+        z = standardise(x, self.marginals) / np.float32(self.radius)
         norms = np.maximum(row_norms(z, 0.0), _SMALLEST)
         limit = self.row_limit / norms if self.radius_found else 1 / norms
         z *= np.minimum(1.0 if self.radius_found else self.row_limit, limit)[:, None].astype(np.float32)
@@ -84,7 +84,7 @@ class Standardised:
 
     def back(self, theta: Array) -> tuple[Array, Array]:
         """Coefficients of the encoded columns and intercept."""
-        return _unstandardised(self.constant * theta[0], theta[1:] / self.radius, self.marginals)
+        return _unstandardise(self.constant * theta[0], theta[1:] / self.radius, self.marginals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ class Diagonal:
 
     def apply(self, x: Any) -> Any:
         """The rows in these coordinates, sparse ones not centred."""
-        return standardised(x, self.marginals)
+        return standardise(x, self.marginals)
 
     def of_constant(self, value: Array) -> Array:
         """The parameters of a model that gives every record ``value``."""
@@ -139,7 +139,7 @@ class Diagonal:
 
     def back(self, theta: Array) -> tuple[Array, Array]:
         """Coefficients of the encoded columns and intercept."""
-        return _unstandardised(theta[0], theta[1:], self.marginals)
+        return _unstandardise(theta[0], theta[1:], self.marginals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +179,7 @@ class Whitened:
 
     def apply(self, x: Matrix) -> Matrix:
         """The rows in these coordinates."""
-        return times(standardised(x, self.marginals), self.rotation[1:], plus=self.rotation[0])
+        return times(standardise(x, self.marginals), self.rotation[1:], plus=self.rotation[0])
 
     def of_constant(self, value: Array) -> Array:
         """The parameters of a model that gives every record ``value``."""
@@ -190,16 +190,16 @@ class Whitened:
     def back(self, theta: Array) -> tuple[Array, Array]:
         """Coefficients of the encoded columns and intercept."""
         straight = self.rotation @ theta[1:]
-        return _unstandardised(straight[0], straight[1:], self.marginals)
+        return _unstandardise(straight[0], straight[1:], self.marginals)
 
 
 Coordinates = Standardised | Diagonal | Whitened
 
 
-def standardised(x: Any, marginals: Marginals) -> Any:
+def standardise(x: Any, marginals: Marginals) -> Any:
     """(x - centre) / scale, with x clamped to the limits first; sparse rows are clamped and divided only."""
     if issparse(x):
-        return divided(x, marginals.lower, marginals.upper, marginals.scale)
+        return clip_and_divide(x, marginals.lower, marginals.upper, marginals.scale)
     centre, scale, lower, upper = (values.astype(np.float32) for values in marginals[:4])
     z = np.empty(x.shape, np.float32)
     standardise_rows(readable(x), lower, upper, centre, scale, z)
@@ -209,11 +209,11 @@ def standardised(x: Any, marginals: Marginals) -> Any:
 def standard_norms(x: Any, marginals: Marginals) -> Array:
     """The norm of (x - centre) / scale of each row, dense or sparse."""
     if not issparse(x):
-        return row_norms(standardised(x, marginals), 0.0)
-    return centred_norms(standardised(x, marginals), 0.0, Centre.near(marginals.centre / marginals.scale))
+        return row_norms(standardise(x, marginals), 0.0)
+    return centred_norms(standardise(x, marginals), 0.0, Centre.near(marginals.centre / marginals.scale))
 
 
-def _unstandardised(constant: Array, slopes: Array, marginals: Marginals) -> tuple[Array, Array]:
+def _unstandardise(constant: Array, slopes: Array, marginals: Marginals) -> tuple[Array, Array]:
     coefficients = (slopes.T / marginals.scale).T
     return coefficients, np.asarray(constant - marginals.centre @ coefficients)
 
@@ -233,13 +233,13 @@ class Moments(NamedTuple):
     noise: float
 
 
-def whitened(records: Records, marginals: Marginals, radius: float, count: float, stage: Stage) -> Whitened:
+def whiten(records: Records, marginals: Marginals, radius: float, count: float, stage: Stage) -> Whitened:
     """Coordinates in which the rows (1, standardised features) have second moments near the identity.
 
     ``radius`` is the typical norm of the standardised features, ``count`` the noisy number of records.
     """
     pieces = (piece for x, _, weights in records.chunks() for piece in _small_pieces(x, weights))
-    rows = ((standardised(x, marginals), weights) for x, weights in pieces)
+    rows = ((standardise(x, marginals), weights) for x, weights in pieces)
     matrix, noise = second_moments(rows, len(marginals.centre), radius, count, stage)
     floor = noise + LEAST_EIGENVALUE
     eigenvalues, vectors = np.linalg.eigh(matrix)
@@ -283,8 +283,8 @@ def second_moments(
             part[:, 0], part[:, 1:] = 1.0, z[own]
             clip_rows(part, clip, out=part)
             lattice.add_products(part, None if weights is None else weights[own], total)
-    sums.add_total(lattice.packed(total, size))
-    matrix = lattice.unpacked(sums.released(), size) / count
+    sums.add_total(lattice.pack(total, size))
+    matrix = lattice.unpack(sums.release(), size) / count
     return Moments(matrix, sums.noise * math.sqrt(2 * size) / count)
 
 
@@ -315,7 +315,7 @@ class Lattice:
         """The sum of w w' over the rows, its upper triangle in units of the grid; see :meth:`add_products`."""
         total = totals_for(rows.shape[1])
         self.add_products(rows, weights, total)
-        return self.packed(total, rows.shape[1])
+        return self.pack(total, rows.shape[1])
 
     def add_products(
         self, rows: NDArray[np.float32 | np.float64], weights: Array | None, total: NDArray[np.int64]
@@ -345,12 +345,12 @@ class Lattice:
             return nearest
         return np.where(roots[:, None] == 1, nearest, np.trunc(wide * roots[:, None] / self.step))
 
-    def packed(self, total: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    def pack(self, total: NDArray[np.int64], size: int) -> NDArray[np.int64]:
         """What :meth:`add_products` gave, its upper triangle as a vector in units of the grid."""
         upper = np.triu_indices(size)
         return np.asarray(total[upper] * np.where(upper[0] == upper[1], self.diagonal, self.beside))
 
-    def unpacked(self, triangle: Array, size: int) -> Array:
+    def unpack(self, triangle: Array, size: int) -> Array:
         """The symmetric matrix of which :meth:`products` made a vector."""
         upper = np.triu_indices(size)
         matrix = np.zeros((size, size))

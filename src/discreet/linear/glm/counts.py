@@ -109,15 +109,15 @@ class Counts:
         ``noise_of_records`` is that of the sum of ``classes``, if not that of as many numbers with ``noise`` each.
         """
         root = math.sqrt(len(classes))
-        unequal, error = _weighed(self.classes, self.noise, classes, noise)
+        unequal, error = _weighted_mean(self.classes, self.noise, classes, noise)
         known = self.noise_of_records or self.noise * root
         again = noise * root if noise_of_records is None else noise_of_records
-        total, doubt = _weighed(self.classes.sum(), known, classes.sum(), again)
+        total, doubt = _weighted_mean(self.classes.sum(), known, classes.sum(), again)
         both = unequal - unequal.mean() + total / len(classes)
         return replace(self, classes=both, noise=error, noise_of_records=doubt)
 
 
-def _weighed(first: Array, error: float, second: Array, other: float) -> tuple[Array, float]:
+def _weighted_mean(first: Array, error: float, second: Array, other: float) -> tuple[Array, float]:
     """The mean of two noisy numbers, each with the weight of its precision, and the error of that."""
     precision = error**-2 + other**-2
     return np.asarray((first * error**-2 + second * other**-2) / precision), precision**-0.5
@@ -139,18 +139,18 @@ def count_classes(records: Records, classes: int, stage: Stage) -> Counts:
         cells = np.full(len(y), classes)
         cells[accepted] = class_of(y[accepted], classes)
         sums.add_ones(cells, weights)
-    noisy = sums.released()
+    noisy = sums.release()
     return Counts(noisy[:-1], float(noisy[-1]), sums.noise, sums.noise, sums.noise * math.sqrt(classes))
 
 
-def counted(rows: int, weights: Array | None, stage: Stage) -> float:
+def count_records(rows: int, weights: Array | None, stage: Stage) -> float:
     """A noisy number of records, never below its own noise.
 
     Guarantee: a record adds at most 1, so the sensitivity is 1.
     """
     sums = Sums(stage, 1, clip_norm=1.0)
     sums.add_ones(np.zeros(rows, np.int64), weights)
-    return max(float(sums.released()[0]), sums.noise)
+    return max(float(sums.release()[0]), sums.noise)
 
 
 def count_again(records: Records, counts: Counts, stage: Stage, weight: float) -> Counts:
@@ -164,6 +164,6 @@ def count_again(records: Records, counts: Counts, stage: Stage, weight: float) -
     for _, y, weights in records.chunks():
         contrasts = np.eye(classes)[class_of(y, classes)] - 1 / classes
         sums.add_rows(0, np.column_stack([contrasts, np.full(len(y), weight)]), weights)
-    released = sums.released()
+    released = sums.release()
     seen, total = released[:-1] - released[:-1].mean(), released[-1] / weight
     return counts.with_second_look(seen + total / classes, sums.noise, sums.noise / weight)

@@ -55,12 +55,12 @@ from discreet.linear.glm.steps import (
     PathError,
     StepRule,
     clipping_bias,
-    mean_matched,
-    moderated,
+    match_mean,
+    moderate,
     noisy_descent,
     out_of_sample,
-    pulled_back,
-    recalibrated,
+    pull_back,
+    recalibrate,
     step_rule,
 )
 from discreet.linear.losses import Loss
@@ -147,17 +147,17 @@ class Recipe(Looks):
     def fit(self, records: Records) -> Fit:
         if records.sparse and self.columns.numerics:
             records = self.as_text(records)
-        counts = self.counted(records)
+        counts = self.count_records(records)
         wealth = self.wealth(counts)
         if self.columns.width == 0 or not self.sees_slopes(counts):
             return self.without_features(records, counts, wealth)
         marginals = self.marginals(records, counts, wealth)
-        records, marginals = self.reshaped(records, marginals, counts)
+        records, marginals = self.reshape(records, marginals, counts)
         wealth = self.wealth(counts)
         coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
         if isinstance(coordinates, Whitened):
             self.spending.agree(coordinates.rotation)
-        for_the_end = self.kept_for_the_end(wealth)
+        for_the_end = self.share_for_the_end(wealth)
         problem = self.problem(records, counts, wealth)
         for_inference = 0.0
         if self.infers(coordinates):
@@ -178,14 +178,14 @@ class Recipe(Looks):
         theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records
         curvature = problem.curvature * row_size**2 / size
         error, unit = PathError(rule, steps, noise), coordinates.of_constant(np.ones(()))
-        theta = self.settled(theta, start, error, coordinates, problem, counts)
+        theta = self.settle(theta, start, error, coordinates, problem, counts)
         if self.loss.kind == "classes":
-            theta = self.believed(theta, start, error, coordinates, problem, row_size, counts)
+            theta = self.moderate_classes(theta, start, error, coordinates, problem, row_size, counts)
         else:
             variance = float(error.by_noise(counts.surely * curvature))
-            theta = pulled_back(theta, start, unit, problem.start_error, variance)
+            theta = pull_back(theta, start, unit, problem.start_error, variance)
         if for_the_end:
-            theta = self.corrected(problem, working, coordinates, theta, start, counts, for_the_end)
+            theta = self.correct(problem, working, coordinates, theta, start, counts, for_the_end)
             if self.loss.kind == "classes":
                 known = (error, coordinates, problem, row_size, counts.records)
                 way = theta - start
@@ -193,7 +193,7 @@ class Recipe(Looks):
         coefficients, intercept = coordinates.back(theta)
         inference = None
         if self.infers(coordinates):
-            inference = self.inferred(records, problem, coordinates, theta, counts)
+            inference = self.infer_lines(records, problem, coordinates, theta, counts)
         return Fit(
             coefficients * problem.scale,
             intercept * problem.scale + problem.shift,
@@ -210,7 +210,7 @@ class Recipe(Looks):
             inference,
         )
 
-    def believed(
+    def moderate_classes(
         self,
         theta: Array,
         start: Array,
@@ -226,7 +226,7 @@ class Recipe(Looks):
         bias = clipping_bias(float(np.max(problem.start)), limit)
         variances = error.by_noise(counts.surely * problem.bend * coordinates.spread)
         spread = coordinates.spread * row_size**2 / coordinates.spread.sum()
-        return moderated(theta, start, unit, problem.start_error, variances, spread, bias)
+        return moderate(theta, start, unit, problem.start_error, variances, spread, bias)
 
     def out_of_sample(
         self,
@@ -261,7 +261,7 @@ class Recipe(Looks):
         known = (counts, start, start[None], coordinates, problem, StepRule(1.0, 0.0, 0.0), math.inf)
         return Fit(coefficients * problem.scale, intercept, none.lower, none.upper, *known)
 
-    def settled(
+    def settle(
         self,
         theta: Array,
         start: Array,
@@ -273,13 +273,13 @@ class Recipe(Looks):
         """The result of the descent, of which this error may explain a part; here it stays as it is."""
         return theta
 
-    def kept_for_the_end(self, wealth: Wealth) -> float:
+    def share_for_the_end(self, wealth: Wealth) -> float:
         """The share of the last correction; 0 where there is none."""
         none = self.loss.kind == "numbers" or self.loss.outputs > 1
         share = 0.0 if none else wealth.for_recalibration
         return min(share, self.spending.left / 3)
 
-    def corrected(
+    def correct(
         self,
         problem: Problem,
         working: Any,
@@ -293,10 +293,10 @@ class Recipe(Looks):
         if self.loss.kind == "counts":
             stage = self.spending.stage("recalibration", share)
             most = problem.largest
-            return mean_matched(problem, working, theta, unit, most, counts.records, stage)
+            return match_mean(problem, working, theta, unit, most, counts.records, stage)
         factor = 1.0 if isinstance(coordinates, Whitened) else 0.5
         expected = factor * float(np.linalg.norm(theta - start))
-        return recalibrated(
+        return recalibrate(
             problem, working, theta, start, unit, expected, counts.records, share, self.spending
         )
 
@@ -306,7 +306,7 @@ class Recipe(Looks):
         """Whether a step for inference is asked for, and the second moments that it needs were seen."""
         return self.references is not None and isinstance(coordinates, Whitened)
 
-    def inferred(
+    def infer_lines(
         self, records: Records, problem: Problem, white: Whitened, theta: Array, counts: Counts
     ) -> Inference:
         """All that is left, for one more step from ``theta`` and for its error."""

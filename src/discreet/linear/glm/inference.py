@@ -100,7 +100,7 @@ class Inference:
     doubt: Array
     clamp: float | None
 
-    def told(self, combinations: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
+    def estimate(self, combinations: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
         """For each row of coefficients: the estimate, its standard error, and whether it is resolved."""
         variances = np.einsum("ij,jk,ik->i", combinations, self.covariance, combinations)
         doubts = np.einsum("ij,jk,ik->i", combinations, self.doubt, combinations)
@@ -170,10 +170,10 @@ def infer(
         residuals = z * (own * np.copysign(factors[2], factors[0]))[:, None]
         squares = lattice.products(_by_person(residuals, people), None)
         sums.add_total(np.concatenate([first, bent, squares]))
-    noisy = sums.released()
+    noisy = sums.release()
     g = noisy[:size] / scale.slope
-    h = lattice.unpacked(noisy[size : size + triangle], size) / scale.curvature
-    j = lattice.unpacked(noisy[size + triangle :], size) / scale.square
+    h = lattice.unpack(noisy[size : size + triangle], size) / scale.curvature
+    j = lattice.unpack(noisy[size + triangle :], size) / scale.square
     step, covariance, doubt = newton_step(g, h, j, *(sums.noise / unit for unit in _units(scale)[:3]))
     back = _back_to_lines(white) * problem.scale
     estimates = back @ (theta + step)

@@ -15,9 +15,8 @@ from discreet.linear.glm.coordinates import (
     Coordinates,
     Diagonal,
     Standardised,
-    Whitened,
     standard_norms,
-    whitened,
+    whiten,
 )
 from discreet.linear.glm.counts import Counts, count_again, count_classes
 from discreet.linear.glm.marginals import (
@@ -27,7 +26,7 @@ from discreet.linear.glm.marginals import (
     pool_rows,
     public_marginals,
     typical_size,
-    zoomed_marginals,
+    zoom_marginals,
 )
 from discreet.linear.glm.problems import Look, Problem
 from discreet.linear.glm.records import Columns, Records
@@ -72,7 +71,7 @@ class Looks:
     def wealth(self, counts: Counts) -> Wealth:
         return Wealth(counts.records, self.spending.strength, self.columns.reach)
 
-    def counted(self, records: Records) -> Counts:
+    def count_records(self, records: Records) -> Counts:
         """The records of each class; where they are few, again until there are surely enough for slopes.
 
         Where there are not, nothing is lost by looking: all that is left is for the classes anyway. These are always
@@ -119,7 +118,7 @@ class Looks:
         def closer(name: str, part: float) -> Stage:
             return self.spending.stage(name, self.at_most_half(part * wealth.for_marginals))
 
-        return zoomed_marginals(records, found, counts.records, closer)
+        return zoom_marginals(records, found, counts.records, closer)
 
     def centre(self, records: Records, counts: Counts, wealth: Wealth) -> Marginals:
         """What can be known of the columns where records are few: their centre, or nothing if they are sparse."""
@@ -128,7 +127,7 @@ class Looks:
         stage = self.spending.stage("marginals", self.at_most_half(wealth.for_centre))
         return pool_rows(records, counts.records, stage)
 
-    def reshaped(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
+    def reshape(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
         """The records in other columns, if the marginals call for it; here they stay as they are."""
         return records, marginals
 
@@ -149,15 +148,10 @@ class Looks:
             plain = Standardised(marginals, radius.size, radius.found, mostly_text)
             return plain, plain.row_size
         stage = self.spending.stage("whitening", self.at_most_half(WHITENING))
-        white = self.whitened(records, marginals, radius.size, counts, stage)
+        white = whiten(records, marginals, radius.size, counts.records, stage)
         stage = self.spending.stage("whitened-row-norms", share / 2)
         records.keep(white.apply)
         return white, min(max(typical_size(records.norms(), stage).size, 1.0), 2 * math.sqrt(size))
-
-    def whitened(
-        self, records: Records, marginals: Marginals, radius: float, counts: Counts, stage: Stage
-    ) -> Whitened:
-        return whitened(records, marginals, radius, counts.records, stage)
 
     def radius(self, records: Records, marginals: Marginals, stage: Any) -> Typical:
         """The typical norm of the standardised features; a guess if the noise hides it."""
@@ -178,10 +172,10 @@ class Looks:
         if self.loss.kind == "counts":
             known = (self.bounds[1], counts.records, stage, self.for_the_mean(wealth))
             return problems.of_counts(self.loss, records, *known)
-        look = self.looked(records, counts, wealth, stage)
+        look = self.look_at_number(records, counts, wealth, stage)
         return problems.of_numbers(self.loss, records, look, counts.records, self.for_the_mean(wealth))
 
-    def looked(self, records: Records, counts: Counts, wealth: Wealth, stage: Stage) -> Look:
+    def look_at_number(self, records: Records, counts: Counts, wealth: Wealth, stage: Stage) -> Look:
         """A number within its bounds; where they are far too wide, within narrower ones."""
         look = problems.look_at_targets(records, self.bounds, stage)
         for zoom in range(1, _ZOOMS + 1):

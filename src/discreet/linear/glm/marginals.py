@@ -172,7 +172,7 @@ def typical_size(numbers: Iterable[tuple[NDArray[Any], NDArray[Any] | None]], st
     for values, weights in numbers:
         half_octaves = np.floor(2 * np.log2(np.maximum(values, 1e-12)))
         sums.add_ones(np.clip(half_octaves, _LOWEST, _HIGHEST).astype(np.int64) - _LOWEST, weights)
-    counts = sums.released()
+    counts = sums.release()
     windows = np.convolve(counts, np.ones(3), "same")
     best = int(np.argmax(windows))
     near = np.arange(max(0, best - 1), min(len(counts), best + 2))
@@ -233,7 +233,7 @@ def measure_marginals(records: Records, count: float, stage: Stage) -> Marginals
         sums.add_rows(k * BINS + k, x[:, k:], weights)
         words = x[:, columns.words].astype(np.float64)  # whose squares are exact
         sums.add_rows(k * BINS + width, words**2, weights, unit=1 / columns.text_norm)
-    noisy = sums.released()
+    noisy = sums.release()
     histograms, noise = noisy[: k * BINS].reshape(k, BINS), sums.noise
     means, squares = noisy[k * BINS :][:width] / count, noisy[k * BINS + width :] * columns.text_norm / count
     means[:k] += 0.5
@@ -301,7 +301,7 @@ def pool_rows(records: Records, count: float, stage: Stage) -> Marginals:
     sums = Sums(stage, columns.width, _ROUNDING * radius)
     for x, _, weights in records.chunks():
         sums.add_rows(0, clip_rows(x - public, radius), weights)
-    offsets = sums.released() / count
+    offsets = sums.release() / count
     centre = public + shrink_offsets(offsets, sums.noise / count, common=columns.numerics)
     centre[: columns.numerics] = np.clip(centre[: columns.numerics], 0, 1)
     return known._replace(centre=centre)
@@ -368,7 +368,7 @@ def narrow_part(histogram: Array, noise: float, records: float) -> Window | None
     return Window(first / bins, last / bins)
 
 
-def zoomed_marginals(records: Records, marginals: Marginals, count: float, stage_for: Stages) -> Marginals:
+def zoom_marginals(records: Records, marginals: Marginals, count: float, stage_for: Stages) -> Marginals:
     """The marginals after closer looks at the numeric columns that seem to need them.
 
     ``stage_for`` takes the name of a stage and the share of the numeric columns that it is for.
@@ -384,12 +384,12 @@ def zoomed_marginals(records: Records, marginals: Marginals, count: float, stage
         if not windows:
             break
         stage = stage_for(f"marginals-zoom-{look}", len(windows) / records.columns.numerics)
-        seen, noise = counted_within(records, windows, stage)
+        seen, noise = count_within(records, windows, stage)
         seen = {j: bins for j, bins in seen.items() if _note(known, j, windows[j], bins, noise, count)}
     return known
 
 
-def counted_within(
+def count_within(
     records: Records, windows: dict[int, Window], stage: Stage
 ) -> tuple[dict[int, Array], float]:
     """Noisy numbers of records in 64 bins across the window of each column, and the noise of each.
@@ -403,7 +403,7 @@ def counted_within(
             inside = (cells >= 0) & (cells < BINS)
             own = None if weights is None else weights[inside]
             sums.add_ones(place * BINS + cells[inside].astype(np.int64), own)
-    histograms = sums.released().reshape(len(windows), BINS)
+    histograms = sums.release().reshape(len(windows), BINS)
     return dict(zip(windows, histograms, strict=True)), sums.noise
 
 

@@ -116,7 +116,7 @@ class Sums:
             raise PlanViolation(f"Whole numbers are gathered here, not {total.dtype}.")
         self._counts += total.reshape(-1)
 
-    def released(self) -> Array:
+    def release(self) -> Array:
         """The sum with noise.
 
         Guarantee: as :class:`~discreet.linear.glm.spending.Stage`, if one record's additions have norm at most

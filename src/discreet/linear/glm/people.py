@@ -107,7 +107,7 @@ def learned_rows(people: People, spending: Spending, size: int) -> Typical:
     stage = spending.stage("rows-of-people", _SHARE)
     sums = Sums(stage, _CELLS, clip_norm=1.0)
     sums.add_ones(np.ceil(np.log2(np.maximum(people.rows, 1))).astype(np.int64))
-    seen = sums.released()
+    seen = sums.release()
     seen = np.where(seen > 2 * sums.noise, seen, 0.0)
     if not seen.any():
         return Typical(1, 1.0)

@@ -105,7 +105,7 @@ def look_at_targets(records: Records, bounds: tuple[float, float], stage: Stage)
         unit = np.clip((y - lower) / width, 0, 1)
         sums.add_ones(np.minimum((unit * _BINS).astype(np.int64), _BINS - 1), weights)
         sums.add_rows(_BINS, np.column_stack([unit - 0.5, 2 * (unit - 0.5) ** 2]), weights)
-    return Look(bounds, sums.released(), sums.noise)
+    return Look(bounds, sums.release(), sums.noise)
 
 
 def narrower_bounds(look: Look, count: float) -> tuple[float, float] | None:
@@ -130,7 +130,7 @@ def of_numbers(
     found = _location_and_scale(look.noisy, look.noise, count)
     if closer is not None:
         found = look_closer(_within(records, look.bounds), found, count, closer)
-    return _standardised(loss, look.bounds, found)
+    return _problem_of_number(loss, look.bounds, found)
 
 
 def of_few_numbers(
@@ -138,7 +138,7 @@ def of_few_numbers(
 ) -> Problem:
     """A number of which nothing but the mean can be known, by looks that come closer and closer to it."""
     found = look_closer(_within(records, bounds), Location(0.5, _UNKNOWN, 0.0), count, stage)
-    return _standardised(loss, bounds, found._replace(spread=_UNKNOWN))
+    return _problem_of_number(loss, bounds, found._replace(spread=_UNKNOWN))
 
 
 def _within(records: Records, bounds: tuple[float, float]) -> Targets:
@@ -147,7 +147,7 @@ def _within(records: Records, bounds: tuple[float, float]) -> Targets:
     return lambda: ((np.clip((y - lower) / width, 0, 1), weights) for _, y, weights in records.chunks())
 
 
-def _standardised(loss: Loss, bounds: tuple[float, float], found: Location) -> Problem:
+def _problem_of_number(loss: Loss, bounds: tuple[float, float], found: Location) -> Problem:
     """The problem of a number with this location and scale within its bounds."""
     lower, width = bounds[0], bounds[1] - bounds[0]
     middle, spread = lower + width * found.mean, width * found.spread
@@ -190,7 +190,7 @@ def of_counts(
     for _, y, weights in records.chunks():
         half_octaves = np.round(2 * np.log2(1 + np.clip(y, 0, most)))
         sums.add_ones(np.minimum(half_octaves, cells - 1).astype(np.int64), weights)
-    histogram = sums.released()
+    histogram = sums.release()
     histogram[histogram < 3 * sums.noise] = 0  # else one empty cell of large counts would decide
     largest = min(most, 2 * 2 ** (int(np.max(np.flatnonzero(histogram), initial=0)) / 2))
     share, sizes = histogram / max(histogram.sum(), 1.0), 2 ** (np.arange(cells) / 2) - 1
@@ -250,7 +250,7 @@ def look_closer(targets: Targets, known: Location, count: float, stage: Stage) -
         sums = Sums(stage, 1, reach * _ROUNDING)
         for values, weights in targets():
             sums.add_rows(0, np.clip(values - mean, -reach, reach)[:, None], weights)
-        seen, doubt = float(sums.released()[0]) / count, sums.noise / count
+        seen, doubt = float(sums.release()[0]) / count, sums.noise / count
         moved = mean + seen * error**2 / (error**2 + doubt**2)
         known = Location(min(max(moved, 0.0), 1.0), error * doubt / math.hypot(error, doubt), spread)
     return known

@@ -70,11 +70,11 @@ def learned_ranges(
     ranges = [_span(histogram, noise, by_mass) for histogram, noise in coarse]
     lower, width = np.array([low for low, _ in ranges]), np.array([high - low for low, high in ranges])
 
-    def zoomed(values: Array, columns: Any) -> Array:
+    def fine_cells(values: Array, columns: Any) -> Array:
         place = np.floor((values - lower[columns]) / width[columns] * _ZOOM)
         return np.asarray(np.clip(place, -1, _ZOOM) + 1)
 
-    fine = _histograms(table, weights, spending.stage(f"{name}-zoom", share / 2), zoomed, _ZOOM + 2)
+    fine = _histograms(table, weights, spending.stage(f"{name}-zoom", share / 2), fine_cells, _ZOOM + 2)
     narrow = [_narrow(span, *seen, by_mass) for span, seen in zip(ranges, fine, strict=True)]
     found = [_holds_most(histogram, noise, records) for histogram, noise in fine]
     return Learned(narrow, np.array(found, bool))
@@ -93,7 +93,7 @@ def _histograms(
                 _add_sparse(sums, csr_array(table[rows]), own, cells_of, cells)
             else:
                 _add_block(sums, cells_of(np.asarray(table[rows], np.float64), slice(None)), own, cells)
-    released = sums.released().reshape(columns, cells)
+    released = sums.release().reshape(columns, cells)
     return [(histogram, sums.noise) for histogram in released]
 
 

@@ -3,7 +3,7 @@
 >>> columns = Columns(numerics=2, groups=(3,))
 >>> columns.width, round(columns.reach**2, 9)
 (5, 3.0)
->>> columns.admitted(np.array([[0.5, 7.0, 0, 1, 0], [np.nan, 0, 1, 0, 0]], np.float32)).tolist()
+>>> columns.admit(np.array([[0.5, 7.0, 0, 1, 0], [np.nan, 0, 1, 0, 0]], np.float32)).tolist()
 [[0.5, 1.0, 0.0, 1.0, 0.0]]
 """
 
@@ -99,16 +99,16 @@ class Columns:
         lower[self.words], upper[self.words] = -self.text_norm, self.text_norm
         return lower, upper
 
-    def admitted(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+    def admit(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         """The rows moved into what is promised, as float32; rows with NaN or infinity are left out.
 
         Guarantee: numerics are in [0, 1]; the one-hot block has norm at most sqrt(number of groups) and entries
         in [0, 1]; the text block has norm at most ``text_norm``. Every row depends on its own input only.
         """
-        return self.sifted(rows)[0]
+        return self.sift(rows)[0]
 
-    def sifted(self, rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """What is :meth:`admitted`, always a copy, and which of the rows that are."""
+    def sift(self, rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """What :meth:`admit` gives, always a copy, and which of the rows that are."""
         if rows.dtype not in (np.float32, np.float64):
             with np.errstate(over="ignore"):
                 rows = rows.astype(np.float32)
@@ -193,14 +193,14 @@ class Records:
         self._weights = None if weights is None else _one_each("weights", weights, self._x.shape[0])
         self._order = None if people is None else people.order()
         self._people = None if people is None else people.codes
-        self._kept = self.shelf.kept(self._read())
+        self._kept = self.shelf.keep(self._read())
 
     def __len__(self) -> int:
         return int(self._x.shape[0])
 
     def everybody(self) -> Iterator[Chunk]:
         """All records with finite features, whatever their target."""
-        return (chunk for chunk, _ in self._owned())
+        return (chunk for chunk, _ in self._all_chunks())
 
     def chunks(self) -> Iterator[Chunk]:
         """The records that count."""
@@ -211,7 +211,7 @@ class Records:
 
         Those of a person are all in one chunk, next to one another.
         """
-        for chunk, people in self._owned():
+        for chunk, people in self._all_chunks():
             accepted = self.loss.accepts(chunk.y)
             if accepted.all():
                 yield chunk, people
@@ -224,7 +224,7 @@ class Records:
         other.columns = Columns(0, text=self.columns.width, text_norm=norm)
         return other
 
-    def _owned(self) -> Iterator[tuple[Chunk, Codes | None]]:
+    def _all_chunks(self) -> Iterator[tuple[Chunk, Codes | None]]:
         for x, y, weights, people in self._kept:
             if self.sparse and self.columns.text:
                 x = sparse_rows.shorten_rows(x, self.columns.text_norm)
@@ -249,7 +249,7 @@ class Records:
     ) -> Working:
         """The records in other coordinates, with other targets, kept for many passes."""
         if transform == self._transform and constant == 0.0 and centre is None:
-            return _Aimed(self._rows, self.shelf.kept((_targets_of(y, target),) for _, y, _ in self.chunks()))
+            return _Aimed(self._rows, self.shelf.keep((_targets_of(y, target),) for _, y, _ in self.chunks()))
         return Working(self.blocks(transform, target, constant, centre), constant, self.shelf, centre)
 
     def blocks(
@@ -272,9 +272,9 @@ class Records:
             yield Block(z, _targets_of(y, target), weights, norms, people)
 
     def _read(self) -> Iterator[_Owned]:
-        return map(self._admitted, sparse_rows.pieces(self._x) if self.sparse else self._parts())
+        return map(self._admit, sparse_rows.pieces(self._x) if self.sparse else self._parts())
 
-    def _admitted(self, rows: Any) -> _Owned:
+    def _admit(self, rows: Any) -> _Owned:
         x: Any = self._x[rows]
         y = np.asarray(self._y[rows], np.float64)
         weights = None if self._weights is None else np.asarray(self._weights[rows], np.float64)
@@ -283,7 +283,7 @@ class Records:
             x = x if good.all() else x[good]
             x = sparse_rows.admit_rows(x, self.columns.text_norm if self.columns.text else None)
         else:
-            x, good = self.columns.sifted(x.toarray() if issparse(x) else np.asarray(x))
+            x, good = self.columns.sift(x.toarray() if issparse(x) else np.asarray(x))
         if weights is not None and not (known := np.isfinite(weights)).all():
             x, good = x[known[good]], good & known
         people = None if self._people is None else self._people[rows][good]
@@ -339,7 +339,7 @@ class Working:
         self, blocks: Iterable[Block], constant: float, shelf: Shelf, centre: Centre | None = None
     ) -> None:
         self.constant, self.shelf, self.centre = constant, shelf, centre
-        self._kept = shelf.kept(blocks)
+        self._kept = shelf.keep(blocks)
 
     def __iter__(self) -> Iterator[Block]:
         return iter(self._kept)

@@ -81,7 +81,7 @@ def shorten_rows(rows: csr_array, limit: float) -> csr_array:
     return csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
 
 
-def divided(rows: csr_array, lower: Array, upper: Array, scale: Array) -> csr_array:
+def clip_and_divide(rows: csr_array, lower: Array, upper: Array, scale: Array) -> csr_array:
     """clip(x, lower, upper) / scale in float32; zeros stay zeros, so the limits must be on either side of them."""
     least, most, own = (np.asarray(values, np.float32) for values in (lower, upper, scale))
     data = np.empty(rows.nnz, np.float32)

@@ -389,7 +389,7 @@ class Wealth:
 
     @property
     def for_marginals(self) -> float:
-        return _grown(_MARGINALS, _FEW_PER_COLUMN / self.per_column)
+        return _grow(_MARGINALS, _FEW_PER_COLUMN / self.per_column)
 
     @property
     def for_centre(self) -> float:
@@ -398,11 +398,11 @@ class Wealth:
 
     @property
     def for_row_norms(self) -> float:
-        return _grown(_ROW_NORMS, _FEW_PER_COLUMN / self.per_column)
+        return _grow(_ROW_NORMS, _FEW_PER_COLUMN / self.per_column)
 
     @property
     def for_target(self) -> float:
-        return _grown(_TARGET, _FEW / self.overall)
+        return _grow(_TARGET, _FEW / self.overall)
 
     def sees_slopes(self, size: int) -> bool:
         """Whether a number can be told better by ``size`` coefficients than by its mean."""
@@ -424,7 +424,7 @@ class Wealth:
     @property
     def for_recalibration(self) -> float:
         """0 where even two numbers would drown in noise."""
-        return _grown(_RECALIBRATION, _FEW / self.overall) if self.overall > 40 else 0.0
+        return _grow(_RECALIBRATION, _FEW / self.overall) if self.overall > 40 else 0.0
 
     def for_inference(self, size: int, bounded: bool) -> float:
         """So much that noise adds a quarter to the variance of sampling for ``size`` coefficients, within limits.
@@ -436,7 +436,7 @@ class Wealth:
         return min(most, max(least, 4 * noise))
 
 
-def _grown(usual_and_largest: tuple[float, float], scarcity: float) -> float:
+def _grow(usual_and_largest: tuple[float, float], scarcity: float) -> float:
     """From the usual share to the largest one, in proportion to the scarcity."""
     usual, largest = usual_and_largest
     return min(largest, usual * max(1.0, scarcity))

@@ -126,14 +126,14 @@ def noisy_gradient(loss: Loss, working: Blocks, theta: Array, clip_norm: float, 
             sums.add_total(hardened_clipped_gradient(*known, people))
         else:
             sums.add_total(centred_gradient(working.centre, *known))
-    return sums.released().reshape(theta.shape)
+    return sums.release().reshape(theta.shape)
 
 
 # ---- the last correction ----
 #
 # Clipping and ridge bias a score: its slope comes out too small, and with a rare class its intercept is off.
-# With s for what the features add to the score of a record, `recalibrated` fits ``intercept + slope * s``
-# anew; for counts `mean_matched` moves the intercept until predictions and targets have the same sum.
+# With s for what the features add to the score of a record, `recalibrate` fits ``intercept + slope * s``
+# anew; for counts `match_mean` moves the intercept until predictions and targets have the same sum.
 
 
 _STEPS = 10
@@ -157,18 +157,18 @@ class Scores:
 
     def __init__(self, working: Working, found: Kept[tuple[Array]], unit: float) -> None:
         self._working, self._found, self._unit = working, found, unit
-        self._kept = working.shelf.kept(self._made())
+        self._kept = working.shelf.keep(self._make_blocks())
 
     def __iter__(self) -> Iterator[Block]:
         return iter(self._kept)
 
-    def _made(self) -> Iterator[Block]:
+    def _make_blocks(self) -> Iterator[Block]:
         for block, (score,) in zip(self._working, self._found, strict=True):
             z = np.clip(score / self._unit, -_LARGEST_SCORE, _LARGEST_SCORE)[:, None]
             yield block._replace(z=z, norms=row_norms(z, self.constant))
 
 
-def recalibrated(
+def recalibrate(
     problem: Problem,
     working: Working,
     theta: Array,
@@ -188,19 +188,19 @@ def recalibrated(
     """
     features = theta - start
     stage = spending.stage("score-sizes", _FOR_THE_UNIT * share)
-    found = working.shelf.kept((scores(block, features, working),) for block in working)
+    found = working.shelf.keep((scores(block, features, working),) for block in working)
     pairs = zip(working, found, strict=True)
     typical = typical_size(((abs(score), block.weights) for block, (score,) in pairs), stage)
     size = min(max(typical.size, expected / 8), 4 * expected) if typical.found else expected
     width = _UNIT * max(size, 1e-6)
     stage = spending.stage("recalibration", (1 - _FOR_THE_UNIT) * share, _STEPS)
     before = np.array([float(problem.start), width])
-    intercept, slope = _fitted_line(problem, Scores(working, found, width), before, count, stage)
+    intercept, slope = _fit_line(problem, Scores(working, found, width), before, count, stage)
     corrected: Array = start + (intercept - before[0]) * unit + features * (max(slope, 0.0) / width)
     return corrected
 
 
-def _fitted_line(problem: Problem, data: Scores, before: Array, count: float, stage: Stage) -> Array:
+def _fit_line(problem: Problem, data: Scores, before: Array, count: float, stage: Stage) -> Array:
     """Damped Newton steps for intercept and slope, with a ridge toward what they were before."""
     chance = 1 / (1 + math.exp(-before[0]))
     curvature = 0.6 * max(chance * (1 - chance), 0.04)
@@ -214,7 +214,7 @@ def _fitted_line(problem: Problem, data: Scores, before: Array, count: float, st
     return descend(newton_step, before, _STEPS, step_size=1.0, average="weighted-tail").result
 
 
-def mean_matched(
+def match_mean(
     problem: Problem, working: Working, theta: Array, unit: Array, most: float, count: float, stage: Stage
 ) -> Array:
     """``theta`` with its intercept moved so that predicted and true counts have the same sum.
@@ -231,7 +231,7 @@ def mean_matched(
     for block in working:
         expected = np.exp(np.minimum(scores(block, theta, working), math.log(cut)))
         sums.add_rows(0, (np.clip(block.y, 0, cut) - expected)[:, None], block.weights)
-    missing = float(sums.released()[0]) / (mean * count)
+    missing = float(sums.release()[0]) / (mean * count)
     shift = -math.log1p(-min(max(missing, -_LARGEST_SHIFT), 1 - math.exp(-1)))
     error = sums.noise / (mean * count)
     return np.asarray(theta + unit * shift * max(0.0, 1 - error**2 / max(shift**2, 1e-12)))
@@ -248,8 +248,8 @@ def scores(block: Block, theta: Array, working: Blocks) -> Array:
 # ---- how much of a noisy result to believe ----
 #
 # Never more confident than the budget allows. Post-processing, no data: the noise of every number that a descent
-# returns is known. What it explains is taken back, for numbers and counts by `pulled_back`, for classes by
-# `moderated`, which also minds that a class is chosen by the sign of a score.
+# returns is known. What it explains is taken back, for numbers and counts by `pull_back`, for classes by
+# `moderate`, which also minds that a class is chosen by the sign of a score.
 
 _FLATTEST, _STEEPEST, _SIZES = 0.02, 2.5, 40  # of the deviations that features may give to scores
 _STRETCHED = 4.0  # times, at most, that a correction makes slopes longer
@@ -258,7 +258,7 @@ _MOVED = 0.5  # of the deviation of scores: as far may slopes move an intercept
 _CLEAR = 3.5
 
 
-def pulled_back(theta: Array, start: Array, unit: Array, start_error: float, variance: float) -> Array:
+def pull_back(theta: Array, start: Array, unit: Array, start_error: float, variance: float) -> Array:
     """``theta`` moved toward ``start`` as far as noise of this variance explains the way.
 
     What the features add is shortened as a whole (James and Stein 1961). The move of the intercept, along ``unit``,
@@ -272,7 +272,7 @@ def pulled_back(theta: Array, start: Array, unit: Array, start_error: float, var
     return np.asarray(start + trusted * level * unit + max(0.0, 1 - explained) * features)
 
 
-def moderated(
+def moderate(
     theta: Array, start: Array, unit: Array, start_error: float, variances: Array, spread: Array, bias: float
 ) -> Array:
     """``theta`` for classes, as far as it can be believed: its slopes one by one, then its intercept.

@@ -59,7 +59,7 @@ def norms_of(Z: Array, constant: float, first: int, out: Array) -> None:
 
 
 @compiled
-def _scaled(value: Any, scale: float) -> float:
+def _scale(value: Any, scale: float) -> float:
     """A product that _squares must not reorder into a product of squares, which would overflow."""
     return np.float64(value) * scale
 
@@ -72,7 +72,7 @@ def _reordered(function: Any) -> Any:
 def _squares(row: Array, scale: float) -> float:
     total = 0.0
     for j in range(row.size):
-        value = _scaled(row[j], scale)
+        value = _scale(row[j], scale)
         total += value * value
     return total
 

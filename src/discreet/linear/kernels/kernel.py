@@ -149,7 +149,7 @@ def hardened_clipped_gradient(
             dense_kernel.add_counts(step, data, room, first, last, lattice, grid, below, parts[task])
 
     in_threads(len(cuts) - 1, work)
-    total: NDArray[np.int64] = _shaped(parts, Z, loss)
+    total: NDArray[np.int64] = _shape_sums(parts, Z, loss)
     return total
 
 
@@ -285,7 +285,7 @@ def _parts(Z: Any, loss: Loss, cuts: list[int], dtype: Any) -> Array:
     return np.zeros((len(cuts) - 1, *shape), dtype)
 
 
-def _shaped(parts: Array, Z: Any, loss: Loss) -> Any:
+def _shape_sums(parts: Array, Z: Any, loss: Loss) -> Any:
     total = parts.sum(0) if issparse(Z) else parts.sum(0).T
     return np.ascontiguousarray(total if loss.outputs > 1 else total[:, 0])
 

@@ -56,7 +56,7 @@ _multiply: Any = intrinsic(_multiply_eight)
 def multiply_rows(
     rows: Matrix, matrix: Matrix, plus: NDArray[Any], out: Matrix, first: int, last: int
 ) -> None:
-    """``out = rows @ matrix + plus`` from row ``first`` to ``last``; ``matrix`` is :func:`padded`.
+    """``out = rows @ matrix + plus`` from row ``first`` to ``last``; ``matrix`` is of :func:`pad_columns`.
 
     Guarantee: every row of the result depends on its own row alone, bit for bit.
     """
@@ -64,7 +64,7 @@ def multiply_rows(
     _multiply_all(rows, matrix, plus, sums, few, out, first, last)
 
 
-def padded(matrix: Matrix) -> Matrix:
+def pad_columns(matrix: Matrix) -> Matrix:
     """The matrix with columns of zeros, up to whole vectors."""
     lanes = VECTOR_BYTES // matrix.itemsize
     wide = np.zeros((len(matrix), -(-matrix.shape[1] // lanes) * lanes), matrix.dtype)

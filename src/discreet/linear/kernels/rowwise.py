@@ -29,7 +29,7 @@ from discreet.linear.kernels.coefficients import (
     reordered,
     replace_by_residuals,
 )
-from discreet.linear.kernels.row_products import multiply_rows, padded
+from discreet.linear.kernels.row_products import multiply_rows, pad_columns
 
 # ---- work in equal tasks, shared by threads ----
 #
@@ -79,7 +79,7 @@ def times(rows: Matrix, matrix: NDArray[Any], plus: NDArray[Any] | None = None) 
     added = np.zeros(width, kind) if plus is None else np.ascontiguousarray(plus, kind).reshape(-1)
     tasks = max(1, min(len(rows), rows.size * width // _TASK))
     cuts = [len(rows) * task // tasks for task in range(tasks + 1)]
-    out, wide = np.empty((len(rows), width), kind), padded(right)
+    out, wide = np.empty((len(rows), width), kind), pad_columns(right)
 
     def work(task: int) -> None:
         if width == 1:

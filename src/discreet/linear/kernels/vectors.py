@@ -112,11 +112,11 @@ class Numbers:
         """
         half = self.lanes // 2
         while half:
-            vectors = [self._folded(u, v, half) for u, v in zip(vectors[::2], vectors[1::2], strict=True)]
+            vectors = [self._fold(u, v, half) for u, v in zip(vectors[::2], vectors[1::2], strict=True)]
             half //= 2
         return vectors
 
-    def _folded(self, u: Any, v: Any, half: int) -> Any:
+    def _fold(self, u: Any, v: Any, half: int) -> Any:
         """Both vectors consist of runs, ``2 * half`` long: the first half of each run plus its second half."""
         runs = range(0, 2 * self.lanes, 2 * half)
         first, second = (
