@@ -98,7 +98,9 @@ def scores(table: Table, records: int, epsilon: float, curves: int | None, studi
         holders = {party: model.holder(folder / f"{party}.csv") for party in PARTIES}
         cells, truth = table_in(folder / "test.csv").whole(model.schema.columns), test[target] == "yes"
         found = [rehearse(study, holders, unsafe_seed=seed).theta for seed in range(studies)]
-        return [float(roc_auc_score(truth, model.fitted(theta).decision_function(cells))) for theta in found]
+        return [
+            float(roc_auc_score(truth, model.fitted_model(theta).decision_function(cells))) for theta in found
+        ]
 
 
 def main() -> None:

@@ -130,7 +130,7 @@ def test_what_is_trained_on_ramps_is_what_predicts_with_curves(target, pieces, t
     inner = theta.reshape(1 + rows.shape[1], -1)
     trained = rows @ inner[1:] + inner[0]
     cells = table_in(path).whole(made.schema.columns)
-    found = made.fitted(theta).decision_function(cells).reshape(len(AGES), -1)
+    found = made.fitted_model(theta).decision_function(cells).reshape(len(AGES), -1)
     if target == "days":
         found = (found - 0.3) / (77.7 - 0.3)
     assert np.allclose(found, trained, atol=1e-5)

@@ -11,7 +11,7 @@ from discreet.parties.excess_risk import (
     average_excess,
     is_vacuous,
     last_excess,
-    predicted,
+    predict_excess,
     second_moment,
     strongly_convex_last_excess,
     strongly_convex_weighted_excess,
@@ -34,7 +34,7 @@ def test_sgd1(n, epsilon, delta, dimension, diameter, convex, strong):
     assert last_excess(diameter, square, n**2) == pytest.approx(convex, rel=1e-7)
     assert strongly_convex_last_excess(0.1, n, square, n**2) == pytest.approx(strong, rel=1e-7)
     assert is_vacuous(convex, n, 1.0, diameter)
-    found = predicted(Arrangement("sgd1", {"a": n}, noise / n), 1.0, dimension, diameter, 0.1)
+    found = predict_excess(Arrangement("sgd1", {"a": n}, noise / n), 1.0, dimension, diameter, 0.1)
     assert found.last * n == pytest.approx(convex, rel=1e-7)
     assert found.strongly_convex_last * n == pytest.approx(strong, rel=1e-7)
     assert found.vacuous
@@ -45,7 +45,7 @@ def test_sgd2():
     assert strongly_convex_weighted_excess(0.1, 1000, square, 100) == pytest.approx(233.6633663)
     assert strongly_convex_last_excess(0.1, 1000, square, 100) == pytest.approx(11243.97139)
     parties = {f"p{i}": 100 for i in range(10)}
-    plain = predicted(Arrangement("sgd2", parties, 60.0, rounds=100), 1.0, 5, 1.0, 0.1)
+    plain = predict_excess(Arrangement("sgd2", parties, 60.0, rounds=100), 1.0, 5, 1.0, 0.1)
     assert plain.strongly_convex_average * 1000 == pytest.approx(233.6633663)
     assert not plain.vacuous
     assert is_vacuous(plain.strongly_convex_last * 1000, 1000, 1.0, 1.0)
@@ -53,7 +53,7 @@ def test_sgd2():
 
 def test_secure_sums_have_the_noise_of_one_message():
     parties = {f"p{i}": 100 for i in range(10)}
-    secure = predicted(Arrangement("sgd2", parties, 60.0, rounds=100, aggregation="secure"), 2.0, 5, 1.0)
+    secure = predict_excess(Arrangement("sgd2", parties, 60.0, rounds=100, aggregation="secure"), 2.0, 5, 1.0)
     square = second_moment(1000, 2.0, 5, 120.0)
     assert secure.last * 1000 == pytest.approx(last_excess(1.0, square, 100))
     assert secure.strongly_convex_last is None
@@ -107,7 +107,7 @@ def test_runs_stay_below_the_bounds():
         lambda bad: strongly_convex_last_excess(bad, 10, 1.0, 5),
         lambda bad: strongly_convex_weighted_excess(0.1, 10, 1.0, bad),
         lambda bad: is_vacuous(bad, 10, 1.0, 1.0),
-        lambda bad: predicted(Arrangement("sgd2", {"a": 5}, 1.0, rounds=3), bad, 2, 1.0),
+        lambda bad: predict_excess(Arrangement("sgd2", {"a": 5}, 1.0, rounds=3), bad, 2, 1.0),
     ],
 )
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -1.0, True, "1"])
@@ -118,6 +118,6 @@ def test_nonsense_is_refused(call, bad):
 
 def test_what_has_no_bound_is_refused():
     with pytest.raises(InvalidParameter, match="open"):
-        predicted(Arrangement("sgd2", {"a": 5}, rounds=3), 1.0, 2, 1.0)
+        predict_excess(Arrangement("sgd2", {"a": 5}, rounds=3), 1.0, 2, 1.0)
     with pytest.raises(InvalidParameter, match="rate=1"):
-        predicted(Arrangement("sgd2", {"a": 5}, 1.0, rounds=3, rate=0.5), 1.0, 2, 1.0)
+        predict_excess(Arrangement("sgd2", {"a": 5}, 1.0, rounds=3, rate=0.5), 1.0, 2, 1.0)

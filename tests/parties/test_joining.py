@@ -141,7 +141,7 @@ def test_a_study_with_curves_is_written_by_its_command(folder):
     assert run(*NEW, "--curves", 4, "--out", "curves.toml").exit_code == 0
     made = Study.load("curves.toml")
     assert made.dimension == 6 + 2 * 3  # of age and stay, each 4 ramps in place of a line
-    assert len(JointModel.of(made).fitted(np.zeros(made.dimension)).curves_) == 3
+    assert len(JointModel.of(made).fitted_model(np.zeros(made.dimension)).curves_) == 3
     for bad in ("1", "65", "nan", "2.5"):
         assert "curves" in refused(*NEW, "--curves", bad, "--out", "more.toml", status=2)
 
@@ -277,7 +277,7 @@ def test_cells_that_are_not_as_declared_count_as_missing_without_a_word(folder):
 def test_the_models_folder_is_one_that_predict_reads(folder):
     made = JointModel.of(agreed())
     theta = np.array([0.5, -1.0, 2.0, 0.25, -0.25, 3.0])
-    made.fitted(theta).write(folder, {})
+    made.fitted_model(theta).write(folder, {})
     model = FittedModel.read(folder)
     assert model.classes == (False, True)
     assert np.allclose(model.model.coefficients, theta[1:])
@@ -289,7 +289,7 @@ def test_a_regression_comes_back_in_the_units_of_its_target(folder):
     (folder / "schema.toml").write_text(text)
     assert run(*NEW, "--overwrite").exit_code == 0
     made = JointModel.of(agreed())
-    fitted = made.fitted(np.array([0.5, 0.1, 0.0, 0.0, 0.0, 0.0]))
+    fitted = made.fitted_model(np.array([0.5, 0.1, 0.0, 0.0, 0.0, 0.0]))
     assert float(fitted.model.intercept) == 20.0
     assert np.isclose(fitted.model.coefficients[0], 2.0)
     assert fitted.target_bounds == (10.0, 30.0)

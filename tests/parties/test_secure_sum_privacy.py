@@ -27,7 +27,7 @@ def looks_uniform(vector):
 def attack(world, lost=(), late=(), colluders=(), round=1):
     """A round with losses, after which an attacker has all there is; ``late`` vectors arrive when it is over."""
     vectors = world.vectors(round)
-    masked = world.masked(round, vectors, lost)
+    masked = world.mask(round, vectors, lost)
     in_time = {name: value for name, value in masked.items() if name not in late}
     request = world.coordinator.request(in_time)
     attacker = Attacker(world, masked, colluders)
@@ -109,7 +109,7 @@ def test_what_a_round_reveals_says_nothing_of_the_next():
 def test_without_the_answer_of_any_one_party_there_is_no_sum(silent):
     world = World(4, dimension=10_000).begin()
     vectors = world.vectors()
-    masked = world.masked(1, vectors)
+    masked = world.mask(1, vectors)
     request = world.coordinator.request(masked)
     attacker = Attacker(world, masked)
     attacker.listen(request, world.answers(1, request, set(world.names) - {silent}))
@@ -120,7 +120,7 @@ def test_without_the_answer_of_any_one_party_there_is_no_sum(silent):
 def test_masked_vectors_are_uniform_and_the_test_would_see_it_if_they_were_not():
     world = World(2, dimension=50_000).begin()
     vectors = {name: np.full(50_000, 12345) for name in world.names}
-    for masked in world.masked(1, vectors).values():
+    for masked in world.mask(1, vectors).values():
         assert looks_uniform(np.frombuffer(masked, WORD, count=50_000))
     assert not looks_uniform(vectors["a"])
 
@@ -146,7 +146,7 @@ def forged(world, masked, survivors):
 
 def test_a_party_answers_for_one_set_of_survivors_and_repeats_only_that():
     world = World(4, dropouts=1).begin()
-    masked = world.masked(1, world.vectors())
+    masked = world.mask(1, world.vectors())
     first, second = (request_for(world, masked, names) for names in ("abcd", "abc"))
     answer = world.parties["a"].unmask(1, first)
     assert world.parties["a"].unmask(1, first) == answer
@@ -170,7 +170,7 @@ def test_a_party_reveals_of_everybody_the_own_seed_or_the_common_ones():
 
 def test_a_party_does_not_unmask_for_too_few_whatever_the_coordinator_says():
     world = World(4, dropouts=1).begin()
-    masked = world.masked(1, world.vectors())
+    masked = world.mask(1, world.vectors())
     with pytest.raises(PlanViolation, match="Too few"):
         world.parties["a"].unmask(1, forged(world, masked, "ab"))
     assert world.parties["a"].unmask(1, forged(world, masked, "abc"))
@@ -178,13 +178,13 @@ def test_a_party_does_not_unmask_for_too_few_whatever_the_coordinator_says():
 
 def test_the_forger_of_these_tests_makes_what_the_coordinator_makes():
     world = World(4, dropouts=1).begin()
-    masked = world.masked(1, world.vectors())
+    masked = world.mask(1, world.vectors())
     assert forged(world, masked, "abd") == request_for(world, masked, "abd")
 
 
 def test_a_party_whose_vector_is_not_counted_does_not_unmask():
     world = World(4, dropouts=1).begin()
-    masked = world.masked(1, world.vectors())
+    masked = world.mask(1, world.vectors())
     with pytest.raises(PlanViolation, match="did not receive"):
         world.parties["d"].unmask(1, request_for(world, masked, "abc"))
 
@@ -192,25 +192,25 @@ def test_a_party_whose_vector_is_not_counted_does_not_unmask():
 def test_rounds_that_are_over_are_neither_masked_nor_unmasked():
     world = World(2).begin()
     vectors = world.vectors()
-    old = request_for(world, world.masked(5, vectors), "ab")
+    old = request_for(world, world.mask(5, vectors), "ab")
     for round in (5, 4, 0):
         with pytest.raises(PlanViolation, match="masked before"):
-            world.parties["a"].masked(round, vectors["a"])
-    world.masked(6, vectors)
+            world.parties["a"].mask(round, vectors["a"])
+    world.mask(6, vectors)
     with pytest.raises(PlanViolation, match="masked last"):
         world.parties["a"].unmask(5, old)
     with pytest.raises(PlanViolation, match="altered or belongs elsewhere"):
         world.parties["a"].unmask(6, old)
     world.begin()
     with pytest.raises(PlanViolation, match="masked before"):
-        world.parties["a"].masked(6, vectors["a"])
+        world.parties["a"].mask(6, vectors["a"])
     with pytest.raises(PlanViolation, match="masked last"):
         world.parties["a"].unmask(6, old)
 
 
 def test_no_bit_of_a_request_can_be_altered():
     world = World(3, dropouts=1).begin()
-    request = request_for(world, world.masked(1, world.vectors()), "ab")
+    request = request_for(world, world.mask(1, world.vectors()), "ab")
     survivors, pieces = read_request(request, world.present)
     marks = len(world.present)
     refused = 0
@@ -228,7 +228,7 @@ def test_no_bit_of_a_request_can_be_altered():
 
 def test_sealed_shares_cannot_change_places():
     world = World(4, dropouts=1).begin()
-    request = request_for(world, world.masked(1, world.vectors()), "abc")
+    request = request_for(world, world.mask(1, world.vectors()), "abc")
     _, pieces = read_request(request, world.present)
     for axis in (0, 1, 2):
         moved = request[:4] + np.flip(pieces, axis).tobytes()
@@ -298,7 +298,7 @@ def test_a_replayed_key_of_another_session_opens_nothing():
     for name in "ac":
         world.parties[name].join(flags("abc", "abc") + shown["a"] + older["b"] + shown["c"])
     world.parties["b"].join(flags("abc", "abc") + shown["a"] + shown["b"] + shown["c"])
-    request = world.coordinator.request(world.masked(1, world.vectors()))
+    request = world.coordinator.request(world.mask(1, world.vectors()))
     for name in "abc":
         with pytest.raises(PlanViolation, match="altered or belongs elsewhere"):
             world.parties[name].unmask(1, request)
@@ -313,7 +313,7 @@ def test_parties_who_were_told_of_different_sessions_share_nothing():
         world.parties[name].join(three)
     world.parties["c"].join(all_four)
     world.parties["d"].join(all_four)
-    masked = {name: world.parties[name].masked(1, world.vectors()[name]) for name in "abc"}
+    masked = {name: world.parties[name].mask(1, world.vectors()[name]) for name in "abc"}
     world.present = list("abc")
     for name in "ab":
         with pytest.raises(PlanViolation):
@@ -388,7 +388,7 @@ def test_such_a_lie_works():
     """Four parties, two of whom may drop out: some hear that b survived, others that it is lost; a and b lie open."""
     world = World(4, dropouts=2, dimension=10).begin()
     vectors = world.vectors()
-    masked = world.masked(1, vectors)
+    masked = world.mask(1, vectors)
     attacker = Attacker(world, masked)
     for names, survivors in (("ab", "ab"), ("c", "ac"), ("d", "ad")):
         request = forged(world, masked, survivors)

@@ -29,7 +29,7 @@ from discreet.statistics import (
     private_sum,
     private_variance,
 )
-from discreet.statistics.purchase import Purchase, _rounded_up, buy
+from discreet.statistics.purchase import Purchase, _round_up, buy
 
 PURE, GAUSS = Budget(1.0, 0.0), Budget(1.0, 1e-6)
 X = np.random.default_rng(0).normal(50, 10, 400)
@@ -172,7 +172,7 @@ def test_intervals_of_counts_are_the_shortest_that_hold(epsilon, level):
 
 def test_scales_of_whole_numbers_are_rounded_up():
     for scale in (1e-6, 0.3, 1 / 3, 1.0, 10 / 3, 2.0**29 * 1.7):
-        found = _rounded_up(scale)
+        found = _round_up(scale)
         assert 0 <= found / Fraction(scale) - 1 < 1e-5
         assert found.numerator <= 2**40 >= found.denominator
 

@@ -47,9 +47,9 @@ class World:
         generator = np.random.default_rng(round)
         return {name: generator.integers(-(2**40), 2**40, self.dimension) for name in self.names}
 
-    def masked(self, round, vectors, lost=()):
+    def mask(self, round, vectors, lost=()):
         return {
-            name: self.parties[name].masked(round, vectors[name]) for name in self.present if name not in lost
+            name: self.parties[name].mask(round, vectors[name]) for name in self.present if name not in lost
         }
 
     def answers(self, round, request, names):
@@ -57,7 +57,7 @@ class World:
 
     def sum(self, round, vectors, lost=(), silent=()):
         """One round, in which the vectors of ``lost`` and the answers of ``silent`` do not arrive."""
-        masked = self.masked(round, vectors, lost)
+        masked = self.mask(round, vectors, lost)
         request = self.coordinator.request(masked)
         speakers = [name for name in masked if name not in silent]
         return self.coordinator.total(self.answers(round, request, speakers))

@@ -185,7 +185,7 @@ def examination(estimator: Estimator, told: Callable[[str], None], **settings: A
     )
     found = examine(subject, claim, progress=told, **settings)
     if estimator.people:
-        counted = Subject(records, parts.counted, name=estimator.name)
+        counted = Subject(records, parts.count_people, name=estimator.name)
         more = examine(counted, claim, progress=told, **settings).findings
         named = [replace(finding, name=f"{finding.name}, of the weights") for finding in more]
         found = replace(found, findings=(*found.findings, *named))
@@ -221,7 +221,7 @@ class _Parts:
         found = hardened_clipped_gradient(*known, grid, block.weights, block.people)
         return np.asarray(found * grid, np.float64)
 
-    def counted(self, records: tuple[Floats, Floats]) -> Floats:
+    def count_people(self, records: tuple[Floats, Floats]) -> Floats:
         """How many people there are by the weights of their rows: the sum that every count and histogram is."""
         sums = Sums(self.stage(self._row), 1, _CLIP)
         block = next(iter(self._whole(records)))

@@ -55,7 +55,7 @@ class DaskEngine:
         attempts: int = 5,
         memory: int = 2**27,
     ) -> None:
-        if not isinstance(client, _distributed().Client):
+        if not isinstance(client, _import_distributed().Client):
             raise InvalidParameter("client", type(client).__name__, "must be a distributed.Client.")
         refuse_open_doors(str(getattr(client.scheduler, "address", None)))
         self.client, self._log = client, log
@@ -171,7 +171,7 @@ def _call(table: Table, function: Callable[[Any], Answer], task: Any) -> tuple[A
 def engine_of(frame: Any) -> DaskEngine:
     """The engine of the cluster that a frame of Dask is computed on: that of the current client."""
     try:
-        return DaskEngine(_distributed().default_client())
+        return DaskEngine(_import_distributed().default_client())
     except ValueError:
         requirement = (
             "lies on a cluster, and there is no client of it: make a distributed.Client before, or give "
@@ -211,7 +211,7 @@ def _refuse_half_addresses(scheduler: str) -> None:
 
 
 def _client(scheduler: str) -> Any:
-    distributed, security = _distributed(), _security(scheduler)
+    distributed, security = _import_distributed(), _security(scheduler)
     try:
         asyncio.run(_greet(scheduler, security.get_connection_args("client")))
         return distributed.Client(scheduler, security=security, set_as_default=False)
@@ -224,13 +224,13 @@ def _client(scheduler: str) -> Any:
 
 async def _greet(scheduler: str, how: dict[str, Any]) -> None:
     """Raise unless somebody greets back in time: a client would wait for ever for one who is silent."""
-    reached = _distributed().comm.connect(scheduler, timeout=_ANSWER, **how)
+    reached = _import_distributed().comm.connect(scheduler, timeout=_ANSWER, **how)
     (await asyncio.wait_for(reached, _ANSWER)).abort()
 
 
 def _security(scheduler: str) -> Any:
     """What Dask's configuration says of TLS; refused if an encrypted address would need more."""
-    security = _distributed().Security()
+    security = _import_distributed().Security()
     if not scheduler.startswith(("tls:", "wss:")):
         return security
     remedy = (
@@ -248,7 +248,7 @@ def _security(scheduler: str) -> Any:
     return security
 
 
-def _distributed() -> Any:
+def _import_distributed() -> Any:
     try:
         import distributed
     except ImportError:

@@ -30,7 +30,7 @@ class FrameOnCluster(Frames):
         """Let the cluster compute the partitions, and hear of each what rows it has."""
         self._futures = self._client.compute(self._frame.to_delayed())
         found = Descriptions(len(self._futures))
-        rounds.ask(lambda place, since: (_described, place, self._futures[place]), found)
+        rounds.ask(lambda place, since: (_describe, place, self._futures[place]), found)
         self.parts = tuple(found.parts())
 
     def seats(self) -> dict[int, str]:
@@ -45,7 +45,7 @@ class FrameOnCluster(Frames):
         return _with_rows, function, task, places, [self._futures[place] for place in places]
 
 
-def _described(place: int, frame: Any) -> Answer:
+def _describe(place: int, frame: Any) -> Answer:
     return describe_frame(Description(place, frame))
 
 
@@ -53,11 +53,11 @@ def _with_rows(function: Callable[[Any], Answer], task: Any, places: list[int], 
     """Runs on a worker, which was sent the rows."""
     rows = dict(zip(places, frames, strict=True))
 
-    def filled(place: int, part: Any) -> FramePart:
+    def fill(place: int, part: Any) -> FramePart:
         return part._replace(frame=rows[place])  # type: ignore[no-any-return]
 
     share: Share = task.share
     if share.home is not None:
-        parts = tuple(map(filled, share.home.files, share.home.parts))
+        parts = tuple(map(fill, share.home.files, share.home.parts))
         share = share._replace(home=share.home._replace(parts=parts))
-    return function(task._replace(share=share._replace(part=filled(share.place, share.part))))
+    return function(task._replace(share=share._replace(part=fill(share.place, share.part))))

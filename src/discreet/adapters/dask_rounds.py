@@ -69,7 +69,7 @@ class Rounds:
                     "released. With a log the fit can go on later."
                 )
             workers = self._workers()
-            futures = dict(self._submitted(ask, roll.missing, attempt, workers))
+            futures = dict(self._submit_tasks(ask, roll.missing, attempt, workers))
             behind += self._collect(futures, roll)
             late.extend(futures.items())
             attempt += 1
@@ -84,13 +84,13 @@ class Rounds:
             if future.status == "pending":
                 future.cancel()
 
-    def _submitted(
+    def _submit_tasks(
         self, ask: Ask, missing: list[int], attempt: int, workers: dict[str, int]
     ) -> Iterator[tuple[Places, Any]]:
         """A task for each partition that has to begin, and for those under way one for each thread of a worker."""
         under_way: dict[str, list[int]] = {}
         for place in missing:
-            seat = self._seated(place, workers)
+            seat = self._seat_of(place, workers)
             if attempt or not self._told.get(place):
                 yield (place,), self._submit([ask(place, 0)], f"{place}-{attempt}", seat)
             else:
@@ -103,7 +103,7 @@ class Rounds:
                     self._submit([ask(place, self._told[place]) for place in some], f"{some[0]}-on", seat),
                 )
 
-    def _seated(self, place: int, workers: dict[str, int]) -> str:
+    def _seat_of(self, place: int, workers: dict[str, int]) -> str:
         """The worker of a partition."""
         seat = self._seats.get(place)
         if seat is None or seat not in workers:

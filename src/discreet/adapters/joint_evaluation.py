@@ -100,7 +100,7 @@ class JointEvaluation:
     @cached_property
     def fitted(self) -> FittedModel:
         """The model that is scored."""
-        return JointModel(self.study, self.schema).fitted(
+        return JointModel(self.study, self.schema).fitted_model(
             np.array(self.study.model["parameters"], np.float64)
         )
 

@@ -147,7 +147,7 @@ class JointModel:
 
     # ---- the result ----
 
-    def fitted(self, theta: NDArray[np.float64]) -> FittedModel:
+    def fitted_model(self, theta: NDArray[np.float64]) -> FittedModel:
         """The trained model, as ``discreet predict`` reads it."""
         classes = _classes(self.target)
         outputs = (len(classes),) if len(classes) > 2 else ()
@@ -176,7 +176,7 @@ class JointModel:
             "model_digest": model_digest(theta),
             "parameters": theta.tolist(),
         }
-        return self.fitted(theta).write(folder, about)
+        return self.fitted_model(theta).write(folder, about)
 
     def describe(self, theta: NDArray[np.float64]) -> str:
         """Lines for a screen: none, since ``discreet report`` shows a model."""
@@ -196,7 +196,7 @@ class JointModel:
         try:
             text, found = model_text(folder), FittedModel.read(folder)
             theta = np.array(text["parameters"], np.float64)
-            made = self.fitted(theta) if theta.shape == (self.study.dimension,) else None
+            made = self.fitted_model(theta) if theta.shape == (self.study.dimension,) else None
         except (KeyError, TypeError, ValueError, OSError) as error:
             what = "lacks its parameters" if isinstance(error, KeyError) else "cannot be read"
             raise CertificateRejected(f"{folder} is rejected: the model {what}.") from None

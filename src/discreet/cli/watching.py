@@ -50,13 +50,13 @@ class Spent:
         with progress("{task.fields[spent]}") as bar:
             lines: dict[str, Any] = {}
 
-            def told(stage: str, done: int, steps: int) -> None:
+            def tell(stage: str, done: int, steps: int) -> None:
                 if stage not in lines:
                     spent = f"{self.share():.0%} {whole} reserved"
                     lines[stage] = bar.add_task(stage, total=steps, spent=spent)
                 bar.update(lines[stage], completed=done)
 
-            yield told
+            yield tell
 
     def share(self) -> float:
         """How much of the budget is reserved: a part of its squared signal-to-noise ratio."""

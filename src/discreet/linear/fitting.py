@@ -378,9 +378,9 @@ def show_progress(verbose: Any) -> Iterator[Told | None]:
     with Progress(name, BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)) as bar:
         lines: dict[str, TaskID] = {}
 
-        def told(stage: str, done: int, steps: int) -> None:
+        def tell(stage: str, done: int, steps: int) -> None:
             if stage not in lines:
                 lines[stage] = bar.add_task(stage, total=steps)
             bar.update(lines[stage], completed=done)
 
-        yield told
+        yield tell

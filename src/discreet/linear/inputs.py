@@ -52,15 +52,15 @@ def column_values(X: Any, name: str) -> NDArray[Any]:
 class OnDemand:
     """Rows or a column, made when some are asked for by slice or number: large tables stay where they are."""
 
-    def __init__(self, shape: tuple[int, ...], made: Callable[[Any], NDArray[Any]]) -> None:
+    def __init__(self, shape: tuple[int, ...], read_rows: Callable[[Any], NDArray[Any]]) -> None:
         self.shape, self.ndim = shape, len(shape)
-        self._made = made
+        self._read_rows = read_rows
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> NDArray[Any]:
-        return self._made(rows)
+        return self._read_rows(rows)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self[:], dtype)
@@ -189,13 +189,13 @@ def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
 def _numbers_of_frame(X: Any, names: Any, table: str) -> OnDemand:
     columns = {name: lazy_column(X, name) for name in names}
 
-    def made(rows: Any) -> Floats:
+    def read_rows(rows: Any) -> Floats:
         return np.column_stack(
             [numbers(column[rows], f"{table}[{name!r}]") for name, column in columns.items()]
         )
 
-    made(slice(0, 0))  # types are refused here
-    return OnDemand((len(next(iter(columns.values()))), len(columns)), made)
+    read_rows(slice(0, 0))  # types are refused here
+    return OnDemand((len(next(iter(columns.values()))), len(columns)), read_rows)
 
 
 _LABELS = (

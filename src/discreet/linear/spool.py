@@ -168,12 +168,12 @@ class Spooled:
             return None
         bytes_ = self._rows.view(np.uint8).reshape(len(self._rows), self._rows.itemsize)
 
-        def made(rows: Any) -> Cells:
+        def read_rows(rows: Any) -> Cells:
             chosen = np.ascontiguousarray(bytes_[rows][:, first : first + 8 * width]).view(np.float64)
             self._give_back(len(chosen))
             return chosen
 
-        return OnDemand((len(self), width), made)
+        return OnDemand((len(self), width), read_rows)
 
     def _numbers(self, name: str, rows: Any) -> Cells:
         """Some rows of a column, copied; the pages they were read from are given back now and then."""

@@ -275,11 +275,11 @@ def _undeclared_columns(columns: Mapping[str, Any], schema: Schema) -> OnDemand:
     """The columns without bounds, as numbers."""
     kinds: dict[str, Any] = {name: schema.features[name] for name in schema.undeclared}
 
-    def made(rows: Any) -> NDArray[Any]:
+    def read_rows(rows: Any) -> NDArray[Any]:
         parts = [declared_numbers(kind, columns[name][rows], f"X[{name!r}]") for name, kind in kinds.items()]
         return np.column_stack(parts)
 
-    return OnDemand((row_count(columns[schema.undeclared[0]]), len(kinds)), made)
+    return OnDemand((row_count(columns[schema.undeclared[0]]), len(kinds)), read_rows)
 
 
 def row_count(table: Any) -> int:

@@ -97,7 +97,7 @@ class Prediction:
     """True where not even the best of them says anything."""
 
 
-def predicted(
+def predict_excess(
     arrangement: Arrangement,
     clip_norm: float,
     dimension: int,

@@ -204,7 +204,7 @@ class SecureSession(Session):
         self._charge(request.round)
         self._round = self._answered = request.round
         counts = noisy_counts(self._terms, self._holder, theta, self._stream)
-        return self._secure.masked(request.round, counts)
+        return self._secure.mask(request.round, counts)
 
     def _unmask(self, request: Message) -> bytes:
         return self._secure.unmask(request.round, request.array.tobytes())

@@ -142,7 +142,7 @@ class Purchase:
         if not self._paid:
             self.pay()
         if isinstance(self.event, DiscreteLaplace):
-            drawn = self._stream.discrete_laplace(_rounded_up(self.event.scale), total.shape)
+            drawn = self._stream.discrete_laplace(_round_up(self.event.scale), total.shape)
             return np.asarray(total + drawn, np.float64)
         return np.asarray(add_noise(self.sum_of(total), self.event, self._stream), np.float64)
 
@@ -214,7 +214,7 @@ def _of_counts(budget: Budget) -> Noise:
     return event
 
 
-def _rounded_up(scale: float) -> Fraction:
+def _round_up(scale: float) -> Fraction:
     """A fraction that is not below the scale, of parts that exact draws take."""
     parts = 2 ** (39 - max(0, math.ceil(math.log2(scale))))
     return Fraction(math.ceil(Fraction(scale) * parts), parts)

@@ -91,7 +91,7 @@ def private_quantiles(
     places = np.clip(np.rint((values - known.lower) / step), 0, POINTS - 1).astype(np.int64)
     chooser = _Chooser(places, budget, len(asked), level)
     settings = {"levels": asked, "bounds": [known.lower, known.upper], "confidence": level}
-    certificate, stream = _paid(settings, chooser.event, budget, **paying)
+    certificate, stream = _pay(settings, chooser.event, budget, **paying)
     found = known.lower + step * chooser.middle(asked, stream)
     ends = [np.full(len(asked), math.nan)] * 2
     if level is not None:  # half a step more, for the moving to the grid
@@ -134,7 +134,7 @@ class _Chooser:
     def middle(self, levels: list[float], stream: RandomStream) -> Counts:
         """The quantiles, in the order of their levels."""
         if len(levels) == 1:
-            return np.array([self._chosen(levels[0], 0.0, self.epsilon, stream)])
+            return np.array([self._choose(levels[0], 0.0, self.epsilon, stream)])
         spread = np.sort(self._places * SPREAD + stream.integers(SPREAD, self._places.shape))
         return np.array(self._split(levels, (0.0, 1.0), spread, (0, POINTS * SPREAD - 1), stream)) // SPREAD
 
@@ -154,7 +154,7 @@ class _Chooser:
         share = _share((middle - low) / (high - low))
         scale = _scale(_reach(share, self._budget, alone=between == (0.0, 1.0)), self.epsilon)
         found = _chosen_place(spread, share, scale, ends, stream)
-        left, right = _parted(spread, found)
+        left, right = _part(spread, found)
         return [
             *self._split(levels[:half], (low, middle), left, (ends[0], found), stream),
             found,
@@ -173,13 +173,13 @@ class _Chooser:
             scale = self._scale(level, self._side) / _UNIT
             aside = scale * math.log(POINTS / self._chance) + 1
             for end, side in enumerate((-1, 1)):
-                found[end, place] = self._chosen(level, side * aside, self._side, stream)
+                found[end, place] = self._choose(level, side * aside, self._side, stream)
         return found[0], found[1]
 
-    def _chosen(self, level: float, aside: float, epsilon: float, stream: RandomStream) -> int:
+    def _choose(self, level: float, aside: float, epsilon: float, stream: RandomStream) -> int:
         """A point of about this rank. The first and the last one have all ranks beyond the records', too."""
         rank = _share(level) * len(self._places) + round(aside * _UNIT)
-        missed = _missed(rank, self._below, self._up_to)
+        missed = _misses(rank, self._below, self._up_to)
         missed[0], missed[-1] = max(0, rank - _UNIT * self._up_to[0]), max(0, _UNIT * self._below[-1] - rank)
         drawn = stream.discrete_laplace(self._scale(level, epsilon), missed.shape)
         # -1, -2, ... become 0, 1, ...: the sum of two geometric laws of the same ratio is one.
@@ -197,17 +197,17 @@ def _chosen_place(spread: Counts, share: int, scale: int, ends: tuple[int, int],
     first = np.concatenate(([ends[0]], taken + 1, taken))
     sizes = np.concatenate((taken, [ends[1] + 1], taken + 1)) - first
     below, within = np.concatenate((after, up_to - records)), np.concatenate((after, up_to))
-    group, place = choose(_missed(share * len(spread), below, within), sizes, scale, stream)
+    group, place = choose(_misses(share * len(spread), below, within), sizes, scale, stream)
     return int(first[group]) + place
 
 
-def _parted(spread: Counts, place: int) -> tuple[Counts, Counts]:
+def _part(spread: Counts, place: int) -> tuple[Counts, Counts]:
     """The records up to a place, and those above it: nobody's side depends on others."""
     cut = int(np.searchsorted(spread, place, side="right"))
     return spread[:cut], spread[cut:]
 
 
-def _missed(rank: int, below: Counts, up_to: Counts) -> Counts:
+def _misses(rank: int, below: Counts, up_to: Counts) -> Counts:
     """By how much points miss a rank, in units of 2**-20, where so many records are below and up to them."""
     missed: Counts = np.maximum(0, np.maximum(_UNIT * below - rank, rank - _UNIT * up_to))
     return missed
@@ -232,7 +232,7 @@ def _scale(reach: int, epsilon: float) -> int:
     return math.ceil(2 * reach / Fraction(epsilon))
 
 
-def _paid(
+def _pay(
     settings: dict[str, Any], event: ApproximateDP, budget: Budget, **paying: Unpack[Paying]
 ) -> tuple[Certificate, RandomStream]:
     """Pay for all choices, before the first."""

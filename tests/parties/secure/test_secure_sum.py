@@ -76,7 +76,7 @@ def test_a_party_that_lost_its_memory_comes_back_with_a_new_session():
     world.sum(1, world.vectors())
     world.parties["b"] = SecureParty("b", world.group, world.keys["b"], world.stream)
     with pytest.raises(PlanViolation, match="has not joined"):
-        world.parties["b"].masked(2, world.vectors()["b"])
+        world.parties["b"].mask(2, world.vectors()["b"])
     world.begin()
     assert np.array_equal(world.sum(3, world.vectors()), sum(world.vectors().values()))
 
@@ -110,7 +110,7 @@ def test_a_sum_that_honest_parties_cannot_make_is_refused():
 def test_a_vector_of_the_wrong_form_counts_as_missing(garbage):
     world = World(4, dropouts=1).begin()
     vectors = world.vectors()
-    masked = world.masked(1, vectors) | {"c": garbage}
+    masked = world.mask(1, vectors) | {"c": garbage}
     request = world.coordinator.request(masked)
     total = world.coordinator.total(world.answers(1, request, "abd"))
     assert np.array_equal(total, vectors["a"] + vectors["b"] + vectors["d"])
@@ -118,14 +118,14 @@ def test_a_vector_of_the_wrong_form_counts_as_missing(garbage):
 
 def test_an_answer_of_the_wrong_form_counts_as_missing():
     world = World(3, dropouts=1).begin()
-    request = world.coordinator.request(world.masked(1, world.vectors()))
+    request = world.coordinator.request(world.mask(1, world.vectors()))
     answers = world.answers(1, request, "abc") | {"a": b"x" * (3 * SHARE - 1)}
     assert np.array_equal(world.coordinator.total(answers), sum(world.vectors().values()))
 
 
 def test_wrong_shares_do_not_pass_as_a_sum():
     world = World(3, dropouts=1, largest=2**50, dimension=100).begin()
-    request = world.coordinator.request(world.masked(1, world.vectors()))
+    request = world.coordinator.request(world.mask(1, world.vectors()))
     answers = world.answers(1, request, "abc")
     answers["a"] = bytes(SHARE - 1) + b"\1" + answers["a"][SHARE:]
     with pytest.raises(PlanViolation, match="round is lost"):
@@ -134,7 +134,7 @@ def test_wrong_shares_do_not_pass_as_a_sum():
 
 def test_a_round_is_totalled_once():
     world = World(2).begin()
-    request = world.coordinator.request(world.masked(1, world.vectors()))
+    request = world.coordinator.request(world.mask(1, world.vectors()))
     answers = world.answers(1, request, "ab")
     world.coordinator.total(answers)
     with pytest.raises(PlanViolation):
@@ -146,13 +146,13 @@ def test_a_round_is_totalled_once():
 )
 def test_only_whole_numbers_are_masked(counts):
     with pytest.raises(InvalidParameter, match="counts="):
-        World(2).begin().parties["a"].masked(1, counts)
+        World(2).begin().parties["a"].mask(1, counts)
 
 
 @pytest.mark.parametrize("round", [float("nan"), -1, 0.5, True, "1", 2**63])
 def test_a_round_is_a_whole_number(round):
     with pytest.raises(InvalidParameter, match="round="):
-        World(2).begin().parties["a"].masked(round, np.zeros(3, np.int64))
+        World(2).begin().parties["a"].mask(round, np.zeros(3, np.int64))
 
 
 @pytest.mark.parametrize("name", ["dropouts", "colluders"])

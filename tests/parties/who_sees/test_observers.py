@@ -17,7 +17,7 @@ from discreet.parties.notes import sgd1_noise_std
 from discreet.parties.who_sees.binomial import most_likely_count
 from discreet.parties.who_sees.mixtures import MixtureCurve, RandomRepeats
 from discreet.parties.who_sees.observers import noise_for, observers
-from discreet.parties.who_sees.views import OBSERVERS, contracted, party_event, views
+from discreet.parties.who_sees.views import OBSERVERS, contracted_noise, party_event, views
 
 TEN = {f"party-{i}": 100 for i in range(10)}
 TIGHT = 74.6126326963  # at 100 rounds, (1, 1e-5) against the coordinator
@@ -167,7 +167,7 @@ def test_contraction_by_a_quadratic(c, rounds):
     """theta <- c theta + shift + noise: the last model is normal, and its mean and variance are sums."""
     shift = sum(c**k for k in range(rounds))
     variance = sum(c ** (2 * k) for k in range(rounds))
-    assert contracted(3.0, c, rounds) == pytest.approx(3.0 * math.sqrt(variance) / shift, rel=1e-9)
+    assert contracted_noise(3.0, c, rounds) == pytest.approx(3.0 * math.sqrt(variance) / shift, rel=1e-9)
 
 
 # ---- the table of SGD1 ----
@@ -446,7 +446,7 @@ def test_nonsense_is_refused(bad):
         with pytest.raises(InvalidParameter, match="coalition"):
             observers(Arrangement(**good), 1e-6, coalition=bad)
     with pytest.raises(InvalidParameter):
-        contracted(1.0, -1.0 if bad == 0 else bad, 5)
+        contracted_noise(1.0, -1.0 if bad == 0 else bad, 5)
 
 
 @pytest.mark.parametrize(

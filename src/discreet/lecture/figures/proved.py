@@ -16,7 +16,7 @@ from discreet.lecture.figures.canvas import Figure, Line, Panel
 from discreet.lecture.lecture_noise import lecture_4_noise
 from discreet.lecture.moments import moments_accountant as by_moments
 from discreet.parties.arrangement import Arrangement
-from discreet.parties.excess_risk import predicted
+from discreet.parties.excess_risk import predict_excess
 from discreet.parties.notes import notes_noise
 from discreet.parties.who_sees.observers import noise_for
 from discreet.parties.who_sees.observers import observers as table_of
@@ -107,7 +107,7 @@ def parties_risk() -> Figure:
         for count in counts:
             shared = Arrangement("sgd2", _parties(count, _RECORDS), rounds=_ROUNDS, aggregation=aggregation)
             arranged = shared.with_noise(noise_for(shared, budget, against=against))
-            found = predicted(arranged, 1.0, _DIMENSION, diameter=2.0, convexity=_CONVEXITY)
+            found = predict_excess(arranged, 1.0, _DIMENSION, diameter=2.0, convexity=_CONVEXITY)
             assert found.strongly_convex_average is not None
             risks.append(found.strongly_convex_average)
         lines.append(Line(label, counts, risks))

@@ -60,7 +60,7 @@ class Effect:
             return [*places, OTHERWISE], np.vstack([adds, np.reshape(self.otherwise, (1, -1))])
         return places, adds
 
-    def told(self, place: Any) -> str:
+    def in_words(self, place: Any) -> str:
         """A place as a text."""
         return place_in_words(place, self.dates)
 
@@ -73,11 +73,11 @@ class Effect:
         known = [place for place, at in enumerate(places) if at not in rare] or list(range(len(places)))
         held = adds[known][:, np.ptp(adds[known], axis=0).argmax()]
         least, most = int(held.argmin()), int(held.argmax())
-        return tuple((self.told(places[known[k]]), float(held[k])) for k in (least, most))  # type: ignore[return-value]
+        return tuple((self.in_words(places[known[k]]), float(held[k])) for k in (least, most))  # type: ignore[return-value]
 
     def rows(self) -> list[tuple[str, str]]:
         """The same as texts: where, and how much."""
-        told = list(zip(map(self.told, self.at), map(_numbers_as_text, self.adds), strict=True))
+        told = list(zip(map(self.in_words, self.at), map(_numbers_as_text, self.adds), strict=True))
         if self.kind == "pair":
             return told
         return [*told, (OTHERWISE if self.kind == "levels" else "missing", _numbers_as_text(self.otherwise))]

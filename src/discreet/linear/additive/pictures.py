@@ -32,7 +32,7 @@ def plot_effects(effects: Effects) -> Any:
             panel.plot(effect.at, effect.adds)
             if any(effect.dates):
                 panel.xaxis.set_major_locator(MaxNLocator(3))
-                panel.xaxis.set_major_formatter(lambda day, _, effect=effect: effect.told(float(day)))
+                panel.xaxis.set_major_formatter(lambda day, _, effect=effect: effect.in_words(float(day)))
             if effect.share is not None:  # where the records are: a quarter of the panel, whatever its scale
                 heights = 0.25 * effect.share / max(float(effect.share.max()), 1e-9)
                 below = {"transform": panel.get_xaxis_transform(), "alpha": 0.15, "color": "0.3"}

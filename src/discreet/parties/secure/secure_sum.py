@@ -20,7 +20,7 @@ In each round, masked vectors go up; then one request goes to all whose vector c
 sum. Here cem's vector is lost on its way:
 
 >>> vectors = {"ann": np.array([1, -2]), "bob": np.array([10, 20]), "cem": np.array([100, 200])}
->>> masked = {name: party.masked(1, vectors[name]) for name, party in parties.items()}
+>>> masked = {name: party.mask(1, vectors[name]) for name, party in parties.items()}
 >>> del masked["cem"]
 >>> request = coordinator.request(masked)
 >>> coordinator.total({name: parties[name].unmask(1, request) for name in masked})
@@ -155,7 +155,7 @@ class SecureParty:
             raise PlanViolation("There is no advertised key to join a session with.")
         self._session = _Session(self._name, self._secret, introductions, self._group)
 
-    def masked(self, round: int, counts: NDArray[np.int64]) -> bytes:
+    def mask(self, round: int, counts: NDArray[np.int64]) -> bytes:
         """The vector under its masks, and the sealed shares of their seeds: what may leave the party.
 
         Guarantee: uniform to whoever lacks one of the masks; see the module's docstring for who that is.

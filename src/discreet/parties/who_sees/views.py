@@ -316,7 +316,7 @@ def _hidden_noise(arrangement: Arrangement, owner: str, coalition: int) -> float
     return arrangement.noise * arrangement.noise_share * ratio * (1 - 1e-14)
 
 
-def contracted(noise_multiplier: float, contraction: float, rounds: int) -> float:
+def contracted_noise(noise_multiplier: float, contraction: float, rounds: int) -> float:
     """The noise multiplier of one release that costs as much as the last of many contracting updates; (4).
 
     Guarantee (Bok, Su, Altschuler 2024, by shifted interpolation): if every noise-free update brings any two models
@@ -325,7 +325,7 @@ def contracted(noise_multiplier: float, contraction: float, rounds: int) -> floa
     projection), then the last model is a Gaussian release with the result. A strongly convex and smooth loss
     has such a factor for steps below 2 / smoothness *if* clipping is never felt; quadratics attain the bound.
 
-    >>> round(contracted(1.0, contraction=0.9, rounds=100), 6), round(contracted(1.0, 0.0, 100), 6)
+    >>> round(contracted_noise(1.0, contraction=0.9, rounds=100), 6), round(contracted_noise(1.0, 0.0, 100), 6)
     (0.229422, 1.0)
     """
     noise = real("noise_multiplier", noise_multiplier, above=0)
@@ -340,7 +340,7 @@ def _contracted_view(arrangement: Arrangement) -> View:
     noise = min(_hidden_noise(arrangement, owner, 0) for owner in arrangement.parties)
     note = f"only if each noise-free update, with a constant step, contracts by {c:g} for any data"
     sees = "sees the final model only"
-    event = Gaussian(contracted(noise, c, arrangement.tokens)) * 1
+    event = Gaussian(contracted_noise(noise, c, arrangement.tokens)) * 1
     return View("contracted final model", sees, (event,), note)
 
 
