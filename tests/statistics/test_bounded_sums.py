@@ -29,7 +29,7 @@ from discreet.statistics import (
     private_sum,
     private_variance,
 )
-from discreet.statistics.purchase import Purchase, _rounded_up, bought
+from discreet.statistics.purchase import Purchase, _rounded_up, buy
 
 PURE, GAUSS = Budget(1.0, 0.0), Budget(1.0, 1e-6)
 X = np.random.default_rng(0).normal(50, 10, 400)
@@ -161,7 +161,7 @@ def test_counts_get_the_least_noise_there_is_in_whole_numbers(epsilon):
 @pytest.mark.parametrize("level", [0.5, 0.9, 0.999])
 def test_intervals_of_counts_are_the_shortest_that_hold(epsilon, level):
     """By adding up the law of the noise."""
-    with bought("count", {}, Budget(epsilon, 0.0), counts=True) as purchase:
+    with buy("count", {}, Budget(epsilon, 0.0), counts=True) as purchase:
         scale, most = purchase.event.scale, int(purchase.farthest(level))
     chances = np.exp(-np.abs(np.arange(-10_000, 10_001)) / scale)
     chances /= chances.sum()
@@ -217,13 +217,13 @@ def test_what_is_certified_is_what_was_asked_for(tmp_path):
 
 
 def test_a_purchase_is_for_one_release():
-    with bought("test", {}, PURE, numbers=2) as purchase:
+    with buy("test", {}, PURE, numbers=2) as purchase:
         purchase.release(np.zeros(2, np.int64))
         with pytest.raises(PlanViolation, match="One release"):
             purchase.release(np.zeros(2, np.int64))
-    with bought("test", {}, PURE) as purchase, pytest.raises(PlanViolation, match="1 whole numbers"):
+    with buy("test", {}, PURE) as purchase, pytest.raises(PlanViolation, match="1 whole numbers"):
         purchase.release(np.zeros(1))
-    with bought("test", {}, PURE) as purchase, pytest.raises(PlanViolation, match="not 2 of"):
+    with buy("test", {}, PURE) as purchase, pytest.raises(PlanViolation, match="not 2 of"):
         purchase.release(np.zeros(2, np.int64))
 
 

@@ -25,7 +25,7 @@ from discreet.linear.frame_parts import Frames, empty_frame
 from discreet.linear.homes import Share
 from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.sources import is_dask_frame
-from discreet.statistics.purchase import MOST_RECORDS, Purchase, bought
+from discreet.statistics.purchase import MOST_RECORDS, Purchase, buy
 
 Array = NDArray[np.float64]
 
@@ -87,7 +87,7 @@ def evaluate(
         refuse_other_engines(engine, "total")
         _refuse_arrays(x, question)
     cast = question.ask(_table(x, engine))
-    with bought(
+    with buy(
         "evaluation",
         _settings(cast.tally, unit, confidence),
         budget,
@@ -100,7 +100,7 @@ def evaluate(
         later=engine is not None,
     ) as purchase:
         noisy, lengths = release(purchase, cast, None if engine is None else Elsewhere(engine, x, question))
-    found = cast.tally.scored(noisy, purchase.noise, lengths, Scoring(reach))
+    found = cast.tally.score(noisy, purchase.noise, lengths, Scoring(reach))
     return Evaluation(
         found.overall,
         found.groups,

@@ -1,4 +1,4 @@
-"""One release of many numbers, bought as a whole: :func:`bought`.
+"""One release of many numbers, bought as a whole: :func:`buy`.
 
 A statistic of a table is a sum of one vector from each record. Whoever asks for it says how long these vectors are in
 the l1 and in the l2 norm; the noise is Laplace or Gaussian, whichever is less for the budget. A ledger that holds
@@ -8,7 +8,7 @@ Counts get whole numbers as noise where delta is 0: nothing is less at this epsi
 2009). Where losses add up at a delta above 0 it would cost more than Laplace noise of its scale, and is not taken.
 
 >>> from discreet.guarantee import Budget
->>> with bought("example", {}, Budget(1.0, 1e-6), numbers=2) as purchase:
+>>> with buy("example", {}, Budget(1.0, 1e-6), numbers=2) as purchase:
 ...     noisy = purchase.release(np.array([purchase.steps(1.0) * 5, 0]))
 >>> purchase.certificate.guarantee.delta, noisy.shape
 (0.0, (2,))
@@ -168,7 +168,7 @@ class Purchase:
 
 
 @contextmanager
-def bought(
+def buy(
     name: str,
     settings: Mapping[str, Any],
     budget: Budget,

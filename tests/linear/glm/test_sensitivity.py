@@ -156,6 +156,10 @@ def test_weights_only_shrink_what_a_record_adds():
 def test_an_encoder_that_breaks_its_promise_would_be_noticed(monkeypatch):
     """The broken twin: without the enforcement of the columns' promise, the same test fails."""
     without_the_record.cache_clear()
-    monkeypatch.setattr(Columns, "admitted", lambda self, rows: np.array(rows, np.float32))
+
+    def as_they_are(self, rows):
+        return np.array(rows, np.float32), np.ones(len(rows), bool)
+
+    monkeypatch.setattr(Columns, "sifted", as_they_are)
     row = np.r_[1, 1, 1, 1, 1, 1, 1, 9.0, 9.0, 9.0, 9.0]
     assert max(worst_moves(Logistic(), (0.0, 1.0), row, 1, RICH)) > 1.5
