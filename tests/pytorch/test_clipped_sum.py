@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from discreet.core.clipping import Flat, Normalised, PerBlock
 from discreet.errors import InvalidParameter
 from discreet.pytorch.clipped_sum import ClippedSum
-from discreet.pytorch.gradients import tied
+from discreet.pytorch.gradients import tied_product
 from discreet.pytorch.layer_rules.use import sums_of_squares
 from discreet.pytorch.per_example import per_example_gradients
 from support.torch_bank import (
@@ -402,11 +402,11 @@ def test_the_product_of_tied_gradients_is_not_low(width, monkeypatch):
         of_table = torch.zeros_like(of_layer).index_add_(0, index[example], rows[example].double())
         exact[example] = 2 * (of_layer * of_table).sum()
     monkeypatch.setattr(torch, "bmm", in_one_chain)
-    found, _ = tied(looked_up, applied)
+    found, _ = tied_product(looked_up, applied)
     assert bool((found >= exact * (1 - 1e-12)).all())
     if width == 5000:  # the twin, without room for rounding, is low
         monkeypatch.setattr("discreet.pytorch.gradients.inner_product_error", lambda numbers, kind: 0.0)
-        assert bool((tied(looked_up, applied)[0] < exact).all())
+        assert bool((tied_product(looked_up, applied)[0] < exact).all())
 
 
 @pytest.mark.parametrize(("positions", "into", "out"), [(3, 64, 64), (2, 8, 4), (3, 1000, 10)])

@@ -244,7 +244,7 @@ def for_everybody(run):
         dist.all_reduce(other)
         sums.vector += other.view(2, -1)[rank]
         return sums, lambda total: None
-    run._summed = noisy
+    run._sum_up = noisy
 
 np.save(f"{place}/for_everybody-{rank}.npy", noise_of(for_everybody))
 the_same = lambda run: setattr(run, "_stream", RandomStream(unsafe_seed=1))

@@ -11,7 +11,7 @@ from discreet.plan.plan import Plan
 from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Stage
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.planned_steps import Payments, spent
+from discreet.pytorch.planned_steps import Payments, cost_so_far
 
 RECORDS = 40
 X = torch.randn(RECORDS, 3, generator=torch.Generator().manual_seed(0))
@@ -196,7 +196,7 @@ def test_clipping_that_is_not_that_of_the_stages_is_refused(clipping, says):
 
 def test_progress_never_shows_less_than_was_spent():
     for step in range(1, PLAN.steps + 1):
-        shown = float(spent(PLAN, step).split()[1])
+        shown = float(cost_so_far(PLAN, step).split()[1])
         events = WARM.charge * min(step, 2)
         if step > 2:
             events += DESCENT.charge * min(step - 2, 4)

@@ -41,7 +41,7 @@ def missed(places, level, aside=0.0, monkey=None):
     chooser = _Chooser(places, Budget(1.0, 0.0), 1, None)
     original = np.argmax
     monkey.setattr(quantiles.np, "argmax", lambda scores: seen.append(scores) or original(scores))
-    chooser._chosen(level, aside, 1.0, Keeping())
+    chooser._choose(level, aside, 1.0, Keeping())
     return seen[0]
 
 
@@ -80,7 +80,7 @@ def test_the_choice_itself_is_private(monkeypatch):
     counts = []
     for places in (np.array([0, 0, 5, 5]), np.array([0, 0, 5, 5, 5])):
         chooser = _Chooser(places, Budget(epsilon, 0.0), 1, None)
-        chosen = [chooser._chosen(0.5, 0.0, epsilon, stream) for _ in range(draws)]
+        chosen = [chooser._choose(0.5, 0.0, epsilon, stream) for _ in range(draws)]
         counts.append(np.bincount(chosen, minlength=6))
     one, other = counts
     for a, b in ((one, other), (other, one)):
@@ -168,7 +168,7 @@ def one_more_changes_one_part_by_one(parted):
 
 
 def test_which_part_a_record_is_in_depends_on_nobody_else():
-    assert one_more_changes_one_part_by_one(quantiles._parted)
+    assert one_more_changes_one_part_by_one(quantiles._part)
     by_rank = lambda spread, place: (spread[: len(spread) // 2], spread[len(spread) // 2 :])  # noqa: E731
     assert not one_more_changes_one_part_by_one(by_rank)
     assert not one_more_changes_one_part_by_one(lambda spread, place: (spread, spread))

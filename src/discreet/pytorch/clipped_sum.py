@@ -154,7 +154,7 @@ class ClippedSum:
     @torch.no_grad()
     def follows_rules(self, batch: Any) -> bool:
         """Whether all gradients of a batch follow from rules, and none from what parameters are at the time."""
-        recording = self._recorded(batch, number_of_examples(batch))
+        recording = self._record(batch, number_of_examples(batch))
         return recording is not None and _by_rules(recording)
 
     def blocks(self) -> dict[str, int]:
@@ -196,7 +196,7 @@ class ClippedSum:
             if found is not None:
                 return found
             self._readable = False
-        recording = None if self._ruled_out else self._recorded(batch, count)
+        recording = None if self._ruled_out else self._record(batch, count)
         if recording is None:
             return Gradients(self.parameters, count, [], self._rows(batch, sorted(self.parameters)))
         return Gradients(
@@ -214,7 +214,7 @@ class ClippedSum:
         layers = self._networks.layers(values) if calls.only else None
         return gradients_in_graph(self.parameters, values, layers, self._scratch) if layers else None
 
-    def _recorded(self, batch: Any, count: int) -> Recording | None:
+    def _record(self, batch: Any, count: int) -> Recording | None:
         """The uses of all parameters in this batch, or None if gradients by rules are out of the question."""
         for _ in range(DEEPEST):
             recording, values, new = self._forward(batch, count)

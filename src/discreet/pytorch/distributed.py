@@ -123,7 +123,7 @@ class Processes:
         self.add_up(rows)
         return [bytes(row) for row in rows.tolist()]
 
-    def decided_by_first(self, decide: Callable[[], int]) -> int:
+    def let_first_decide(self, decide: Callable[[], int]) -> int:
         """A whole number of at least 0 that the first process decides. If it refuses, all do."""
         if self.size == 1:
             return decide()
@@ -132,7 +132,7 @@ class Processes:
             if self.first:
                 answer[0] = decide()
         finally:
-            answer = self._sent(answer)
+            answer = self._send_from_first(answer)
         if int(answer) == _REFUSED:
             raise PlanViolation("The first process refused, so nothing is released; it says why.")
         return int(answer)
@@ -142,9 +142,9 @@ class Processes:
         if self.size == 1:
             return write()
         content = bytearray(write().encode() if self.first else b"")
-        length = int(self._sent(torch.tensor([len(content)])))
+        length = int(self._send_from_first(torch.tensor([len(content)])))
         letters = torch.frombuffer(content, dtype=torch.uint8) if self.first else torch.empty(length).byte()
-        return bytes(self._sent(letters).tolist()).decode()
+        return bytes(self._send_from_first(letters).tolist()).decode()
 
     def start_alike(self, model: nn.Module) -> None:
         """Give every process the parameters and buffers of the first one."""
@@ -166,7 +166,7 @@ class Processes:
                 "do not add up to the plan. Start all of them with the same plan, clipping, model and data set."
             )
 
-    def _sent(self, tensor: Tensor) -> Tensor:
+    def _send_from_first(self, tensor: Tensor) -> Tensor:
         """``tensor`` of the first process, by way of the device that the group communicates on."""
         there = self._on_its_device(tensor)
         dist.broadcast(there, src=0)

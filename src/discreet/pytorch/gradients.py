@@ -24,7 +24,7 @@ from discreet.pytorch.layer_rules.use import (
     Use,
     inner_product_error,
     not_cancelled,
-    settled,
+    settle_doubtful,
     sums_of_squares,
     wide,
     without,
@@ -48,7 +48,9 @@ class Gradients:
             for name in use.source.roots:
                 if name not in rows:
                     self.uses.setdefault(name, []).append(use)
-        self.uses = {name: joined(group) if len(group) > 1 else group for name, group in self.uses.items()}
+        self.uses = {
+            name: join_linear(group) if len(group) > 1 else group for name, group in self.uses.items()
+        }
 
     def squared_norms(self, blocks: dict[str, int]) -> Tensor:
         """Squared norms in float64, one row per example and one column per block."""
@@ -79,11 +81,11 @@ class Gradients:
 
     def _of_tied(self, looked_up: EmbeddingWeight, applied: LinearWeight) -> Tensor:
         apart = looked_up.squared_norms() + applied.squared_norms()
-        inner, lost = tied(looked_up, applied)
+        inner, lost = tied_product(looked_up, applied)
         total = apart + inner
         sure = (total >= torch.maximum(CANCELLED * apart, lost / PRECISION)) & (total < torch.inf)
         uses: list[Use] = [looked_up, applied]
-        total = settled(
+        total = settle_doubtful(
             total,
             ~(sure | (apart == 0)),
             2 * apart,
@@ -96,7 +98,7 @@ class Gradients:
         found = []
         gains = {use.source: use.source.gain(name) for use in uses}
         for part in parts:
-            rows = [use.source.pulled_back(use.rows(part))[name] for use in uses]
+            rows = [use.source.pull_back(use.rows(part))[name] for use in uses]
             apart = torch.stack([sums_of_squares(row) for row in rows]).sum(0)
             for use in uses:
                 apart = apart + use.of_parts()[part] * gains[use.source]
@@ -140,7 +142,7 @@ class Gradients:
                     if use.source.is_parameter:
                         use.add_to(total, column)
                     else:
-                        total += use.source.pulled_back_sum(use.weighted_sum(column), name).to(total.device)
+                        total += use.source.pull_back_sum(use.weighted_sum(column), name).to(total.device)
             else:
                 self._add_rows(name, uses, total, column)
 
@@ -151,7 +153,7 @@ class Gradients:
         errors behind that no norm has counted, and that the function may well enlarge.
         """
         for part in chunks(self.examples, _largest(uses)):
-            rows = [use.source.pulled_back(use.rows(part))[name] for use in uses]
+            rows = [use.source.pull_back(use.rows(part))[name] for use in uses]
             whole = sum(rows[1:], rows[0]).reshape(len(rows[0]), -1)
             total.view(-1).add_((weights[part].to(whole.dtype) @ whole).to(total))
 
@@ -177,20 +179,20 @@ def within_range(weights: Tensor, kind: torch.dtype) -> Tensor:
     return torch.where(weights >= least, weights, 0).clamp_(max=most).to(kind)
 
 
-def joined(uses: list[Use]) -> list[Use]:
+def join_linear(uses: list[Use]) -> list[Use]:
     """The uses with all linear uses of one source made into one."""
     first: dict[tuple[int, bool], LinearWeight] = {}
     others: list[Use] = []
     for use in uses:
         if isinstance(use, LinearWeight):
             key = (id(use.source), use.transposed)
-            first[key] = first[key].joined(use) if key in first else use
+            first[key] = first[key].join(use) if key in first else use
         else:
             others.append(use)
     return [*first.values(), *others]
 
 
-def tied(looked_up: EmbeddingWeight, applied: LinearWeight) -> tuple[Tensor, Tensor]:
+def tied_product(looked_up: EmbeddingWeight, applied: LinearWeight) -> tuple[Tensor, Tensor]:
     """Twice the inner product of the two gradients of a weight that is embedding and output layer at once, or more.
 
     And how much of it may be lost in products that are too small for their type.
@@ -253,7 +255,7 @@ class Descent:
         self._parameters = parameters
         self._optimizers = checked_optimizers(optimizers, parameters)
         self.divisor = divisor
-        self._groups = _grouped(optimizers)
+        self._groups = _group_sizes(optimizers)
 
     def forget(self) -> None:
         """Drop the gradients of the last step, which would only take room beside those to come."""
@@ -265,7 +267,7 @@ class Descent:
 
         Guarantee: the optimizer sees nothing of ``sums`` but what ``finish`` has made of them.
         """
-        if _grouped(self._optimizers) != self._groups:
+        if _group_sizes(self._optimizers) != self._groups:
             raise PlanViolation(
                 "The optimizer trains other parameters than when the run began; make a new run."
             )
@@ -289,7 +291,7 @@ def as_optimizers(optimizer: object) -> tuple[Optimizer, ...]:
     return given
 
 
-def _grouped(optimizers: Sequence[Optimizer]) -> list[int]:
+def _group_sizes(optimizers: Sequence[Optimizer]) -> list[int]:
     return [len(group["params"]) for optimizer in optimizers for group in optimizer.param_groups]
 
 

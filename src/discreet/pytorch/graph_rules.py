@@ -61,7 +61,7 @@ def joint(one: int | None, other: int) -> int:
     return other if one is None or one == other else MIXED
 
 
-def moved(rows: Rows, shape: Shape, to: Callable[[int], int | None]) -> int:
+def run_in_input(rows: Rows, shape: Shape, to: Callable[[int], int | None]) -> int:
     """The run in an input of this shape, where dimension d of the output is dimension ``to(d)`` of the input."""
     found = rows.location()
     if found is None:
@@ -76,7 +76,7 @@ def moved(rows: Rows, shape: Shape, to: Callable[[int], int | None]) -> int:
     return found[2] * math.prod(shape[dim + 1 :])
 
 
-def signed(number: int) -> int:
+def as_signed(number: int) -> int:
     """A dimension as it was given; PyTorch shows negative ones as huge."""
     return number - 2**64 if number >= 2**63 else number
 
@@ -86,7 +86,7 @@ def dimensions(value: Any, ndim: int) -> set[int]:
     if value is None:
         return set(range(ndim))
     values = value if isinstance(value, (tuple, list)) else (value,)
-    return {signed(d) % ndim for d in values} or set(range(ndim))
+    return {as_signed(d) % ndim for d in values} or set(range(ndim))
 
 
 # ---- operations on each element ----
@@ -99,7 +99,7 @@ def elementwise(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     more = len(rows.shape) - len(shape)
     if more < 0 or any(s not in (1, o) for s, o in zip(shape, rows.shape[more:], strict=True)):
         return MIXED
-    return moved(rows, shape, lambda dim: max(dim - more, -1))
+    return run_in_input(rows, shape, lambda dim: max(dim - more, -1))
 
 
 def same_order(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
@@ -117,51 +117,51 @@ def along(name: str) -> Rule:
         if len(shape) != len(rows.shape):
             return MIXED
         busy = dimensions(getattr(node, name), len(shape))
-        return _kept(moved(rows, shape, lambda dim: None if dim in busy else dim))
+        return _mixed_if_shared(run_in_input(rows, shape, lambda dim: None if dim in busy else dim))
 
     return rule
 
 
-def reduced(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def reduction(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """A sum, mean, maximum or norm over dimensions."""
     gone = dimensions(node._saved_dim, len(shape)) if shape else set()
     if node._saved_keepdim:
-        return _kept(moved(rows, shape, lambda dim: None if dim in gone else dim))
+        return _mixed_if_shared(run_in_input(rows, shape, lambda dim: None if dim in gone else dim))
     left = [dim for dim in range(len(shape)) if dim not in gone]
-    return _kept(moved(rows, shape, left.__getitem__))
+    return _mixed_if_shared(run_in_input(rows, shape, left.__getitem__))
 
 
-def sliced(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def slicing(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """A range along one dimension; all of it changes nothing."""
     if shape == rows.shape and node._saved_step == 1:
         return rows.run
     return _along_dim(node, rows, edge, shape)
 
 
-def selected(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def selection(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """One place of a dimension, which is gone afterwards."""
-    gone = signed(node._saved_dim) % len(shape)
-    return _kept(moved(rows, shape, lambda dim: dim + (dim >= gone)))
+    gone = as_signed(node._saved_dim) % len(shape)
+    return _mixed_if_shared(run_in_input(rows, shape, lambda dim: dim + (dim >= gone)))
 
 
-def stacked(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def stacking(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """Several tensors along a new dimension."""
-    new = signed(node._saved_dim) % len(rows.shape)
-    return _kept(moved(rows, shape, lambda dim: None if dim == new else dim - (dim > new)))
+    new = as_signed(node._saved_dim) % len(rows.shape)
+    return _mixed_if_shared(run_in_input(rows, shape, lambda dim: None if dim == new else dim - (dim > new)))
 
 
-def padded(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def padding(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """Constants around the last dimensions."""
     pairs = node._saved_pad
-    busy = {len(shape) - 1 - place // 2 for place, size in enumerate(pairs) if signed(size)}
-    return _kept(moved(rows, shape, lambda dim: None if dim in busy else dim))
+    busy = {len(shape) - 1 - place // 2 for place, size in enumerate(pairs) if as_signed(size)}
+    return _mixed_if_shared(run_in_input(rows, shape, lambda dim: None if dim in busy else dim))
 
 
 def leading(keep: int) -> Rule:
     """Only the first ``keep`` dimensions are the same in input and output, and independent of one another."""
 
     def rule(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
-        return _kept(moved(rows, shape, lambda dim: dim if dim < keep else None))
+        return _mixed_if_shared(run_in_input(rows, shape, lambda dim: dim if dim < keep else None))
 
     return rule
 
@@ -175,7 +175,7 @@ def spatial(dims: int) -> Rule:
     return rule
 
 
-def _kept(run: int) -> int:
+def _mixed_if_shared(run: int) -> int:
     """Here a size of one where there were more is no broadcast."""
     return MIXED if run == SHARED else run
 
@@ -186,21 +186,21 @@ _along_dim = along("_saved_dim")
 # ---- other orders of dimensions ----
 
 
-def permuted(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
-    order = [signed(d) % len(shape) for d in node._saved_dims]
-    return _kept(moved(rows, shape, order.__getitem__))
+def permutation(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+    order = [as_signed(d) % len(shape) for d in node._saved_dims]
+    return _mixed_if_shared(run_in_input(rows, shape, order.__getitem__))
 
 
-def transposed(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
-    one, other = signed(node._saved_dim0) % len(shape), signed(node._saved_dim1) % len(shape)
-    return _kept(moved(rows, shape, lambda dim: {one: other, other: one}.get(dim, dim)))
+def transposition(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+    one, other = as_signed(node._saved_dim0) % len(shape), as_signed(node._saved_dim1) % len(shape)
+    return _mixed_if_shared(run_in_input(rows, shape, lambda dim: {one: other, other: one}.get(dim, dim)))
 
 
-def matrix_transposed(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
-    return _kept(moved(rows, shape, lambda dim: len(shape) - 1 - dim))
+def matrix_transposition(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+    return _mixed_if_shared(run_in_input(rows, shape, lambda dim: len(shape) - 1 - dim))
 
 
-def repeated(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def repetition(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """Copies one after the other along dimensions."""
     found = rows.location()
     if found is None:
@@ -215,8 +215,8 @@ def repeated(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
 
 def windows(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """``x.unfold``: windows along a dimension become a dimension of their own, the last one."""
-    busy = {signed(node._saved_dimension) % len(shape), len(shape)}
-    return _kept(moved(rows, shape, lambda dim: None if dim in busy else dim))
+    busy = {as_signed(node._saved_dimension) % len(shape), len(shape)}
+    return _mixed_if_shared(run_in_input(rows, shape, lambda dim: None if dim in busy else dim))
 
 
 # ---- products ----
@@ -229,7 +229,7 @@ def matrix_product(first: int) -> Rule:
         if edge < first:
             return elementwise(node, rows, edge, shape)
         own = edge - first  # rows of the output are rows of a, its columns are columns of b
-        return moved(rows, shape, lambda dim: dim if dim == own else -1)
+        return run_in_input(rows, shape, lambda dim: dim if dim == own else -1)
 
     return rule
 
@@ -241,13 +241,13 @@ def batched_product(first: int) -> Rule:
         if edge < first:
             return elementwise(node, rows, edge, shape)
         own = edge - first + 1
-        return moved(rows, shape, lambda dim: dim if dim in (0, own) else -1)
+        return run_in_input(rows, shape, lambda dim: dim if dim in (0, own) else -1)
 
     return rule
 
 
 def matrix_times_vector(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
-    return moved(rows, shape, lambda dim: dim) if edge == 0 else SHARED
+    return run_in_input(rows, shape, lambda dim: dim) if edge == 0 else SHARED
 
 
 def linear(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
@@ -255,18 +255,18 @@ def linear(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     found = rows.location()
     if found is None or found[0] == len(rows.shape) - 1:
         return MIXED
-    return moved(rows, shape, lambda dim: dim) if edge == 0 else SHARED
+    return run_in_input(rows, shape, lambda dim: dim) if edge == 0 else SHARED
 
 
 def attention(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """Queries, keys and values of shape (examples, heads, length, width), and a mask that is broadcast."""
     if edge == 3:
         more = len(rows.shape) - len(shape)
-        return moved(rows, shape, lambda dim: max(dim - more, -1) if dim < 2 else None)
+        return run_in_input(rows, shape, lambda dim: max(dim - more, -1) if dim < 2 else None)
     found = rows.location()
     if found is None or found[0] > 1 or (found[0] == 1 and shape[1] != rows.shape[1]):
         return MIXED
-    return _kept(moved(rows, shape, lambda dim: dim))
+    return _mixed_if_shared(run_in_input(rows, shape, lambda dim: dim))
 
 
 # ---- layers: the first dimension counts what is independent ----
@@ -277,7 +277,7 @@ def layer(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     found = rows.location()
     if found is None or found[0] != 0:
         return MIXED
-    return _kept(moved(rows, shape, lambda dim: dim)) if edge == 0 else SHARED
+    return _mixed_if_shared(run_in_input(rows, shape, lambda dim: dim)) if edge == 0 else SHARED
 
 
 def layer_norm(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
@@ -297,27 +297,27 @@ def batch_norm(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
         return MIXED
     if edge == 0:
         return rows.run
-    return SHARED if found[0] == 0 else _kept(moved(rows, shape, lambda dim: 0))
+    return SHARED if found[0] == 0 else _mixed_if_shared(run_in_input(rows, shape, lambda dim: 0))
 
 
 def likelihood(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """The negative log-likelihood of scores (examples, classes, ...): classes are gone from the output."""
     if node._saved_reduction != 0 or edge != 0:
         return MIXED
-    return _kept(moved(rows, shape, lambda dim: dim + (dim >= 1)))
+    return _mixed_if_shared(run_in_input(rows, shape, lambda dim: dim + (dim >= 1)))
 
 
 def aligned_sequences(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """The loss of a time-first sequence."""
-    return _kept(moved(rows, shape, lambda dim: 1)) if len(shape) == 3 else MIXED
+    return _mixed_if_shared(run_in_input(rows, shape, lambda dim: 1)) if len(shape) == 3 else MIXED
 
 
-def looked_up(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def lookup(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """A table that is read at the indices of all examples."""
     return SHARED
 
 
-def indexed(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def indexing(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """``x[:, i]``, or ``x[arange(examples), i]``, for the indices of this very batch."""
     indices = node._saved_indices
     used = [dim for dim, index in enumerate(indices) if index is not None]
@@ -330,7 +330,7 @@ def indexed(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
         return MIXED
     if not first <= found[0] < after:
         more = len(used) - len(wide)
-        return _kept(moved(rows, shape, lambda dim: dim if dim < first else dim + more))
+        return _mixed_if_shared(run_in_input(rows, shape, lambda dim: dim if dim < first else dim + more))
     if found[1:] != (1, 1):
         return MIXED
     own = torch.arange(rows.examples).view(-1, *(1,) * (after - 1 - found[0])).expand(wide)
@@ -342,10 +342,10 @@ def indexed(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
 
 def real_pairs(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """Complex numbers as pairs, or pairs as complex numbers."""
-    return moved(rows, shape, lambda dim: dim if dim < min(len(shape), len(rows.shape)) else None)
+    return run_in_input(rows, shape, lambda dim: dim if dim < min(len(shape), len(rows.shape)) else None)
 
 
-def _listed() -> dict[str, Rule]:
+def _rules_by_name() -> dict[str, Rule]:
     names: dict[Rule, str] = {
         elementwise: """
             Abs Acos Acosh Add Addcdiv Addcmul Asin Asinh Atan Atanh Atan2 Celu Clamp ClampMax
@@ -365,14 +365,14 @@ def _listed() -> dict[str, Rule]:
             FftC2C FftR2C FftC2R
         """,
         along("_saved_dims"): "Flip Roll",
-        reduced: """
+        reduction: """
             Sum Mean Amax Amin Max Min Logsumexp Prod Std Var LinalgVectorNorm Norm Median Nanmedian Nansum Aminmax
             Mode Kthvalue
         """,
-        sliced: "Slice",
-        selected: "Select Unbind",
-        stacked: "Stack",
-        padded: "ConstantPadNd",
+        slicing: "Slice",
+        selection: "Select Unbind",
+        stacking: "Stack",
+        padding: "ConstantPadNd",
         leading(1): "Im2Col Col2Im MultiMarginLoss",
         spatial(1): "ReflectionPad1D ReplicationPad1D UpsampleNearest1D UpsampleLinear1D AdaptiveMaxPool1D",
         spatial(2): """
@@ -384,10 +384,10 @@ def _listed() -> dict[str, Rule]:
             MaxPool3DWithIndices AvgPool3D AdaptiveAvgPool3D AdaptiveMaxPool3D ReflectionPad3D ReplicationPad3D
             UpsampleNearest3D UpsampleTrilinear3D PixelShuffle PixelUnshuffle
         """,
-        permuted: "Permute",
-        transposed: "Transpose",
-        matrix_transposed: "T",
-        repeated: "Repeat",
+        permutation: "Permute",
+        transposition: "Transpose",
+        matrix_transposition: "T",
+        repetition: "Repeat",
         windows: "Unfold",
         matrix_product(0): "Mm",
         matrix_product(1): "Addmm",
@@ -404,14 +404,14 @@ def _listed() -> dict[str, Rule]:
         batch_norm: "NativeBatchNorm CudnnBatchNorm",
         likelihood: "NllLoss NllLoss2D",
         aligned_sequences: "CtcLoss",
-        looked_up: "Embedding",
-        indexed: "Index",
+        lookup: "Embedding",
+        indexing: "Index",
         real_pairs: "ViewAsReal ViewAsComplex",
     }
     return {name: rule for rule, listed in names.items() for name in listed.split()}
 
 
-_RULES = _listed()
+_RULES = _rules_by_name()
 _OWN: dict[type, Rule] = {}
 
 

@@ -103,7 +103,7 @@ class Ownership:
                 runs = all_runs.get(producer)
                 if runs is None:
                     runs = all_runs[producer] = {}
-                found = _passed_on(rule, node, outputs, edge, place)
+                found = _pass_on(rule, node, outputs, edge, place)
                 if found is not None:
                     runs[number] = run = joint(runs.get(number), found)
                     if run == MIXED and type(producer) is not LEAF:
@@ -130,7 +130,7 @@ def shape_of(place: Place) -> Shape | None:
         return None
 
 
-def _passed_on(rule: Rule | None, node: Any, outputs: list[Rows], edge: int, producer: Place) -> int | None:
+def _pass_on(rule: Rule | None, node: Any, outputs: list[Rows], edge: int, producer: Place) -> int | None:
     """What the owners of a node's outputs make of one of its inputs; None if nothing is read, as it is empty."""
     if rule is None and not outputs:
         return MIXED

@@ -130,7 +130,7 @@ class Payments:
         self._course, self._planned, self._processes = Course(plan), plan.steps, processes
         self._run: Run | None = None
         self._distance = distance
-        self._before = processes.decided_by_first(lambda: self._open(till, resumed))
+        self._before = processes.let_first_decide(lambda: self._open(till, resumed))
         self.taken = self._course.steps(self._before)
 
     def pay(self) -> None:
@@ -142,7 +142,7 @@ class Payments:
         leg = self._course.leg(self.taken + 1)
         done, odd = divmod(self.taken - leg.before, leg.steps_per_charge)
         if not odd:
-            self._processes.decided_by_first(lambda: self._charge(leg, leg.charges - done))
+            self._processes.let_first_decide(lambda: self._charge(leg, leg.charges - done))
         self.taken += 1
 
     def commit(self) -> None:
@@ -345,17 +345,17 @@ def show_progress(batches: Iterator[Any], plan: Plan, start: int) -> Iterator[An
     with Progress(*columns) as bar:
         task = bar.add_task("", total=plan.steps, completed=start)
         for step, batch in enumerate(batches, start + 1):
-            bar.update(task, description=spent(plan, step))
+            bar.update(task, description=cost_so_far(plan, step))
             yield batch
             bar.update(task, completed=step)
 
 
-def spent(plan: Plan, step: int) -> str:
+def cost_so_far(plan: Plan, step: int) -> str:
     """What a run that stops about here has cost, rounded up to the next milestone.
 
     >>> from discreet.plan.recipe import Recipe
     >>> plan = Recipe(records=1000, batch_size=100, steps=40).with_noise(2.0, delta=1e-6)
-    >>> spent(plan, 1), spent(plan, 40)
+    >>> cost_so_far(plan, 1), cost_so_far(plan, 40)
     ('epsilon 0.578 of 1.73', 'epsilon 1.73 of 1.73')
     """
     whole = upper_text(plan.guarantee.epsilon.upper, 3)

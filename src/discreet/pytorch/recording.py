@@ -96,17 +96,17 @@ class Recording(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         if self._again:
-            return self.seen(func, args, kwargs)
+            return self.record_call(func, args, kwargs)
         self._hooked = self._hooked or is_hooked(func, args)
-        return self._data.after(func, args, kwargs, self.seen(func, args, kwargs))
+        return self._data.after(func, args, kwargs, self.record_call(func, args, kwargs))
 
-    def seen(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def record_call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The result of a call, in which uses of parameters have been written down."""
         sources = self.sources_in(args, kwargs)
         if func == torch.embedding_renorm_:
             needed = "must be None: it changes the weights by what a batch contains, outside of the noise."
             raise InvalidParameter("Embedding.max_norm", "set", needed)
-        if not sources or not torch.is_grad_enabled() or _transformed():
+        if not sources or not torch.is_grad_enabled() or _is_transformed():
             return func(*args, **kwargs)
         if func in UNROLLED:
             with self:
@@ -118,9 +118,9 @@ class Recording(TorchFunctionMode):
         rule = RULES.get(func)
         if rule is None and _called_name(func) in _NO_CALLS:
             return func(*args, **kwargs)
-        return self.called(rule, func, args, kwargs, sources)
+        return self.call_by_rule(rule, func, args, kwargs, sources)
 
-    def called(
+    def call_by_rule(
         self, rule: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sources: list[Source]
     ) -> Any:
         key = self._key(func, sources)
@@ -128,7 +128,7 @@ class Recording(TorchFunctionMode):
             self.distrusted.update(name for source in sources for name in source.roots)
             return func(*args, **kwargs)
         if self._is_constant(key, func, args, kwargs):
-            return self.followed(key, func, args, func(*args, **kwargs), sources)
+            return self.follow(key, func, args, func(*args, **kwargs), sources)
         found = None if rule is None else rule(self, func, args, kwargs)
         if found is None or _out_of_reach(found[0]):
             result = func(*args, **kwargs)
@@ -136,7 +136,7 @@ class Recording(TorchFunctionMode):
                 self._may_be_constant(key, _differentiable(result), args, kwargs)
             return result
         output, uses, *result = found
-        output = self.attached(output)
+        output = self.attach(output)
         if not self._again:
             self._visit(Site(key, uses), output)
             if not result:
@@ -167,7 +167,9 @@ class Recording(TorchFunctionMode):
         self._sites.append((site, (node, number), output))
         self._repeats = self._repeats or is_checkpointed()
 
-        def arrived(grads: tuple[Tensor | None, ...]) -> None:  # which must not hold the node that holds it
+        def on_arrival(
+            grads: tuple[Tensor | None, ...],
+        ) -> None:  # which must not hold the node that holds it
             grad = grads[number]
             if not self._again:
                 self.differentiated = True
@@ -175,7 +177,7 @@ class Recording(TorchFunctionMode):
                 with torch._C.DisableTorchFunction() if self._repeats else nullcontext():
                     self._receive(site, grad, site.layout)
 
-        node.register_prehook(arrived)  # a hook of the tensor costs several times as much
+        node.register_prehook(on_arrival)  # a hook of the tensor costs several times as much
 
     def settle(self, losses: Tensor) -> set[Key]:
         """Find out where the examples are at every site, and return constant calls that were not known as such.
@@ -245,11 +247,11 @@ class Recording(TorchFunctionMode):
         known = all(id(value) in self.sources for value in leaves if value.requires_grad)
         return known and not self._data.enters(leaves)
 
-    def attached(self, output: Tensor) -> Tensor:
+    def attach(self, output: Tensor) -> Tensor:
         """The output as part of the graph, even if nothing before it needs a gradient."""
         return output if output.requires_grad else _Attach.apply(self.anchor, [output])  # type: ignore[no-untyped-call]
 
-    def followed(self, key: Key, func: Any, args: tuple[Any, ...], result: Any, sources: list[Source]) -> Any:
+    def follow(self, key: Key, func: Any, args: tuple[Any, ...], result: Any, sources: list[Source]) -> Any:
         """Remember the result of a constant call as a source of its own."""
         same_length = len(sources) == 1 and sources[0].isometric and keeps_length(func, args)
         for place, tensor in enumerate(_leaves((result,), {})):
@@ -301,7 +303,7 @@ def _out_of_reach(output: Tensor) -> bool:
     return output.is_nested or output.is_complex()
 
 
-def _transformed() -> bool:
+def _is_transformed() -> bool:
     """Whether the losses are inside of ``torch.func``, where no hook is called: the parameters escape."""
     return torch._C._functorch.peek_interpreter_stack() is not None
 

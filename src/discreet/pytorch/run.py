@@ -250,7 +250,7 @@ class PrivateRun:
         self._watch.before_forward()
         self._descent.forget()
         with self._draws():
-            sums, finish = self._summed(examples, count, leg)
+            sums, finish = self._sum_up(examples, count, leg)
         self._watch.after_forward()
         self._descent.step(sums, finish)
         self._watch.after_step()
@@ -282,20 +282,20 @@ class PrivateRun:
         """What this run has released so far, and what it cost at most."""
         self._paying().commit()
 
-        def written() -> str:
+        def write() -> str:
             assert self._till is not None
             return Certificate.of(
                 self._till.ledger,
                 self.plan,
-                arithmetic=self._computed(),
+                arithmetic=self._certified_arithmetic(),
                 trusted=self._trusted,
                 not_covered=(*NOT_COVERED, ROUNDED if self._arithmetic == "float" else PADDED),
                 checks=(DESCRIPTION,),
             ).to_json()
 
-        return Certificate.from_json(self._processes.text_of_first(written))
+        return Certificate.from_json(self._processes.text_of_first(write))
 
-    def _computed(self) -> Arithmetic:
+    def _certified_arithmetic(self) -> Arithmetic:
         if self._arithmetic == "float":
             return Arithmetic()
         clip_norms = [rule.clip_norm for rule in self._clipping]
@@ -355,7 +355,7 @@ class PrivateRun:
 
     def _paying(self, *, resumed: bool = False) -> Payments:
         if self._payments is None:
-            distance = self._computed().distance
+            distance = self._certified_arithmetic().distance
             self._payments = Payments(self._till, self.plan, self._processes, distance, resumed=resumed)
         return self._payments
 
@@ -375,7 +375,7 @@ class PrivateRun:
         device = next(iter(self._parameters.values())).device
         return rebuild(examples, lambda tensor: tensor.to(device, non_blocking=True))
 
-    def _summed(self, examples: Any, count: int, leg: Leg) -> tuple[Sums, Finish]:
+    def _sum_up(self, examples: Any, count: int, leg: Leg) -> tuple[Sums, Finish]:
         """The clipped sums of this process's records, or the own shard of everybody's, and what makes a release."""
         add_noise = partial(self._add_noise, leg=leg)
         if self._sharded is not None:

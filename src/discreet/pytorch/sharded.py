@@ -44,12 +44,12 @@ IN_FLIGHT = 2
 _OF_FSDP = "torch.distributed.fsdp."
 
 
-def _passed_through(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
+def _pass_through(node: Any, rows: Rows, edge: int, shape: Shape) -> int:
     """The node by which FSDP2 learns that a layer's backward pass is over: gradients go through it unchanged."""
     return rows.run if shape == rows.shape else MIXED
 
 
-add_rule(RegisterPostBackwardFunction, _passed_through)
+add_rule(RegisterPostBackwardFunction, _pass_through)
 
 
 class Shards:

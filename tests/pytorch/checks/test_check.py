@@ -610,15 +610,15 @@ def test_every_change_of_contents_is_noticed(dtype, size):
     layer.register_buffer("kept", torch.arange(size + 1).to(dtype)[1:])
     layer.register_buffer("other", torch.zeros(2))
     watch = Constancy(layer)
-    assert watch.changed() is None
+    assert watch.changed_tensor() is None
     for change in (lambda x: x[:1].logical_not_(), lambda x: x[-1:].logical_not_()):
         change(layer.kept.data)
-        assert watch.changed() == "kept"
+        assert watch.changed_tensor() == "kept"
         watch.refresh()
     swapped = layer.kept.data[[0, size // 2]].flip(0)
     if not torch.equal(swapped, swapped.flip(0)):
         layer.kept.data[[0, size // 2]] = swapped
-        assert watch.changed() == "kept"
+        assert watch.changed_tensor() == "kept"
 
 
 # ---- what is in order passes, and leaves no trace ----

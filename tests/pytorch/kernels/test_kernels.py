@@ -26,7 +26,7 @@ from discreet.pytorch.kernels.norms import (
 )
 from discreet.pytorch.kernels.tiles import LANES
 from discreet.pytorch.layer_rules import use
-from discreet.pytorch.layer_rules.convolution import ConvolutionWeight, padded
+from discreet.pytorch.layer_rules.convolution import ConvolutionWeight, pad
 from discreet.pytorch.layer_rules.use import Layout, Scratch, Source
 from support.torch_bank import numbers
 
@@ -48,7 +48,7 @@ def use_of(shape, channels, kernel, stride, padding, dilation, dtype):
     x = numbers(EXAMPLES, *shape, seed=1)
     weight = nn.Parameter(torch.zeros(channels, shape[0], *kernel, dtype=torch.float64))
     forward = (F.conv1d, F.conv2d, F.conv3d)[len(kernel) - 1]
-    out = forward(padded(x, padding), weight, None, stride, 0, dilation)
+    out = forward(pad(x, padding), weight, None, stride, 0, dilation)
     use = ConvolutionWeight(
         Source("w", weight, {"w": weight}, True), x.to(dtype), stride, padding, dilation, 1
     )
@@ -62,7 +62,7 @@ def use_of(shape, channels, kernel, stride, padding, dilation, dtype):
 def test_convolution(case, threads):
     exact = use_of(*case, torch.float64).rows(slice(0, EXAMPLES))
     use = use_of(*case, torch.float32)
-    x = padded(use.a, use.padding).contiguous()
+    x = pad(use.a, use.padding).contiguous()
     positions = tuple(use.g.shape[2:])
     places = convolution_weights.geometry(tuple(x.shape[1:]), case[1], case[2], case[3], case[5], positions)
     kept = torch.full(places.workspace(EXAMPLES), torch.nan)
@@ -89,7 +89,7 @@ def test_the_twin_of_the_convolution_is_right():
     """The gradient by autograd, one example at a time."""
     case = CONVOLUTIONS[2]
     use = use_of(*case, torch.float64)
-    x, weight = padded(use.a, use.padding), use.source.tensor
+    x, weight = pad(use.a, use.padding), use.source.tensor
     for example, row in enumerate(use.rows(slice(0, EXAMPLES))):
         out = F.conv2d(x[example : example + 1], weight, None, case[3], 0, case[5])
         grad = torch.autograd.grad(out, weight, use.g[example : example + 1])[0]
@@ -300,7 +300,7 @@ def test_rounding_in_any_order(one, other):
             found = found * np.add.accumulate(row * row)[-1]
             exact *= 1 + (size - 1) * Fraction(float(small)) ** 2
         error = abs(Fraction(float(found)) / exact - 1)
-        assert error <= use.rounded_in_any_order(one, other, kind)
+        assert error <= use.rounding_in_any_order(one, other, kind)
         if one > 10_000 and kind == torch.float32:  # what holds for a known order would be too little
             assert error > use.ROUNDED
 

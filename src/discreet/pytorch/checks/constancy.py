@@ -8,10 +8,10 @@ bits along the rows and columns of a matrix.
 >>> layer = nn.BatchNorm1d(2)
 >>> watch = Constancy(layer)
 >>> layer.running_mean.data += 1.0
->>> watch.changed()
+>>> watch.changed_tensor()
 'running_mean'
 >>> watch.refresh()
->>> watch.changed() is None
+>>> watch.changed_tensor() is None
 True
 """
 
@@ -50,7 +50,7 @@ class Constancy:
             device: torch.cat(parts) for device, (_, parts) in self._parts(self._places).items()
         }
 
-    def changed(self) -> str | None:
+    def changed_tensor(self) -> str | None:
         """The name of a tensor that was written to, or exchanged, or None."""
         places = tensors_in(self._model)
         if _write_counts(places) != self._counts:
@@ -64,7 +64,7 @@ class Constancy:
 
     def refuse_change(self) -> None:
         """Raise if a tensor of the model is not what it was."""
-        changed = self.changed()
+        changed = self.changed_tensor()
         if changed is None:
             return
         owner = changed.rpartition(".")[0]
@@ -154,7 +154,7 @@ def full_name(model: nn.Module, owner: nn.Module, name: str) -> str:
 def signature(model: nn.Module) -> tuple[object, ...]:
     """Modules, modes, hooks on gradients, parameters: while they are the same, so is the verdict of the check.
 
-    Objects appear by their identity, so whoever keeps a signature has to keep :func:`kept_alive` along with it.
+    Objects appear by their identity, so whoever keeps a signature keeps what is :func:`to_keep_alive` along with it.
     """
     parts: list[object] = []
     for module in modules_of(model):
@@ -162,14 +162,14 @@ def signature(model: nn.Module) -> tuple[object, ...]:
         parts += (id(module), module.training, hooked, module.__dict__.get("forward"), *module._modules)
         for name, value in module._parameters.items():
             trained = value is not None and value.requires_grad
-            parts += (name, id(value), trained, trained and _hooked(value))
+            parts += (name, id(value), trained, trained and _is_hooked(value))
     return tuple(parts)
 
 
-def _hooked(value: Any) -> bool:
+def _is_hooked(value: Any) -> bool:
     return bool(value._backward_hooks or value._post_accumulate_grad_hooks)
 
 
-def kept_alive(model: nn.Module) -> list[object]:
+def to_keep_alive(model: nn.Module) -> list[object]:
     """What must stay alive so that nothing else gets its identity."""
     return [*modules_of(model), *(value for _, _, value in tensors_in(model))]

@@ -43,7 +43,7 @@ def refuse_known_draws(model: nn.Module, losses: Losses, examples: Any) -> None:
 def _origins(draw: Callable[[], object], seed: int) -> set[State]:
     """The states of the global generators from which something is drawn."""
     found: set[State] = set()
-    with seeded(seed), _noted(found), _Noting(found):
+    with seeded(seed), _note_draws(found), _Noting(found):
         draw()
     return found
 
@@ -87,7 +87,7 @@ def _hash(*parts: bytes) -> bytes:
 
 
 @contextmanager
-def _noted(found: set[State]) -> Iterator[None]:
+def _note_draws(found: set[State]) -> Iterator[None]:
     """Their functions note from which state they draw."""
     functions = global_functions()
     try:

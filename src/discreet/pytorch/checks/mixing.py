@@ -136,7 +136,7 @@ def with_others_changed(examples: Any) -> Iterator[Any]:
 def all_changed(examples: Any) -> Any:
     """Other examples of the same shape."""
     return rebuild(
-        examples, lambda column: _changed_except(column, torch.zeros(len(column), dtype=torch.bool))
+        examples, lambda column: _change_except(column, torch.zeros(len(column), dtype=torch.bool))
     )
 
 
@@ -146,7 +146,7 @@ def with_half_changed(examples: Any) -> Iterator[tuple[Tensor, Any]]:
     for kept in order.tensor_split(2):
         stays = torch.zeros(len(order), dtype=torch.bool)
         stays[kept] = True
-        yield kept, rebuild(examples, partial(_changed_except, stays=stays))
+        yield kept, rebuild(examples, partial(_change_except, stays=stays))
 
 
 def _scale_rows(rows: Tensor) -> Tensor:
@@ -156,10 +156,10 @@ def _scale_rows(rows: Tensor) -> Tensor:
 
 
 def _others_changed(column: Tensor) -> Tensor:
-    return _changed_except(column, torch.arange(len(column)) == 0)
+    return _change_except(column, torch.arange(len(column)) == 0)
 
 
-def _changed_except(column: Tensor, stays: Tensor) -> Tensor:
+def _change_except(column: Tensor, stays: Tensor) -> Tensor:
     """Numbers become smaller, and whole numbers those of the example before."""
     if column.is_floating_point():
         other = column / 2

@@ -24,7 +24,7 @@ from discreet.errors import CheckFailed, PlanViolation
 from discreet.pytorch.batches import Reader
 from discreet.pytorch.checks.check import check_read
 from discreet.pytorch.checks.compatibility import refuse_layers
-from discreet.pytorch.checks.constancy import Constancy, kept_alive, own, signature
+from discreet.pytorch.checks.constancy import Constancy, own, signature, to_keep_alive
 from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.per_example import (
@@ -55,7 +55,7 @@ class Watch:
         refuse_layers(model)
         self._model, self._losses, self._parameters, self._most = model, losses, parameters, most
         self._constancy = Constancy(model)
-        self._signature, self._held = signature(model), kept_alive(model)
+        self._signature, self._held = signature(model), to_keep_alive(model)
         self._checked: set[tuple[object, int]] = set()
         self._read: Reader | None = None
         self._steps = 0
@@ -79,7 +79,9 @@ class Watch:
             self._refuse_other_parameters()
             refuse_layers(self._model)
             self._signature = now
-            self._held += kept_alive(self._model)  # the verdicts of before stay valid as long as these live
+            self._held += to_keep_alive(
+                self._model
+            )  # the verdicts of before stay valid as long as these live
         self._refuse_edits()
         return bool(count) and (self._kind(count) not in self._checked or self._by_chance())
 
@@ -107,7 +109,7 @@ class Watch:
 
     def after_step(self) -> None:
         """Remember the weights that the optimizer has made."""
-        self._versions = self._counted()
+        self._versions = self._write_counts()
         looked_at = self._small or secrets.randbelow(ONE_IN_LOOKS) == 0
         self._contents = self._bits() if looked_at else None
 
@@ -115,11 +117,11 @@ class Watch:
         """Take the weights as they are now."""
         self._versions = self._contents = None
 
-    def _counted(self) -> list[int]:
+    def _write_counts(self) -> list[int]:
         return [own(value)._version for value in self._parameters.values()]
 
     def _refuse_edits(self) -> None:
-        moved = self._versions is not None and self._counted() != self._versions
+        moved = self._versions is not None and self._write_counts() != self._versions
         if moved or (self._contents is not None and not torch.equal(self._contents, self._bits())):
             raise PlanViolation(
                 "The weights were changed between two steps by something else than the run, which costs what the "

@@ -28,16 +28,16 @@ def supports(x: Tensor, grad: Tensor) -> bool:
 
 def of_layer_norm(x: Tensor, grad: Tensor, examples: int, width: int, eps: float) -> tuple[Tensor, Tensor]:
     """Of weight and bias, a row for each example, where each ``width`` numbers are normalised by themselves."""
-    return _found(_layer_norm, x, grad, (examples, -1, width), width, eps)
+    return _run_kernel(_layer_norm, x, grad, (examples, -1, width), width, eps)
 
 
 def of_group_norm(x: Tensor, grad: Tensor, groups: int, eps: float) -> tuple[Tensor, Tensor]:
     """The same for (examples, channels, ...), where the numbers of a group of channels are normalised together."""
     examples, channels = x.shape[:2]
-    return _found(_group_norm, x, grad, (examples, channels, -1), channels, groups, eps)
+    return _run_kernel(_group_norm, x, grad, (examples, channels, -1), channels, groups, eps)
 
 
-def _found(
+def _run_kernel(
     kernel: Any, x: Tensor, grad: Tensor, shape: tuple[int, int, int], width: int, *numbers: float
 ) -> tuple[Tensor, Tensor]:
     given, met = grad.view(shape).numpy(), x.view(shape).numpy()

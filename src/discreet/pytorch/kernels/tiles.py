@@ -63,29 +63,29 @@ def _tile(b: Any, args: Any) -> Any:
         place = b.inttoptr(b.add(out, b.mul(next_out, _INT(p))), wide.as_pointer())
         known = b.load(place)
         known.align = 8
-        b.store(b.fadd(known, b.fpext(_lanes_added(b, found[4 * p : 4 * p + 4]), wide)), place).align = 8
+        b.store(b.fadd(known, b.fpext(_add_lanes(b, found[4 * p : 4 * p + 4]), wide)), place).align = 8
     return ir.Constant(ir.LiteralStructType([]).as_pointer(), None)
 
 
-def _lanes_added(b: Any, four: list[Any]) -> Any:
+def _add_lanes(b: Any, four: list[Any]) -> Any:
     """The sums over the lanes of four vectors, as one vector of four, by as many halvings as there are."""
-    first, second = _neighbours_added(b, *four[:2]), _neighbours_added(b, *four[2:])
-    found, lanes = _neighbours_added(b, first, second), LANES
+    first, second = _add_neighbours(b, *four[:2]), _add_neighbours(b, *four[2:])
+    found, lanes = _add_neighbours(b, first, second), LANES
     while lanes > 4:
         lanes //= 2
         found = b.fadd(
-            _chosen(b, found, found, range(lanes)), _chosen(b, found, found, range(lanes, 2 * lanes))
+            _choose(b, found, found, range(lanes)), _choose(b, found, found, range(lanes, 2 * lanes))
         )
     return found
 
 
-def _neighbours_added(b: Any, one: Any, other: Any) -> Any:
+def _add_neighbours(b: Any, one: Any, other: Any) -> Any:
     """In each group of four lanes: two sums of two neighbours of the one, then two of the other."""
     even = [group + place for group in range(0, LANES, 4) for place in (0, 2, LANES, LANES + 2)]
-    return b.fadd(_chosen(b, one, other, even), _chosen(b, one, other, [place + 1 for place in even]))
+    return b.fadd(_choose(b, one, other, even), _choose(b, one, other, [place + 1 for place in even]))
 
 
-def _chosen(b: Any, one: Any, other: Any, places: Any) -> Any:
+def _choose(b: Any, one: Any, other: Any, places: Any) -> Any:
     chosen = list(places)
     return b.shuffle_vector(one, other, ir.Constant(ir.VectorType(_INT32, len(chosen)), chosen))
 

@@ -26,7 +26,7 @@ from discreet.pytorch.layer_rules.elementwise import (
 )
 from discreet.pytorch.layer_rules.embedding import embedding
 from discreet.pytorch.layer_rules.linear import addmm, linear, matmul
-from discreet.pytorch.layer_rules.recurrent import CELLS, compiled_layer, lstm_layer, unrolled, unrolled_cell
+from discreet.pytorch.layer_rules.recurrent import CELLS, compiled_layer, lstm_layer, unroll, unroll_cell
 from discreet.pytorch.layer_rules.use import KeptRows, Use
 
 __all__ = ["KeptRows", "Use", "add_rule"]
@@ -71,7 +71,7 @@ def add_rule(function: Callable[..., Any], rule: Callable[..., Any]) -> None:
 
 
 UNROLLED: dict[Any, Callable[..., Any]] = {
-    func: unrolled_cell if func.__name__.endswith("cell") else unrolled for func in CELLS
+    func: unroll_cell if func.__name__.endswith("cell") else unroll for func in CELLS
 }
 
 # The gradient at the result is the gradient at the argument with its entries in other places.

@@ -30,11 +30,11 @@ from discreet.pytorch.layer_rules.use import (
     Source,
     Use,
     arguments,
-    doubted,
+    find_doubtful,
     ghost_norms,
     not_cancelled,
     product_of_squares,
-    settled,
+    settle_doubtful,
     sums_of_squares,
     wide,
     without,
@@ -86,7 +86,7 @@ class ConvolutionWeight(Use):
             self.a, self.g = without(self.a, images), without(self.g, images)
 
     def squared_norms(self) -> Tensor:
-        squares = self.measured()
+        squares = self.plain_norms()
         if self.kept is not None:
             return squares
         return not_cancelled(squares, self.of_parts(), self.folded * math.prod(self.g.shape[2:]))
@@ -97,7 +97,7 @@ class ConvolutionWeight(Use):
         of_input, of_grad = (sums_of_squares(part.reshape(self.examples, -1)) for part in (self.a, self.g))
         return math.prod(self.kernel) * product_of_squares(of_input, of_grad, self.a.dtype)
 
-    def measured(self) -> Tensor:
+    def plain_norms(self) -> Tensor:
         """Squared norms; the gradients are kept where they are small."""
         weight, positions = self.source.tensor, math.prod(self.g.shape[2:])
         out, entries = len(weight), weight[0].numel()
@@ -114,7 +114,7 @@ class ConvolutionWeight(Use):
         return torch.cat([sums_of_squares(self.rows(part)) for part in parts])
 
     def compiled_norms(self, keep: bool) -> Tensor:
-        x, channels = padded(self.a, self.padding).contiguous(), self.g.shape[1]
+        x, channels = pad(self.a, self.padding).contiguous(), self.g.shape[1]
         positions = tuple(self.g.shape[2:])
         shape, images = tuple(x.shape[1:]), self.folded
         self.places = geometry(shape, channels, self.kernel, self.stride, self.dilation, positions, images)
@@ -140,25 +140,27 @@ class ConvolutionWeight(Use):
         return classes if worth_it else None
 
     def ghost_norms_of_pixels(self, classes: PixelClasses) -> Tensor:
-        x, g = padded(self.a, self.padding).flatten(2), self.g.flatten(2)
+        x, g = pad(self.a, self.padding).flatten(2), self.g.flatten(2)
         total, unrelated = ghost_norms_of_images(x, g, classes)
         of_grad = sums_of_squares(g)
         of_input = sums_of_squares(x) * classes.patches_of_a_pixel  # of all patches, or more
         sizes = g.shape[2], self.source.tensor[0].numel(), g.shape[1]
-        total, doubtful = doubted(total, unrelated, of_input, of_grad, sizes, x.dtype, ROUNDED)
+        total, doubtful = find_doubtful(total, unrelated, of_input, of_grad, sizes, x.dtype, ROUNDED)
         most = product_of_squares(of_input, of_grad, x.dtype)
-        return settled(total, doubtful, most, lambda i: sums_of_squares(self.rows(slice(i, i + 1)))[0])
+        return settle_doubtful(
+            total, doubtful, most, lambda i: sums_of_squares(self.rows(slice(i, i + 1)))[0]
+        )
 
     def ghost_norms_of_patches(self) -> Tensor:
         found = []
         for part in norms.chunks(self.examples, self.source.tensor[0].numel() * math.prod(self.g.shape[2:])):
-            g, x = self.g[part].flatten(2), padded(self.a[part], self.padding)
+            g, x = self.g[part].flatten(2), pad(self.a[part], self.padding)
             windows = [x[window].flatten(2) for window in self.windows(g_shape=self.g.shape[2:])]
             patches = torch.cat(windows, 1)
             of_input, of_grad = sums_of_squares(patches), sums_of_squares(g)
             total, doubtful = ghost_norms(patches.mT, g.mT, of_input, of_grad)
             most = product_of_squares(of_input, of_grad, patches.dtype)
-            found.append(settled(total, doubtful, most, partial(_square_of_product, g, patches)))
+            found.append(settle_doubtful(total, doubtful, most, partial(_square_of_product, g, patches)))
         return torch.cat(found)
 
     def windows(self, g_shape: tuple[int, ...]) -> list[Any]:
@@ -171,7 +173,7 @@ class ConvolutionWeight(Use):
         images = slice(part.start * self.folded, part.stop * self.folded)
         a, g, groups = self.a[images], self.g[images], self.groups
         seen, given = (g, a) if self.spread else (a, g)
-        seen, count = padded(seen, self.padding), len(seen)
+        seen, count = pad(seen, self.padding), len(seen)
         by_channel = given.reshape(count * groups, given.shape[1] // groups, -1)
         found = seen.new_empty(math.prod(self.kernel), count, given.shape[1], seen.shape[1] // groups)
         for place, window in zip(found, self.windows(given.shape[2:]), strict=True):
@@ -193,14 +195,14 @@ class ConvolutionWeight(Use):
         even = all(before == after for before, after in self.padding)
         padding = [before for before, _ in self.padding] if even else none
         total = torch.ops.aten.convolution_backward(
-            given, seen if even else padded(seen, self.padding), kernel, None, self.stride, padding, self.dilation,
+            given, seen if even else pad(seen, self.padding), kernel, None, self.stride, padding, self.dilation,
             False, none, self.groups, [False, True, False],
         )[1]  # fmt: skip
         assert isinstance(total, Tensor)
         return total
 
 
-def padded(x: Tensor, padding: tuple[tuple[int, int], ...]) -> Tensor:
+def pad(x: Tensor, padding: tuple[tuple[int, int], ...]) -> Tensor:
     """Zeros before and after each of the last dimensions."""
     return F.pad(x, [p for pair in reversed(padding) for p in pair]) if any(map(any, padding)) else x
 

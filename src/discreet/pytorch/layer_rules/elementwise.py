@@ -33,22 +33,22 @@ class Shift(KeptRows):
         self.found: Tensor | None = None  # by another use of the same call, together with its own
 
     def accepts(self, layout: Layout, output: Tensor) -> bool:
-        return output.ndim >= len(self.shape) and self._lined_up(output)[layout.dim] == 1
+        return output.ndim >= len(self.shape) and self._aligned_shape(output)[layout.dim] == 1
 
-    def _lined_up(self, output: Tensor) -> tuple[int, ...]:
+    def _aligned_shape(self, output: Tensor) -> tuple[int, ...]:
         return (1,) * (output.ndim - len(self.shape)) + self.shape
 
     def prepare(self, x: Any, grad: Tensor, layout: Layout) -> None:
-        self.held = self.reduced(wide(grad), layout) if self.found is None else self.found
+        self.held = self.sum_broadcast(wide(grad), layout) if self.found is None else self.found
         if self.sign != 1.0:
             self.held = self.held * self.sign
 
-    def reduced(self, grad: Tensor, layout: Layout) -> Tensor:
+    def sum_broadcast(self, grad: Tensor, layout: Layout) -> Tensor:
         """Sum over what the parameter was broadcast over, except the examples."""
         if layout.dim == 0 and grad.shape == (self.examples, *self.source.tensor.shape):
             return grad
-        lined_up = self._lined_up(grad)
-        over = [d for d in range(grad.ndim) if d != layout.dim and lined_up[d] == 1 and grad.shape[d] > 1]
+        aligned = self._aligned_shape(grad)
+        over = [d for d in range(grad.ndim) if d != layout.dim and aligned[d] == 1 and grad.shape[d] > 1]
         if over:
             grad = grad.sum(over, keepdim=True)
         grad = layout.examples_first(grad, self.examples)
@@ -72,7 +72,7 @@ class Scale(Shift):
 
     def prepare(self, x: Tensor, grad: Tensor, layout: Layout) -> None:
         factor = x if self.prepared is None else self.prepared(x)
-        self.held = self.reduced(wide(grad) * wide(factor), layout)
+        self.held = self.sum_broadcast(wide(grad) * wide(factor), layout)
 
 
 Compiled = Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor] | None]

@@ -26,7 +26,7 @@ from discreet.pytorch.layer_rules.use import (
     ghost_norms,
     not_cancelled,
     product_of_squares,
-    settled,
+    settle_doubtful,
     sums_of_squares,
     wide,
     without,
@@ -92,7 +92,9 @@ class LinearWeight(Use):
         apart = product_of_squares(of_input, of_grad, self.a.dtype)
         if ghost:
             total, doubtful = ghost_norms(self.a, self.g, of_input, of_grad)
-            total = settled(total, doubtful, apart, lambda i: sums_of_squares(self.rows(slice(i, i + 1)))[0])
+            total = settle_doubtful(
+                total, doubtful, apart, lambda i: sums_of_squares(self.rows(slice(i, i + 1)))[0]
+            )
         else:
             parts = norms.chunks(self.examples, out * into)
             total = torch.cat([sums_of_squares(self.rows(part)) for part in parts])
@@ -131,7 +133,7 @@ class LinearWeight(Use):
             a, g = a.flatten(0, -2), g.flatten(0, -2)
         return (a.mT, g) if self.transposed else (g.mT, a)
 
-    def joined(self, other: LinearWeight) -> LinearWeight:
+    def join(self, other: LinearWeight) -> LinearWeight:
         """Two uses of one weight are one use with the positions of both."""
         both = LinearWeight(self.source, self.a[:0], self.transposed)
         (a, g), (more_a, more_g) = self.by_position, other.by_position

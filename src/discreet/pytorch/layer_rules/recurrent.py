@@ -57,7 +57,7 @@ CELLS: dict[Any, Cell] = {
 }
 
 
-def unrolled_cell(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def unroll_cell(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``torch.lstm_cell`` and its sisters, in linear maps."""
     x, state, w_ih, w_hh, *biases = args
     b_ih, b_hh = [*biases, None, None][:2]
@@ -66,7 +66,7 @@ def unrolled_cell(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     return after if func is torch.lstm_cell else after[0]
 
 
-def unrolled(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def unroll(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``torch.lstm`` and its sisters, in linear maps; None for packed sequences."""
     if len(args) != 9 or kwargs or not isinstance(args[5], float):
         return None
@@ -130,7 +130,7 @@ def lstm_layer(record: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, 
         value if source is None else source.value for source, value in zip(sources, parameters, strict=True)
     )
     zero = x.new_zeros(()).expand(*x.shape[:2], 4 * state.shape[1])
-    tap = record.attached(zero)
+    tap = record.attach(zero)
     results = _Layer.apply(x, state, cell, tap, w_ih, w_hh, b_ih + b_hh)  # type: ignore[no-untyped-call]
     outputs, end, last, inputs = results
     read, remembered = inputs[:, :, : x.shape[2]], inputs[:, :, x.shape[2] :]

@@ -76,7 +76,7 @@ class Source:
             self._value = self.tensor.detach()
         return self._value
 
-    def pulled_back(self, rows: Tensor) -> dict[str, Tensor]:
+    def pull_back(self, rows: Tensor) -> dict[str, Tensor]:
         """Gradients at this tensor, one per row, as gradients of the parameters behind it."""
         if self.is_parameter:
             return {self.name: rows}
@@ -101,12 +101,12 @@ class Source:
             .bitwise_and_(1 << 20)
         )
         directions = (signs == 0).to(self.tensor.dtype).mul_(2).sub_(1).view(2, *self.tensor.shape)
-        lengths = sums_of_squares(wide(self.pulled_back(directions)[name])).mean()
+        lengths = sums_of_squares(wide(self.pull_back(directions)[name])).mean()
         return float(lengths.nan_to_num(0.0, 0.0, 0.0)) / max(1, self.tensor.numel())
 
-    def pulled_back_sum(self, total: Tensor, name: str) -> Tensor:
+    def pull_back_sum(self, total: Tensor, name: str) -> Tensor:
         """One gradient at this tensor as that of the parameter ``name``."""
-        return total if self.is_parameter else self.pulled_back(total.unsqueeze(0))[name][0]
+        return total if self.is_parameter else self.pull_back(total.unsqueeze(0))[name][0]
 
 
 class Scratch:
@@ -249,15 +249,15 @@ def product_of_squares(of_input: Tensor, of_grad: Tensor, kind: torch.dtype) -> 
 
 
 def ghost_norms(a: Tensor, g: Tensor, of_input: Tensor, of_grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared norms of ``g[i].T @ a[i]`` by Gram matrices, and which of them are doubtful: see :func:`doubted`."""
+    """Squared norms of ``g[i].T @ a[i]`` by Gram matrices, and which are doubtful: see :func:`find_doubtful`."""
     compiled = norms.on_host(a) and a.dtype == torch.float32 and a.is_contiguous() and g.is_contiguous()
     total, unrelated = (norms.ghost_norms if compiled else norms.ghost_norms_by_torch)(a, g)
     sizes = a.shape[1], a.shape[2], g.shape[2]
-    rounded = ROUNDED if compiled else rounded_in_any_order(a.shape[2], g.shape[2], a.dtype)
-    return doubted(total, unrelated, of_input, of_grad, sizes, a.dtype, rounded)
+    rounded = ROUNDED if compiled else rounding_in_any_order(a.shape[2], g.shape[2], a.dtype)
+    return find_doubtful(total, unrelated, of_input, of_grad, sizes, a.dtype, rounded)
 
 
-def rounded_in_any_order(one: int, other: int, kind: torch.dtype) -> float:
+def rounding_in_any_order(one: int, other: int, kind: torch.dtype) -> float:
     """:data:`ROUNDED` for inner products of so many numbers that are added up in an order that nobody tells.
 
     The product of two of them is rounded once more.
@@ -275,7 +275,7 @@ def inner_product_error(numbers: int, kind: torch.dtype) -> float:
     return error / (1 - error)
 
 
-def doubted(
+def find_doubtful(
     total: Tensor,
     unrelated: Tensor,
     of_input: Tensor,
@@ -299,7 +299,9 @@ def doubted(
     return total + rounded * product_of_squares(of_input, of_grad, kind), ~sure
 
 
-def settled(squares: Tensor, doubtful: Tensor, most: Tensor, exact: Callable[[int], Tensor]) -> Tensor:
+def settle_doubtful(
+    squares: Tensor, doubtful: Tensor, most: Tensor, exact: Callable[[int], Tensor]
+) -> Tensor:
     """Squared norms with those that are doubtful found the long way.
 
     Or, on a device, which would have to be waited for, as large as they can be: nobody is clipped too little.
