@@ -305,7 +305,7 @@ def _is_plain(value: Tensor) -> bool:
 
 
 def _in_memory(value: Tensor) -> Tensor:
-    """Its rows one after the other, each number as it is: a lazy change of sign is no part of what is at an address."""
+    """Its rows one after the other, each number as it is: a lazy change of sign is not in the memory."""
     return value.contiguous().resolve_neg()
 
 

@@ -31,6 +31,11 @@ Array = NDArray[np.float64]
 _BLOCK = 2**16  # rows that are rounded and added at once
 
 
+silent = np.errstate(all="ignore")
+"""Whatever ``np.seterr`` was told to raise: an error would say what some record is."""
+
+
+@silent
 def private_count(
     x: Any,
     budget: Budget,
@@ -49,6 +54,7 @@ def private_count(
     return _bounded_sum("count", _ones(x), budget, (0.0, 1.0), confidence, **paying)
 
 
+@silent
 def private_histogram(
     x: Any,
     budget: Budget,
@@ -88,6 +94,7 @@ def private_histogram(
     return _answer("histogram", purchase, level, noisy, noise, labels, least=0.0)
 
 
+@silent
 def private_sum(
     x: Any,
     budget: Budget,
@@ -123,6 +130,7 @@ def _bounded_sum(
     return _answer(name, purchase, level, value, noise, least=least)
 
 
+@silent
 def private_variance(
     x: Any,
     budget: Budget,
@@ -156,6 +164,7 @@ def private_variance(
     return _answer("variance", purchase, level, half**2 * (square - mean**2), error, least=0.0, most=half**2)
 
 
+@silent
 def private_covariance(
     x: Any,
     budget: Budget,
@@ -373,6 +382,7 @@ class PrivatePCA:
         self.unsafe_seed = unsafe_seed
         self.certificate_: Certificate
 
+    @silent
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the components, at the cost of (epsilon, delta)."""
         budget = Budget(self.epsilon, self.delta, neighbours_named(self.neighbours))
