@@ -3,9 +3,9 @@
 A step is what a user pays for: a batch of Poisson size, gradients, clipping, noise and ``torch.optim.SGD``. Ours
 is ``PrivateRun.step``, with a ledger in memory, noise from the cryptographic stream, and all that it checks in
 every step. All contenders get the same batches, each takes turns with the plain step, and a cell is the median of
-the ratios to the plain step on the same batch; behind ours are the quartiles. Peers, whose limits are far away,
-take a third of the rounds. Memory is by how much a process of its own grows at most in the steps after the first;
-behind the plus sign that of the first one, in which we check model and losses.
+the ratios to the plain step on the same batch; behind ours are the quartiles. Peers, whose limits are far away, take
+a third of the rounds. Memory is by how much a process of its own grows at most in the steps after the first; behind
+the plus sign that of the first one, in which we check model and losses.
 
 Run with ``make bench-torch``; names of workloads as arguments choose some, ``--quick`` takes about five minutes.
 """

@@ -180,9 +180,12 @@ def write(path, rows, columns):
 def on_a_cluster(rows, columns, workers):
     """CPU of all processes for a fit on a local cluster beside a fit here, and what a release costs by itself.
 
-    The latter is measured on small files, where next to nothing is left to be added up.
+    The latter is measured on small files, where next to nothing is left to be added up. Dask is set as in
+    examples/dask.yaml, unless DASK_CONFIG says otherwise.
     """
     import logging
+
+    os.environ.setdefault("DASK_CONFIG", str(Path(__file__).parents[1] / "examples" / "dask.yaml"))
 
     from distributed import Client, LocalCluster
 

@@ -2,19 +2,23 @@
 
 import logging
 import os
+import shutil
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
 distributed = pytest.importorskip("distributed")
+yaml = pytest.importorskip("yaml")
 
 from discreet import evaluate  # noqa: E402
 from discreet.adapters import DaskEngine, dask_engine  # noqa: E402
 from discreet.adapters.dask_engine import refuse_open_doors  # noqa: E402
+from discreet.adapters.dask_rounds import Rounds  # noqa: E402
 from discreet.errors import InvalidParameter, PlanViolation  # noqa: E402
 from discreet.linear import (  # noqa: E402
     Category,
@@ -25,6 +29,7 @@ from discreet.linear import (  # noqa: E402
     Schema,
     tables,
 )
+from discreet.linear.roll_call import Roll, Tally  # noqa: E402
 
 pytestmark = [pytest.mark.network, pytest.mark.filterwarnings("ignore")]  # the cluster's own warnings
 
@@ -107,6 +112,75 @@ def test_a_worker_that_is_killed_in_a_task_changes_nothing(client, partitions, l
     np.testing.assert_array_equal(found.coef_, local.coef_)
 
 
+def count_again(self, answer):
+    """The broken twin: what is answered again is added again, as by an accumulator."""
+    Roll.add(self, answer)
+    self.accumulated = getattr(self, "accumulated", 0) + answer.counts
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_answers_that_come_twice_count_once(client, partitions, local, monkeypatch, broken):
+    honest = Rounds._collect
+
+    def collect(self, futures, roll):
+        asked = dict(futures)
+        behind = honest(self, futures, roll)
+        for answers in self._answers(asked).values():
+            for answer in answers:
+                roll.add(answer)
+        return behind
+
+    monkeypatch.setattr(Rounds, "_collect", collect)
+    if broken:
+        monkeypatch.setattr(Tally, "add", count_again)
+        monkeypatch.setattr(Tally, "total", lambda self: self.accumulated)
+    found = model().fit(partitions, y="label", engine=DaskEngine(client))
+    assert np.array_equal(found.coef_, local.coef_) != broken
+
+
+def lie(dask_worker, whole):
+    """Let the workers say more than their rows could add up to, from the fourth release on; or the truth again."""
+    from discreet.linear import contributions
+
+    if whole:
+        contributions._contribution = getattr(contributions, "honest", contributions._contribution)
+        return
+    contributions.honest = contributions._contribution
+
+    def lying(task):
+        found = contributions.honest(task)
+        return found if task.release < 3 else found._replace(counts=found.counts + 2**50)
+
+    contributions._contribution = lying
+
+
+def test_a_worker_that_lies_stops_the_fit(client, partitions, tmp_path):
+    client.run(lie, whole=False)
+    try:
+        with pytest.raises(PlanViolation, match="more than its rows can add up to"):
+            model().fit(partitions, y="label", engine=DaskEngine(client, log=tmp_path / "log"))
+    finally:
+        client.run(lie, whole=True)
+    assert len(list((tmp_path / "log").glob("release-*"))) == 3
+
+
+def test_a_file_that_changes_in_the_middle_stops_the_fit(client, partitions, tmp_path):
+    for part in partitions.parts:
+        shutil.copy(part.path, tmp_path)
+    released = []
+
+    def change(*_):
+        released.append(1)
+        if len(released) == 5:
+            pd.DataFrame({"a": [1.0], "b": [2.0], "label": [0]}).to_parquet(tmp_path / "part-2.parquet")
+
+    with pytest.raises(PlanViolation, match="Partition 2: its file changed"):
+        model(verbose=change).fit(
+            Partitions(tmp_path / "part-*.parquet"), y="label", engine=DaskEngine(client)
+        )
+    assert len(released) == 5
+
+
 def test_a_deadline_and_no_answer_mean_no_release(client, partitions, tmp_path):
     engine = DaskEngine(client, log=tmp_path / "log", deadline=1e-6, attempts=2)
     with pytest.raises(PlanViolation, match="did not answer 2 times; nothing is released"):
@@ -162,6 +236,12 @@ def test_refusals_come_before_anything_is_spent(client, partitions):
         (lambda: DaskEngine("tcp://127.0.0.1:1"), r"must be a distributed\.Client"),
         (lambda: DaskEngine(client, deadline=float("nan")), "deadline"),
         (lambda: DaskEngine(client, attempts=0), "attempts"),
+        (lambda: model().fit(partitions, y="label", engine="dask"), r"engine='str': must be an engine"),
+        (lambda: model().fit(partitions, y="label", engine=client), r"engine='Client': must be an engine"),
+        (
+            lambda: evaluate(model(), partitions, epsilon=1.0, classes=(0, 1), engine="dask"),
+            "must be an engine",
+        ),
     ]
     for refused, said in cases:
         with pytest.raises(InvalidParameter, match=said):
@@ -171,6 +251,20 @@ def test_refusals_come_before_anything_is_spent(client, partitions):
 def test_workers_get_no_ledger_no_key_and_no_seed(client, tmp_path):
     sent = DaskEngine(client).for_workers(model(ledger=str(tmp_path / "ledger.db"), ledger_key="key"))
     assert (sent.ledger, sent.ledger_key, sent.unsafe_seed, sent.verbose) == (None, None, None, False)
+
+
+def test_the_settings_of_the_example_are_ones_that_dask_has():
+    """A name that Dask does not know would be passed over without a word."""
+
+    def names(settings, before=()):
+        for key, value in settings.items():
+            yield from names(value, (*before, key)) if isinstance(value, dict) else [(*before, key)]
+
+    example = Path(__file__).parents[2] / "examples" / "dask.yaml"
+    defaults = Path(distributed.__file__).with_name("distributed.yaml")
+    ours, known = (set(names(yaml.safe_load(path.read_text()))) for path in (example, defaults))
+    assert ours
+    assert ours <= known
 
 
 # ---- not a word of a record ----

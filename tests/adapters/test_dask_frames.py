@@ -9,9 +9,11 @@ import pytest
 distributed = pytest.importorskip("distributed")
 dataframe = pytest.importorskip("dask.dataframe")
 
+from discreet import Budget, evaluate  # noqa: E402
 from discreet.adapters import DaskEngine  # noqa: E402
 from discreet.adapters.dask_frames import FrameOnCluster  # noqa: E402
 from discreet.errors import InvalidParameter, PlanViolation  # noqa: E402
+from discreet.ledger import GaussianFilter, Ledger  # noqa: E402
 from discreet.linear import Category, Numeric, PrivateLogisticRegression, Schema  # noqa: E402
 from discreet.linear.contributions import Task, contribution  # noqa: E402
 from discreet.linear.frame_parts import Description, Descriptions, FramePart, describe_frame  # noqa: E402
@@ -61,11 +63,53 @@ def test_a_frame_is_fitted_by_its_own_client(client, unit):
     np.testing.assert_array_equal(found.coef_, model(unit=unit).fit(table(), y="label").coef_)
 
 
+@pytest.mark.parametrize("unit", [None, "person"])
+def test_an_evaluation_of_a_frame_gives_the_scores_of_one_table(client, unit):
+    fitted, rows = model(unit=unit).fit(table()), table()
+    rows.loc[7, "label"] = 9  # a class that nobody declared
+    frame = dataframe.from_pandas(rows, npartitions=3, sort=False)
+    there = evaluate(fitted, frame, epsilon=1.0, by="job", unsafe_seed=3)
+    assert str(there) == str(evaluate(fitted, rows, epsilon=1.0, by="job", unsafe_seed=3))
+    assert there.certificate.guarantee.unit == ("record" if unit is None else "person")
+
+
+def test_an_evaluation_of_too_many_rows_or_of_others_releases_nothing(client, monkeypatch, tmp_path):
+    fitted = model().fit(table())
+    path = tmp_path / "a.ledger"
+    Ledger.create(path, GaussianFilter(Budget(5.0, 1e-5))).close()
+
+    def asked(frame):
+        return evaluate(fitted, frame, epsilon=1.0, delta=1e-7, ledger=path)
+
+    frame = dataframe.from_pandas(table(), npartitions=3, sort=False)
+    other = dataframe.from_pandas(table()[["a", "b"]], npartitions=2, sort=False)
+    with pytest.raises(InvalidParameter, match="'job'"):
+        asked(other)
+    monkeypatch.setattr("discreet.adapters.dask_engine.MOST_RECORDS", 899)
+    with pytest.raises(InvalidParameter, match="must have at most 899"):
+        asked(frame)
+    with Ledger.open(path) as ledger:
+        assert ledger.spent() is None
+    monkeypatch.undo()
+    asked(frame)
+    with Ledger.open(path) as ledger:
+        assert ledger.spent() is not None
+
+
 def test_without_a_client_it_is_refused_and_never_pulled(monkeypatch):
     monkeypatch.setattr(distributed, "default_client", lambda: (_ for _ in ()).throw(ValueError))
     frame = dataframe.from_pandas(table(20), npartitions=2, sort=False)
     with pytest.raises(InvalidParameter, match=r"no client of it.*not pulled into this process"):
         model().fit(frame, y="label")
+
+
+def test_arrays_and_columns_of_dask_are_no_frames(client):
+    frame = dataframe.from_pandas(table(), npartitions=3, sort=False)
+    for other in (frame[["a", "b"]].to_dask_array(), frame["a"]):
+        with pytest.raises(InvalidParameter, match="must be a frame with named columns"):
+            model().fit(other, y="label")
+        with pytest.raises(InvalidParameter, match="must be a frame with named columns"):
+            evaluate(model().fit(table()), other, epsilon=1.0)
 
 
 def test_unknown_names_are_refused_before_anything_is_computed(client, monkeypatch):

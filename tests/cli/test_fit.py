@@ -135,6 +135,20 @@ def test_the_folder_answers_as_the_librarys_estimator_does(place, frame, tmp_pat
         assert np.array_equal(loaded.predict_proba(frame), ours.predict_proba(frame))
 
 
+def test_a_pattern_names_the_files_of_one_table(place, frame, tmp_path):
+    for number, rows in enumerate(np.array_split(np.arange(ROWS), 3)):
+        frame.iloc[rows].to_parquet(tmp_path / f"part-{number}.parquet", index=False)
+    pattern, model = tmp_path / "part-*.parquet", tmp_path / "m"
+    fitted = done("fit", pattern, "--schema", place / "schema.toml", *BUDGET, "--out", model)
+    assert fitted["estimator"] == json.loads((place / "answer.json").read_text())["estimator"]
+    for table, out in ((pattern, "parts.parquet"), (place / "table.parquet", "whole.parquet")):
+        done("predict", model, table, "--out", tmp_path / out, "--keep", "id")
+    parts, whole = (pd.read_parquet(tmp_path / out) for out in ("parts.parquet", "whole.parquet"))
+    assert parts["id"].tolist() == list(range(ROWS))
+    assert parts.equals(whole)
+    assert "is a folder; name its files" in run("predict", model, tmp_path).stderr
+
+
 def test_a_fit_of_parquet_and_of_other_tasks(place, tmp_path, monkeypatch):
     words = [
         "fit",

@@ -22,7 +22,7 @@ from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, TwoClasses
 from discreet.events import Gaussian, Laplace
 from discreet.ledger import GaussianFilter
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
-from discreet.statistics.purchase import bought
+from discreet.statistics.purchase import buy
 
 HUGE = {"epsilon": 12.0, "delta": 0.0, "unsafe_seed": 11}
 
@@ -132,7 +132,7 @@ def covered(task, y, answers, truths, epsilon, repeats, rng, rows):
             exact = spread(where, np.zeros(rows, int), 1, size, 2**20) / 2**20
             noisy = exact + rng.laplace(0, noise / math.sqrt(2), size)
             counts.append(Counts(noisy, noise))
-        measured = task.measured(counts, scoring)
+        measured = task.measure(counts, scoring)
         for name, truth in truths.items():
             hits[name] += measured[name].lower <= truth <= measured[name].upper
     return hits
@@ -170,7 +170,7 @@ def test_intervals_without_the_noise_would_be_caught():
     cells = task.cells(y.astype(float), np.column_stack([1 - p, p]))[0].cells[:, 0]
     for _ in range(200):
         noisy = np.bincount(cells[rng.integers(len(y), size=3000)], minlength=64) + rng.normal(0, 20.0, 64)
-        score = task.measured([Counts(noisy, 20.0)], Deaf(1.645))["AUC"]
+        score = task.measure([Counts(noisy, 20.0)], Deaf(1.645))["AUC"]
         hits += score.lower <= truth <= score.upper
     assert hits < 0.83 * 200
 
@@ -194,7 +194,7 @@ def test_squared_errors_and_variance_go_together(monkeypatch):
             )
             for where, block, last in zip(task.cells(target, answers), task.blocks, (1, 0), strict=True)
         ]
-        return task.measured(counts, Scoring(1.0))["R2"].sampling * math.sqrt(20_000 / 3000)
+        return task.measure(counts, Scoring(1.0))["R2"].sampling * math.sqrt(20_000 / 3000)
 
     assert told() == pytest.approx(np.std(found), rel=0.1)
     monkeypatch.setattr("discreet.evaluation.tasks._MOST_ALIKE", 0.0)
@@ -239,10 +239,10 @@ class Kept:
 def total_of(task, y, answers, weights, ledger=None):
     lengths = np.sqrt([block.share for block in task.blocks]).sum()
     size = Tally(task).size
-    with bought("test", {}, Budget(1.0, 1e-6), lengths, ledger=ledger, numbers=size) as purchase:
+    with buy("test", {}, Budget(1.0, 1e-6), lengths, ledger=ledger, numbers=size) as purchase:
         kept = Kept(purchase)
         tally = Tally(task)
-        release(kept, Ballots(tally, tally.placed(y, answers), np.zeros(len(y), int), weights))
+        release(kept, Ballots(tally, tally.cells_of(y, answers), np.zeros(len(y), int), weights))
         return kept.total * kept.grid, kept.norm
 
 

@@ -14,7 +14,7 @@ from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
 from discreet.linear.glm.people import People
-from discreet.linear.secret_sample import amplified_budget, draw_rows, people_of
+from discreet.linear.secret_sample import amplified_budget, draw_rows
 from support.linear_frames import FRAMES
 
 
@@ -72,7 +72,7 @@ def test_people_are_taken_with_all_their_rows():
     inside = set(ids[chosen])
     assert None not in inside
     assert sorted(np.flatnonzero([one in inside for one in ids])) == chosen.tolist()
-    left = people_of(people, chosen)
+    left = people.at(chosen)
     assert len(left) == len(inside)
     assert np.bincount(left.codes).tolist() == left.rows.tolist()
 

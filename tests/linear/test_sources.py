@@ -181,6 +181,15 @@ def test_what_can_be_read_only_once_is_refused_by_name(frame, tmp_path):
             model().fit(reader, y="label")
 
 
+@pytest.mark.parametrize("declared", [True, False])
+def test_what_is_no_table_is_refused_in_a_sentence(frame, tmp_path, declared):
+    frame.to_parquet(tmp_path / "a.parquet")
+    schema = Schema({"age": Numeric(0, 99), "label": Category((0, 1))}, target="label") if declared else None
+    for table in (pq.ParquetFile(tmp_path / "a.parquet"), 5, object(), frame.itertuples):
+        with pytest.raises(InvalidParameter, match=rf"X='{type(table).__name__}': must be a table"):
+            PrivateLogisticRegression(1.0, schema=schema).fit(table, y="label")
+
+
 def test_a_frame_on_a_cluster_is_never_pulled_silently():
     kind = type("DataFrame", (), {"npartitions": 4, "__module__": "dask.dataframe.dask_expr._collection"})
     with pytest.raises(InvalidParameter, match="not pulled into this process"):
@@ -198,6 +207,7 @@ def test_a_frame_on_a_cluster_is_never_pulled_silently():
         ("a.parquet", None, "y"),
         ("broken.parquet", "label", "is not a Parquet file"),
         ("broken.arrow", "label", "is not an Arrow file"),
+        ("mixed", "label", r"is a folder; name its files by a pattern, such as 'mixed/\*\.parquet'"),
     ],
 )
 def test_refusals_name_what_is_wrong_and_spend_nothing(frame, tmp_path, monkeypatch, table, y, said):

@@ -16,7 +16,7 @@ from torch.utils.data import (
 
 from discreet import InvalidParameter, Recipe
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.batches import reader, taken_apart
+from discreet.pytorch.batches import reader, take_apart
 
 X, Y = torch.arange(40.0).reshape(20, 2), torch.arange(20)
 
@@ -140,18 +140,18 @@ def test_a_loader_gives_its_data_set_collate_and_workers():
 
     examples = Examples()
     for loader in (DataLoader(examples), DataLoader(examples, batch_size=3, shuffle=True, drop_last=True)):
-        assert taken_apart(loader, None, 0) == (examples, None, 0)
-    assert taken_apart(DataLoader(examples, collate_fn=collate, num_workers=1), None, 0) == (
+        assert take_apart(loader, None, 0) == (examples, None, 0)
+    assert take_apart(DataLoader(examples, collate_fn=collate, num_workers=1), None, 0) == (
         examples,
         collate,
         1,
     )
-    assert taken_apart(DataLoader(examples, collate_fn=collate, num_workers=1), tuple, 2) == (
+    assert take_apart(DataLoader(examples, collate_fn=collate, num_workers=1), tuple, 2) == (
         examples,
         tuple,
         2,
     )
-    assert taken_apart((X, Y), None, 3) == ((X, Y), None, 3)
+    assert take_apart((X, Y), None, 3) == ((X, Y), None, 3)
 
 
 def test_a_run_reads_from_a_loader():
@@ -177,7 +177,7 @@ def test_a_run_reads_from_a_loader():
 )
 def test_loaders_that_draw_in_a_way_of_their_own_are_refused(loader, message):
     with pytest.raises(InvalidParameter, match=message):
-        taken_apart(loader, None, 0)
+        take_apart(loader, None, 0)
 
 
 def test_streams_are_refused_with_the_remedy():

@@ -2,6 +2,7 @@
 
 import copy
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from discreet.core.clipping import Flat, Normalised, PerBlock
 from discreet.errors import InvalidParameter
 from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.gradients import tied
 from discreet.pytorch.kernels.norms import ghost_norms_by_torch
 from discreet.pytorch.layer_rules.use import rounded_in_any_order, sums_of_squares
 from discreet.pytorch.per_example import per_example_gradients
@@ -410,6 +412,34 @@ def test_ghost_norms_survive_cancellation():
     rows = per_example_gradients(copy.deepcopy(layer).double(), losses, x.double())
     norms = sum(g.flatten(1).square().sum(1) for g in rows.values()).sqrt()
     torch.testing.assert_close(ClippedSum(layer, losses, Flat(1.0)).norms(x), norms, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("width", [1, 3, 300, 5000])
+def test_the_product_of_tied_gradients_is_not_low(width, monkeypatch):
+    """Of numbers that are lost beside a one: the worst order of additions loses them all, and is allowed for."""
+    inputs, rows = (torch.full((2, 3, width), 2.0**-12.5) for _ in range(2))
+    inputs[..., 0] = rows[..., 0] = 1
+    grads, index = numbers(2, 3, 7, seed=4).abs().float(), torch.tensor([[0, 3, 3], [6, 1, 0]])
+    looked_up, applied = SimpleNamespace(index=index, g=rows), SimpleNamespace(by_position=(inputs, grads))
+
+    def in_one_chain(one, other):  # in place of torch.bmm: all additions one after the other, in float32
+        products = one[:, :, None, :] * other.mT[:, None, :, :]
+        total = products[..., 0].clone()
+        for place in range(1, width):
+            total += products[..., place]
+        return total
+
+    exact = torch.zeros(2, dtype=torch.float64)
+    for example in range(2):
+        of_layer = grads[example].double().mT @ inputs[example].double()
+        of_table = torch.zeros_like(of_layer).index_add_(0, index[example], rows[example].double())
+        exact[example] = 2 * (of_layer * of_table).sum()
+    monkeypatch.setattr(torch, "bmm", in_one_chain)
+    found, _ = tied(looked_up, applied)
+    assert bool((found >= exact * (1 - 1e-12)).all())
+    if width == 5000:  # the twin, without room for rounding, is low
+        monkeypatch.setattr("discreet.pytorch.gradients.inner_product_error", lambda numbers, kind: 0.0)
+        assert bool((tied(looked_up, applied)[0] < exact).all())
 
 
 @pytest.mark.parametrize(("positions", "into", "out"), [(3, 64, 64), (2, 8, 4), (3, 1000, 10)])

@@ -14,7 +14,7 @@ from discreet.errors import CheckFailed, InvalidParameter, PlanViolation
 from discreet.pytorch import PerPerson, PrivateRun
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.per_example import per_example_gradients
-from discreet.pytorch.per_person import PersonLosses, _drawn
+from discreet.pytorch.per_person import PersonLosses, _draw_places
 from support.torch_bank import EXAMPLES, NAMES, cross_entropy, problem
 
 pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
@@ -94,7 +94,7 @@ def test_rows_are_drawn_evenly_and_nobody_can_tell_them():
     """20 rows, 4 of them each time, 4000 times: 800 of each, +- 25; six deviations, a false alarm in 2e-8."""
     seen, draws = np.zeros(20), []
     for _ in range(40):
-        places = _drawn(np.full(100, 20), 4)
+        places = _draw_places(np.full(100, 20), 4)
         assert all(len(set(row)) == 4 for row in places.tolist())
         seen += np.bincount(places.reshape(-1), minlength=20)
         draws.append(places.tobytes())

@@ -32,6 +32,7 @@ from discreet.linear.partitions import Partitions
 from discreet.linear.public_log import Gathering, PublicLog
 from discreet.linear.roll_call import Answer, Tally
 from discreet.linear.sources import is_dask_frame
+from discreet.statistics.purchase import MOST_RECORDS
 
 Table = Partitions | FrameOnCluster
 
@@ -68,7 +69,7 @@ class DaskEngine:
         ``partitions`` may be a Dask frame: it is computed once, and its rows stay where they are.
         """
         if not isinstance(target, str | None):
-            raise InvalidParameter("y", type(target).__name__, "must be the name of a column of the files.")
+            raise InvalidParameter("y", type(target).__name__, "must be the name of a column.")
         if model._chosen_arithmetic() != "hardened" or model.method != "recipe":
             raise InvalidParameter("engine", "dask", "needs method='recipe' and hardened arithmetic.")
         table, unit = self._table(partitions), model._unit()
@@ -96,7 +97,7 @@ class DaskEngine:
 
     def total(
         self,
-        partitions: Partitions,
+        partitions: Any,
         column: str | None,
         ask: Callable[[Share], tuple[Callable[[Any], Answer], Any]],
         like: BoundedSum,
@@ -106,10 +107,14 @@ class DaskEngine:
 
         ``ask`` is the function that a worker calls for its share of the table, and with what.
         """
-        rounds = self._rounds("evaluation")
-        shares = self._shares(rounds, partitions, column)
+        rounds, table = self._rounds("evaluation"), self._table(partitions)
+        if isinstance(table, FrameOnCluster):
+            table.compute(rounds)
+        shares = self._shares(rounds, table, column)
+        if sum(share.rows for share in shares) > MOST_RECORDS:
+            raise InvalidParameter("x", "too many rows", f"must have at most {MOST_RECORDS}.")
         tally = Tally(0, len(shares), like, [share.rows for share in shares], public)
-        rounds.ask(lambda place, since: ask(shares[place]), tally)
+        rounds.ask(lambda place, since: _call(table, *ask(shares[place])), tally)
         return tally.total()
 
     def _rounds(self, name: str) -> Rounds:

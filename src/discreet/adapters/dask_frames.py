@@ -6,7 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 from discreet.adapters.dask_rounds import Rounds
-from discreet.linear.frame_parts import Description, Descriptions, FramePart, Frames, describe_frame
+from discreet.linear.frame_parts import (
+    Description,
+    Descriptions,
+    FramePart,
+    Frames,
+    describe_frame,
+    empty_frame,
+)
 from discreet.linear.homes import Share
 from discreet.linear.roll_call import Answer
 
@@ -15,7 +22,7 @@ class FrameOnCluster(Frames):
     """A Dask frame. Its partitions are computed once, and workers are asked where they lie."""
 
     def __init__(self, client: Any, frame: Any) -> None:
-        super().__init__((), frame._meta)
+        super().__init__((), empty_frame(frame))
         self._client, self._frame = client, frame
         self._futures: list[Any] = []
 

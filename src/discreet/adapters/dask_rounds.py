@@ -1,20 +1,24 @@
 """Rounds of questions to the partitions of a table on a Dask cluster: :class:`Rounds`.
 
 A task is a pure function: whoever does not answer is asked again, elsewhere, and what comes twice must be the same.
+Most of what a round costs is the scheduler's work for each task: so partitions that are under way are asked
+together, by one task for each thread of their worker.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 from typing import Any, NamedTuple
 
 from discreet.errors import PlanViolation
 from discreet.linear.roll_call import Answer, Roll
 
 _LOOK = 0.25  # seconds between two looks at who is still there
+_PAUSE, _LONGER = 0.002, 1.05  # seconds between two looks for answers at first, and how much longer each time
 _FETCH = 2.0  # seconds that an answer may take on its way, before it is looked for again
 _LOST = ("error", "lost", "cancelled")
 _GONE = "The scheduler is gone; nothing more is released."
@@ -28,6 +32,10 @@ class Patience(NamedTuple):
 
     deadline: float
     attempts: int
+
+
+Places = tuple[int, ...]
+"""Partitions that are asked by one task."""
 
 
 class Rounds:
@@ -52,7 +60,7 @@ class Rounds:
         self._seats.update(seats)
 
     def _ask(self, ask: Ask, roll: Roll) -> None:
-        late: list[Any] = []
+        late: list[tuple[Places, Any]] = []
         behind = attempt = 0
         while roll.missing:
             if attempt >= self._patience.attempts + behind:
@@ -61,81 +69,119 @@ class Rounds:
                     "released. With a log the fit can go on later."
                 )
             workers = self._workers()
-            futures = {place: self._submit(ask, place, attempt, workers) for place in roll.missing}
+            futures = dict(self._submitted(ask, roll.missing, attempt, workers))
             behind += self._collect(futures, roll)
-            late.extend(futures.values())
+            late.extend(futures.items())
             attempt += 1
         self._compare(late, roll)
 
-    def _compare(self, late: list[Any], roll: Roll) -> None:
+    def _compare(self, late: list[tuple[Places, Any]], roll: Roll) -> None:
         """What came late counts too: it must say the same."""
-        for answer in self._answers(dict(enumerate(late))).values():
-            roll.add(answer)
-        for future in late:
+        for places, future in late:
+            for answer in self._answers({places: future}).get(places, ()):
+                roll.add(answer)
+        for _, future in late:
             if future.status == "pending":
                 future.cancel()
 
-    def _submit(self, ask: Ask, place: int, attempt: int, workers: list[str]) -> Any:
+    def _submitted(
+        self, ask: Ask, missing: list[int], attempt: int, workers: dict[str, int]
+    ) -> Iterator[tuple[Places, Any]]:
+        """A task for each partition that has to begin, and for those under way one for each thread of a worker."""
+        under_way: dict[str, list[int]] = {}
+        for place in missing:
+            seat = self._seated(place, workers)
+            if attempt or not self._told.get(place):
+                yield (place,), self._submit([ask(place, 0)], f"{place}-{attempt}", seat)
+            else:
+                under_way.setdefault(seat, []).append(place)
+        for seat, places in under_way.items():
+            threads = min(workers[seat], len(places))
+            for some in (tuple(places[thread::threads]) for thread in range(threads)):
+                yield (
+                    some,
+                    self._submit([ask(place, self._told[place]) for place in some], f"{some[0]}-on", seat),
+                )
+
+    def _seated(self, place: int, workers: dict[str, int]) -> str:
+        """The worker of a partition."""
         seat = self._seats.get(place)
-        if seat not in workers:
-            self._seats[place] = seat = workers[place % len(workers)]
+        if seat is None or seat not in workers:
+            self._seats[place] = seat = sorted(workers)[place % len(workers)]
             self._told[place] = 0
-        call = ask(place, self._told.get(place, 0) if attempt == 0 else 0)
-        key = f"discreet-{self.name}-{self._number}-{place}-{attempt}"
+        return seat
+
+    def _submit(self, calls: list[tuple[Any, ...]], name: str, seat: str) -> Any:
         return self._client.submit(
-            *call, key=key, workers=[seat], allow_other_workers=False, pure=False, retries=0
+            answers_to,
+            [list(call) for call in calls],
+            key=f"discreet-{self.name}-{self._number}-{name}",
+            workers=[seat],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
         )
 
-    def _workers(self) -> list[str]:
+    def _workers(self) -> dict[str, int]:
+        """Who is there, and how many threads each has."""
         until = time.monotonic() + self._patience.deadline
         while True:
             if self._client.status == "closed":
                 raise PlanViolation(_GONE)
-            workers = sorted(self._client.scheduler_info(n_workers=-1).get("workers", ()))
+            workers = self._client.scheduler_info(n_workers=-1).get("workers", {})
             if workers:
-                return workers
+                return {name: max(1, about.get("nthreads", 1)) for name, about in workers.items()}
             if time.monotonic() > until:
                 raise PlanViolation("The cluster has no workers; nothing is released.")
             time.sleep(_LOOK)
 
-    def _collect(self, futures: dict[int, Any], roll: Roll) -> int:
+    def _collect(self, futures: dict[Places, Any], roll: Roll) -> int:
         """Wait for answers until all are there, their workers are gone, or the deadline has passed.
 
         What was answered is taken out of ``futures``. Says 1 if some worker had lost what it was told before, so that
         asking again is no failed attempt.
         """
         until, behind, open_ = time.monotonic() + self._patience.deadline, 0, set(futures)
-        looked = time.monotonic()
+        looked, pause = time.monotonic(), _PAUSE
         while open_ and time.monotonic() < until:
-            done = {place: futures[place] for place in open_ if futures[place].status != "pending"}
-            for place, answer in self._answers(done).items():
-                open_.discard(place)
-                del futures[place]
-                self._told[place] = answer.release if answer.code == "sum" else 0
-                behind = behind or int(answer.code == "behind")
-                roll.add(answer)
+            done = {places: futures[places] for places in open_ if futures[places].status != "pending"}
+            for places, answers in self._answers(done).items():
+                open_.discard(places)
+                del futures[places]
+                for place, answer in zip(places, answers, strict=False):
+                    self._told[place] = answer.release if answer.code == "sum" else 0
+                    behind = behind or int(answer.code == "behind")
+                    roll.add(answer)
             if time.monotonic() - looked > _LOOK:
-                looked, workers = time.monotonic(), set(self._workers())
-                open_ = {place for place in open_ if self._seats[place] in workers}
-            time.sleep(0.005)
-        for place in open_:
+                looked, workers = time.monotonic(), self._workers()
+                open_ = {places for places in open_ if self._seats[places[0]] in workers}
+            time.sleep(pause)
+            pause = min(pause * _LONGER, _LOOK)
+        for place in chain.from_iterable(open_):
             self._seats.pop(place)  # it may be stuck: another one is asked
         return behind
 
-    def _answers(self, futures: dict[int, Any]) -> dict[int, Answer]:
+    def _answers(self, futures: dict[Places, Any]) -> dict[Places, list[Answer]]:
         """What workers said, fetched at once; nothing of those whose answers are not to be had just now."""
         found = {
-            place: Answer("lost", place, -1) for place, future in futures.items() if future.status in _LOST
+            places: [Answer("lost", place, -1) for place in places]
+            for places, future in futures.items()
+            if future.status in _LOST
         }
-        there = {place: future for place, future in futures.items() if future.status == "finished"}
+        there = {places: future for places, future in futures.items() if future.status == "finished"}
         if not there:
             return found
 
-        async def fetch() -> dict[int, Answer]:
-            return await self._client.gather(there, asynchronous=True)  # type: ignore[no-any-return]
+        async def fetch() -> list[list[Answer]]:
+            return await self._client.gather(list(there.values()), asynchronous=True)  # type: ignore[no-any-return]
 
         with suppress(
             Exception, asyncio.CancelledError
         ):  # a worker is gone with its answer: the next look shows it
-            found |= self._client.sync(fetch, callback_timeout=_FETCH)
+            found |= zip(there, self._client.sync(fetch, callback_timeout=_FETCH), strict=True)
         return found
+
+
+def answers_to(calls: list[list[Any]]) -> list[Answer]:
+    """Runs on a worker: each call is a function and what it is called with."""
+    return [function(*known) for function, *known in calls]

@@ -137,7 +137,7 @@ class JointEvaluation:
         study = self.study
         noise = study.noise_multiplier * math.sqrt(len(study.parties) / study.shares)
         scoring = Scoring(float(ndtri(0.5 + CONFIDENCE / 2)))
-        found = self.tally.scored(theta * study.records, noise, self.lengths, scoring)
+        found = self.tally.score(theta * study.records, noise, self.lengths, scoring)
         labels, unit = self.tally.task.labels, study.budget.unit
         return Evaluation(
             found.overall, found.groups, found.notes, None, CONFIDENCE, labels, unit, self.promise

@@ -55,9 +55,9 @@ class Lines:
         return cls.certified(curve) if mu is None else cls.gaussian(mu)
 
     @classmethod
-    def certified(cls, curve: PrivacyCurve, count: int = 128) -> Lines:
-        """The lines of any curve, at so many epsilons, through its certified deltas."""
-        epsilons = np.linspace(0.0, _reach(curve), count)
+    def certified(cls, curve: PrivacyCurve) -> Lines:
+        """The lines of any curve, at 128 epsilons, through its certified deltas."""
+        epsilons = np.linspace(0.0, _reach(curve), 128)
         return cls.at(epsilons, curve.deltas(epsilons)).lowest()
 
     @classmethod

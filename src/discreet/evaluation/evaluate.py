@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,15 @@ from discreet.evaluation.tally import Ballots, Tally
 from discreet.evaluation.tasks import Cells, Numbers
 from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
+from discreet.linear.frame_parts import Frames, empty_frame
 from discreet.linear.homes import Share
-from discreet.linear.partitions import Partitions
-from discreet.statistics.purchase import MOST_RECORDS, Purchase, bought
+from discreet.linear.partitions import Partitions, refuse_other_engines
+from discreet.linear.sources import is_dask_frame
+from discreet.statistics.purchase import MOST_RECORDS, Purchase, buy
 
 Array = NDArray[np.float64]
 
+_CLUSTER = "discreet.adapters.dask_engine"  # loaded for frames of Dask only
 MODEL_NOT_COVERED = "the model: it is public, or paid for elsewhere, and answers for each record by itself"
 
 
@@ -65,7 +69,8 @@ def evaluate(
     confidence : of the intervals, which are for noise and sampling together.
     ledger, ledger_key : what pays, as for every fit. None is a ledger in memory, for this alone.
     engine : asks :class:`~discreet.linear.partitions.Partitions` where they lie, such as
-        :class:`~discreet.adapters.dask_engine.DaskEngine`, of a model with a schema.
+        :class:`~discreet.adapters.dask_engine.DaskEngine`, of a model with a schema. A Dask frame is asked by its own
+        client.
 
     Guarantee: all of the result costs (epsilon, delta) at most, for one record, or one person if there is a ``unit``.
     Refusals depend on parameters, names, types and shapes. A record that the model fails at, or whose label nobody
@@ -76,10 +81,13 @@ def evaluate(
     reach = float(ndtri(0.5 + probability("confidence", confidence, remedy="For instance 0.9.") / 2))
     task = task_for(model, classes, target_bounds)
     question = Question(model, task, y, by, unit)
+    if engine is None and is_dask_frame(x):
+        engine = import_module(_CLUSTER).engine_of(x)
     if engine is not None:
+        refuse_other_engines(engine, "total")
         _refuse_arrays(x, question)
     cast = question.ask(_table(x, engine))
-    with bought(
+    with buy(
         "evaluation",
         _settings(cast.tally, unit, confidence),
         budget,
@@ -92,7 +100,7 @@ def evaluate(
         later=engine is not None,
     ) as purchase:
         noisy, lengths = release(purchase, cast, None if engine is None else Elsewhere(engine, x, question))
-    found = cast.tally.scored(noisy, purchase.noise, lengths, Scoring(reach))
+    found = cast.tally.score(noisy, purchase.noise, lengths, Scoring(reach))
     return Evaluation(
         found.overall,
         found.groups,
@@ -133,18 +141,20 @@ def _settings(tally: Tally, unit: Any, confidence: float) -> dict[str, Any]:
 
 
 def _table(x: Any, engine: Any) -> Any:
-    """What is read here: nothing but the names, where an engine reads the files."""
+    """What is read here: nothing but the names, where an engine reads the rows."""
+    if is_dask_frame(x):
+        return Frames((), empty_frame(x)).without_rows()
     if not isinstance(x, Partitions):
         return x
     return x.pattern if engine is None else x.without_rows()
 
 
 def _refuse_arrays(x: Any, question: Question) -> None:
-    """Raise unless all that an engine is asked for is in the files."""
-    if not isinstance(x, Partitions):
-        remedy = "must be Partitions('folder/*.parquet'): files that every worker can read."
+    """Raise unless all that an engine is asked for is in the files, or in the frame."""
+    if not isinstance(x, Partitions) and not is_dask_frame(x):
+        remedy = "must be Partitions('folder/*.parquet') that every worker can read, or a Dask frame."
         raise InvalidParameter("x", type(x).__name__, remedy)
-    if sum(part.rows for part in x.parts) > MOST_RECORDS:
+    if isinstance(x, Partitions) and sum(part.rows for part in x.parts) > MOST_RECORDS:
         raise InvalidParameter("x", "too many rows", f"must have at most {MOST_RECORDS}.")
     for name, given in (("y", question.y), ("unit", question.unit)):
         if not isinstance(given, str | None):
@@ -156,14 +166,14 @@ def _refuse_arrays(x: Any, question: Question) -> None:
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Counts by an engine, where the files lie."""
+    """Counts by an engine, where the rows lie: in files, or in a Dask frame."""
 
     engine: Any
-    partitions: Partitions
+    partitions: Any
     question: Question
 
     def total(self, like: BoundedSum, steps: tuple[int, ...], public: str) -> Cells:
-        """The sum over all files, of the kind of ``like``."""
+        """The sum over all partitions, of the kind of ``like``."""
         question, grid = self.question.for_workers(), like.grid
         assert grid is not None
 

@@ -55,8 +55,8 @@ class Question:
         groups = _groups(self.by, x, rows, _schema_columns(self.model))
         weights = None if unit is None else person_weights(unit_ids(x, unit, rows))
         tally = Tally(self.task, tuple(one for one, _ in groups))
-        placed = tally.placed(truth, answers(self.model, self.task, x))
-        return Ballots(tally, placed, tally.crossed([places for _, places in groups], rows), weights)
+        placed = tally.cells_of(truth, answers(self.model, self.task, x))
+        return Ballots(tally, placed, tally.combination([places for _, places in groups], rows), weights)
 
     def for_workers(self) -> Question:
         """The same without ledger, key and seed of the model."""

@@ -50,9 +50,9 @@ class Evaluation:
     # ---- for people ----
 
     def __str__(self) -> str:
-        width = max(len(self._called(name)) for name in self.scores)
+        width = max(len(self._name_shown(name)) for name in self.scores)
         lines = [
-            f"{self._called(name):{width}}  {score_in_words(name, score)}"
+            f"{self._name_shown(name):{width}}  {score_in_words(name, score)}"
             for name, score in self.scores.items()
         ]
         for label, name, score in self._of_groups():
@@ -60,7 +60,7 @@ class Evaluation:
         lines += [f"note: {text}" for text in self.notes]
         return "\n".join([*lines, self._cost()])
 
-    def _called(self, name: str) -> str:
+    def _name_shown(self, name: str) -> str:
         """A score's name on screens and pages."""
         return "persons" if name == "records" and self.unit == "person" else name
 
@@ -87,7 +87,7 @@ class Evaluation:
 
     def _rows(self) -> Iterator[tuple[str, tuple[str, str, str]]]:
         for name, score in self.scores.items():
-            yield self._called(name), _cells(name, score)
+            yield self._name_shown(name), _cells(name, score)
         for label, name, score in self._of_groups():
             yield label, _cells(name, score)
 

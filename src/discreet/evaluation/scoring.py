@@ -214,9 +214,9 @@ def probability_bins(size: int) -> Bins:
     return Bins(edges)
 
 
-def error_bins(size: int, ratio: float = 1.35) -> Bins:
-    """Bins each of which is ``ratio`` times as wide as the one below: few are where errors are large and rare."""
-    return Bins(np.concatenate([[0.0], ratio ** -np.arange(size - 1, -1, -1.0)]))
+def error_bins(size: int) -> Bins:
+    """Bins each of which is a third wider than the one below: few are where errors are large and rare."""
+    return Bins(np.concatenate([[0.0], 1.35 ** -np.arange(size - 1, -1, -1.0)]))
 
 
 class Shared(NamedTuple):

@@ -81,7 +81,7 @@ class Tally:
 
     # ---- counting ----
 
-    def placed(self, truth: Array, said: Array) -> list[Shared]:
+    def cells_of(self, truth: Array, said: Array) -> list[Shared]:
         """The cells of all records: those that cannot be scored are in the last cell of the first block only."""
         good = np.isfinite(truth) & np.isfinite(said).all(1)
         placed = []
@@ -96,7 +96,7 @@ class Tally:
             placed.append(Shared(cells, shares))
         return placed
 
-    def crossed(self, places: Sequence[Cells], rows: int) -> Cells:
+    def combination(self, places: Sequence[Cells], rows: int) -> Cells:
         """The number of each record's group among all combinations, from its place in each grouping."""
         found = np.zeros(rows, np.int64)
         for one, place in zip(self.groups, places, strict=True):
@@ -120,7 +120,7 @@ class Tally:
 
     # ---- scoring ----
 
-    def scored(self, noisy: Array, noise: float, lengths: Array, scoring: Scoring) -> Scored:
+    def score(self, noisy: Array, noise: float, lengths: Array, scoring: Scoring) -> Scored:
         """The scores, from the noisy sum of vectors with these ``lengths``, each number with this much noise."""
         shape = tuple(one.size for one in self.groups)
         sizes = [self.combinations * block.size for block in self.task.blocks]
@@ -129,13 +129,13 @@ class Tally:
             Counts((part / length).reshape(*shape, block.size), noise / length)
             for part, block, length in zip(parts, self.task.blocks, lengths, strict=True)
         ]
-        overall, unscored = self._measured(tables, scoring)
+        overall, unscored = self._measure(tables, scoring)
         groups = {
             one.name: dict(self._by(tables, scoring, place, one)) for place, one in enumerate(self.groups)
         }
         return Scored(overall, groups, tuple(_notes(overall, unscored)))
 
-    def _measured(self, tables: list[Counts], scoring: Scoring) -> tuple[Measured, Counts]:
+    def _measure(self, tables: list[Counts], scoring: Scoring) -> tuple[Measured, Counts]:
         """The scores of all groups together, and how many records could not be scored."""
         summed = []
         for table in tables:
@@ -143,7 +143,7 @@ class Tally:
             summed.append(Counts(flat.sum(0), table.noise * math.sqrt(len(flat))))
         unscored = summed[0].of(slice(-1, None))
         summed[0] = summed[0].of(slice(-1))
-        return self.task.measured(summed, scoring), unscored
+        return self.task.measure(summed, scoring), unscored
 
     def _by(
         self, tables: list[Counts], scoring: Scoring, axis: int, groups: Grouping
@@ -151,7 +151,7 @@ class Tally:
         """Each group, and None for that of all other values, unless noise alone could explain its records."""
         for place, value in enumerate((*groups.declared, None)):
             part = [Counts(np.take(table.cells, place, axis), table.noise) for table in tables]
-            measured = self._measured(part, scoring)[0]
+            measured = self._measure(part, scoring)[0]
             if place < len(groups.declared) or measured["records"].value > 4 * measured["records"].noise:
                 yield value, measured
 

@@ -73,7 +73,7 @@ class Task(ABC):
         """For each block the cells of each record whose label and answer are as they should be."""
 
     @abstractmethod
-    def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
+    def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
         """The scores, from the noisy counts of each block without its last cell."""
 
     @property
@@ -97,7 +97,7 @@ class TwoClasses(Task):
     def cells(self, y: Array, answers: Array) -> list[Shared]:
         return [Shared.alone(y.astype(np.int64) * _CHANCES.size + _CHANCES.place(answers[:, 1]))]
 
-    def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
+    def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
         bins, (both,) = _CHANCES, counts
         negative, positive = both.of(slice(bins.size)), both.of(slice(bins.size, None))
         taken = (bins.middle > 0.5).astype(float)
@@ -175,7 +175,7 @@ class ManyClasses(Task):
         )
         return [Shared.alone(cell) for cell in cells]
 
-    def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
+    def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
         right, table, chances, brier, confidence = counts
         scores = {
             "records": scoring.number(right),
@@ -207,7 +207,7 @@ class Labels(Task):
     def cells(self, y: Array, answers: Array) -> list[Shared]:
         return [Shared.alone(y.astype(np.int64) * len(self.classes) + answers[:, 0].astype(np.int64))]
 
-    def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
+    def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
         (table,) = counts
         scores = {
             "records": scoring.number(table),
@@ -253,20 +253,20 @@ class Numbers(Task):
         shares = np.hstack([most.shares * (1 - square), few.shares * square])
         return [_MISSES.place(np.abs(target - answer)), Shared(cells, shares)]
 
-    def measured(self, counts: list[Counts], scoring: Scoring) -> Measured:
+    def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
         errors, targets = counts
         width = self.bounds[1] - self.bounds[0]
         absolute = scoring.mean(errors, _MISSES.points * _CHORD)
         square = scoring.mean(errors, _MISSES.points**2)
         scores = {
             "records": scoring.number(errors),
-            "R2": self._explained(square, targets, scoring),
+            "R2": self._share_explained(square, targets, scoring),
             "MAE": _scale(absolute, width),
             "RMSE": _root(square, width, scoring),
         }
         return Measured(scores)
 
-    def _explained(self, square: Score, targets: Counts, scoring: Scoring) -> Score:
+    def _share_explained(self, square: Score, targets: Counts, scoring: Scoring) -> Score:
         """1 - mean squared error / variance, and the error of this ratio."""
         if not (square.resolved and targets.enough):
             return scoring.unresolved(-math.inf, 1.0)

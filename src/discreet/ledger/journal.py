@@ -191,7 +191,7 @@ class Run:
         a hundredth of the plan: a run of any length is charged in some hundred writes, and a crash loses at most
         a hundredth of it. Steps left over by a loop that ended early are given out first next time.
         """
-        event = self._planned(event)
+        event = self._planned_event(event)
         while self._paid.get(event) or self.remaining(event):
             yield self.next_step(event, lease=lease)
         self._commit_given()
@@ -203,7 +203,7 @@ class Run:
 
         Guarantee: when this returns, the cost of the step is on disk; no step is given out twice.
         """
-        event = self._planned(event)
+        event = self._planned_event(event)
         with self._lock:
             self._journal.check_usable()  # a forked process has a copy of what is paid for, and must not use it
             paid = self._paid.get(event) or self._pay(event, lease)
@@ -218,17 +218,19 @@ class Run:
             record, book = self._record(turn.book), turn.book
             # Less than a whole lease may be left. If nothing is, the refusal is about one step.
             fits = min(record.left(event), book.rule.room(book.spent(), event))
-            paid = self._reserve(turn, max(1, min(wanted, fits)), event, max(self._done(), record.committed))
+            paid = self._reserve(
+                turn, max(1, min(wanted, fits)), event, max(self._steps_done(), record.committed)
+            )
         return range(paid.first, paid.last + 1)
 
-    def _done(self) -> int:
+    def _steps_done(self) -> int:
         """All steps up to this one that :meth:`next_step` gave out have happened."""
         return min([self._given, *(paid[0] - 1 for paid in self._paid.values() if paid)])
 
     def _commit_given(self) -> None:
         with self._journal.turn() as turn:
-            if max(turn.book.runs[self.name].reserved_before, 0) < self._done():
-                self._commit(turn, self._done())
+            if max(turn.book.runs[self.name].reserved_before, 0) < self._steps_done():
+                self._commit(turn, self._steps_done())
 
     # ---- in leases ----
 
@@ -240,7 +242,7 @@ class Run:
         Guarantee: when this returns, the cost is on disk, and all that was ever reserved is within the budget.
         """
         steps = whole("steps", steps, at_least=1, at_most=MAX_COUNT)
-        event = self._planned(event)
+        event = self._planned_event(event)
         with self._journal.turn() as turn:
             return self._reserve(turn, steps, event, self._record(turn.book).committed)
 
@@ -285,7 +287,7 @@ class Run:
     def remaining(self, event: Event | None = None) -> int:
         """How many steps of ``event`` this run's plan still holds."""
         with self._journal.turn() as turn:
-            return self._record(turn.book).left(self._planned(event))
+            return self._record(turn.book).left(self._planned_event(event))
 
     @property
     def reserved(self) -> int:
@@ -308,7 +310,7 @@ class Run:
             )
         return record
 
-    def _planned(self, event: Event | None) -> Event:
+    def _planned_event(self, event: Event | None) -> Event:
         planned = [part for part, _ in self.event.parts()]
         if event is None and len(planned) == 1:
             return planned[0]

@@ -116,7 +116,7 @@ class Till:
         distance: float = 0.0,
     ) -> None:
         """Pay for ``event``, or so many of it, at once in a run of this name; without ``event``, for a fixed plan."""
-        bought = self._planned() if event is None else event if times is None else event * times
+        bought = self._planned_event() if event is None else event if times is None else event * times
         run = self.run(name, bought, distance)
         for part, number in bought.parts():
             run.reserve(number, part)
@@ -127,7 +127,7 @@ class Till:
         ``event`` is all that the run may release; it can be left out for a fixed plan. ``distance`` is how far the
         law of all its releases is from the event's: see :meth:`~discreet.ledger.Ledger.run`.
         """
-        event = self._planned() if event is None else event
+        event = self._planned_event() if event is None else event
         digest = self._digest or event.digest()
         return self.ledger.run(event, digest, name=name, data=self._data, distance=distance)
 
@@ -155,7 +155,7 @@ class Till:
                 "was spent after an older one would be forgotten."
             )
 
-    def _planned(self) -> Event:
+    def _planned_event(self) -> Event:
         if isinstance(self.rule, FixedPlan):
             return self.rule.event
         raise InvalidParameter("event", None, "is needed: this plan chooses its releases along the way.")

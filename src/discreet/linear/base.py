@@ -35,12 +35,12 @@ from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import Charge, Encoded, Model, by_recipe, by_theorem, open_charge, show_progress
 from discreet.linear.glm.people import People, declared_rows, learned_rows
 from discreet.linear.glm.spending import Elsewhere, Spending
-from discreet.linear.inputs import OnDemand, without_column
+from discreet.linear.inputs import OnDemand, part_of, without_column
 from discreet.linear.named_coefficients import Coefficients
-from discreet.linear.partitions import Partitions
+from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.preview import EPSILONS, Preview
 from discreet.linear.schema import Schema, schema_of
-from discreet.linear.secret_sample import draw_rows, part_of, people_of
+from discreet.linear.secret_sample import draw_rows
 from discreet.linear.sources import all_numbers, is_dask_frame, source_of
 from discreet.linear.spool import spool_rows
 from discreet.linear.storage import Storage
@@ -81,7 +81,7 @@ class PrivateLinearModel(TableReader):
         """The target within its bounds, declared or learnt, and these; (0, 1) for classes."""
 
     @abstractmethod
-    def _declared(self) -> str:
+    def _target_in_words(self) -> str:
         """What was declared of the target, in words."""
 
     def _not_covered(self) -> tuple[str, ...]:
@@ -108,6 +108,7 @@ class PrivateLinearModel(TableReader):
                 raise InvalidParameter("engine", type(engine).__name__, "takes columns of the files only.")
             if self.sample is not None:
                 raise InvalidParameter("sample", self.sample, "is drawn on one machine: fit without engine=.")
+            refuse_other_engines(engine, "fit")
             engine.fit(self, X, y)
             return self
         if isinstance(X, Partitions):
@@ -187,7 +188,7 @@ class PrivateLinearModel(TableReader):
         self._check_method()
         self._warn_of_callers()
         storage = Storage.of(self.memory)
-        X, y = self._opened(X, y, storage)
+        X, y = self._open(X, y, storage)
         unit, frame = self._unit(), X
         self._refuse_unknown_unit(X, people)
         X = X if unit is None else without_column(X, unit.column)
@@ -198,7 +199,7 @@ class PrivateLinearModel(TableReader):
         y = self._target_in(X) if y is None else y
         target, weights = self._read_target(y, rows, weights, reset)
         self._refuse_inference(reset)  # and what the loss refuses: before anything is spent
-        with self._charged(not reset, elsewhere) as charge, show_progress(self.verbose) as progress:
+        with self._open_charge(not reset, elsewhere) as charge, show_progress(self.verbose) as progress:
             charge.refuse_foreign(() if reset else self._procedures)
             spending = charge.spending() if self.method == "recipe" else None
             if spending is not None:
@@ -207,14 +208,12 @@ class PrivateLinearModel(TableReader):
             if rate is not None and spending is not None:
                 spending.refuse_more_rows(rows)  # of the table: how many a sample has is a secret
             chosen = None if rate is None else draw_rows(rate, rows, owners, charge.stream)
-            owners, weights, target = (
-                people_of(owners, chosen),
-                part_of(weights, chosen),
-                part_of(target, chosen),
-            )
+            if owners is not None and chosen is not None:
+                owners = owners.at(chosen)
+            weights, target = part_of(weights, chosen), part_of(target, chosen)
             averaging = 1.0
             if owners is not None:
-                weights, averaging = self._shared(owners, weights, known_spending(spending))
+                weights, averaging = self._share_weights(owners, weights, known_spending(spending))
             if reset:
                 self._encoding = self._new_encoding(X, table, weights, spending, chosen)
             encoded = part_of(self._encoding.on_demand(table), chosen)
@@ -236,7 +235,7 @@ class PrivateLinearModel(TableReader):
         self._procedures = (own,) if reset else (*self._procedures, own)
         self._model = model if previous is None else previous.joined(model)
         self._publish()
-        warn_undeclared(model, self._declared())
+        warn_undeclared(model, self._target_in_words())
         warn_unseen(self._encoding)
         if spending is not None:
             warn_noise(model, spending.strength)
@@ -253,7 +252,9 @@ class PrivateLinearModel(TableReader):
         """What the classes of the target are called in words; none of a regression."""
         return ()
 
-    def _shared(self, people: People, weights: Array | None, spending: Spending) -> tuple[Array, float]:
+    def _share_weights(
+        self, people: People, weights: Array | None, spending: Spending
+    ) -> tuple[Array, float]:
         """Weights that sum to at most 1 for each person, and how much averaging shortens gradients."""
         unit = self._unit()
         declared = None if unit is None else unit.rows
@@ -283,7 +284,9 @@ class PrivateLinearModel(TableReader):
             if isinstance(column, Category) and column.reference is not None
         }
 
-    def _charged(self, continued: bool, elsewhere: Elsewhere | None = None) -> AbstractContextManager[Charge]:
+    def _open_charge(
+        self, continued: bool, elsewhere: Elsewhere | None = None
+    ) -> AbstractContextManager[Charge]:
         return open_charge(
             type(self).__name__,
             self._settings(),

@@ -87,7 +87,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     ) -> tuple[OnDemand, tuple[float, float]]:
         return y, (0.0, 1.0)
 
-    def _declared(self) -> str:
+    def _target_in_words(self) -> str:
         return f"classes={tuple(self.classes_.tolist())}"
 
     def _not_covered(self) -> tuple[str, ...]:

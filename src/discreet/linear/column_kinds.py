@@ -206,14 +206,10 @@ def unit_of(value: object) -> Unit | None:
     return Unit(value)  # type: ignore[arg-type]
 
 
-def ordered_bounds(lower: object, upper: object, name: str = "") -> tuple[float, float]:
+def ordered_bounds(lower: object, upper: object) -> tuple[float, float]:
     """Two declared numbers, the first below the second."""
-    prefix = f"{name}." if name else ""
-    low = real(f"{prefix}lower", lower, at_least=-_FARTHEST, at_most=_FARTHEST)
-    high = real(
-        f"{prefix}upper", upper, above=low, at_most=_FARTHEST, remedy="It must exceed the lower bound."
-    )
-    return low, high
+    low = real("lower", lower, at_least=-_FARTHEST, at_most=_FARTHEST)
+    return low, real("upper", upper, above=low, at_most=_FARTHEST, remedy="It must exceed the lower bound.")
 
 
 def distinct(name: str, values: Iterable[Any]) -> tuple[Any, ...]:

@@ -293,7 +293,9 @@ def warn_noise(model: Model, strength: float) -> None:
     size = len(model.coefficients) + 1
     wealth = Wealth(model.counts.records, strength, 1.0)
     scarcity = size / wealth.overall
-    constant = size > 1 and not (wealth.sees_slopes(size) or np.any(model.coefficients))
+    classes = len(model.counts.classes) > 1
+    seen = wealth.compares_classes(model.counts.balance) if classes else wealth.sees_slopes(size)
+    constant = size > 1 and not (seen or np.any(model.coefficients))
     if scarcity > _SCARCE or constant:
         told = "a constant" if constant else "mostly noise"
         message = (

@@ -268,7 +268,7 @@ class FittedModel:
         if text.get("weights") != hashlib.sha256(content).hexdigest():
             raise CertificateRejected(f"{folder} is rejected: {WEIGHTS} is not the file that {MODEL} names.")
         try:
-            loaded = cls._assembled(text, safetensors.numpy.load(content))
+            loaded = cls._assemble(text, safetensors.numpy.load(content))
             shown = loaded.in_units_of_table()
             altered = [part for part in shown if part in text and not _same(text[part], shown[part])]
         except (LookupError, TypeError, ValueError, AttributeError, safetensors.SafetensorError) as error:
@@ -280,7 +280,7 @@ class FittedModel:
         return loaded
 
     @classmethod
-    def _assembled(cls, text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> FittedModel:
+    def _assemble(cls, text: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> FittedModel:
         encoding, task = _read_encoding(text), one_of("task", text["task"], TASKS)
         classes = tuple(declared_classes(text["classes"]).tolist()) if task == "classification" else ()
         bounds = None if classes else target_range(text["target_bounds"])

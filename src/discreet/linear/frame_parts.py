@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.errors import PlanViolation
+from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.partitions import without_rows
 from discreet.linear.roll_call import Answer, Roll
 from discreet.linear.sources import ArrowSource
@@ -64,6 +64,15 @@ class Frames:
     def without_rows(self) -> Source:
         """The table as its driver knows it."""
         return without_rows(FramePart("frame", 0, "", self._empty).source())
+
+
+def empty_frame(frame: Any) -> Any:
+    """What Dask knows of a frame before it is computed; its arrays, single columns and bags are refused."""
+    empty = getattr(frame, "_meta", None)
+    if not hasattr(empty, "columns"):
+        requirement = "must be a frame with named columns, such as dask.dataframe.from_dask_array(X, names)."
+        raise InvalidParameter("X", type(frame).__name__, requirement)
+    return empty
 
 
 class Description(NamedTuple):

@@ -66,6 +66,15 @@ class OnDemand:
         return np.asarray(self[:], dtype)
 
 
+def part_of(values: Any, rows: NDArray[np.int64] | None) -> Any:
+    """These rows of a table, a column or weights; all of them for None."""
+    if values is None or rows is None:
+        return values
+    if isinstance(values, np.ndarray) or issparse(values):
+        return values[rows]
+    return OnDemand((len(rows), *values.shape[1:]), lambda some: values[rows[some]])
+
+
 def lazy_column(X: Any, name: str) -> Any:
     """One column of a frame as an array, or :class:`OnDemand` where an array would be a copy of it."""
     column = X[name]

@@ -69,7 +69,7 @@ class LinearHolder:
         self._targets = np.asarray(y).astype(self._rows.dtype)
         if self._targets.shape != self._rows.shape[:1]:
             raise InvalidParameter("y", type(y), "must hold one number for each row.")
-        self._persons = None if people is None else self._sorted(people)
+        self._persons = None if people is None else self._sort_people(people)
         self._clip_norm = clip_norm_of("clip_norm", clip_norm)
         self._constant = real("constant", constant, at_least=0, at_most=2.0**450)
         self._norms = row_norms(self._rows, self._constant)
@@ -89,7 +89,7 @@ class LinearHolder:
         """The number of rows."""
         return int(self._rows.shape[0]) if self._persons is None else len(self._persons.starts) - 1
 
-    def _sorted(self, ids: NDArray[Any]) -> _Persons:
+    def _sort_people(self, ids: NDArray[Any]) -> _Persons:
         """Put the rows of each person together, and leave out those of nobody."""
         if issparse(self._rows) or np.shape(ids) != self._rows.shape[:1]:
             raise InvalidParameter("people", np.shape(ids), "must hold an id for each row of a dense table.")
@@ -118,7 +118,7 @@ class LinearHolder:
             return BoundedSum(self._of_one(self._code, theta, int(records[0])), self._clip_norm)
         if self._persons is not None:
             raise InvalidParameter("people", "float sums", "are clipped together in whole numbers only.")
-        rows, targets, norms = self._chosen(records)
+        rows, targets, norms = self._choose(records)
         model = theta.reshape(self._shape)
         total = clipped_gradient(self._loss, rows, targets, model, self._constant, norms, self._clip_norm)
         return BoundedSum(total.reshape(-1), self._clip_norm)
@@ -132,7 +132,7 @@ class LinearHolder:
         if self._persons is not None:
             records = self._persons.rows_of(records)
             weights, people = self._persons.weights[records], self._persons.codes[records]
-        rows, targets, norms = self._chosen(records)
+        rows, targets, norms = self._choose(records)
         model = theta.reshape(self._shape)
         total = hardened_clipped_gradient(
             self._loss, rows, targets, model, self._constant, norms, self._clip_norm, grid, weights, people
@@ -152,7 +152,7 @@ class LinearHolder:
             gradient_of_row(loss, self._rows[record], target, theta, self._constant, limit, out)
         return out
 
-    def _chosen(self, records: Indices | None) -> tuple[Any, Any, Floats]:
+    def _choose(self, records: Indices | None) -> tuple[Any, Any, Floats]:
         if records is None:
             return self._rows, self._targets, self._norms
         return self._rows[records], self._targets[records], self._norms[records]

@@ -75,6 +75,13 @@ class Partitions:
         return without_rows(self.parts[0].source())
 
 
+def refuse_other_engines(engine: Any, what: str) -> None:
+    """Raise unless an engine knows what it is asked for."""
+    if not callable(getattr(engine, what, None)):
+        requirement = "must be an engine, such as discreet.adapters.DaskEngine(client)."
+        raise InvalidParameter("engine", type(engine).__name__, requirement)
+
+
 def without_rows(source: Source) -> Source:
     """The columns of a table."""
     return _NoRows(source)

@@ -85,9 +85,9 @@ class Preview:
 
     def at(self, epsilon: float) -> tuple[float, float]:
         """The range at this epsilon, of the score or, without ``best``, of the share of the gain that is kept."""
-        low = max(0.0, self._kept(epsilon, self.columns + _MORE, _OWN) - _NOTHING) / (1 - _NOTHING)
-        high = self._kept(epsilon, math.sqrt(self.columns) + 1, _SHARED)
-        mean = self._kept(epsilon, 1 + _MORE, _OWN)
+        low = max(0.0, self._share_kept(epsilon, self.columns + _MORE, _OWN) - _NOTHING) / (1 - _NOTHING)
+        high = self._share_kept(epsilon, math.sqrt(self.columns) + 1, _SHARED)
+        mean = self._share_kept(epsilon, 1 + _MORE, _OWN)
         if self.task != "classification":
             best = 1.0 if self.best is None else self.best
             lost = (
@@ -101,7 +101,7 @@ class Preview:
         least = self.guess + low * (self.best - self.guess) - (self.guess - known) * (1 - mean)
         return max(known, least), self.guess + high * (self.best - self.guess)
 
-    def _kept(self, epsilon: float, size: float, constant: float) -> float:
+    def _share_kept(self, epsilon: float, size: float, constant: float) -> float:
         """The share that is kept, if so many columns' worth has to be found."""
         inner = Budget(epsilon, self.delta, self.neighbours)
         if self.sample < 1:
@@ -117,7 +117,7 @@ class Preview:
         return "keeps of the gain over guessing" if self.best is None else SCORES[self.task]
 
     def __str__(self) -> str:
-        rows = "\n".join(f"{epsilon:7g}  {told}" for epsilon, told in self._told())
+        rows = "\n".join(f"{epsilon:7g}  {told}" for epsilon, told in self._lines())
         parts = [self._about(), f"epsilon  {self.score}", rows]
         if self.best is not None:
             guess = f", by guessing {self.guess:.2f}" if self.task == "classification" else ""
@@ -133,11 +133,11 @@ class Preview:
             "these numbers, no record was read"
         )
 
-    def _told(self) -> list[tuple[float, str]]:
+    def _lines(self) -> list[tuple[float, str]]:
         told = [(epsilon, f"{self._number(low)} to {self._number(high)}") for epsilon, low, high in self.rows]
         if self.sample == 1:
             return told
-        of_all = dict(replace(self, sample=1.0)._told())
+        of_all = dict(replace(self, sample=1.0)._lines())
         return [(epsilon, f"{own}, of all records {of_all[epsilon]}") for epsilon, own in told]
 
     def _number(self, value: float) -> str:
@@ -152,7 +152,7 @@ class Preview:
         return Picture(line_chart("What to expect", lines, "epsilon", self.score))
 
     def _repr_html_(self) -> str:
-        rows = [(f"{epsilon:g}", told) for epsilon, told in self._told()]
+        rows = [(f"{epsilon:g}", told) for epsilon, told in self._lines()]
         return html_table(("epsilon", self.score), rows, self._about()) + self.plot().svg
 
     def to_dict(self) -> dict[str, Any]:

@@ -41,12 +41,12 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
             told = numbers[part]
             if isinstance(column, Numeric):
                 told = declared_numbers(column, told, "y")
-            return self._counted(target_numbers(told))
+            return self._valid_counts(target_numbers(told))
 
         read(slice(0, 0))  # a type that cannot be numbers is refused before anything is spent
         return OnDemand((rows,), read), weights
 
-    def _counted(self, y: Array) -> Array:
+    def _valid_counts(self, y: Array) -> Array:
         """The target with NaN where it does not count."""
         return y
 
@@ -79,7 +79,7 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
         """The bounds as the loss can use them."""
         return bounds
 
-    def _declared(self) -> str:
+    def _target_in_words(self) -> str:
         return "finite numbers"
 
     def _publish(self) -> None:
@@ -189,13 +189,13 @@ class PrivatePoissonRegressor(PrivateRegressor):
     def _loss(self) -> Loss:
         return Poisson()
 
-    def _counted(self, y: Array) -> Array:
+    def _valid_counts(self, y: Array) -> Array:
         return np.where(y < 0, np.nan, y)
 
     def _usable(self, bounds: tuple[float, float]) -> tuple[float, float]:
         return 0.0, max(bounds[1], 1.0)
 
-    def _declared(self) -> str:
+    def _target_in_words(self) -> str:
         return "finite counts"
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

@@ -20,17 +20,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import successes
 from discreet.guarantee import Budget
 from discreet.linear.glm.people import People
-from discreet.linear.inputs import OnDemand
 
 Rows = NDArray[np.int64]
 
@@ -58,20 +55,3 @@ def draw_rows(rate: float, rows: int, people: People | None, stream: RandomStrea
     taken = np.zeros(len(people) + 1, np.bool_)  # the last one is nobody's
     taken[successes(len(people), Fraction(rate), stream)] = True
     return np.flatnonzero(taken[people.codes])
-
-
-def part_of(values: Any, rows: Rows | None) -> Any:
-    """These rows of a table, a column or weights; all of them for None."""
-    if values is None or rows is None:
-        return values
-    if isinstance(values, np.ndarray) or issparse(values):
-        return values[rows]
-    return OnDemand((len(rows), *values.shape[1:]), lambda some: values[rows[some]])
-
-
-def people_of(people: People | None, rows: Rows | None) -> People | None:
-    """The people to whom these rows belong, who have no others."""
-    if people is None or rows is None:
-        return people
-    left, codes = np.unique(people.codes[rows], return_inverse=True)
-    return People(codes.reshape(-1).astype(people.codes.dtype), people.rows[left])

@@ -39,8 +39,8 @@ def source_of(X: Any) -> Source | None:
         return X
     if is_dask_frame(X):
         requirement = (
-            "lies on a cluster and is not pulled into this process: fit(X, y=name) asks it there; for all else "
-            "write it to Parquet, and give Partitions."
+            "lies on a cluster and is not pulled into this process: fit(X, y=name) and evaluate(model, X) ask it "
+            "there; for all else write it to Parquet."
         )
         raise InvalidParameter("X", kind, requirement)
     if kind in _ONCE or (hasattr(X, "__next__") and not hasattr(X, "shape")):
@@ -54,6 +54,12 @@ def source_of(X: Any) -> Source | None:
         return _of_relation(X)
     if hasattr(X, "__arrow_c_stream__") and not hasattr(X, "__getitem__"):
         return _of_stream(X)
+    if not any(hasattr(X, name) for name in ("__len__", "shape", "__array__")):
+        requirement = (
+            "must be a table: a frame, an array or a sparse matrix; the path or pattern of CSV, Parquet or Arrow "
+            "files; a pyarrow dataset, a polars LazyFrame or a DuckDB relation."
+        )
+        raise InvalidParameter("X", kind, requirement)
     return None
 
 

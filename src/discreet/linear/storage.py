@@ -92,7 +92,7 @@ class Shelf:
         places: list[Any] = []
         try:
             for part in piece:
-                arrays = [self._placed(file, array) for array in _arrays(part)]
+                arrays = [self._place(file, array) for array in _arrays(part)]
                 if issparse(part):
                     places.append(_Sparse(tuple(arrays), part.shape))
                 else:
@@ -103,7 +103,7 @@ class Shelf:
             raise no_room(self._folder, error) from None
         return _Written(type(piece), tuple(places), first, last)
 
-    def _placed(self, file: IO[bytes], array: NDArray[Any]) -> _Place | _Plain:
+    def _place(self, file: IO[bytes], array: NDArray[Any]) -> _Place | _Plain:
         if array.size == 0:
             return _Plain(array)
         place = _Place(file.seek(-(-file.tell() // _LINE) * _LINE), array.dtype, array.shape)

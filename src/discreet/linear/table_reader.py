@@ -43,11 +43,11 @@ from discreet.linear.inputs import (
     column_values,
     lazy_column,
     number_table,
+    part_of,
     without_column,
 )
 from discreet.linear.losses import Loss
 from discreet.linear.schema import Schema, schema_of
-from discreet.linear.secret_sample import part_of
 from discreet.linear.sources import all_numbers, source_of
 from discreet.linear.spool import Spooled, spool_rows
 from discreet.linear.storage import Storage
@@ -161,7 +161,7 @@ _RECORDS = 0.01  # share of the budget to learn how many records there are, if b
 class TableReader(Declarations):
     """Reads tables as they were declared. Refusals depend on names, types and shapes, never on a record."""
 
-    def _opened(self, X: Any, y: Any, storage: Storage) -> tuple[Any, Any]:
+    def _open(self, X: Any, y: Any, storage: Storage) -> tuple[Any, Any]:
         """A table that is elsewhere, read once; the target, if it is named, taken out of its table."""
         source, name = source_of(X), y if isinstance(y, str) else None
         if source is not None:

@@ -117,6 +117,9 @@ def table_in(path: Path) -> Source:
         from discreet.linear.sources import many
 
         return many(str(path))
+    if path.is_dir():
+        requirement = f"is a folder; name its files by a pattern, such as '{path / '*.parquet'}'."
+        raise InvalidParameter("table", str(path), requirement)
     if path.suffix.lower() in (".arrow", ".feather", ".ipc"):
         from discreet.linear.sources import arrow_file
 

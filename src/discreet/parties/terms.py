@@ -73,14 +73,14 @@ def liars(study: Study) -> str:
     return "parties that lie and together have half of the weight or more: they can spoil the model"
 
 
-def price_of_dropouts(study: Study, most: int = 6) -> dict[int, dict[str, float]]:
-    """What it costs to let so many parties be missing at a time, for all numbers that the study's kind allows.
+def price_of_dropouts(study: Study) -> dict[int, dict[str, float]]:
+    """What it costs to let so many parties be missing at a time, for all numbers below six that its kind allows.
 
     ``noise`` is that in the sum of everybody, in clip norms: with secure sums each party adds more, the more may be
     missing. ``epsilon`` is what those learn who see only the model, and count on the noise of the others.
     """
     found = {}
-    for number in range(min(len(study.parties), most)):
+    for number in range(min(len(study.parties), 6)):
         try:
             other = replace(study, aggregation=replace(study.aggregation, dropouts=number))
         except InvalidParameter:  # nobody would be left to hide a record, or lies could not be withstood

@@ -111,7 +111,7 @@ class Plan:
     @cached_property
     def event(self) -> Event:
         """What the whole plan releases; only a fixed plan knows."""
-        return compose(self._fixed())
+        return compose(self._fixed_stages())
 
     @cached_property
     def curve(self) -> PrivacyCurve:
@@ -139,7 +139,7 @@ class Plan:
 
     # ---- what it does ----
 
-    def _fixed(self) -> tuple[Stage, ...]:
+    def _fixed_stages(self) -> tuple[Stage, ...]:
         if self.stages:
             return self.stages
         raise PlanViolation(f"{self.name!r} is an adaptive plan, which chooses its releases along the way.")
@@ -147,16 +147,16 @@ class Plan:
     @property
     def records(self) -> int:
         """The declared number of records, or of people if they are the unit."""
-        return self._fixed()[0].records
+        return self._fixed_stages()[0].records
 
     @property
     def steps(self) -> int:
         """The number of releases, over all stages."""
-        return sum(stage.steps for stage in self._fixed())
+        return sum(stage.steps for stage in self._fixed_stages())
 
     def stage(self, name: str | None = None) -> Stage:
         """The stage of this name; without a name, the only one."""
-        names = [stage.name for stage in self._fixed()]
+        names = [stage.name for stage in self._fixed_stages()]
         if name is not None:
             return self.stages[names.index(one_of("name", name, names))]
         if len(names) == 1:
@@ -276,11 +276,11 @@ class Plan:
         return f"<pre>{escape(self.explain())}</pre>"
 
 
-def epsilon_after(plan: Plan, times: float, points: int = 12) -> list[tuple[float, float]]:
+def epsilon_after(plan: Plan, times: float) -> list[tuple[float, float]]:
     """Steps of the only stage, up to ``times`` as many as planned, and epsilon after them at the same noise."""
     stage = plan.stage()
     charges = stage.steps // stage.steps_per_charge
-    counts = sorted({max(1, round(times * charges * (part / points) ** 2)) for part in range(1, points + 1)})
+    counts = sorted({max(1, round(times * charges * (part / 12) ** 2)) for part in range(1, 13)})
     found = []
     for count in counts:
         with suppress(DiscreetError):  # a point of a picture that cannot be certified is left out

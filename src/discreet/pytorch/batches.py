@@ -5,7 +5,7 @@ A data set is one of
 * a tensor, or a tuple or dict of tensors (or numpy arrays) with one row per record: the fastest;
 * anything with ``len`` and ``[index]``: a ``torch.utils.data.Dataset``, a list of examples, a Hugging Face one.
 
-A ``DataLoader`` shuffles, and no theorem used here covers that: a run takes it apart, see :func:`taken_apart`.
+A ``DataLoader`` shuffles, and no theorem used here covers that: a run takes it apart, see :func:`take_apart`.
 
 >>> read = reader((torch.arange(6.0), torch.tensor([0, 1, 0, 1, 0, 1])))
 >>> read.rows, read([1, 4])
@@ -262,7 +262,7 @@ def refuse_unreadable(dataset: Any) -> None:
     raise InvalidParameter("dataset", type(dataset).__name__, remedy)
 
 
-def taken_apart(dataset: Any, collate: Collate | None, workers: int) -> tuple[Any, Collate | None, int]:
+def take_apart(dataset: Any, collate: Collate | None, workers: int) -> tuple[Any, Collate | None, int]:
     """The data set, ``collate`` and number of workers inside a ``DataLoader``; anything else as it is.
 
     Its batch size and its shuffling are the plan's business. A loader that draws in a way of its own is refused:

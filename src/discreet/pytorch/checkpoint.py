@@ -71,8 +71,8 @@ def write(
     place.mkdir(parents=True, exist_ok=True)
     tensors = {f"model.{name}": value for name, value in _state(model).items()}
     stepping = {
-        "optimizer": _described(optimizers, "optimizer", tensors),
-        "scheduler": _described(schedulers, "scheduler", tensors),
+        "optimizer": _describe(optimizers, "optimizer", tensors),
+        "scheduler": _describe(schedulers, "scheduler", tensors),
     }
     sharded = _shapes_of_shards(tensors)
     content = _safetensors().save(
@@ -193,7 +193,7 @@ def catch_up(schedulers: Sequence[LRScheduler], kept: int, taken: int) -> None:
                     scheduler.step()
 
 
-def _described(owners: Sequence[Optimizer | LRScheduler], name: str, tensors: dict[str, Tensor]) -> Any:
+def _describe(owners: Sequence[Optimizer | LRScheduler], name: str, tensors: dict[str, Tensor]) -> Any:
     """Nothing, the one, or a list of several."""
     names = [name] if len(owners) == 1 else [f"{name}{place}" for place in range(len(owners))]
     found = [
@@ -204,7 +204,7 @@ def _described(owners: Sequence[Optimizer | LRScheduler], name: str, tensors: di
 
 
 def _each(described: Any) -> list[dict[str, Any]]:
-    """The inverse of the last step of :func:`_described`."""
+    """The inverse of the last step of :func:`_describe`."""
     if described is None:
         return []
     return described if isinstance(described, list) else [described]

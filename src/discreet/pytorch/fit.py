@@ -28,7 +28,7 @@ from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Sampling, Stage
-from discreet.pytorch.batches import Collate, reader, taken_apart
+from discreet.pytorch.batches import Collate, reader, take_apart
 from discreet.pytorch.checks.compatibility import bare
 from discreet.pytorch.gradients import Descent, Sums, add_plain_sums, as_optimizers
 from discreet.pytorch.per_example import (
@@ -241,7 +241,7 @@ def _train_plainly(
     stream: RandomStream,
 ) -> None:
     """Stochastic gradient descent: the plan's batches, sums and divisor, and nothing else of it."""
-    dataset, collate, workers = taken_apart(dataset, collate, 0)
+    dataset, collate, workers = take_apart(dataset, collate, 0)
     model = trainer.model
     parameters, records = trainable(model), reader(dataset, collate)
     descent = Descent(parameters, trainer.optimizers, stage.divisor)

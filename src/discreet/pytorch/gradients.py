@@ -22,6 +22,7 @@ from discreet.pytorch.layer_rules.use import (
     CANCELLED,
     PRECISION,
     Use,
+    inner_product_error,
     not_cancelled,
     settled,
     sums_of_squares,
@@ -190,18 +191,24 @@ def joined(uses: list[Use]) -> list[Use]:
 
 
 def tied(looked_up: EmbeddingWeight, applied: LinearWeight) -> tuple[Tensor, Tensor]:
-    """Twice the inner product of the two gradients of a weight that is embedding and output layer at once.
+    """Twice the inner product of the two gradients of a weight that is embedding and output layer at once, or more.
 
     And how much of it may be lost in products that are too small for their type.
 
     Position t of the output layer adds g_t a_t' and position s of the embedding adds row e_s at index i_s;
-    their inner product is (a_t . e_s) times the entry i_s of g_t.
+    their inner product is (a_t . e_s) times the entry i_s of g_t. What rounding may have taken from a_t . e_s, in
+    whatever order it was added up, is added.
     """
     a, g = applied.by_position
     index = looked_up.index[:, None, :].expand(-1, g.shape[1], -1)
     met = g.gather(2, index).double()
     lost = 2 * torch.finfo(a.dtype).tiny * a.shape[2] * met.abs().sum((1, 2))
-    return 2 * torch.sum(met * torch.bmm(a, looked_up.g.mT), (1, 2)), lost
+    of_input, of_rows = (
+        torch.linalg.vector_norm(rows, dim=2, dtype=torch.float64) for rows in (a, looked_up.g)
+    )
+    rounded = torch.einsum("nts,nt,ns->n", met.abs(), of_input, of_rows)
+    rounded *= inner_product_error(a.shape[2], a.dtype) * (1 + 2.0**-20)
+    return 2 * (torch.sum(met * torch.bmm(a, looked_up.g.mT), (1, 2)) + rounded), lost
 
 
 # ---- sums of gradients, all in one vector ----

@@ -189,7 +189,7 @@ class DataFlow:
 
     def after(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Any:
         """The result of a call, remembered if values of examples went into it."""
-        if not self.enters(_read(func, args, kwargs)):
+        if not self.enters(_arguments_read(func, args, kwargs)):
             return result
         if not isinstance(result, Tensor) and isinstance(result, Iterator):  # over the rows of a tensor
             result = list(result)
@@ -211,7 +211,7 @@ class DataFlow:
                 self._mark(value.values())
 
 
-def _read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[Any]:
+def _arguments_read(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterable[Any]:
     """The arguments of which values may be in the result."""
     name = _name(func)
     if name in _OF_NONE or name.startswith("new_"):

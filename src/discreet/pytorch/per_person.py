@@ -67,7 +67,7 @@ class PerPerson:
     def read(self, people: Sequence[int] | Indices) -> tuple[Any, Tensor]:
         """The rows of these people, (person, row, ...), and the weight of each row, which sum to 1 for a person."""
         who = np.asarray(people, np.int64)
-        places = _drawn(self._counts[who], self.rows)
+        places = _draw_places(self._counts[who], self.rows)
         rows = self._order[self._starts[who, None] + places]
         counts = np.minimum(self._counts[who], self.rows)[:, None]
         weights = (np.arange(self.rows) < counts) / counts
@@ -79,7 +79,7 @@ class PerPerson:
         return batch, torch.from_numpy(weights.astype(np.float32))
 
 
-def _drawn(counts: NDArray[np.intp], rows: int) -> NDArray[np.int64]:
+def _draw_places(counts: NDArray[np.intp], rows: int) -> NDArray[np.int64]:
     """For each person, ``rows`` different places among so many, by Floyd's algorithm.
 
     Where there are no more than that: all of them, and again from the first on.

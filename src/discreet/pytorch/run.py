@@ -31,7 +31,7 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
-from discreet.pytorch.batches import Batch, Collate, Turns, refuse_many_rows, taken_apart
+from discreet.pytorch.batches import Batch, Collate, Turns, refuse_many_rows, take_apart
 from discreet.pytorch.checkpoint import Schedulers, schedulers
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded
 from discreet.pytorch.checks.steady import unknown_draws
@@ -184,7 +184,7 @@ class PrivateRun:
         and ``num_workers``. A plan for people takes a :class:`~discreet.pytorch.per_person.PerPerson`. With several
         processes, each passes the same data set and gets batches of its own part.
         """
-        dataset, collate, workers = taken_apart(dataset, collate, workers)
+        dataset, collate, workers = take_apart(dataset, collate, workers)
         records, start = reader_for(self.plan, dataset, collate), self._taken
         self._turns.refuse_again(dataset, start, self.plan.steps)
         refuse_many_rows(records.rows, self.plan.records)

@@ -69,7 +69,7 @@ def attacker(report: Report) -> Section:
     return Section("What an attacker can do", (Text(facts.attack), Picture(chart, words)))
 
 
-def happened(report: Report) -> Section:
+def what_happened(report: Report) -> Section:
     """What was released, stage by stage."""
     facts = report.facts
     blocks: list[Block] = [Text(sentence) for sentence in facts.happened]
@@ -173,7 +173,7 @@ SECTIONS: tuple[Callable[[Report], Section | None], ...] = (
     promise,
     unit,
     attacker,
-    happened,
+    what_happened,
     effects,
     curves,
     how_good,

@@ -38,7 +38,7 @@ class Cover:
 
     def lines(self, certificate: Certificate) -> Iterator[tuple[str, str]]:
         """All that is known, by name: what the owner says, and what was declared for the procedure."""
-        target, columns = _declared(certificate)
+        target, columns = _declarations(certificate)
         made = certificate.plan.name or "a plan of noisy steps"
         version = dict(certificate.versions).get("discreet", "unknown")
         named = (
@@ -55,7 +55,7 @@ class Cover:
         return ((name, value) for name, value in named if value)
 
 
-def _declared(certificate: Certificate) -> tuple[str, str]:
+def _declarations(certificate: Certificate) -> tuple[str, str]:
     """Target and columns, as far as they were declared."""
     schema = certificate.plan.settings.get("schema")
     if not isinstance(schema, dict) or not isinstance(schema.get("columns"), dict):

@@ -98,12 +98,12 @@ class Facts:
             findings,
             guarantee,
             _promise(guarantee),
-            _protected(guarantee),
+            _who_is_protected(guarantee),
             f"Anybody who {guarantee.observer}, the final model included, knows all other records, and has any "
             "amount of time and computing power.",
             _attack(roc, guarantee),
             tuple(_cautions(roc, certificate)),
-            tuple(_happened(certificate)),
+            tuple(_what_happened(certificate)),
             _stages(certificate),
             tuple(_several(certificate)),
             certificate.not_covered,
@@ -160,7 +160,7 @@ def _cautions(roc: Points, certificate: Certificate) -> Iterator[str]:
         yield "Proved for real numbers: low bits of the floating-point numbers released can show more than this."
 
 
-def _protected(guarantee: Guarantee) -> str:
+def _who_is_protected(guarantee: Guarantee) -> str:
     if guarantee.unit == "person":
         whether = "whether they are in the data at all, and " if guarantee.neighbours == "add-remove" else ""
         return f"Every {_unit(guarantee)}, with all of their rows, however many: {whether}what these say."
@@ -180,7 +180,7 @@ def _attack(roc: Points, guarantee: Guarantee) -> str:
     )
 
 
-def _happened(certificate: Certificate) -> Iterator[str]:
+def _what_happened(certificate: Certificate) -> Iterator[str]:
     plan = certificate.plan
     spent = certificate.ledger.spent(plan.digest())
     for stage in plan.stages:

@@ -70,7 +70,7 @@ class Report:
         parts = {  # markup of ours, in which all texts are escaped
             "body": "\n\n".join(section.to_html() for section in self.sections),
             "scale": epsilon_scale(self.facts.guarantee.epsilon.upper),
-            "carried": f"{OPEN}{self._carried()}{CLOSE}",
+            "carried": f"{OPEN}{self._json_for_programs()}{CLOSE}",
         }
         return _template("report.html").render(**self._context(), **parts)
 
@@ -83,7 +83,7 @@ class Report:
     def to_json(self) -> str:
         """The same facts for programs."""
         facts = asdict(self.facts) | {"guarantee": asdict(self.facts.guarantee)}
-        return json.dumps({"format": FORMAT, **self._said(), "facts": facts}, indent=2)
+        return json.dumps({"format": FORMAT, **self._given(), "facts": facts}, indent=2)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the report; the ending of the name says in which form: .html, .md or .json."""
@@ -101,7 +101,7 @@ class Report:
         page = escape(self.to_html())
         return f'<iframe srcdoc="{page}" title="{escape(self.title)}" width="100%" height="640"></iframe>'
 
-    def _said(self) -> dict[str, Any]:
+    def _given(self) -> dict[str, Any]:
         """Everything but the certificate that the report was given."""
         given = {
             "audit": self.audit,
@@ -112,11 +112,11 @@ class Report:
         given |= {} if self.evaluation is None else {"evaluation": self.evaluation}
         return {"title": self.title, "cover": asdict(self.cover), **given}
 
-    def _carried(self) -> str:
+    def _json_for_programs(self) -> str:
         """What the page carries for programs, as JSON that is no markup."""
         certificate = json.loads(self.certificate.to_json())
         content = {"format": FORMAT, "versions": dict(current_versions()), "certificate": certificate}
-        text = json.dumps(content | self._said(), allow_nan=False)
+        text = json.dumps(content | self._given(), allow_nan=False)
         return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
     def _context(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from discreet.events import Gaussian
 from discreet.guarantee import Budget, neighbours_named, of_records
 from discreet.linear.column_kinds import distinct
 from discreet.linear.inputs import cells_of, codes, number_table, numbers
-from discreet.statistics.purchase import MOST_NUMBERS, MOST_RECORDS, Paying, Purchase, bought
+from discreet.statistics.purchase import MOST_NUMBERS, MOST_RECORDS, Paying, Purchase, buy
 from discreet.statistics.statistic import Statistic, Value
 
 Array = NDArray[np.float64]
@@ -51,7 +51,13 @@ def private_count(
     >>> abs(found.value - 250) < 30, found.guarantee.delta
     (True, 0.0)
     """
-    return _bounded_sum("count", _ones(x), budget, (0.0, 1.0), confidence, **paying)
+    level, ones = _checked_confidence(budget, confidence), _ones(x)
+    if budget.neighbours == "replace-one":  # from 1/2 each record counts half as much
+        return _bounded_sum("count", ones, budget, (0.0, 1.0), level, **paying)
+    with buy("private count", {"bounds": [0.0, 1.0]}, budget, counts=True, **paying) as purchase:
+        total = np.array([np.count_nonzero(ones)], np.int64) * purchase.steps(1.0)
+        value = float(purchase.release(total)[0])
+    return _answer("count", purchase, level, value, purchase.noise, least=0.0)
 
 
 @silent
@@ -75,7 +81,7 @@ def private_histogram(
     >>> found.labels
     ('a', 'b', 'c')
     """
-    level = _checked(budget, confidence)
+    level = _checked_confidence(budget, confidence)
     if categories:
         known = tuple(distinct("bins", bins))  # type: ignore[arg-type]
         cells, labels = one_for_each_record(codes(x, known)), tuple(map(str, known))
@@ -87,7 +93,7 @@ def private_histogram(
         cells[~((values >= edges[0]) & (values <= edges[-1]))] = -1
         labels = tuple(f"{low:g} to {high:g}" for low, high in pairwise(edges.tolist()))
     settings = {"bins": list(labels)}
-    with bought("private histogram", settings, budget, numbers=len(labels), **paying) as purchase:
+    with buy("private histogram", settings, budget, numbers=len(labels), counts=True, **paying) as purchase:
         counted = np.bincount(cells[cells >= 0], minlength=len(labels)).astype(np.int64)
         noisy = purchase.release(counted * purchase.steps(1.0))
     noise = np.full(len(labels), purchase.noise)
@@ -118,13 +124,13 @@ def _bounded_sum(
     confidence: float,
     **paying: Unpack[Paying],
 ) -> Statistic:
-    level, known = _checked(budget, confidence), interval(bounds)
+    level, known = _checked_confidence(budget, confidence), interval(bounds)
     exact = budget.neighbours == "replace-one"
     middle = (known.lower + known.upper) / 2 if exact else 0.0
     size = (known.upper - known.lower) / 2 if exact else max(abs(known.lower), abs(known.upper))
     unit = (np.clip(values, known.lower, known.upper) - middle) / size
-    with bought(f"private {name}", {"bounds": [known.lower, known.upper]}, budget, **paying) as purchase:
-        total = float(_summed(purchase, unit[:, None], np.ones(1))[0])
+    with buy(f"private {name}", {"bounds": [known.lower, known.upper]}, budget, **paying) as purchase:
+        total = float(_noisy_sum(purchase, unit[:, None], np.ones(1))[0])
     least = 0.0 if name == "count" else -math.inf
     value, noise = size * total + len(values) * middle, size * purchase.noise
     return _answer(name, purchase, level, value, noise, least=least)
@@ -143,7 +149,7 @@ def private_variance(
 
     Guarantee: costs at most ``budget``.
     """
-    level, known, values = _checked(budget, confidence), interval(bounds), vector(x)
+    level, known, values = _checked_confidence(budget, confidence), interval(bounds), vector(x)
     exact = budget.neighbours == "replace-one"
     half, middle = (known.upper - known.lower) / 2, (known.upper + known.lower) / 2
     unit = (np.clip(values, known.lower, known.upper) - middle) / half
@@ -152,9 +158,9 @@ def private_variance(
     reach = np.array([1.0, 1.0, 0.5])[int(exact) :]
     settings = {"bounds": [known.lower, known.upper]}
     size = len(reach)
-    with bought("private variance", settings, budget, math.sqrt(size), numbers=size, **paying) as purchase:
+    with buy("private variance", settings, budget, math.sqrt(size), numbers=size, **paying) as purchase:
         lengths = purchase.weights(np.full(len(reach), 1 / math.sqrt(len(reach))))
-        noisy = _summed(purchase, parts / reach, lengths) * reach
+        noisy = _noisy_sum(purchase, parts / reach, lengths) * reach
     noise = purchase.noise * reach / lengths
     number, first, second = (float(len(values)), *noisy) if exact else noisy
     number = max(number, 1.0)
@@ -180,7 +186,7 @@ def private_covariance(
 
     Guarantee: costs at most ``budget``. A row with a NaN adds nothing.
     """
-    level, (rows, middle, half) = _checked(budget, confidence), bounded_rows(x, bounds)
+    level, (rows, middle, half) = _checked_confidence(budget, confidence), bounded_rows(x, bounds)
     moments, noise, purchase = second_moments((rows - middle) / half, "private covariance", budget, **paying)
     value, error = covariance_of(moments, noise, half)
     return _answer("covariance", purchase, level, value, error)
@@ -224,10 +230,10 @@ def second_moments(
         return np.asarray(z[:, upper[0]] * z[:, upper[1]] * (stretch / most))
 
     settings, size = {"columns": width - 1}, len(stretch)
-    with bought(name, settings, budget, math.sqrt(size), numbers=size, **paying) as purchase:
+    with buy(name, settings, budget, math.sqrt(size), numbers=size, **paying) as purchase:
         # The l1 norm of a vector is at most sqrt(size) times its l2 norm.
         shrink = 1.0 if isinstance(purchase.event, Gaussian) else 1 / math.sqrt(len(stretch))
-        total = _summed(purchase, unit, np.full(len(stretch), shrink * (1 - 1e-12)), vectors)
+        total = _noisy_sum(purchase, unit, np.full(len(stretch), shrink * (1 - 1e-12)), vectors)
     moments = np.zeros((width, width))
     moments[upper] = total / stretch * most
     moments = moments + np.triu(moments, 1).T
@@ -248,7 +254,7 @@ def covariance_of(moments: Array, noise: float, half: Array) -> tuple[Array, Arr
     return value * scale, np.sqrt(spread) * scale * noise / number
 
 
-def _summed(
+def _noisy_sum(
     purchase: Purchase, rows: Array, lengths: Array, vectors: Callable[[Array], Array] | None = None
 ) -> Array:
     """The noisy sum of rows whose entries are within [-1, 1], or of vectors made of them, each times its length.
@@ -265,7 +271,7 @@ def _summed(
     return np.asarray(purchase.release(total) / lengths)
 
 
-def _checked(budget: Budget, confidence: float) -> float:
+def _checked_confidence(budget: Budget, confidence: float) -> float:
     """The confidence, if it and the budget are ones that rows can be counted with."""
     of_records(budget)
     return probability("confidence", confidence, remedy="For instance 0.95.")
@@ -334,10 +340,11 @@ def _answer(
     least: float = -math.inf,
     most: float = math.inf,
 ) -> Statistic:
-    """The statistic with its interval: exact for a single number with Laplace noise, else of a normal law."""
-    plain = not isinstance(purchase.event, Gaussian) and name in ("count", "sum", "histogram")
-    reach = -math.log(1 - level) / math.sqrt(2) if plain else float(ndtri(0.5 + level / 2))
-    ends = [np.clip(value + side * reach * np.asarray(noise), least, most) for side in (-1, 1)]
+    """The statistic with its interval: exact where a number has its own noise, else of a normal law."""
+    plain = name in ("count", "sum", "histogram")
+    reach = purchase.farthest(level) if plain else purchase.noise * float(ndtri(0.5 + level / 2))
+    times = np.asarray(noise) / purchase.noise  # exactly 1 where noise is the purchase's own
+    ends = [np.clip(value + side * reach * times, least, most) for side in (-1, 1)]
     found = np.clip(value, least, most)
     if np.ndim(value) == 0:
         return Statistic(

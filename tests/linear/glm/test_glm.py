@@ -11,7 +11,7 @@ from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.linear.glm.coordinates import Standardised, Whitened
-from discreet.linear.glm.counts import Counts, compare_classes
+from discreet.linear.glm.counts import Counts, count_again
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import measure_marginals, moments, shrink_offsets, typical_size
 from discreet.linear.glm.problems import Location, Look, look_closer, narrower_bounds
@@ -177,6 +177,18 @@ def test_closer_looks_find_the_mean_with_less_noise_than_one_look():
     assert np.std(errors) == pytest.approx(found.error, rel=0.3)  # and it knows how well
 
 
+def test_looks_come_closer_to_a_mean_of_which_nothing_is_known():
+    """Against a look at the whole range and at the public middle, which would be the mean; 200 draws, seeded."""
+    values, targets = few_targets(100)
+    errors, once = [], 0.0
+    for seed in range(200):
+        spent = Spending(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=seed))
+        found = look_closer(targets, Location(0.5, 12**-0.5, 0.0), len(values), spent.stage("mean", 0.5, 5))
+        errors.append(found.mean - values.mean())
+        once = spent.stage("once", 0.5).noise_multiplier * 0.5 / len(values)
+    assert np.sqrt(np.mean(np.square(errors))) < 0.6 * once < 0.6 * abs(0.5 - values.mean())
+
+
 class Watched(Spending):
     """Keeps the last sum before its noise."""
 
@@ -208,9 +220,9 @@ def test_comparing_classes_costs_what_is_paid_and_counts_records_again(loss):
     x, y = classified(300)
     before = Counts(np.full(2 if loss == Logistic() else 5, 60.0), 0.0, 20.0, 20.0, 40.0)
     spent = watched()
-    compare_classes(Records(loss, x[:1], y[:1], FOUR), before, spent.stage("classes", 0.2))
+    count_again(Records(loss, x[:1], y[:1], FOUR), before, spent.stage("classes", 0.2), 0.7)
     assert 0.999 * spent.last.clip_norm < np.linalg.norm(spent.last.value) <= spent.last.clip_norm
-    after = compare_classes(Records(loss, x, y, FOUR), before, spent.stage("again", 0.5))
+    after = count_again(Records(loss, x, y, FOUR), before, spent.stage("again", 0.5), 0.7)
     assert abs(after.classes.sum() - 300) < 5 * after.noise_of_records + 1e-9 < 5 * before.noise_of_records
     true = np.bincount(y.astype(int), minlength=len(after.classes))
     assert np.ptp(after.classes - true) < 6 * after.noise + 0.2 * np.ptp(true)
@@ -232,12 +244,12 @@ def test_where_records_are_few_the_frequent_class_is_asked_for_first():
         return list(told), fit
 
     many, _ = stages(3000, 1.0, 0.5)
-    assert not any(name.startswith("classes") for name in many)
+    assert not any(name in many for name in ("counts-2", "classes"))
     few, _ = stages(100, 1.0, 0.5)
-    assert few[:2] == ["counts", "classes-1"]
+    assert few[:2] == ["counts", "counts-2"]
     assert "gradients" in few
     fewest, constant = stages(30, 0.2, 0.9)
-    assert fewest[-1] == "classes"
+    assert fewest == ["counts", *(f"counts-{look}" for look in range(2, 6)), "classes"]
     assert "gradients" not in fewest
     assert not constant.coefficients.any()
 
@@ -253,17 +265,13 @@ def test_targets_far_inside_of_their_bounds_are_found():
     assert np.mean((fit.scores(x) - y) ** 2) < 0.3 * y.var()
 
 
-def test_shares_for_classes_follow_what_was_released():
+def test_features_are_asked_where_classes_can_be_compared():
     few, some, many = (Wealth(records, 0.25, 1.0) for records in (40, 100, 4000))
-    assert not few.sees_slopes(5, classes=True)
-    assert some.sees_slopes(5, classes=True)
-    assert many.for_classes(unequal=True) == 0.0  # one look is enough
-    assert (
-        few.for_classes(unequal=True)
-        >= some.for_classes(unequal=True)
-        > some.for_classes(unequal=False) * 0.99
-    )
-    assert few.for_classes(unequal=True) <= 0.7
+    assert not few.compares_classes(balance=1.0)
+    assert some.compares_classes(balance=1.0)
+    assert not some.compares_classes(balance=0.4)  # unequal classes vary less
+    assert many.compares_classes(balance=0.001)  # a correction comes last
+    assert not Wealth(-3.0, 0.25, 1.0).compares_classes(balance=1.0)
 
 
 def test_counts_are_never_zero():

@@ -90,11 +90,33 @@ def worst_moves(loss, bounds, row, target, budget, arithmetic="float", n=200):
     ]
 
 
-RICH, POOR = Budget(12.0, 1e-6), Budget(0.2, 1e-6)  # histograms and whitening, or the pooled centre
+RICH, SCANT, POOR = Budget(12.0, 1e-6), Budget(1.2, 1e-6), Budget(0.1, 1e-6)
+BUDGETS = pytest.mark.parametrize("budget", [RICH, SCANT, POOR], ids=["rich", "scant", "poor"])
 
 
 @pytest.mark.parametrize(("loss", "targets", "bounds"), LOSSES, ids=lambda value: type(value).__name__)
-@pytest.mark.parametrize("budget", [RICH, POOR], ids=["rich", "poor"])
+def test_budgets_lead_to_histograms_to_the_pooled_centre_and_to_a_constant(loss, targets, bounds):
+    told = {}
+    for budget in (RICH, SCANT, POOR):
+        names = told[budget] = {}
+        fit_glm(
+            loss,
+            *records(loss, bounds, 200),
+            COLUMNS,
+            Replay(budget, "float"),
+            progress=lambda name, done, steps, names=names: names.setdefault(name),
+            target_bounds=bounds,
+        )
+    assert "whitening" in told[RICH]
+    assert "counts-2" not in told[RICH]
+    assert {"marginals", "gradients"} <= set(told[SCANT])
+    assert ("counts-2" in told[SCANT]) == (loss.kind == "classes")
+    assert "counts-2" in told[POOR]
+    assert "gradients" not in told[POOR]
+
+
+@pytest.mark.parametrize(("loss", "targets", "bounds"), LOSSES, ids=lambda value: type(value).__name__)
+@BUDGETS
 def test_no_record_moves_a_sum_by_more_than_its_clip_norm(loss, targets, bounds, budget):
     for row in HOSTILE.values():
         for target in targets[:2]:
@@ -105,7 +127,7 @@ def test_no_record_moves_a_sum_by_more_than_its_clip_norm(loss, targets, bounds,
 @pytest.mark.parametrize(
     ("loss", "targets", "bounds"), LOSSES[:1] + LOSSES[3:4], ids=lambda v: type(v).__name__
 )
-@pytest.mark.parametrize("budget", [RICH, POOR], ids=["rich", "poor"])
+@BUDGETS
 def test_hardened_sums_keep_the_bound_exactly(loss, targets, bounds, budget):
     for name in ("all ones", "out of range", "one corner"):
         moves = worst_moves(loss, bounds, HOSTILE[name], targets[1], budget, "hardened", n=100)
@@ -156,6 +178,10 @@ def test_weights_only_shrink_what_a_record_adds():
 def test_an_encoder_that_breaks_its_promise_would_be_noticed(monkeypatch):
     """The broken twin: without the enforcement of the columns' promise, the same test fails."""
     without_the_record.cache_clear()
-    monkeypatch.setattr(Columns, "admitted", lambda self, rows: np.array(rows, np.float32))
+
+    def as_they_are(self, rows):
+        return np.array(rows, np.float32), np.ones(len(rows), bool)
+
+    monkeypatch.setattr(Columns, "sifted", as_they_are)
     row = np.r_[1, 1, 1, 1, 1, 1, 1, 9.0, 9.0, 9.0, 9.0]
     assert max(worst_moves(Logistic(), (0.0, 1.0), row, 1, RICH)) > 1.5

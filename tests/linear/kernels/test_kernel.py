@@ -355,7 +355,13 @@ def test_what_is_public_is_checked():
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_passes_over_columns_are_numpys_to_the_bit(dtype):
     from discreet.linear.encoder import scale_to_unit
-    from discreet.linear.kernels.rowwise import count_bins, rows_are_finite, scale_rows, standardise_rows
+    from discreet.linear.kernels.rowwise import (
+        add_cut_rows,
+        bound_rows,
+        count_bins,
+        scale_rows,
+        standardise_rows,
+    )
 
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((501, 7)) * 10).astype(dtype)
@@ -366,13 +372,24 @@ def test_passes_over_columns_are_numpys_to_the_bit(dtype):
     np.testing.assert_array_equal(found, scale_to_unit(x, lower, upper).astype(np.float32))
     with np.errstate(over="ignore"):
         expected = np.isfinite(x.astype(np.float32)).all(axis=1)
-    assert not rows_are_finite(x, finite)
+    admitted = np.empty(x.shape, np.float32)
+    assert not bound_rows(x, 5, admitted, finite)
     np.testing.assert_array_equal(finite, expected)
+    with np.errstate(over="ignore"):
+        wanted = x.astype(np.float32)
+    np.clip(wanted[:, :5], 0, 1, out=wanted[:, :5])
+    np.testing.assert_array_equal(admitted[expected], wanted[expected])
+    assert bound_rows(x[expected], 7, admitted[expected], finite[expected])
     lower, upper, centre, scale = (v.astype(np.float32) for v in (lower / 99, upper / 99, lower, upper))
     standardised = np.empty(x.shape, np.float32)
     standardise_rows(found, lower, upper, centre, scale, standardised)
     np.testing.assert_array_equal(standardised, (np.clip(found, lower, upper) - centre) / scale)
-    counts = np.zeros(7 * 16, np.int64)
-    count_bins(found, 16, counts)
     cells = [np.minimum((column * 16).astype(int), 15) for column in found.T]
-    np.testing.assert_array_equal(counts, np.concatenate([np.bincount(c, minlength=16) for c in cells]))
+    for narrow in (np.int32, np.int64):
+        counts = np.zeros(7 * 16, narrow)
+        count_bins(found, 16, counts)
+        np.testing.assert_array_equal(counts, np.concatenate([np.bincount(c, minlength=16) for c in cells]))
+    sums, factors = np.zeros(7, np.int64), rng.random(501) * 2**30
+    add_cut_rows(found, factors, 0.5, sums)
+    exact = np.trunc(factors[:, None] * (found - np.float32(0.5)).astype(np.float64))
+    np.testing.assert_array_equal(sums, exact.astype(np.int64).sum(axis=0))

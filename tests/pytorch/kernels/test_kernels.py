@@ -308,7 +308,7 @@ def test_rounding_in_any_order(one, other):
 # ---- convolutions by pixels ----
 
 
-@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize("case", [*CONVOLUTIONS, ((35, 7, 6), 40, (3, 3), (2, 1), ((1, 1), (1, 1)), (1, 2))])
 @pytest.mark.parametrize("threads", [1, 3])
 def test_ghost_norms_of_pixels(case, threads, monkeypatch):
     """Against the gradients themselves in float64; rounding is only ever added."""
@@ -367,10 +367,10 @@ def test_patches_of_a_pixel(case):
     assert met.max() <= classes.patches_of_a_pixel
 
 
-def of_size(scale):
-    """Squared norms by pixels and exact ones, of inputs of this size and gradients that are as much larger."""
-    _, narrow = pixel_case(CONVOLUTIONS[5])
-    a, g = narrow.a * scale, narrow.g / scale
+def of_size(scale, of_grad):
+    """Squared norms by pixels and exact ones, of inputs and gradients of these sizes; channels fill a tile."""
+    _, narrow = pixel_case(((32, 6, 6), 32, (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1)))
+    a, g = narrow.a * scale, narrow.g * of_grad
     narrow.a, narrow.g = a.double(), g.double()
     exact = narrow.rows(slice(0, EXAMPLES)).flatten(1).square().sum(1)
     narrow.a, narrow.g = a, g
@@ -380,7 +380,7 @@ def of_size(scale):
 @pytest.mark.parametrize("scale", [1e-30, 1e-20, 1e-10, 1e10, 1e18])
 def test_norms_of_pixels_of_every_size(scale):
     """Where squares are no numbers of float32, too."""
-    found, exact = of_size(scale)
+    found, exact = of_size(scale, 1 / scale)
     assert bool((found >= exact * (1 - 1e-6)).all())
 
 
@@ -388,7 +388,7 @@ def test_lengths_in_float32_would_hide_small_inputs(monkeypatch):
     """The broken twin: inputs whose squares are lost seem to be zero, and so do their gradients."""
     lost = lambda rows: rows.flatten(1).square().sum(1).double()  # noqa: E731
     monkeypatch.setattr(sys.modules[ConvolutionWeight.__module__], "sums_of_squares", lost)
-    found, exact = of_size(1e-30)
+    found, exact = of_size(1e-30, 1.0)
     assert bool((found < exact).all())
 
 

@@ -176,7 +176,7 @@ def audit_over_training() -> Figure:
     """What canaries prove, and what the accountant proves, as training goes on."""
     steps = (5, 10, 20, 40, 80)
     step = PoissonSampled(RATE, NOISE)
-    found = [_audited(count) for count in steps]
+    found = [_audit_first_steps(count) for count in steps]
     lines = (
         Line("certified: at most", steps, [account(step * count).epsilon(DELTA) for count in steps]),
         Line("audited: at least", steps, [result.lower for result in found], "dots"),
@@ -191,7 +191,7 @@ def audit_over_training() -> Figure:
     )
 
 
-def _audited(steps: int) -> AuditResult:
+def _audit_first_steps(steps: int) -> AuditResult:
     """The first steps of a training on canaries alone."""
     stream = RandomStream(unsafe_seed=steps, threads=1)
 
@@ -268,11 +268,11 @@ def attack() -> Figure:
         "The best attack on one record",
         "Left: a Gaussian release against the region that its (epsilon, delta) alone would allow, at delta 1e-5. "
         "Right: the same noise on a Poisson sample of one record in ten.",
-        (_gaussian(), _sampled()),
+        (_panel_of_noises(), _panel_of_samples()),
     )
 
 
-def _gaussian() -> Panel:
+def _panel_of_noises() -> Panel:
     lines = [Line("guessing", (0, 1), (0, 1), "dashed")]
     for noise in (2.0, 1.0, 0.5):
         curve = account(Gaussian(noise))
@@ -283,7 +283,7 @@ def _gaussian() -> Panel:
     return Panel("one Gaussian release", "false alarms", "hits", tuple(lines))
 
 
-def _sampled() -> Panel:
+def _panel_of_samples() -> Panel:
     whole, sampled = account(Gaussian(0.5)), account(PoissonSampled(0.1, Gaussian(0.5)))
     lines = (
         Line("guessing", (0, 1), (0, 1), "dashed"),

@@ -54,7 +54,7 @@ class AdditiveModel:
             found.append(sum(weight * model._scores(rows) for weight, model in self.parts()))  # type: ignore[arg-type]
         return np.concatenate(found)
 
-    def added(self, column: int, values: Array) -> Array:
+    def addition(self, column: int, values: Array) -> Array:
         """What numeric column ``column`` adds to the score at these values in [0, 1]."""
         curve, start = self.basis.curves[column], self.basis.starts[column]
         part = self.coefficients[start : start + len(curve.kept)]

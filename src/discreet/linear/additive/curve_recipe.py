@@ -45,7 +45,7 @@ from discreet.linear.additive.smoothing import (
 from discreet.linear.glm.coordinates import Coordinates, Whitened, second_moments
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.glm import Fit, Recipe
-from discreet.linear.glm.marginals import Marginals, pool_rows, typical_size
+from discreet.linear.glm.marginals import Marginals, typical_size
 from discreet.linear.glm.people import People
 from discreet.linear.glm.problems import Problem
 from discreet.linear.glm.records import Columns, Records
@@ -118,12 +118,12 @@ class AdditiveRecipe(Recipe):
         self.spending.refuse_more_rows(len(records))
         return self.fit(records)
 
-    def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
-        stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
+    def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> Marginals:
         if not wealth.sees_histograms:
-            return pool_rows(records, counts, stage)
+            return self.centre(records, counts, wealth)
+        stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
         self.histograms, marginals = count_histograms(records, self.declared.zeros, counts.records, stage)
-        return marginals, counts
+        return marginals
 
     def reshaped(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
         if self.histograms is None:

@@ -317,7 +317,7 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         lower, upper = self.target_bounds_ or (0.0, 1.0)
         return Huber((upper - lower) / 10)
 
-    def _counted(self, y: Array) -> Array:
+    def _valid_counts(self, y: Array) -> Array:
         return np.where(y < 0, np.nan, y) if self.loss == "poisson" else y
 
     @property
@@ -327,7 +327,7 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
     def _usable(self, bounds: tuple[float, float]) -> tuple[float, float]:
         return (0.0, max(bounds[1], 1.0)) if self.loss == "poisson" else bounds
 
-    def _declared(self) -> str:
+    def _target_in_words(self) -> str:
         return "finite counts" if self.loss == "poisson" else "finite numbers"
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:

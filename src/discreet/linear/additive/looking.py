@@ -209,14 +209,14 @@ def _curve(model: AdditiveModel, name: str, place: Places) -> tuple[Effect, Any]
     assert j is not None
     parts = list(model.parts())
     knots = np.unique(np.concatenate([part.basis.curves[j].knots for _, part in parts]))
-    adds = sum(weight * part.added(j, knots) for weight, part in parts)
+    adds = sum(weight * part.addition(j, knots) for weight, part in parts)
     share = None
     if model.histograms is not None:
         known = model.histograms
         share, _ = hat_moments(known.counts[j], known.edges[j], knots)
     average = np.tensordot(np.full(len(knots), 1 / len(knots)) if share is None else share, adds, 1)
     if place.levels is None:
-        otherwise = sum(weight * part.added(j, np.array([0.5]))[0] for weight, part in parts)
+        otherwise = sum(weight * part.addition(j, np.array([0.5]))[0] for weight, part in parts)
     else:
         otherwise = sum(weight * _missing(part, j, place.levels[0]) for weight, part in parts)
     lower, upper = place.bounds
@@ -248,7 +248,7 @@ def _missing(part: AdditiveModel, column: int, flag: int) -> Any:
     """What the flag of a missing value adds, and the middle of the curve where that counts as well."""
     level = part.levels(flag, 1)[0]
     apart = part.basis.curves[column].missing is not None
-    return level if apart else level + part.added(column, np.array([0.5]))[0]
+    return level if apart else level + part.addition(column, np.array([0.5]))[0]
 
 
 def _levels(model: AdditiveModel, name: str, place: Places) -> tuple[Effect, Any]:

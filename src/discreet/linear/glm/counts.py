@@ -23,8 +23,6 @@ Array = NDArray[np.float64]
 
 
 _DEVIATIONS, _TOTALS = 3.5, 71  # of the number of records that are considered, and how many numbers
-_UNEQUAL = 2.3  # times the variance that noise gives to numbers of equal classes
-_TOTAL = 0.5  # what a record adds to a second count of all records, beside 1 in its class
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,10 +86,9 @@ class Counts:
         return np.asarray(mean), math.sqrt(float(weights @ (trust * (self.noise / totals) ** 2)) + spread)
 
     @property
-    def seem_unequal(self) -> bool:
-        """Whether the classes differ by more than noise makes them differ."""
-        unequal = self.classes - self.classes.mean()
-        return float(unequal @ unequal) > _UNEQUAL * self.noise**2 * (len(unequal) - 1)
+    def balance(self) -> float:
+        """1 for two equal classes, small if all but one are rare: the variance of a class over its largest."""
+        return min(1.0, 2 * (1 - float(self.priors @ self.priors)))
 
     @property
     def _fewest(self) -> float:
@@ -156,17 +153,17 @@ def counted(rows: int, weights: Array | None, stage: Stage) -> float:
     return max(float(sums.released()[0]), sums.noise)
 
 
-def compare_classes(records: Records, counts: Counts, stage: Stage) -> Counts:
-    """The counts after a second look at how the classes differ, and a rougher one at how many records there are.
+def count_again(records: Records, counts: Counts, stage: Stage, weight: float) -> Counts:
+    """The counts after another look: at how the classes differ and, by ``weight``, at how many records there are.
 
-    Guarantee: with K classes a record adds 1 - 1/K to its class, -1/K to the others and 1/2 to a count of all: a
-    vector of squared norm 1 - 1/K + 1/4.
+    Guarantee: with K classes a record adds 1 - 1/K to its class, -1/K to the others and ``weight`` to a count of all:
+    a vector of squared norm 1 - 1/K + ``weight``^2.
     """
     classes = len(counts.classes)
-    sums = Sums(stage, classes + 1, math.sqrt(1 - 1 / classes + _TOTAL**2) * (1 + 1e-9))
+    sums = Sums(stage, classes + 1, math.sqrt(1 - 1 / classes + weight**2) * (1 + 1e-9))
     for _, y, weights in records.chunks():
         contrasts = np.eye(classes)[class_of(y, classes)] - 1 / classes
-        sums.add_rows(0, np.column_stack([contrasts, np.full(len(y), _TOTAL)]), weights)
+        sums.add_rows(0, np.column_stack([contrasts, np.full(len(y), weight)]), weights)
     released = sums.released()
-    seen, total = released[:-1] - released[:-1].mean(), released[-1] / _TOTAL
-    return counts.with_second_look(seen + total / classes, sums.noise, sums.noise / _TOTAL)
+    seen, total = released[:-1] - released[:-1].mean(), released[-1] / weight
+    return counts.with_second_look(seen + total / classes, sums.noise, sums.noise / weight)

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from discreet.linear.glm.coordinates import Coordinates, Diagonal, Standardised, Whitened
-from discreet.linear.glm.counts import Counts, compare_classes
+from discreet.linear.glm.counts import Counts, count_again
 from discreet.linear.glm.inference import (
     Inference,
     Scale,
@@ -68,6 +68,7 @@ from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]
 _RARE_BY_NOISE = 0.06  # values below so many spectral norms of the second moments' noise have no line
+_ROUGHLY = 0.5  # the weight of their number where all that counts is how classes differ
 _FEWEST = 25.0  # records, each with the information of a number, that a line needs
 
 
@@ -147,10 +148,10 @@ class Recipe(Looks):
         if records.sparse and self.columns.numerics:
             records = self.as_text(records)
         counts = self.counted(records)
-        wealth, size = self.wealth(counts), self.columns.width + 1
-        if size == 1 or not wealth.sees_slopes(size, classes=self.loss.kind == "classes"):
+        wealth = self.wealth(counts)
+        if self.columns.width == 0 or not self.sees_slopes(counts):
             return self.without_features(records, counts, wealth)
-        marginals, counts = self.marginals(records, counts, wealth)
+        marginals = self.marginals(records, counts, wealth)
         records, marginals = self.reshaped(records, marginals, counts)
         wealth = self.wealth(counts)
         coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
@@ -249,8 +250,7 @@ class Recipe(Looks):
     def without_features(self, records: Records, counts: Counts, wealth: Wealth) -> Fit:
         """The best constant, where no column can be used: they have coefficients of 0."""
         if self.loss.kind == "classes":
-            stage = self.spending.stage("classes", self.spending.left)
-            counts = compare_classes(records, counts, stage)
+            counts = count_again(records, counts, self.spending.stage("classes"), _ROUGHLY)
         problem = self.problem(records, counts, wealth)
         nothing = np.zeros(self.columns.width)
         none = Marginals(nothing, nothing + 1, nothing, nothing + 1)

@@ -165,7 +165,7 @@ def infer(
         z[~np.isfinite(z).all(axis=1)] = 0.0  # which have no factors either
         own = np.ones(len(z)) if weights is None else weights.astype(np.float64)
         first = np.zeros(size, np.int64)
-        add_cut_rows(z, own * factors[0] / sums.grid, first)
+        add_cut_rows(z, own * factors[0] / sums.grid, 0.0, first)
         bent = lattice.products(z * factors[1][:, None], None if weights is None else own)
         residuals = z * (own * np.copysign(factors[2], factors[0]))[:, None]
         squares = lattice.products(_by_person(residuals, people), None)

@@ -19,7 +19,7 @@ from discreet.linear.glm.coordinates import (
     standard_norms,
     whitened,
 )
-from discreet.linear.glm.counts import Counts, compare_classes, count_classes
+from discreet.linear.glm.counts import Counts, count_again, count_classes
 from discreet.linear.glm.marginals import (
     Marginals,
     Typical,
@@ -31,11 +31,13 @@ from discreet.linear.glm.marginals import (
 )
 from discreet.linear.glm.problems import Look, Problem
 from discreet.linear.glm.records import Columns, Records
-from discreet.linear.glm.spending import COUNTS, WHITENING, Progress, Spending, Stage, Wealth
+from discreet.linear.glm.spending import COUNTS, RECOUNT, WHITENING, Progress, Spending, Stage, Wealth
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.losses import Loss, checked_loss
 
-_LOOKS, _NEARLY_ALL = 3, 0.9
+_LOOKS, _CLOSER, _NEARLY_ALL = 3, 5, 0.9  # looks at a mean, where features say more and where they do not
+_RECOUNTS, _WEIGHT = 4, 0.7  # at most; of the number of records beside that of its class
+_DOUBT = 0.5  # standard deviations of the number of records that may be noise
 _ZOOMS = 8  # into the bounds of a target: each makes them a tenth or less, so they may be 1e8 times too wide
 _ROW_NORM, _LONGER = 0.02, 2.0  # the share of learning it; typical norms that a sparse row may have
 
@@ -71,20 +73,30 @@ class Looks:
         return Wealth(counts.records, self.spending.strength, self.columns.reach)
 
     def counted(self, records: Records) -> Counts:
-        """The records of each class; where they are few, as often as it takes to know which is the most frequent.
+        """The records of each class; where they are few, again until there are surely enough for slopes.
 
-        That decides all where features say little. What the looks before have shown decides whether there is another.
+        Where there are not, nothing is lost by looking: all that is left is for the classes anyway. These are always
+        looked at twice; a mean has looks of its own, so numbers are counted once more at most.
         """
         counts = count_classes(records, self.loss.class_count, self.spending.stage("counts", COUNTS))
-        spent = COUNTS
-        for look in range(1, _LOOKS + 1 if self.loss.kind == "classes" else 1):
-            wealth = self.wealth(counts)
-            share = self.at_most_half(wealth.for_classes(counts.seem_unequal) - spent)
-            if share < COUNTS or (look > 1 and not wealth.sees_slopes(1, classes=True)):
+        classes = self.loss.kind == "classes"
+        looks, weight, doubt = (_RECOUNTS, _WEIGHT, _DOUBT) if classes else (1, 1.0, 1.0)
+        for look in range(2, 2 + looks):
+            fewer = doubt * counts.noise_of_records
+            enough = (look > 2 or not classes) and self.sees_slopes(counts, fewer)
+            if enough or self.wealth(counts).sees_histograms:
                 break
-            counts = compare_classes(records, counts, self.spending.stage(f"classes-{look}", share))
-            spent += share
+            stage = self.spending.stage(f"counts-{look}", self.at_most_half(RECOUNT))
+            counts = count_again(records, counts, stage, weight)
         return counts
+
+    def sees_slopes(self, counts: Counts, fewer: float = 0.0) -> bool:
+        """Whether features can tell the target better than its mean or its frequent class, even if ``fewer`` records
+        are there than counted."""
+        wealth = Wealth(counts.records - fewer, self.spending.strength, self.columns.reach)
+        if self.loss.kind == "classes":
+            return wealth.compares_classes(counts.balance)
+        return wealth.sees_slopes(self.columns.width + 1)
 
     def as_text(self, records: Records) -> Records:
         """Sparse numbers as rows of a norm that is learnt: most are 0, so rows are far shorter than they might be."""
@@ -96,18 +108,25 @@ class Looks:
             self.columns = records.columns
         return records
 
-    def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> tuple[Marginals, Counts]:
-        stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
+    def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> Marginals:
         if not wealth.sees_histograms:
-            return (public_marginals if records.sparse else pool_rows)(records, counts, stage)
+            return self.centre(records, counts, wealth)
+        stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
         found = measure_marginals(records, counts.records, stage)
         if records.sparse:  # zeros are not moved, and most are zeros
-            return found, counts
+            return found
 
         def closer(name: str, part: float) -> Stage:
             return self.spending.stage(name, self.at_most_half(part * wealth.for_marginals))
 
-        return zoomed_marginals(records, found, counts.records, closer), counts
+        return zoomed_marginals(records, found, counts.records, closer)
+
+    def centre(self, records: Records, counts: Counts, wealth: Wealth) -> Marginals:
+        """What can be known of the columns where records are few: their centre, or nothing if they are sparse."""
+        if records.sparse:
+            return public_marginals(records.columns)
+        stage = self.spending.stage("marginals", self.at_most_half(wealth.for_centre))
+        return pool_rows(records, counts.records, stage)
 
     def reshaped(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
         """The records in other columns, if the marginals call for it; here they stay as they are."""
@@ -152,6 +171,9 @@ class Looks:
     def problem(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
         if self.loss.kind == "classes":
             return problems.of_classes(self.loss, counts)
+        if self.loss.kind == "numbers" and not self.sees_slopes(counts):
+            stage = self.spending.stage("target-mean", steps=_CLOSER)
+            return problems.of_few_numbers(self.loss, records, self.bounds, counts.records, stage)
         stage = self.spending.stage("target", self.at_most_half(wealth.for_target))
         if self.loss.kind == "counts":
             known = (self.bounds[1], counts.records, stage, self.for_the_mean(wealth))

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.clipping import clip_rows
-from discreet.linear.glm.counts import Counts, class_of
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.sparse_rows import squares_of
@@ -189,7 +188,6 @@ def typical_size(numbers: Iterable[tuple[NDArray[Any], NDArray[Any] | None]], st
 
 BINS = 64
 RARE = 0.006  # added to the variance of a category: a rare one is not blown up
-_COUNTED_WITH = 0.7  # weight of a class count beside the pooled centre, in radii of the rows
 _SPREAD = 1 / 48  # variance of a common offset: a quarter of that of a number anywhere in [0, 1]
 _ROUNDING = 1 + 1e-9  # what float sums of admitted rows can be off by
 
@@ -292,42 +290,27 @@ def from_release(
     return Marginals(centre, np.sqrt(variance), lower, upper)
 
 
-def pool_rows(records: Records, counts: Counts, stage: Stage) -> tuple[Marginals, Counts]:
-    """The centre of the rows, with public scales; classes are counted a second time along with it.
+def pool_rows(records: Records, count: float, stage: Stage) -> Marginals:
+    """The centre of the rows, with public scales.
 
-    Guarantee: a record adds its row, clipped to R around the public centre, and 0.7 R to one class count. So the
-    squared sensitivity is R^2 + 0.49 R^2.
+    Guarantee: a record adds its row, clipped to R around the public centre, so the sensitivity is R.
     """
-    columns = records.columns
-    public = columns.public_centre()
-    variance = columns.public_variance()
-    radius = math.sqrt(max(float(variance.sum()), 1e-6))
-    unit = _COUNTED_WITH * radius
-    classes = len(counts.classes)
-    sums = Sums(stage, columns.width + classes, _ROUNDING * math.hypot(radius, unit))
-    for x, y, weights in records.chunks():
+    columns, public = records.columns, records.columns.public_centre()
+    known = public_marginals(columns)
+    radius = math.sqrt(max(float(columns.public_variance().sum()), 1e-6))
+    sums = Sums(stage, columns.width, _ROUNDING * radius)
+    for x, _, weights in records.chunks():
         sums.add_rows(0, clip_rows(x - public, radius), weights)
-        sums.add_ones(columns.width + class_of(y, classes), weights, unit)
-    noisy = sums.released()
-    counts = counts.with_second_look(noisy[columns.width :] / unit, sums.noise / unit)
-    offsets = noisy[: columns.width] / counts.records
-    centre = public + shrink_offsets(offsets, sums.noise / counts.records, common=columns.numerics)
+    offsets = sums.released() / count
+    centre = public + shrink_offsets(offsets, sums.noise / count, common=columns.numerics)
     centre[: columns.numerics] = np.clip(centre[: columns.numerics], 0, 1)
-    return Marginals(centre, np.sqrt(variance), *columns.public_limits()), counts
+    return known._replace(centre=centre)
 
 
-def public_marginals(records: Records, counts: Counts, stage: Stage) -> tuple[Marginals, Counts]:
-    """Public scales for few sparse rows; classes are counted a second time.
-
-    Guarantee: a record adds 1 to one class count, so the sensitivity is 1.
-    """
-    columns, classes = records.columns, len(counts.classes)
-    sums = Sums(stage, classes, clip_norm=1.0)
-    for _, y, weights in records.chunks():
-        sums.add_ones(class_of(y, classes), weights)
+def public_marginals(columns: Columns) -> Marginals:
+    """Public scales around 0, where nothing was looked at."""
     scale = np.sqrt(columns.public_variance())
-    public = Marginals(np.zeros(columns.width), scale, *columns.public_limits())
-    return public, counts.with_second_look(sums.released(), sums.noise)
+    return Marginals(np.zeros(columns.width), scale, *columns.public_limits())
 
 
 def shrink_offsets(offsets: Array, error: float, common: int = 0) -> Array:

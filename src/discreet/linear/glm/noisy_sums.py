@@ -64,9 +64,10 @@ class Sums:
     def add_bins(self, rows: NDArray[Any], bins: int, weights: NDArray[Any] | None = None) -> None:
         """For each record 1, times its weight, into the bin of each of its numbers: ``bins`` over [0, 1] for each."""
         if weights is None:
-            counts = np.zeros(rows.shape[1] * bins, np.int64)
+            narrow = np.int32 if len(rows) < 2**31 else np.int64  # small enough for the cache
+            counts = np.zeros(rows.shape[1] * bins, narrow)
             count_bins(readable(rows), bins, counts)
-            self._counts[: len(counts)] += int(1.0 / self.grid) * counts
+            self._counts[: len(counts)] += int(1.0 / self.grid) * counts.astype(np.int64)
             return
         for column in range(rows.shape[1]):
             cells = np.minimum((rows[:, column] * bins).astype(np.int64), bins - 1)
@@ -107,9 +108,7 @@ class Sums:
         if issparse(rows):
             add_cut_entries(*triple(rows), factors, less, counts)
         else:
-            add_cut_rows(
-                np.ascontiguousarray(rows - rows.dtype.type(less) if less else rows), factors, counts
-            )
+            add_cut_rows(readable(rows), factors, less, counts)
 
     def add_total(self, total: NDArray[np.int64]) -> None:
         """A sum that somebody else made, in whole steps of :attr:`grid`."""

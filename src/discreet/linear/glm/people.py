@@ -63,6 +63,11 @@ class People:
         """How many people there are: private."""
         return len(self.rows)
 
+    def at(self, rows: NDArray[np.int64]) -> People:
+        """Those to whom these rows belong, who then have no others."""
+        left, codes = np.unique(self.codes[rows], return_inverse=True)
+        return People(codes.reshape(-1).astype(self.codes.dtype), self.rows[left])
+
     def weights(self, least: int, own: Array | None = None) -> Array:
         """1 / max(rows of the person, ``least``) for each row, times its ``own`` weight in [0, 1].
 

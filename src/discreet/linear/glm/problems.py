@@ -37,6 +37,9 @@ _ANYWHERE = 1e6  # the error of a start that says nothing of the best score
 _UNKNOWN = 12**-0.5  # the error of a mean that may be anywhere in [0, 1]
 
 
+Targets = Callable[[], Iterable[tuple[Array, Array | None]]]
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """A loss in working units, where to start, and the sizes by which clip norm, ridge and step are chosen.
@@ -74,11 +77,12 @@ class Problem:
 def of_classes(loss: Loss, counts: Counts) -> Problem:
     """Two or more classes; the priors are known from the counts."""
     priors = counts.priors
-    balance = min(1.0, 2 * (1 - float(priors @ priors)))  # 1 for two equal classes, small if one is rare
     score, curvature, rate = loss.start(priors)
     error = counts.share_error * float(np.mean(1 / (priors * (1 - priors))))  # of the log odds
     known = {"start_error": error, "bend": MIDDLE * loss.bend(priors)}
-    return Problem(loss, _same, np.asarray(score), curvature, 2 * curvature * balance, 4.0, rate, **known)
+    return Problem(
+        loss, _same, np.asarray(score), curvature, 2 * curvature * counts.balance, 4.0, rate, **known
+    )
 
 
 class Look(NamedTuple):
@@ -123,15 +127,29 @@ def of_numbers(
     loss: Loss, records: Records, look: Look, count: float, closer: Stage | None = None
 ) -> Problem:
     """A number within bounds, brought to mean 0 and variance 1; ``closer`` is for more looks at the mean."""
-    bounds, noisy, noise = look
-    lower, width = bounds[0], bounds[1] - bounds[0]
-    found = _location_and_scale(noisy, noise, count)
+    found = _location_and_scale(look.noisy, look.noise, count)
     if closer is not None:
+        found = look_closer(_within(records, look.bounds), found, count, closer)
+    return _standardised(loss, look.bounds, found)
 
-        def targets() -> Iterator[tuple[Array, Array | None]]:
-            return ((np.clip((y - lower) / width, 0, 1), weights) for _, y, weights in records.chunks())
 
-        found = look_closer(targets, found, count, closer)
+def of_few_numbers(
+    loss: Loss, records: Records, bounds: tuple[float, float], count: float, stage: Stage
+) -> Problem:
+    """A number of which nothing but the mean can be known, by looks that come closer and closer to it."""
+    found = look_closer(_within(records, bounds), Location(0.5, _UNKNOWN, 0.0), count, stage)
+    return _standardised(loss, bounds, found._replace(spread=_UNKNOWN))
+
+
+def _within(records: Records, bounds: tuple[float, float]) -> Targets:
+    """The targets, with [0, 1] for the bounds."""
+    lower, width = bounds[0], bounds[1] - bounds[0]
+    return lambda: ((np.clip((y - lower) / width, 0, 1), weights) for _, y, weights in records.chunks())
+
+
+def _standardised(loss: Loss, bounds: tuple[float, float], found: Location) -> Problem:
+    """The problem of a number with this location and scale within its bounds."""
+    lower, width = bounds[0], bounds[1] - bounds[0]
     middle, spread = lower + width * found.mean, width * found.spread
     working = loss.in_units(middle, spread)
     residual, curvature = working.typical_residual, working.typical_curvature
@@ -200,15 +218,16 @@ def _same(y: Array) -> Array:
     return y
 
 
-# ---- a second look at the mean of a target, where records are few: looked_closer ----
+# ---- a second look at the mean of a target, where records are few: look_closer ----
 #
 # The mean is what a model without features predicts, so nothing else is worth as much. Targets are clipped
 # around what is known of it; the better it is known, the closer, and the less noise the next look needs.
 
 
-Targets = Callable[[], Iterable[tuple[Array, Array | None]]]
-
-_SPREADS, _ERRORS = 3.0, 2.0  # how far around the mean targets count in full
+_SPREADS, _ERRORS = (
+    3.0,
+    2.0,
+)  # how far around the mean targets count in full; an error more if no spread is known
 
 
 class Location(NamedTuple):
@@ -227,7 +246,7 @@ def look_closer(targets: Targets, known: Location, count: float, stage: Stage) -
     """
     for _ in range(stage.steps):
         mean, error, spread = known
-        reach = min(_SPREADS * spread + _ERRORS * error, max(mean, 1 - mean))
+        reach = min(max(_SPREADS * spread, error) + _ERRORS * error, max(mean, 1 - mean))
         sums = Sums(stage, 1, reach * _ROUNDING)
         for values, weights in targets():
             sums.add_rows(0, np.clip(values - mean, -reach, reach)[:, None], weights)

@@ -26,7 +26,7 @@ from discreet.linear.glm.people import People
 from discreet.linear.inputs import sane_csr
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
-from discreet.linear.kernels.rowwise import rows_are_finite
+from discreet.linear.kernels.rowwise import bound_rows
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Kept, Shelf, Storage
 
@@ -105,20 +105,23 @@ class Columns:
         Guarantee: numerics are in [0, 1]; the one-hot block has norm at most sqrt(number of groups) and entries
         in [0, 1]; the text block has norm at most ``text_norm``. Every row depends on its own input only.
         """
-        with np.errstate(over="ignore"):
-            kept = np.array(rows, np.float32, order="C")  # a copy: the caller's rows stay as they are
-        finite = np.empty(len(kept), np.bool_)
-        if not rows_are_finite(kept, finite):
+        return self.sifted(rows)[0]
+
+    def sifted(self, rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """What is :meth:`admitted`, always a copy, and which of the rows that are."""
+        if rows.dtype not in (np.float32, np.float64):
+            with np.errstate(over="ignore"):
+                rows = rows.astype(np.float32)
+        kept, finite = np.empty(rows.shape, np.float32), np.empty(len(rows), np.bool_)
+        if not bound_rows(readable(rows), self.width - self.text, kept, finite):
             kept = kept[finite]
-        bounded = kept[:, : self.width - self.text]
-        np.clip(bounded, 0, 1, out=bounded)
         excess = kept[:, self.categories].sum(axis=1, dtype=np.float64) > len(self.groups)
         if excess.any():  # only those: a clip could change the last bit of a row that is just within
             block = kept[excess, self.categories]
             kept[excess, self.categories] = clip_rows(block, math.sqrt(max(len(self.groups), 1)))
         if self.text:
             kept[:, self.words] = clip_rows(np.ascontiguousarray(kept[:, self.words]), self.text_norm)
-        return kept
+        return kept, finite
 
     def _choices(self) -> Array:
         """For each one-hot column, how many values its group can take."""
@@ -277,19 +280,14 @@ class Records:
         weights = None if self._weights is None else np.asarray(self._weights[rows], np.float64)
         if self.sparse:
             good = sparse_rows.finite_rows(x)
+            x = x if good.all() else x[good]
+            x = sparse_rows.admit_rows(x, self.columns.text_norm if self.columns.text else None)
         else:
-            x = x.toarray() if issparse(x) else np.asarray(x)
-            good = _finite(x)
-        if weights is not None:
-            good = np.logical_and(good, np.isfinite(weights))
+            x, good = self.columns.sifted(x.toarray() if issparse(x) else np.asarray(x))
+        if weights is not None and not (known := np.isfinite(weights)).all():
+            x, good = x[known[good]], good & known
         people = None if self._people is None else self._people[rows][good]
-        x = x if good.all() else x[good]
-        return _Owned(self._promised(x), y[good], _bound_weights(weights, good), people)
-
-    def _promised(self, x: Any) -> Any:
-        if not self.sparse:
-            return self.columns.admitted(x)
-        return sparse_rows.admit_rows(x, self.columns.text_norm if self.columns.text else None)
+        return _Owned(x, y[good], _bound_weights(weights, good), people)
 
     def _parts(self) -> Iterator[Any]:
         """Which rows are read at once: slices of the table, or of the order of its people, none of them in two."""
@@ -389,13 +387,6 @@ def _one_each(name: str, values: Any, records: int) -> Any:
         shown = f"{array.dtype}{array.shape}"
         raise InvalidParameter(name, shown, f"must hold {records} numbers, one for each row of X.")
     return array
-
-
-def _finite(x: Any) -> NDArray[np.bool_]:
-    """Which rows are finite as float32."""
-    good = np.empty(len(x), np.bool_)
-    rows_are_finite(readable(x) if x.dtype in (np.float32, np.float64) else x.astype(np.float64), good)
-    return good
 
 
 def _bound_weights(weights: Array | None, good: NDArray[np.bool_]) -> Array | None:

@@ -341,20 +341,16 @@ def _agreeing(till: Till, budget: Budget) -> Till:
 #
 # Shares are fractions of the budget. A stage that everything later relies on gets more where records are few.
 
-COUNTS, WHITENING = 0.03, 0.20
+COUNTS, RECOUNT, WHITENING = 0.03, 0.10, 0.20
 """The shares that are always the same."""
 
 _MARGINALS, _ROW_NORMS = (0.08, 0.30), (0.02, 0.04)  # the usual share, and the largest
 _TARGET, _RECALIBRATION = (0.02, 0.15), (0.04, 0.15)
 _MEAN = 0.20
-_FEWEST_SEEN = 20.0  # records over noise, below which a mean takes all of the budget
+_FEWEST_SEEN = 30.0  # records over noise, below which a mean takes all of the budget
 _INFERENCE = (0.15, 0.35)  # the least and the largest share
-_FEWEST_COMPARED = 10.0  # the same for classes, of which the most frequent one is all that can be known
-_CLASSES, _MOST = 0.12, 0.70  # the least and the largest share
-_SHARES, _ROUGHLY = (
-    7.0,
-    5.0,
-)  # records over noise with which shares of two classes are known to one in 10, in 7
+_FEWEST_COMPARED = 12.0  # the same for equal classes, of which the most frequent one is all that can be known
+_CENTRE = 2 / 3  # of the share of marginals, where only their centre is asked for
 _FEW_PER_COLUMN, _FEW = 60.0, 300.0  # below these the shares grow
 _STEPS, _FEW_STEPS = 40, 6
 
@@ -396,6 +392,11 @@ class Wealth:
         return _grown(_MARGINALS, _FEW_PER_COLUMN / self.per_column)
 
     @property
+    def for_centre(self) -> float:
+        """The same where only the centre is asked for."""
+        return _CENTRE * self.for_marginals
+
+    @property
     def for_row_norms(self) -> float:
         return _grown(_ROW_NORMS, _FEW_PER_COLUMN / self.per_column)
 
@@ -403,24 +404,22 @@ class Wealth:
     def for_target(self) -> float:
         return _grown(_TARGET, _FEW / self.overall)
 
-    def sees_slopes(self, size: int, classes: bool = False) -> bool:
-        """Whether a target can be told better by ``size`` coefficients than by its mean or its frequent class."""
-        return self.overall > (_FEWEST_COMPARED if classes else max(size, _FEWEST_SEEN))
+    def sees_slopes(self, size: int) -> bool:
+        """Whether a number can be told better by ``size`` coefficients than by its mean."""
+        return self.overall > max(size, _FEWEST_SEEN)
+
+    def compares_classes(self, balance: float) -> bool:
+        """Whether classes can be told better by features than by which of them is frequent.
+
+        Unequal classes tell as much less of the features as they vary less. Where a correction of the score comes
+        last, features are always asked: it takes back what they spoil.
+        """
+        return self.overall * balance > _FEWEST_COMPARED or self.for_recalibration > 0
 
     @property
     def for_mean(self) -> float:
         """For more looks at the mean of a number or a count; 0 where the first one is good enough."""
         return min(_MEAN, 0.02 * _FEW / self.overall) if self.overall < _FEW else 0.0
-
-    def for_classes(self, unequal: bool) -> float:
-        """For all looks at the classes together, where records are few; 0 where one look is enough.
-
-        It is enough to know the shares of classes that seem to be unequal to one in 10, and of others to one in 7.
-        """
-        if self.for_recalibration > 0:
-            return 0.0
-        wanted = _SHARES if unequal else _ROUGHLY
-        return min(_MOST if unequal else _MOST / 2, max(_CLASSES, (wanted / self.overall) ** 2))
 
     @property
     def for_recalibration(self) -> float:

@@ -34,7 +34,7 @@ from discreet.linear.kernels.coefficients import (
     inlined,
     spare_for,
 )
-from discreet.linear.kernels.vectors import DOT_ROWS, add_steps, dot_rows, padded_width
+from discreet.linear.kernels.vectors import DOT_ROWS, LINE_BYTES, add_steps, dot_rows
 
 Array = NDArray[Any]
 
@@ -122,6 +122,12 @@ def lattice_for(dtype: Any, clip_norm: float, grid: float) -> Lattice:
     step = max(grid, math.ldexp(1.0, math.frexp(clip_norm)[1] - digits))
     origin = kind(1.5 * 2.0 ** (digits + 1) * step)
     return Lattice(origin, int(origin.view(np.int32 if digits == 22 else np.int64)), int(step / grid))
+
+
+def padded_width(columns: int, itemsize: int) -> int:
+    """The number of columns, rounded up to whole lines: the weights and the sums are padded with zeros."""
+    width = LINE_BYTES // itemsize
+    return -(-columns // width) * width
 
 
 def sums_for(Z: Array, outputs: int) -> Array:

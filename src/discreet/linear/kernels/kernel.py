@@ -44,7 +44,6 @@ from discreet.errors import InvalidParameter, real
 from discreet.linear.kernels import csr_kernel, dense_kernel
 from discreet.linear.kernels.coefficients import CODES, GIVEN, Data, ManyScores, OneScore, Step
 from discreet.linear.kernels.rowwise import in_threads, times
-from discreet.linear.kernels.vectors import padded_width
 from discreet.linear.losses import Loss, checked_loss
 
 Array = NDArray[Any]
@@ -255,7 +254,7 @@ def _weights(Z: Any, columns: Array) -> Array:
     """By column for CSR; for dense rows one padded row for each output."""
     if issparse(Z):
         return np.ascontiguousarray(columns)
-    padded = np.zeros((columns.shape[1], padded_width(columns.shape[0], Z.itemsize)), Z.dtype)
+    padded = np.zeros((columns.shape[1], dense_kernel.padded_width(columns.shape[0], Z.itemsize)), Z.dtype)
     padded[:, : columns.shape[0]] = columns.T
     return padded
 

@@ -20,12 +20,6 @@ VECTOR_BYTES, LINE_BYTES = 32, 64
 _I1, _I32, _I64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
 
 
-def padded_width(columns: int, itemsize: int) -> int:
-    """The number of columns, rounded up to whole lines: the weights and the sums are padded with zeros."""
-    width = LINE_BYTES // itemsize
-    return -(-columns // width) * width
-
-
 class Numbers:
     """A matrix from some row on, as vectors: where it lies, and how to read and write it.
 

@@ -33,16 +33,17 @@ from torch import Tensor, nn
 
 from discreet.core.clipping import Flat
 from discreet.errors import CheckFailed, InvalidParameter
-from discreet.pytorch.batches import Collate, Reader, reader, refuse_mixing_collate, taken_apart
+from discreet.pytorch.batches import Collate, Reader, reader, refuse_mixing_collate, take_apart
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded, refuse_layers
 from discreet.pytorch.checks.constancy import Constancy
+from discreet.pytorch.checks.known_draws import refuse_known_draws
 from discreet.pytorch.checks.mixing import (
     EXAMPLES,
     all_changed,
     close,
     elsewhere,
     losses_of,
-    made_up,
+    make_up,
     refuse_mixing,
     refuse_mixing_of_halves,
     refuse_other_losses_alone,
@@ -90,7 +91,7 @@ def check(
         raise CheckFailed(
             "The model is sharded; check it before fully_shard. A PrivateRun checks it in any case."
         )
-    dataset, collate, _ = taken_apart(dataset, collate, 0)
+    dataset, collate, _ = take_apart(dataset, collate, 0)
     check_read(bare(model), losses, batch, None if dataset is None else reader(dataset, collate))
 
 
@@ -102,22 +103,23 @@ def check_read(model: nn.Module, losses: Losses, batch: Any, read: Reader | None
     if batch is None and read is not None:
         batch = read(range(min(read.rows, ROWS)))
     count = number_of_examples(batch)
-    with _undisturbed(model):
+    with _restoring(model):
         for module in model.modules():
             if isinstance(
                 module, nn.RReLU
             ):  # it draws where an input is negative, so the others' draws move on
                 module.eval()
-        few = made_up(batch, EXAMPLES)
-        many = made_up(batch, max(EXAMPLES, count))
+        few = make_up(batch, EXAMPLES)
+        many = make_up(batch, max(EXAMPLES, count))
         watch = Constancy(model, trained_too=True)
         _one_loss_each(model, losses, few)
         watch.refuse_change()
         _no_outsiders(model, losses, few)
         _same_twice(model, losses, few)
+        refuse_known_draws(model, losses, few)
         refuse_in_double_too(refuse_mixing, model, losses, few)
         watch.refuse_change()
-        with _wandered(model, losses, few):
+        with _with_other_weights(model, losses, few):
             watch = Constancy(model, trained_too=True)
             _compare(model, losses, few, many)
             if read is not None:
@@ -134,12 +136,12 @@ def _compare(model: nn.Module, losses: Losses, few: Any, many: Any) -> None:
         refuse_in_double_too(partial(refuse_mixing_of_halves, seeds=SEEDS), model, losses, few)
     for seed in range(STEADY if draws else 1):
         alone = partial(refuse_in_double_too, refuse_other_losses_alone, model, losses, many)
-        _held_still(alone, seed)
-    _held_still(partial(refuse_inexact, model, losses, few), 0)
+        _compare_steadily(alone, seed)
+    _compare_steadily(partial(refuse_inexact, model, losses, few), 0)
 
 
 @contextmanager
-def _wandered(model: nn.Module, losses: Losses, examples: Any) -> Iterator[None]:
+def _with_other_weights(model: nn.Module, losses: Losses, examples: Any) -> Iterator[None]:
     """With other weights, as far from the model's own as the losses stand without leaving the numbers."""
     for turned in (True, False):
         with elsewhere(model, turned=turned):
@@ -156,7 +158,7 @@ def _finite(model: nn.Module, losses: Losses, examples: Any) -> bool:
         return False
 
 
-def _held_still(refuse: Callable[[], None], seed: int) -> None:
+def _compare_steadily(refuse: Callable[[], None], seed: int) -> None:
     """Compare what could not be compared while every batch draws anew.
 
     A refusal must hold for draws that differ along the last dimension and for draws that do not, because a model may
@@ -257,7 +259,7 @@ def _draws(model: nn.Module, losses: Losses, examples: Any) -> bool:
 
 
 @contextmanager
-def _undisturbed(model: nn.Module) -> Iterator[None]:
+def _restoring(model: nn.Module) -> Iterator[None]:
     """Afterwards modes, parameters, buffers and generators are what they were."""
     modes = {module: module.training for module in model.modules()}
     kept = [
@@ -368,11 +370,11 @@ def passes_in_double(refuse: Refusing, model: nn.Module, losses: Losses, example
     if all(value.dtype == torch.float64 for value in model.parameters()):
         return False
     try:
-        refuse(copy.deepcopy(model).double(), losses, rebuild(examples, _doubled))
+        refuse(copy.deepcopy(model).double(), losses, rebuild(examples, _as_double))
     except Exception:  # another refusal, or a model that insists on its type
         return False
     return True
 
 
-def _doubled(column: Tensor) -> Tensor:
+def _as_double(column: Tensor) -> Tensor:
     return column.double() if column.is_floating_point() else column

@@ -113,16 +113,16 @@ def without_batch_norm(model: nn.Module) -> nn.Module:
     statistics. Call it before the optimizer is made; a model that was trained with batch norm has to be trained
     again.
     """
-    return _repaired(copy.deepcopy(model))
+    return _repair(copy.deepcopy(model))
 
 
-def _repaired(module: nn.Module) -> nn.Module:
+def _repair(module: nn.Module) -> nn.Module:
     if isinstance(module, nn.modules.batchnorm._BatchNorm):
         return _group_norm(module)
     if isinstance(module, nn.modules.instancenorm._InstanceNorm):
         return _without_statistics(module)
     for name, child in module.named_children():
-        setattr(module, name, _repaired(child))
+        setattr(module, name, _repair(child))
     return module
 
 

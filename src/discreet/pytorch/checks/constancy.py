@@ -45,7 +45,7 @@ class Constancy:
         self._places = tensors_in(
             self._model
         )  # which keeps the tensors, so that no other gets their identity
-        self._counts = _counted(self._places)
+        self._counts = _write_counts(self._places)
         self._contents = {
             device: torch.cat(parts) for device, (_, parts) in self._parts(self._places).items()
         }
@@ -53,7 +53,7 @@ class Constancy:
     def changed(self) -> str | None:
         """The name of a tensor that was written to, or exchanged, or None."""
         places = tensors_in(self._model)
-        if _counted(places) != self._counts:
+        if _write_counts(places) != self._counts:
             return self._first_different(places)
         for device, (watched, parts) in self._parts(places).items():
             before = self._contents[device]
@@ -84,7 +84,7 @@ class Constancy:
 
     def _first_different(self, places: list[Place]) -> str:
         then = dict(zip(map(_spot, self._places), self._counts, strict=True))
-        now = dict(zip(map(_spot, places), _counted(places), strict=True))
+        now = dict(zip(map(_spot, places), _write_counts(places), strict=True))
         different = next(spot for spot in (*now, *then) if now.get(spot) != then.get(spot))
         return next(self._name(place) for place in (*places, *self._places) if _spot(place) == different)
 
@@ -105,7 +105,7 @@ class Constancy:
         return found
 
 
-def _counted(places: list[Place]) -> list[tuple[int, int, bool]]:
+def _write_counts(places: list[Place]) -> list[tuple[int, int, bool]]:
     return [(id(value), own(value)._version, value.requires_grad) for _, _, value in places]
 
 
@@ -154,7 +154,7 @@ def full_name(model: nn.Module, owner: nn.Module, name: str) -> str:
 def signature(model: nn.Module) -> tuple[object, ...]:
     """Modules, modes, hooks on gradients, parameters: while they are the same, so is the verdict of the check.
 
-    Objects appear by their identity, so whoever keeps a signature has to keep :func:`held` along with it.
+    Objects appear by their identity, so whoever keeps a signature has to keep :func:`kept_alive` along with it.
     """
     parts: list[object] = []
     for module in modules_of(model):
@@ -170,6 +170,6 @@ def _hooked(value: Any) -> bool:
     return bool(value._backward_hooks or value._post_accumulate_grad_hooks)
 
 
-def held(model: nn.Module) -> list[object]:
+def kept_alive(model: nn.Module) -> list[object]:
     """What must stay alive so that nothing else gets its identity."""
     return [*modules_of(model), *(value for _, _, value in tensors_in(model))]

@@ -5,7 +5,7 @@ whole batch changed in all values, and the examples alone instead of together. W
 mixes is found: every module is watched during two forward passes that differ in one example, and the one whose inputs
 agree for the other examples and whose outputs do not is named.
 
->>> tried = made_up({"x": torch.ones(9, 2), "label": torch.tensor([0, 1, 0] * 3)}, count=4)
+>>> tried = make_up({"x": torch.ones(9, 2), "label": torch.tensor([0, 1, 0] * 3)}, count=4)
 >>> tried["x"][:, 0]
 tensor([0.6000, 0.7333, 0.8667, 1.0000])
 >>> {-100, -1} <= {int(other["label"][-1]) for other in with_others_changed(tried)}
@@ -38,7 +38,7 @@ def mixing_layer(
 
     ``one`` and ``other`` agree in the examples ``same``.
     """
-    before, after = _watched(model, losses, one, seed), _watched(model, losses, other, seed)
+    before, after = _watch_layers(model, losses, one, seed), _watch_layers(model, losses, other, seed)
     for (name, module, inputs, outputs), (_, _, later_inputs, later_outputs) in zip(
         before, after, strict=False
     ):
@@ -80,7 +80,7 @@ def same_losses(one: Tensor, other: Tensor, tolerance: float) -> bool:
     return not bool(differs.any()) and torch.equal(a.isnan(), b.isnan())
 
 
-def _watched(model: nn.Module, losses: Losses, batch: Any, seed: int) -> Seen:
+def _watch_layers(model: nn.Module, losses: Losses, batch: Any, seed: int) -> Seen:
     seen: Seen = []
     with _hooks(model, seen), seeded(seed):
         losses(model, batch)
@@ -111,12 +111,12 @@ EXAMPLES = 4
 """So few are enough where gradients or single losses are compared."""
 
 
-def made_up(batch: Any, count: int) -> Any:
+def make_up(batch: Any, count: int) -> Any:
     """Examples whose columns come from different records at random, scaled so that no two are alike."""
 
     def column(tensor: Tensor) -> Tensor:
         rows = tensor.detach()[torch.randint(len(tensor), (count,), device=tensor.device)]
-        return _scaled(rows) if rows.is_floating_point() else rows
+        return _scale_rows(rows) if rows.is_floating_point() else rows
 
     return rebuild(batch, column)
 
@@ -149,7 +149,7 @@ def with_half_changed(examples: Any) -> Iterator[tuple[Tensor, Any]]:
         yield kept, rebuild(examples, partial(_changed_except, stays=stays))
 
 
-def _scaled(rows: Tensor) -> Tensor:
+def _scale_rows(rows: Tensor) -> Tensor:
     """Rows shrunk by different factors, which keeps them within whatever range they have."""
     factors = torch.linspace(0.6, 1.0, len(rows), dtype=rows.dtype, device=rows.device)
     return rows.nan_to_num(0.0, 0.0, 0.0) * factors.view(-1, *[1] * (rows.ndim - 1))
@@ -219,7 +219,7 @@ def refuse_mixing(model: nn.Module, losses: Losses, examples: Any) -> None:
         except Exception:  # a whole number that has no meaning here, such as a class that does not exist
             continue
         if not close(one[:1], other[:1], 1e-4):
-            raise CheckFailed(_mixed(mixing_layer(model, losses, examples, changed, first)))
+            raise CheckFailed(_complaint_of_mixing(mixing_layer(model, losses, examples, changed, first)))
 
 
 def refuse_mixing_of_halves(model: nn.Module, losses: Losses, examples: Any, seeds: int) -> None:
@@ -232,10 +232,12 @@ def refuse_mixing_of_halves(model: nn.Module, losses: Losses, examples: Any, see
             except Exception:  # values that do not go together, such as lengths in another order
                 continue
             if not same_losses(one[kept], other[kept], 1e-4):
-                raise CheckFailed(_mixed(mixing_layer(model, losses, examples, changed, kept, seed)))
+                raise CheckFailed(
+                    _complaint_of_mixing(mixing_layer(model, losses, examples, changed, kept, seed))
+                )
 
 
-def _mixed(layer: str | None) -> str:
+def _complaint_of_mixing(layer: str | None) -> str:
     if layer is None:
         return (
             "The loss of one example depends on the other examples of its batch: the loss function mixes them. "
@@ -293,7 +295,7 @@ def elsewhere(model: nn.Module, *, turned: bool) -> Iterator[None]:
     try:
         with torch.no_grad():
             for value, before in kept:
-                value.copy_(_pushed(before, turned))
+                value.copy_(_push(before, turned))
         yield
     finally:
         with torch.no_grad():
@@ -301,7 +303,7 @@ def elsewhere(model: nn.Module, *, turned: bool) -> Iterator[None]:
                 value.copy_(before)
 
 
-def _pushed(value: Tensor, turned: bool) -> Tensor:
+def _push(value: Tensor, turned: bool) -> Tensor:
     fan_in = max(1, value.numel() // max(1, len(value))) if value.ndim > 1 else 1
     usual = value.float().square().mean().sqrt().nan_to_num().clamp(min=1 / math.sqrt(fan_in))
     pushed = value + (PUSH * usual).to(value.dtype) * torch.randn_like(value)

@@ -83,7 +83,7 @@ class _Steady(TorchFunctionMode):
         if func in _PASSING:
             return _PASSING[func](func, *args, **kwargs)
         if func in _DRAWING:
-            return self._replaced(_DRAWING[func], func, args, kwargs)
+            return self._replace(_DRAWING[func], func, args, kwargs)
         if isinstance(func, types.FunctionType) and (
             func.__module__.startswith("torch.nn.") or func in _DIFFERENTIATING
         ):
@@ -92,7 +92,7 @@ class _Steady(TorchFunctionMode):
         return func(*args, **kwargs)
 
     @torch.no_grad()
-    def _replaced(self, values: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _replace(self, values: Any, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         drawn = func(*args, **kwargs)
         steady = values(self._uniform(drawn), drawn, args, kwargs)
         drawn.detach().copy_(steady)
@@ -302,19 +302,26 @@ _ADMINISTRATION = ("seed", "get_state", "set_state", "getstate", "setstate", "by
 @contextmanager
 def _numpy_and_random(place: _Place) -> Iterator[None]:
     """Their functions draw anew at every call, from a generator that the place in the code decides."""
-    replaced = [
+    replaced = global_functions()
+    try:
+        for owner, name, _ in replaced:
+            setattr(
+                owner, name, _drawn_by_numpy(name, place) if owner is np.random else _steady_draw(name, place)
+            )
+        yield
+    finally:
+        for owner, name, before in replaced:
+            setattr(owner, name, before)
+
+
+def global_functions() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """What draws from the global generators of ``numpy.random`` and ``random``: modules, names and functions."""
+    return [
         (owner, name, getattr(owner, name))
         for owner, kind in ((np.random, np.random.RandomState), (random, random.Random))
         for name in dir(kind)
         if not name.startswith("_") and name not in _ADMINISTRATION and callable(getattr(owner, name, None))
     ]
-    try:
-        for owner, name, _ in replaced:
-            setattr(owner, name, _drawn_by_numpy(name, place) if owner is np.random else _drawn(name, place))
-        yield
-    finally:
-        for owner, name, before in replaced:
-            setattr(owner, name, before)
 
 
 def _drawn_by_numpy(name: str, place: _Place) -> Callable[..., Any]:
@@ -328,7 +335,7 @@ def _drawn_by_numpy(name: str, place: _Place) -> Callable[..., Any]:
     return draw
 
 
-def _drawn(name: str, place: _Place) -> Callable[..., Any]:
+def _steady_draw(name: str, place: _Place) -> Callable[..., Any]:
     def draw(*args: Any, **kwargs: Any) -> Any:
         found = getattr(random.Random(place()), name)(*args, **kwargs)
         return found[:1] * len(found) if name == "choices" else found
@@ -376,7 +383,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
     """Two passes with the same seed draw the same masks; afterwards all global generators are what they were."""
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        with torch.random.fork_rng(_devices_in_use()):
+        with torch.random.fork_rng(devices_in_use()):
             torch.manual_seed(seed)
             random.seed(seed)
             np.random.seed(seed)  # noqa: NPY002
@@ -394,7 +401,7 @@ def unknown_draws() -> Iterator[None]:
     step does this, so numpy's global generator is set aside rather than copied, which takes as long as a small
     model; only a second normal draw that it had ready is lost.
     """
-    devices, python, legacy = _devices_in_use(), random.getstate(), _NUMPY.get_bit_generator()
+    devices, python, legacy = devices_in_use(), random.getstate(), _NUMPY.get_bit_generator()
     before = torch.default_generator.get_state(), [torch.cuda.get_rng_state(device) for device in devices]
     try:
         seed = secrets.randbits(63)
@@ -423,11 +430,12 @@ _OWN = np.random.MT19937()
 
 def random_state() -> tuple[str, ...]:
     """The state of all global generators, to be compared."""
-    on_devices = [torch.cuda.get_rng_state(device) for device in _devices_in_use()]
+    on_devices = [torch.cuda.get_rng_state(device) for device in devices_in_use()]
     tensors = [state.numpy().tobytes().hex() for state in (torch.get_rng_state(), *on_devices)]
     return (*tensors, repr(random.getstate()), repr(np.random.get_state(legacy=False)))  # noqa: NPY002
 
 
-def _devices_in_use() -> range:
+def devices_in_use() -> range:
+    """The graphics processors that have generators of their own by now."""
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     return range(torch.cuda.device_count() if in_use else 0)

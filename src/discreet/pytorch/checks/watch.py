@@ -24,7 +24,7 @@ from discreet.errors import CheckFailed, PlanViolation
 from discreet.pytorch.batches import Reader
 from discreet.pytorch.checks.check import check_read
 from discreet.pytorch.checks.compatibility import refuse_layers
-from discreet.pytorch.checks.constancy import Constancy, held, own, signature
+from discreet.pytorch.checks.constancy import Constancy, kept_alive, own, signature
 from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.per_example import (
@@ -55,7 +55,7 @@ class Watch:
         refuse_layers(model)
         self._model, self._losses, self._parameters, self._most = model, losses, parameters, most
         self._constancy = Constancy(model)
-        self._signature, self._held = signature(model), held(model)
+        self._signature, self._held = signature(model), kept_alive(model)
         self._checked: set[tuple[object, int]] = set()
         self._read: Reader | None = None
         self._steps = 0
@@ -79,7 +79,7 @@ class Watch:
             self._refuse_other_parameters()
             refuse_layers(self._model)
             self._signature = now
-            self._held += held(self._model)  # the verdicts of before stay valid as long as these live
+            self._held += kept_alive(self._model)  # the verdicts of before stay valid as long as these live
         self._refuse_edits()
         return bool(count) and (self._kind(count) not in self._checked or self._by_chance())
 
@@ -235,7 +235,7 @@ def _foreign_in_float64(
     """The same where rounding cannot be the reason, such as a unit at zero that a batch switches on."""
     try:
         wide = copy.deepcopy(model).double()
-        doubled = rebuild(part, _doubled)
+        doubled = rebuild(part, _as_double)
         with steady_draws():
             return _foreign(ClippedSum(wide, losses, clipped_sum.rule), doubled, chosen)
     except Exception:  # a model that cannot be copied, or is made for one type only
@@ -243,5 +243,5 @@ def _foreign_in_float64(
             return _foreign(clipped_sum, part, chosen, COARSE)
 
 
-def _doubled(tensor: Tensor) -> Tensor:
+def _as_double(tensor: Tensor) -> Tensor:
     return tensor.double() if tensor.is_floating_point() else tensor

@@ -260,12 +260,19 @@ def ghost_norms(a: Tensor, g: Tensor, of_input: Tensor, of_grad: Tensor) -> tupl
 def rounded_in_any_order(one: int, other: int, kind: torch.dtype) -> float:
     """:data:`ROUNDED` for inner products of so many numbers that are added up in an order that nobody tells.
 
-    Each of n numbers goes through one multiplication and n - 1 additions at most, so an inner product is off by
-    n u / (1 - n u) of the product of lengths at most; and the product of two of them is rounded once more.
+    The product of two of them is rounded once more.
     """
-    unit = torch.finfo(kind).eps / 2
-    first, second = (1 + n * unit / (1 - n * unit) for n in (one, other))
-    return (first * second * (1 + unit) - 1) * (1 + 2.0**-20)
+    first, second = (1 + inner_product_error(n, kind) for n in (one, other))
+    return (first * second * (1 + torch.finfo(kind).eps / 2) - 1) * (1 + 2.0**-20)
+
+
+def inner_product_error(numbers: int, kind: torch.dtype) -> float:
+    """By how much of the product of lengths an inner product may be off, whatever the order of its additions.
+
+    Each number goes through one multiplication and ``numbers - 1`` additions at most.
+    """
+    error = numbers * torch.finfo(kind).eps / 2
+    return error / (1 - error)
 
 
 def doubted(

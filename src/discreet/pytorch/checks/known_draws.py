@@ -1,0 +1,116 @@
+"""Draws that somebody knows: a model or losses that seed a generator, or bring one of their own.
+
+What is drawn for a batch is divided among its examples one after the other. Where nobody knows the draws, as in a
+step (:func:`~discreet.pytorch.checks.steady.unknown_draws`), one example less leaves the law of the others' draws as
+it is. Where a seed is set on the way, in the forward pass or in the losses, it gives all others the draws of their
+neighbours: the clipped sum moves by many clip norms.
+
+So a forward pass is made after two different seeds, and at every draw the state of its generator is noted. One that
+is the same both times was set in between. Generators of one's own begin where they were seeded, and are refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from discreet.errors import CheckFailed
+from discreet.pytorch.checks.steady import devices_in_use, global_functions, seeded
+from discreet.pytorch.per_example import Losses
+
+State = tuple[str, bytes]
+REMEDY = (
+    "so one record less would give all others other draws, which no clip norm bounds. Draw from the global "
+    "generators of torch, numpy or random, and leave their seeds alone: those of a run are nobody's to know."
+)
+
+
+def refuse_known_draws(model: nn.Module, losses: Losses, examples: Any) -> None:
+    """Raise :class:`CheckFailed` if what is drawn for the losses does not follow from the seed before."""
+    first, second = (_origins(lambda: losses(model, examples), seed) for seed in (1, 2))
+    if first & second:
+        raise CheckFailed(f"The model or the losses set the seed of a generator, {REMEDY}")
+
+
+def _origins(draw: Callable[[], object], seed: int) -> set[State]:
+    """The states of the global generators from which something is drawn."""
+    found: set[State] = set()
+    with seeded(seed), _noted(found), _Noting(found):
+        draw()
+    return found
+
+
+class _Noting(TorchFunctionMode):
+    """Notes the state of torch's generators before every call that moves them."""
+
+    def __init__(self, found: set[State]) -> None:
+        super().__init__()
+        self._found = found
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if _is_foreign(kwargs.get("generator")):
+            raise CheckFailed(f"The model or the losses draw from a generator of their own, {REMEDY}")
+        before = _state_of_torch()
+        result = func(*args, **kwargs)
+        if _state_of_torch() != before:
+            self._found.add(("torch", before))
+        return result
+
+
+def _is_foreign(generator: object) -> bool:
+    ours = (torch.default_generator, *(torch.cuda.default_generators if devices_in_use() else ()))
+    return isinstance(generator, torch.Generator) and all(generator is not known for known in ours)
+
+
+def _state_of_torch() -> bytes:
+    with torch._C._DisableFuncTorch():  # within vmap even a state would be one of many
+        states = (torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices_in_use()))
+        return _hash(*(state.numpy().tobytes() for state in states))
+
+
+def _hash(*parts: bytes) -> bytes:
+    return hashlib.blake2b(b"".join(parts), digest_size=16).digest()
+
+
+# ---- numpy and random ----
+
+
+@contextmanager
+def _noted(found: set[State]) -> Iterator[None]:
+    """Their functions note from which state they draw."""
+    functions = global_functions()
+    try:
+        for owner, name, function in functions:
+            setattr(owner, name, _noting(owner, function, found))
+        yield
+    finally:
+        for owner, name, function in functions:
+            setattr(owner, name, function)
+
+
+def _noting(owner: Any, function: Callable[..., Any], found: set[State]) -> Callable[..., Any]:
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        found.add((owner.__name__, _state_of_numpy() if owner is np.random else _state_of_random()))
+        return function(*args, **kwargs)
+
+    return draw
+
+
+def _state_of_numpy() -> bytes:
+    _, numbers, place, *_ = np.random.get_state()  # noqa: NPY002
+    return _hash(np.asarray(numbers).tobytes(), str(place).encode())
+
+
+def _state_of_random() -> bytes:
+    return _hash(repr(random.getstate()).encode())
