@@ -151,6 +151,16 @@ def test_rows_are_read_off_the_graph_with_their_positions():
     assert [len(layer.input) for layer in layers] == [EXAMPLES, 2 * EXAMPLES]
 
 
+def test_rows_with_a_lazy_sign_are_added_as_they_are():
+    """The memory of such a view holds the opposite numbers."""
+    model, x = nn.Linear(3, 2), torch.randn(4, 3)
+    turned = torch._neg_view(x)
+    assert turned.is_neg()
+    assert turned.data_ptr() == x.data_ptr()
+    clipped_sum = ClippedSum(model, lambda model, x: model(x).square().sum(1), Flat(0.1))
+    torch.testing.assert_close(clipped_sum(turned).vector, clipped_sum(-x).vector)
+
+
 def test_what_is_not_finite_counts_as_zero(monkeypatch):
     made, model, (x, y) = spied(monkeypatch), network(nn.ReLU()), batch()
     whole = ClippedSum(model, cross_entropy, Flat(0.3))((x[1:], y[1:]))

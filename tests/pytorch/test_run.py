@@ -78,6 +78,20 @@ def test_the_gradient_is_the_clipped_sum_plus_noise_over_the_divisor():
     torch.testing.assert_close(noisy - noise, expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("arithmetic", ["float", "hardened"])
+@pytest.mark.parametrize("rows", [0, RECORDS])
+def test_products_of_fewer_digits_are_refused_before_anything_is_paid(rows, arithmetic):
+    _, _, run = begun(planned("full-batch", steps=2), unsafe_seed=3, arithmetic=arithmetic)
+    batch = next(iter(run.batches(data(rows))))
+    try:
+        torch.set_float32_matmul_precision("medium")
+        with pytest.raises(InvalidParameter, match="highest"):
+            run.step(batch)
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert run.steps_taken == 0
+
+
 def test_the_noise_has_the_planned_size():
     """A variance test of 60 000 draws: 4 standard errors of 0.29 % each are a false alarm of 6e-5."""
     plan = planned(steps=1, noise=3.0, clip_norm=0.5)

@@ -322,6 +322,21 @@ def test_one_odd_cell_of_a_list_decides_about_itself_alone(odd, released):
         assert np.abs(after - before).sum() <= 1 + 1e-9
 
 
+@pytest.mark.parametrize("odd", [5e-324, 1e-200, 1e308, math.inf, math.nan])
+def test_no_record_raises_what_numpy_was_told_to_raise(odd):
+    budget, table = Budget(1.0, 1e-6), np.array([[0.5, odd], [odd, 0.25]])
+    with np.errstate(all="raise"):
+        for cells in ([0.5, odd], np.array([0.5, odd], object)):
+            private_sum(cells, budget, (0, 1))
+            private_variance(cells, budget, (-1, 1))
+            private_quantiles(cells, budget, (0.25, 0.5, 0.75), (0, 1), confidence=0.9)
+            private_histogram(cells, budget, [0, 0.5, 1])
+        private_covariance(table, budget, (-1, 1))
+        PrivatePCA(1, bounds=(-1, 1)).fit(table)
+        with pytest.raises(FloatingPointError):  # the broken twin, which is numpy itself
+            np.square(np.array([5e-324]))
+
+
 def test_truths_of_every_kind_count(released):
     truths = [True, None, False] * 10
     for x in (

@@ -93,7 +93,7 @@ class ClippedSum:
     @torch.no_grad()
     def __call__(self, batch: Any) -> Sums:
         """The sum over the batch of each example's clipped gradient, by parameter, in float32 or wider."""
-        self._check_clip_norm()
+        self._check_settings()
         blocks, sums = self.blocks(), None
         for part in self._parts(batch):
             gradients = self._gradients(part)
@@ -120,7 +120,8 @@ class ClippedSum:
         found = [gradients.of_example(index) for index in chosen]
         return {name: torch.stack([one[name] for one in found]) for name in self.parameters}
 
-    def _check_clip_norm(self) -> None:
+    def _check_settings(self) -> None:
+        refuse_coarse_products()
         limits = self.rule.clip_norms if isinstance(self.rule, PerBlock) else (self.rule.clip_norm,)
         if min(limits) < self._least:
             needed = f"must be at least {self._least:g} for parameters of this type; scale the losses up."
@@ -128,7 +129,7 @@ class ClippedSum:
 
     def weights_of(self, gradients: Gradients, blocks: dict[str, int]) -> Tensor:
         """What the rule multiplies each example's gradient with; gradients that are not finite become zeros."""
-        self._check_clip_norm()
+        self._check_settings()
         squares = gradients.squared_norms(blocks)
         if not kernels.on_host(squares):
             found = factors_on_device(self.rule, squares.sqrt(), self._error)
@@ -251,6 +252,20 @@ class ClippedSum:
             except Exception:  # whatever a model does that cannot be mapped, a loop can do
                 self._unmapped = True
         return per_example_gradients(self.model, self.losses, batch, names)
+
+
+def refuse_coarse_products() -> None:
+    """Raise if products of float32 matrices may be rounded to fewer digits.
+
+    Norms and sums would be off by up to 2**-8, and where large parts of a gradient cancel, by many clip norms.
+    """
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # what was set for one backend is not what was set for all
+        precision = "mixed"
+    if precision != "highest":
+        needed = "would round the norms of examples: call torch.set_float32_matmul_precision('highest')."
+        raise InvalidParameter("float32_matmul_precision", precision, needed)
 
 
 def factors_on_device(rule: ClipRule, norms: Tensor, error: float) -> Tensor | None:

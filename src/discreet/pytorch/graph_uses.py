@@ -304,6 +304,11 @@ def _is_plain(value: Tensor) -> bool:
     return value.dtype == torch.float32 and value.is_cpu
 
 
+def _in_memory(value: Tensor) -> Tensor:
+    """Its rows one after the other, each number as it is: a lazy change of sign is not in the memory."""
+    return value.contiguous().resolve_neg()
+
+
 class LinearGradients(Gradients):
     """The same as :class:`Gradients` where all layers are linear maps of one row for each example.
 
@@ -324,7 +329,7 @@ class LinearGradients(Gradients):
         )
 
     def _hold(self, inputs: list[Tensor], grads: list[Tensor]) -> None:
-        self._inputs, self._grads = [a.contiguous() for a in inputs], [g.contiguous() for g in grads]
+        self._inputs, self._grads = list(map(_in_memory, inputs)), list(map(_in_memory, grads))
         self._table = np.array(
             [
                 (a.data_ptr(), g.data_ptr(), a.shape[1], g.shape[1], -1, -1, 0, 0)

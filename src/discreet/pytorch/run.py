@@ -36,7 +36,7 @@ from discreet.pytorch.checkpoint import Schedulers, schedulers
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded
 from discreet.pytorch.checks.steady import unknown_draws
 from discreet.pytorch.checks.watch import DESCRIPTION, SpotCheck, Watch
-from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.distributed import Processes, stream_of
 from discreet.pytorch.gradients import Descent, Sums, as_optimizers
 from discreet.pytorch.grid_sums import (
@@ -234,6 +234,7 @@ class PrivateRun:
         Guarantee: nothing of the batch is released but its clipped sum with the plan's noise, after the ledger
         was charged. A batch of other origin and a step beyond the plan are refused.
         """
+        refuse_coarse_products()  # before paying, and whatever the batch
         examples = self._turns.examples_of(batch, self._taken + 1)
         count = 0 if examples is None else number_of_examples(examples)
         if count:

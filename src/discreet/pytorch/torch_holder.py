@@ -26,7 +26,7 @@ from discreet.errors import InvalidParameter
 from discreet.pytorch.batches import Collate, reader
 from discreet.pytorch.checks.check import check_read
 from discreet.pytorch.checks.steady import unknown_draws
-from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.per_example import Losses, per_example_gradients, rebuild, silent_gradients
 
 Floats = NDArray[np.float64]
@@ -90,6 +90,7 @@ class TorchHolder:
     @silent_gradients()
     def clipped_sum(self, theta: Floats, records: Indices | None) -> BoundedSum:
         """The sum of the clipped gradients at ``theta`` of the chosen examples, or of all."""
+        refuse_coarse_products()  # whatever the examples
         self.load(theta)
         total = np.zeros(self.dimension)
         for some in self._parts(records, self._size):

@@ -31,6 +31,11 @@ Array = NDArray[np.float64]
 _BLOCK = 2**16  # rows that are rounded and added at once
 
 
+silent = np.errstate(all="ignore")
+"""Whatever ``np.seterr`` was told to raise: an error would say what some record is."""
+
+
+@silent
 def private_count(
     x: Any,
     budget: Budget,
@@ -55,6 +60,7 @@ def private_count(
     return _answer("count", purchase, level, value, purchase.noise, least=0.0)
 
 
+@silent
 def private_histogram(
     x: Any,
     budget: Budget,
@@ -94,6 +100,7 @@ def private_histogram(
     return _answer("histogram", purchase, level, noisy, noise, labels, least=0.0)
 
 
+@silent
 def private_sum(
     x: Any,
     budget: Budget,
@@ -129,6 +136,7 @@ def _bounded_sum(
     return _answer(name, purchase, level, value, noise, least=least)
 
 
+@silent
 def private_variance(
     x: Any,
     budget: Budget,
@@ -162,6 +170,7 @@ def private_variance(
     return _answer("variance", purchase, level, half**2 * (square - mean**2), error, least=0.0, most=half**2)
 
 
+@silent
 def private_covariance(
     x: Any,
     budget: Budget,
@@ -380,6 +389,7 @@ class PrivatePCA:
         self.unsafe_seed = unsafe_seed
         self.certificate_: Certificate
 
+    @silent
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the components, at the cost of (epsilon, delta)."""
         budget = Budget(self.epsilon, self.delta, neighbours_named(self.neighbours))

@@ -43,7 +43,7 @@ from discreet.events import ApproximateDP
 from discreet.guarantee import Budget, of_records
 from discreet.ledger import FixedPlan, Till
 from discreet.plan.plan import Plan
-from discreet.statistics.bounded_sums import interval, vector
+from discreet.statistics.bounded_sums import interval, silent, vector
 from discreet.statistics.purchase import Paying
 from discreet.statistics.statistic import Statistic
 
@@ -59,6 +59,7 @@ _UNIT = 2**20  # of a score
 _SIDES = 0.5  # of the budget goes to the two ends of an interval
 
 
+@silent
 def private_quantiles(
     x: Any,
     budget: Budget,
