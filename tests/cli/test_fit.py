@@ -299,7 +299,7 @@ def test_fit_refuses_files(place, tmp_path):
         (table, schema, place / "model", 2, "--out=", "never replaced"),
         (table, schema, table / "m", 1, "error[file]", "Not a directory"),
         (tmp_path / "none.csv", schema, out, 1, "error[file]", "No such file"),
-        (tmp_path, schema, out, 1, "error[file]", "Is a directory"),
+        (tmp_path, schema, out, 2, "TABLE=", "is a folder; name its files by a pattern"),
         (garbage, schema, out, 2, "TABLE=", "has no column 'age'"),
         (table, garbage, out, 2, "--schema=", "is not TOML"),
         (table, table, out, 2, "--schema=", "is not TOML"),
