@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ import pandas as pd
 import pytest
 
 distributed = pytest.importorskip("distributed")
+cloudpickle = pytest.importorskip("cloudpickle")
 yaml = pytest.importorskip("yaml")
 
 from discreet import evaluate  # noqa: E402
@@ -155,12 +157,14 @@ def lie(dask_worker, whole):
 
 
 def test_a_worker_that_lies_stops_the_fit(client, partitions, tmp_path):
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
     client.run(lie, whole=False)
     try:
         with pytest.raises(PlanViolation, match="more than its rows can add up to"):
             model().fit(partitions, y="label", engine=DaskEngine(client, log=tmp_path / "log"))
     finally:
         client.run(lie, whole=True)
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
     assert len(list((tmp_path / "log").glob("release-*"))) == 3
 
 
