@@ -89,9 +89,7 @@ def _column(values: Any) -> NDArray[Any]:
     if kind == "category":
         return np.asarray(values.astype(object))
     own = getattr(getattr(values, "dtype", None), "numpy_dtype", None)
-    if (
-        getattr(own, "kind", "") == "f"
-    ):  # of pandas, older versions of which make objects of floats beside a gap
+    if getattr(own, "kind", "") == "f":  # older versions of pandas make objects of floats beside a gap
         return np.asarray(values.to_numpy(dtype=own, na_value=np.nan))
     asked = hasattr(values, "to_numpy") and not hasattr(values, "buffers")
     found = np.asarray(values.to_numpy() if asked else values)

@@ -251,7 +251,7 @@ class Recipe(Looks):
         """The best constant, where no column can be used: they have coefficients of 0."""
         if self.loss.kind == "classes":
             counts = count_again(records, counts, self.spending.stage("classes"), _ROUGHLY)
-        problem = self.problem(records, counts, wealth)
+        problem = self.problem_of_constant(records, counts, wealth)
         nothing = np.zeros(self.columns.width)
         none = Marginals(nothing, nothing + 1, nothing, nothing + 1)
         coordinates = Standardised(none, 1.0, True, False)

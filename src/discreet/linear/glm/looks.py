@@ -165,15 +165,19 @@ class Looks:
     def problem(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
         if self.loss.kind == "classes":
             return problems.of_classes(self.loss, counts)
-        if self.loss.kind == "numbers" and not self.sees_slopes(counts):
-            stage = self.spending.stage("target-mean", steps=_CLOSER)
-            return problems.of_few_numbers(self.loss, records, self.bounds, counts.records, stage)
         stage = self.spending.stage("target", self.at_most_half(wealth.for_target))
         if self.loss.kind == "counts":
             known = (self.bounds[1], counts.records, stage, self.for_the_mean(wealth))
             return problems.of_counts(self.loss, records, *known)
         look = self.look_at_number(records, counts, wealth, stage)
         return problems.of_numbers(self.loss, records, look, counts.records, self.for_the_mean(wealth))
+
+    def problem_of_constant(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
+        """The same where no column is used: then a mean of few numbers may cost all that is left."""
+        if self.loss.kind != "numbers" or self.sees_slopes(counts):
+            return self.problem(records, counts, wealth)
+        stage = self.spending.stage("target-mean", steps=_CLOSER)
+        return problems.of_few_numbers(self.loss, records, self.bounds, counts.records, stage)
 
     def look_at_number(self, records: Records, counts: Counts, wealth: Wealth, stage: Stage) -> Look:
         """A number within its bounds; where they are far too wide, within narrower ones."""

@@ -224,10 +224,8 @@ def _same(y: Array) -> Array:
 # around what is known of it; the better it is known, the closer, and the less noise the next look needs.
 
 
-_SPREADS, _ERRORS = (
-    3.0,
-    2.0,
-)  # how far around the mean targets count in full; an error more if no spread is known
+# How far around the mean targets count in full; an error more if no spread is known.
+_SPREADS, _ERRORS = 3.0, 2.0
 
 
 class Location(NamedTuple):
