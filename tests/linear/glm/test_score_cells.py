@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from discreet.linear.glm.score_cells import LARGEST_SCORE, ScoreCells
+from discreet.linear.glm.score_cells import LARGEST_SCORE, ScoreCells, round_scores
 from discreet.linear.losses import Logistic, SmoothedHinge
 
 GRID = 2.0**-30
@@ -25,7 +25,8 @@ def test_the_gradient_is_that_of_one_record_after_the_other(loss, clip_norm):
     rng = np.random.default_rng(0)
     scores, targets = 2 * rng.standard_normal(300), rng.integers(0, 2, 300)
     cells = ScoreCells.count([(scores[:100], targets[:100]), (scores[100:], targets[100:])], unit=0.7)
-    near = np.rint(np.clip(scores / 0.7, -LARGEST_SCORE, LARGEST_SCORE) * 1024) / 1024
+    near = round_scores(scores, unit=0.7)
+    assert np.max(abs(near - np.clip(scores / 0.7, -LARGEST_SCORE, LARGEST_SCORE))) <= 1 / 2048
     line = np.array([0.4, -1.3])
     expected = np.sum(
         [one_record(loss, *pair, line, clip_norm) for pair in zip(near, targets, strict=True)], 0

@@ -29,6 +29,12 @@ _FINE = 2**10  # cells of a unit: what rounding moves a score by is far below wh
 _SLACK = 2.0**-40  # more than the roundings of a limit and a product in float64
 
 
+def round_scores(scores: NDArray[np.floating], unit: float) -> Array:
+    """The scores of their cells, in ``unit``, for records that have to be told apart."""
+    most = LARGEST_SCORE * _FINE
+    return np.rint(np.clip(np.asarray(scores, np.float64) * (_FINE / unit), -most, most)) / _FINE
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreCells:
     """Cells that hold records: the score and the class of each, and how many records."""

@@ -20,7 +20,7 @@ from discreet.linear.glm.marginals import typical_size
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.problems import Problem
 from discreet.linear.glm.records import Block, Blocks, Working
-from discreet.linear.glm.score_cells import LARGEST_SCORE, ScoreCells
+from discreet.linear.glm.score_cells import ScoreCells, round_scores
 from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.kernels.centred import centred_gradient
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
@@ -169,7 +169,7 @@ _LARGEST_SHIFT = math.e - 1
 
 
 class Scores:
-    """Records reduced to one number, what the features add to their score, in ``unit`` and within +-3.
+    """Records reduced to one number, what the features add to their score, in ``unit``, within +-3 and rounded.
 
     They take the place of :class:`~discreet.linear.glm.records.Working` in a descent over two parameters, where
     records have weights or belong to people; else :class:`~discreet.linear.glm.score_cells.ScoreCells` do.
@@ -186,7 +186,7 @@ class Scores:
 
     def _make_blocks(self) -> Iterator[Block]:
         for block, (score,) in zip(self._working, self._found, strict=True):
-            z = np.clip(score / self._unit, -LARGEST_SCORE, LARGEST_SCORE)[:, None]
+            z = round_scores(score, self._unit)[:, None]
             yield block._replace(z=z, norms=row_norms(z, self.constant))
 
 
