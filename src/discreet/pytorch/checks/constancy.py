@@ -29,8 +29,6 @@ ROW = 8 * 4096  # bytes
 
 _OF_SPECTRAL_NORM = ("weight_u", "weight_v", "weight.0._u", "weight.0._v")
 
-_WHOLE = (nn.Parameter, Tensor)
-
 Place = tuple[nn.Module, str, Tensor]
 
 
@@ -143,8 +141,6 @@ def tensors_in(model: nn.Module) -> list[tuple[nn.Module, str, Tensor]]:
 
 def own(value: Tensor) -> Tensor:
     """The numbers that this process holds: all of them, or its shard."""
-    if type(value) in _WHOLE:  # to ask for an attribute that is missing takes longer than all of a look
-        return value
     found: Tensor = getattr(value, "_local_tensor", value)
     return found
 
