@@ -13,6 +13,7 @@ nothing else; so each example sees the same ones, wherever its dimension is and 
 
 from __future__ import annotations
 
+import hashlib
 import math
 import random
 import secrets
@@ -395,7 +396,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
 
 @contextmanager
 def unknown_draws() -> Iterator[None]:
-    """Dropout and whatever else is drawn meanwhile begins at seeds from the system; afterwards all is as it was.
+    """Dropout and whatever else is drawn meanwhile begins at states from the system; afterwards all is as it was.
 
     With a seed that is known, one record less would give all others other masks, which no clip norm bounds. Every
     step does this, so numpy's global generator is set aside rather than copied, which takes as long as a small
@@ -405,7 +406,7 @@ def unknown_draws() -> Iterator[None]:
     before = torch.default_generator.get_state(), [torch.cuda.get_rng_state(device) for device in devices]
     try:
         seed = secrets.randbits(63)
-        torch.default_generator.manual_seed(seed)  # that of torch does the same for devices that nobody uses
+        torch.default_generator.set_state(_unknown_state())
         if devices:
             torch.cuda.manual_seed_all(seed)
         if torch.backends.mps.is_available():
@@ -424,6 +425,21 @@ def unknown_draws() -> Iterator[None]:
             torch.cuda.set_rng_state(state, device)
 
 
+def _unknown_state() -> Tensor:
+    """A state for torch's generator on the host, made of 256 bits from the system.
+
+    A seed would not do: torch takes the last 32 bits of one, so that somebody could try all of them. The words of its
+    Mersenne twister are kept as 64 bits each; one that was just seeded makes them all anew before it draws.
+    """
+    content = hashlib.shake_256(secrets.token_bytes(32)).digest(4 * _WORDS)
+    state = _JUST_SEEDED.clone()
+    state.numpy()[_WHERE].view(np.uint64)[:] = np.frombuffer(content, np.uint32)
+    return state
+
+
+_WORDS = 624
+_WHERE = slice(24, 24 + 8 * _WORDS)
+_JUST_SEEDED = torch.Generator().manual_seed(0).get_state()
 _NUMPY: Any = np.random  # whose stubs do not know all of it
 _OWN = np.random.MT19937()
 
