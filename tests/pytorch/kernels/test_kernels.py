@@ -147,7 +147,7 @@ def test_ghost_norms(shape, kernel):
 
 @pytest.mark.parametrize("scale", [1e-30, 1e-21, 1e-12, 1.0, 1e18, 1e30])
 def test_lengths_of_inputs_are_found_where_their_squares_are_out_of_reach(scale):
-    """An input that seemed to be nothing would make its gradient seem to be nothing, whatever it is multiplied with."""
+    """An input that seemed to be nothing would make its gradient seem to be nothing, whatever the other factor is."""
     a, g = numbers(2, 20, 30).float() * scale, numbers(2, 20, 30, seed=1).float()
     for found in (ghost_norms(a, g)[2], ghost_norms(g, a)[3]):
         exact = a.double().square().sum((1, 2))
@@ -455,7 +455,9 @@ def test_ghost_norms_are_no_less_where_positions_nearly_cancel(compiled, monkeyp
         g = torch.ones(1, 400, 600)
         g[:, ::2] = -1
         exact = float((g[0].double().T @ a[0].double()).square().sum())
-        long_way = torch.tensor(torch.inf, dtype=torch.float64)  # so that only those that are not doubtful count
+        long_way = torch.tensor(
+            torch.inf, dtype=torch.float64
+        )  # so that only those that are not doubtful count
         total, _ = use.ghost_norms(a, g, lambda index, found=long_way: found)
         assert float(total) >= exact
 

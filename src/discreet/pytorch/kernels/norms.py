@@ -64,8 +64,8 @@ def ghost_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Squared norms of ``g[i].T @ a[i]``, what they were if positions were unrelated, and those of a[i] and g[i].
 
     In float32 on the CPU. Gram matrices are symmetric, so half of each is enough, and neither is ever held; the last
-    two are on their diagonals. The twin is :func:`ghost_norms_by_torch`, which is quicker where rows are not one after
-    the other in memory.
+    two are on their diagonals. The twin is :func:`ghost_norms_by_torch`, which is quicker where rows are not one
+    after the other in memory.
     """
     out = np.empty((4, len(a)))
     left, right = _fours(a), _fours(g)
@@ -105,7 +105,7 @@ def squared_norms_by_torch(rows: Tensor) -> Tensor:
 
 
 def ghost_norms_by_torch(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The first two of :func:`ghost_norms` for any type and device, whose inner products are added up in any order."""
+    """The first two of :func:`ghost_norms` for any type and device, with sums in any order."""
     total = a.new_empty(len(a), dtype=torch.float64)
     unrelated = torch.empty_like(total)
     half = a.shape[1] // 2
