@@ -205,6 +205,10 @@ class Reader:
         """The records as the data set holds them, not yet made into a batch."""
         return list(self._fetch(indices))
 
+    def content(self, index: int) -> Any:
+        """All that there is of a record, as a batch of its own."""
+        return self([index])
+
     def part(self, rows: range) -> Reader:
         """A reader of some of the rows, numbered from 0."""
         if len(rows) == self.rows:

@@ -22,7 +22,13 @@ from discreet.core.clipping import LEAST_FACTOR, UNIT, ClipRule, Flat, Normalise
 from discreet.errors import InvalidParameter, whole
 from discreet.pytorch.checks.constancy import tensors_in
 from discreet.pytorch.gradients import Gradients, Sums, wide_type
-from discreet.pytorch.graph_uses import LinearNetworks, UnusualCall, UsualCalls, gradients_in_graph
+from discreet.pytorch.graph_uses import (
+    LinearGradients,
+    LinearNetworks,
+    UnusualCall,
+    UsualCalls,
+    gradients_in_graph,
+)
 from discreet.pytorch.kernels import norms as kernels
 from discreet.pytorch.layer_rules.use import Scratch, Source
 from discreet.pytorch.per_example import (
@@ -95,27 +101,26 @@ class ClippedSum:
         """The sum over the batch of each example's clipped gradient, by parameter, in float32 or wider."""
         self._check_settings()
         blocks, sums = self.blocks(), None
-        for part in self._parts(batch):
-            gradients = self._gradients(part)
-            weights = self.weights_of(gradients, blocks)
+        for part, count in self._parts(batch):
+            gradients = self._gradients(part, count)
             if sums is None:  # not before: here the memory for the activations is free
-                sums = gradients.weighted_sums(blocks, weights)
+                sums = self._clipped(gradients, blocks)
             else:
-                gradients.add_to(sums, blocks, weights)
+                gradients.add_to(sums, blocks, self.weights_of(gradients, blocks))
         return sums or Sums(self.parameters)
 
     @torch.no_grad()
     def norms(self, batch: Any) -> Tensor:
         """The norm of each example's whole gradient, not clipped, in float64: private, not for release."""
         blocks = dict.fromkeys(self.parameters, 0)
-        found = [self._gradients(part).squared_norms(blocks)[:, 0] for part in self._parts(batch)]
+        found = [self._gradients(*part).squared_norms(blocks)[:, 0] for part in self._parts(batch)]
         return torch.cat(found).sqrt() if found else torch.zeros(0, dtype=torch.float64)
 
     @torch.no_grad()
     def gradients_of(self, batch: Any, chosen: list[int]) -> dict[str, Tensor]:
         """The gradients of some examples as they are in the batch, stacked: private, not for release."""
         self.check_parameters()
-        gradients = self._gradients(batch)
+        gradients = self._gradients(batch, number_of_examples(batch))
         _finite_norms(gradients, gradients.squared_norms(dict.fromkeys(self.parameters, 0)))
         found = [gradients.of_example(index) for index in chosen]
         return {name: torch.stack([one[name] for one in found]) for name in self.parameters}
@@ -126,6 +131,13 @@ class ClippedSum:
         if min(limits) < self._least:
             needed = f"must be at least {self._least:g} for parameters of this type; scale the losses up."
             raise InvalidParameter("clip_norm", min(limits), needed)
+
+    def _clipped(self, gradients: Gradients, blocks: dict[str, int]) -> Sums:
+        if type(self.rule) is Flat and isinstance(gradients, LinearGradients):
+            sums = gradients.clipped_sums(self.rule, self._error)
+            if sums is not None:
+                return sums
+        return gradients.weighted_sums(blocks, self.weights_of(gradients, blocks))
 
     def weights_of(self, gradients: Gradients, blocks: dict[str, int]) -> Tensor:
         """What the rule multiplies each example's gradient with; gradients that are not finite become zeros."""
@@ -179,7 +191,8 @@ class ClippedSum:
             needed = "must keep its trainable parameters; make a new ClippedSum after changing them."
             raise InvalidParameter("model", type(self.model).__name__, needed)
 
-    def _parts(self, batch: Any) -> Iterator[Any]:
+    def _parts(self, batch: Any) -> Iterator[tuple[Any, int]]:
+        """The parts in which a batch is worked off, and how many examples are in each."""
         self.check_parameters()
         count = number_of_examples(batch)
         step = min(count, self.physical_batch_size or count)
@@ -187,11 +200,11 @@ class ClippedSum:
             each = sum(self.parameters[name].numel() for name in self._slow)
             step = min(step, max(1, MOST_ROWS // each))
         for start in range(0, count, max(1, step)):
-            yield select(batch, slice(start, start + step)) if step < count else batch
+            part = select(batch, slice(start, start + step)) if step < count else batch
+            yield part, min(step, count - start)
 
-    def _gradients(self, batch: Any) -> Gradients:
+    def _gradients(self, batch: Any, count: int) -> Gradients:
         """One forward and one backward pass, and another way for what escapes them."""
-        count = number_of_examples(batch)
         if self._readable:
             found = self._read(batch, count)
             if found is not None:

@@ -193,6 +193,7 @@ class PrivateRun:
             if any(leg.stage.sampling == "fixed-size" for leg in legs):
                 raise PlanViolation("Fixed-size batches need a single process; plan with Poisson sampling.")
             self._processes.refuse_difference({"the number of rows of the data set": str(records.rows)})
+            self._processes.refuse_other_rows(records)
             if self._sharded is not None:
                 self._sharded.spare = lambda whole=records: self._on_device(whole([0]))  # type: ignore[misc]
             records = records.part(self._processes.rows(records.rows))

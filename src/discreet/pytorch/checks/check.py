@@ -36,7 +36,7 @@ from discreet.errors import CheckFailed, InvalidParameter
 from discreet.pytorch.batches import Collate, Reader, reader, refuse_mixing_collate, take_apart
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded, refuse_layers
 from discreet.pytorch.checks.constancy import Constancy
-from discreet.pytorch.checks.known_draws import refuse_known_draws
+from discreet.pytorch.checks.known_draws import refuse_known_collation, refuse_known_draws
 from discreet.pytorch.checks.mixing import (
     EXAMPLES,
     all_changed,
@@ -125,6 +125,8 @@ def check_read(model: nn.Module, losses: Losses, batch: Any, read: Reader | None
             if read is not None:
                 refuse_mixing_collate(model, losses, read)
             watch.refuse_change()
+    if read is not None and read.collate is not None and read.rows:
+        refuse_known_collation(read.collate, read.examples(range(min(read.rows, EXAMPLES))))
 
 
 def _compare(model: nn.Module, losses: Losses, few: Any, many: Any) -> None:

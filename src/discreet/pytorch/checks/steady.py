@@ -404,7 +404,8 @@ def unknown_draws() -> Iterator[None]:
     devices, python, legacy = devices_in_use(), random.getstate(), _NUMPY.get_bit_generator()
     before = torch.default_generator.get_state(), [torch.cuda.get_rng_state(device) for device in devices]
     try:
-        seed = secrets.randbits(63)
+        entropy = secrets.token_bytes(8 + 32 + 64)  # for torch, Python and numpy, by one call to the system
+        seed = int.from_bytes(entropy[:8]) >> 1
         torch.default_generator.manual_seed(seed)  # that of torch does the same for devices that nobody uses
         if devices:
             torch.cuda.manual_seed_all(seed)
@@ -412,9 +413,9 @@ def unknown_draws() -> Iterator[None]:
             torch.mps.manual_seed(seed)
         if torch.xpu.is_initialized():  # type: ignore[no-untyped-call]
             torch.xpu.manual_seed_all(seed)
-        random.seed(secrets.randbits(256))
+        random.seed(int.from_bytes(entropy[8:40]))
         _NUMPY.set_bit_generator(_OWN)
-        np.random.seed(np.frombuffer(secrets.token_bytes(64), np.uint32))  # noqa: NPY002
+        np.random.seed(np.frombuffer(entropy, np.uint32, offset=40))  # noqa: NPY002
         yield
     finally:
         random.setstate(python)
