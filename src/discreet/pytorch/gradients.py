@@ -43,6 +43,8 @@ class Gradients:
     ) -> None:
         self.parameters, self.examples = parameters, examples
         self.rows = {name: wide(value) for name, value in rows.items()}
+        self.received = sum({use.place: use.received for use in uses}.values())
+        """Bytes of the gradients that were handed to the uses and wait for the norms, on the CPU."""
         self.uses: dict[str, list[Use]] = {}
         for use in uses:
             for name in use.source.roots:

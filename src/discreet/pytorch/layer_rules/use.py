@@ -133,6 +133,7 @@ class Use(ABC):
         self.version = 0 if input is None else input._version
         self.examples = 0
         self.squares: Tensor | None = None
+        self.received = 0
 
     def accepts(self, layout: Layout, output: Tensor) -> bool:
         """Whether the rule knows what to do with this layout of the output."""
@@ -141,6 +142,7 @@ class Use(ABC):
     def receive(self, grad: Tensor, layout: Layout, examples: int, scratch: Scratch, place: Any) -> None:
         """Take the gradient of the output; called once, in the backward pass."""
         self.scratch, self.place = scratch, place
+        self.received = grad.nbytes if norms.on_host(grad) else 0
         if self.input is not None and self.input._version != self.version:
             raise RuntimeError(
                 "the input of a layer was changed in place after the layer had read it, so that its gradient "
