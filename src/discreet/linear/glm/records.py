@@ -27,6 +27,7 @@ from discreet.linear.inputs import OnDemand, sane_csr
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
 from discreet.linear.kernels.rowwise import bound_rows
+from discreet.linear.kernels.tiles import Tiles
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Kept, Shelf, Storage
 
@@ -233,10 +234,23 @@ class Records:
                 x = sparse_rows.shorten_rows(x, self.columns.text_norm)
             yield Chunk(x, y, weights), people
 
-    def keep(self, transform: Callable[[Any], Any]) -> None:
-        """Keep the rows in other coordinates, with the constant 0, for :meth:`norms` and :meth:`working`."""
-        self._rows = Working(self.blocks(transform, np.zeros_like, 0.0), 0.0, self.shelf)
+    def keep(
+        self, transform: Callable[[Any], Any], tile: Callable[[Any], tuple[Tiles, Array]] | None = None
+    ) -> None:
+        """Keep the rows in other coordinates, with the constant 0, for :meth:`norms` and :meth:`working`.
+
+        ``tile`` gives the same in tiles, and their norms; records of people are kept as rows.
+        """
+        tiled = tile is not None and self._people is None
+        blocks = self._tiled_blocks(tile) if tiled else self.blocks(transform, np.zeros_like, 0.0)
+        self._rows = Working(blocks, 0.0, self.shelf)
         self._transform = transform
+
+    def _tiled_blocks(self, tile: Any) -> Iterator[Block]:
+        for x, y, weights in self.chunks():
+            tiles, norms = tile(x)
+            weights = None if weights is None else weights.astype(np.float32)
+            yield Block(tiles, np.zeros(len(y), np.float32), weights, norms)
 
     def norms(self) -> Iterator[tuple[Array, Array | None]]:
         """Those of the rows that :meth:`keep` has kept, with their weights."""
@@ -312,7 +326,8 @@ class Records:
 class Block(NamedTuple):
     """Some records in the coordinates of the descent, with bounds of the norms of (constant, z).
 
-    Sparse rows z may have a centre, which is taken off in norms and sums only. ``people`` is the number of each
+    Sparse rows z may have a centre, which is taken off in norms and sums only. Dense ones may be in tiles
+    (:mod:`~discreet.linear.kernels.tiles`). ``people`` is the number of each
     record's person, all of whose records are in this block, next to one another.
     """
 
@@ -321,6 +336,11 @@ class Block(NamedTuple):
     weights: NDArray[Any] | None
     norms: Array
     people: Codes | None = None
+
+    @property
+    def tiled(self) -> bool:
+        """Whether z is in tiles."""
+        return len(self.z.shape) == 3
 
 
 class Blocks(Protocol):

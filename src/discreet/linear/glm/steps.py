@@ -25,6 +25,8 @@ from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.kernels.centred import centred_gradient
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.kernels.rowwise import times
+from discreet.linear.kernels.tiled_kernel import tiled_gradient
+from discreet.linear.kernels.tiles import tile_scores
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Kept
 
@@ -142,7 +144,11 @@ def noisy_gradient(loss: Loss, working: Blocks, theta: Array, clip_norm: float, 
     :func:`~discreet.linear.kernels.kernel.hardened_clipped_gradient`.
     """
     sums = Sums(stage, theta.size, clip_norm)
-    for z, y, weights, norms, people in working:
+    for block in working:
+        z, y, weights, norms, people = block
+        if block.tiled:
+            sums.add_total(tiled_gradient(loss, z, y, theta, norms, clip_norm, sums.grid, weights))
+            continue
         known = (loss, z, y, theta, working.constant, norms, clip_norm, sums.grid, weights)
         if working.centre is None:
             sums.add_total(hardened_clipped_gradient(*known, people))
@@ -277,6 +283,8 @@ def match_mean(
 
 def scores(block: Block, theta: Array, working: Blocks) -> Array:
     """constant * theta[0] + z @ theta[1:] of each record, z less its centre if it has one."""
+    if block.tiled:
+        return np.asarray(tile_scores(block.z, len(block.y), theta[1:], 0.0), np.float64)
     if working.centre is None:
         return np.asarray(working.constant * theta[0] + times(block.z, theta[1:]), np.float64)
     offset = working.constant * theta[0] - working.centre.values @ theta[1:]
