@@ -25,8 +25,8 @@ from discreet.linear.glm.sparse_rows import clip_and_divide
 from discreet.linear.glm.spending import Stage
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
+from discreet.linear.kernels.row_tiles import Tiles
 from discreet.linear.kernels.rowwise import find_standard_norms, put_ones_before, standardise_rows, times
-from discreet.linear.kernels.tiles import Tiles
 from discreet.linear.kernels.white_tiles import whiten_into_tiles
 from discreet.linear.kernels.whole_products import add_products, pairs_for, totals_for
 

@@ -26,8 +26,8 @@ from discreet.linear.glm.people import People
 from discreet.linear.inputs import OnDemand, sane_csr
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
+from discreet.linear.kernels.row_tiles import Tiles
 from discreet.linear.kernels.rowwise import are_bounded, bound_rows
-from discreet.linear.kernels.tiles import Tiles
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Kept, Shelf, Storage
 
@@ -328,7 +328,7 @@ class Block(NamedTuple):
     """Some records in the coordinates of the descent, with bounds of the norms of (constant, z).
 
     Sparse rows z may have a centre, which is taken off in norms and sums only. Dense ones may be in tiles
-    (:mod:`~discreet.linear.kernels.tiles`). ``people`` is the number of each
+    (:mod:`~discreet.linear.kernels.row_tiles`). ``people`` is the number of each
     record's person, all of whose records are in this block, next to one another.
     """
 

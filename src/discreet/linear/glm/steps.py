@@ -25,9 +25,9 @@ from discreet.linear.glm.score_cells import ScoreCells, round_scores
 from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.kernels.centred import centred_gradient
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
+from discreet.linear.kernels.row_tiles import tile_scores
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.kernels.tiled_kernel import tiled_gradient
-from discreet.linear.kernels.tiles import tile_scores
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Kept
 

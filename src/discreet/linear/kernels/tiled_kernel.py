@@ -1,6 +1,6 @@
 """The clipped gradient of rows in tiles, for losses of one score with slopes of at most 1: :func:`tiled_gradient`.
 
->>> from discreet.linear.kernels.tiles import tiles_of
+>>> from discreet.linear.kernels.row_tiles import tiles_of
 >>> from discreet.linear.losses import Logistic
 >>> tiles, norms = tiles_of(np.array([[3.0, 4.0], [0.25, 0.5]], np.float32))
 >>> found = tiled_gradient(Logistic(), tiles, np.array([1, 0]), np.zeros(3), norms, 1.0, grid=2.0**-30)
@@ -27,8 +27,17 @@ from discreet.linear.kernels.coefficients import (
     spare_for,
 )
 from discreet.linear.kernels.kernel import clip_margin, limit_range, loss_code, readable
+from discreet.linear.kernels.row_tiles import (
+    LANES,
+    LARGEST,
+    STEP,
+    TILE,
+    Tiles,
+    add_tile,
+    score_tile,
+    steps_of,
+)
 from discreet.linear.kernels.rowwise import in_threads
-from discreet.linear.kernels.tiles import LANES, LARGEST, STEP, TILE, Tiles, add_tile, score_tile, steps_of
 from discreet.linear.losses import Loss
 
 Array = NDArray[Any]
@@ -59,7 +68,7 @@ def tiled_gradient(
     """The sum over the rows of the clipped gradients, in whole steps of ``grid``, a power of 2.
 
     As :func:`~discreet.linear.kernels.kernel.hardened_clipped_gradient` with a constant of 0; ``norms`` are those of
-    :func:`~discreet.linear.kernels.tiles.tiles_of`.
+    :func:`~discreet.linear.kernels.row_tiles.tiles_of`.
 
     Guarantee (docs/engines.md: E21): a row q of whole steps adds k q; the whole number k is its residual, clipped and
     rounded: adding or removing a row changes the result by a vector of norm at most ``clip_norm / grid``, which

@@ -14,8 +14,8 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from discreet.linear.kernels.coefficients import compiled
+from discreet.linear.kernels.row_tiles import LANES, TILE, Tiles, empty_tiles, fill_tile, put_norms, stand_up
 from discreet.linear.kernels.rowwise import in_threads, standardise_rows
-from discreet.linear.kernels.tiles import LANES, TILE, Tiles, empty_tiles, fill_tile, put_norms, stand_up
 from discreet.linear.kernels.vectors import _I64, LINE_BYTES, Numbers, cgutils
 
 Array = NDArray[Any]

@@ -9,9 +9,9 @@ import pytest
 from discreet.errors import InvalidParameter
 from discreet.linear.kernels import tiled_kernel
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
+from discreet.linear.kernels.row_tiles import LARGEST, STEP, TILE, tile_scores, tiles_of
 from discreet.linear.kernels.rowwise import standardise_rows, times
 from discreet.linear.kernels.tiled_kernel import takes, tiled_gradient
-from discreet.linear.kernels.tiles import LARGEST, STEP, TILE, tile_scores, tiles_of
 from discreet.linear.kernels.white_tiles import whiten_into_tiles
 from discreet.linear.losses import Logistic, SmoothedHinge, Softmax, Squared
 
