@@ -125,8 +125,7 @@ class Flat(ClipRule):
     def factors(self, norms: ArrayLike, error: float = 1e-12) -> NDArray[np.float64]:
         """Factors of the same shape as ``norms``; see :func:`scale_factors`, of which this is the compiled twin."""
         values = np.asarray(norms, dtype=np.float64)
-        relative = 1 + real("error", error, at_least=0, at_most=1) + 4 * UNIT
-        return _flat_factors(values.reshape(-1), self.clip_norm, relative).reshape(values.shape)
+        return flat_factors(values.reshape(-1), self.clip_norm, upper_bound_of(error)).reshape(values.shape)
 
 
 @dataclass(frozen=True)
@@ -254,10 +253,15 @@ def clip_norm_of(name: str, value: object) -> float:
     return real(name, value, at_least=SMALLEST_CLIP_NORM, at_most=LARGEST_CLIP_NORM, remedy=remedy)
 
 
+def upper_bound_of(error: float) -> float:
+    """What makes an upper bound of a norm that is off by ``error`` at most."""
+    return 1 + real("error", error, at_least=0, at_most=1) + 4 * UNIT
+
+
 def _upper(norms: ArrayLike, error: float) -> NDArray[np.float64]:
     """Upper bounds of the true norms; infinity where there is no sensible norm."""
     values = np.asarray(norms, dtype=np.float64)
-    relative = 1 + real("error", error, at_least=0, at_most=1) + 4 * UNIT
+    relative = upper_bound_of(error)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(values >= 0, values * relative, math.inf)
 
@@ -325,7 +329,7 @@ def _errors(rows: NDArray[Any], norm: str) -> tuple[float, float, float]:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _flat_factors(norms: NDArray[np.float64], clip_norm: float, relative: float) -> NDArray[np.float64]:
+def flat_factors(norms: NDArray[np.float64], clip_norm: float, relative: float) -> NDArray[np.float64]:
     """:func:`scale_factors` operation by operation; ``relative`` turns norms into upper bounds."""
     factors = np.zeros_like(norms)
     for place in range(len(norms)):

@@ -91,9 +91,10 @@ class PrivateRun:
     :class:`~discreet.core.clipping.Normalised`, :class:`~discreet.core.clipping.PerBlock` or
     :class:`~discreet.core.clipping.AdaptiveClip`; for a plan of several stages it may be a dictionary of rules by the
     names of the stages. ``physical_batch_size`` limits memory: larger batches are worked off in parts, which changes
-    nothing else. ``ledger`` pays: a :class:`~discreet.ledger.Ledger`, a path, or a ``postgresql://`` address with
-    its ``ledger_key``, where a ledger is begun if there is none; without it the ledger lives in memory and the run
-    cannot be resumed (:mod:`discreet.ledger.till`). ``data`` is a name that you give to the data set; a ledger
+    nothing else, and which happens on the CPU by itself where a batch would hold very much. ``ledger`` pays: a
+    :class:`~discreet.ledger.Ledger`, a path, or a ``postgresql://`` address with its ``ledger_key``, where a ledger
+    is begun if there is none; without it the ledger lives in memory and the run cannot be resumed
+    (:mod:`discreet.ledger.till`). ``data`` is a name that you give to the data set; a ledger
     resumes a run for data of the same name only. ``arithmetic="hardened"`` works on each example alone, adds up
     whole steps of a public grid and releases them with whole noise, so that the guarantee holds for the very bits; it
     takes a pass for each example (:mod:`discreet.pytorch.grid_sums`). ``unsafe_seed`` is for tests and makes the
@@ -138,7 +139,7 @@ class PrivateRun:
         self._sharded = None if shards is None else shards.sum_of(self._sum)
         self._parameters = trainable(model)
         self._spot_check = SpotCheck(self._sum)
-        self._watch = Watch(model, losses, self._parameters, self._sum.physical_batch_size)
+        self._watch = Watch(model, losses, self._parameters, self._sum.part_size)
         self._descent = Descent(self._parameters, self._optimizers, plan.stages[0].divisor)
         self._noises = [*map(noise_of_sum, self._clipping, (stage.noise for stage in plan.stages))]
         self._trusted = self._stream.trusted

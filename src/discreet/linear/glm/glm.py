@@ -118,6 +118,7 @@ def fit_glm(
     people: People | None = None,
     averaging: float = 1.0,
     references: Mapping[int, int] | None = None,
+    counts: Counts | None = None,
 ) -> Fit:
     """Fit a generalised linear model to encoded records, with all of ``spending``.
 
@@ -128,12 +129,14 @@ def fit_glm(
     ``averaging`` is how much shorter the mean gradient of a person is than that of a row. With ``references``, a
     share goes to standard errors (:mod:`~discreet.linear.glm.inference`): they are the places of declared references
     within their groups, by the number of the group. ``storage`` says where rows are kept between passes.
+    ``counts`` are given where the records were counted before their columns had bounds.
 
     Guarantee: the fit is within the budget of ``spending``, for a record or for a person with all rows, whatever the
     records are: every stage proves its own sensitivity, and rows that break the promise of ``columns`` are moved into
     it first.
     """
     recipe = Recipe(loss, columns, spending, progress, target_bounds, averaging, references)
+    recipe.counts = counts
     wide = issparse(x) and columns.width > NARROW and not columns.groups
     sparse = wide and people is None and references is None  # these two look at whole rows
     records = Records(loss, x, y, columns, weights, people, (storage or Storage()).shelf(), sparse)
@@ -157,8 +160,8 @@ class Recipe(Looks):
         coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
         if isinstance(coordinates, Whitened):
             self.spending.agree(coordinates.rotation)
-        for_the_end = self.share_for_the_end(wealth)
         problem = self.problem(records, counts, wealth)
+        for_the_end = self.share_for_the_end(wealth)
         for_inference = 0.0
         if self.infers(coordinates):
             size = self.columns.width + 1 - len(self.columns.groups)

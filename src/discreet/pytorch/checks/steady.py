@@ -13,7 +13,6 @@ nothing else; so each example sees the same ones, wherever its dimension is and 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import random
 import secrets
@@ -405,7 +404,8 @@ def unknown_draws() -> Iterator[None]:
     devices, python, legacy = devices_in_use(), random.getstate(), _NUMPY.get_bit_generator()
     before = torch.default_generator.get_state(), [torch.cuda.get_rng_state(device) for device in devices]
     try:
-        seed = secrets.randbits(63)
+        entropy = secrets.token_bytes(8 + 32 + 64)  # for devices, Python and numpy, by one call to the system
+        seed = int.from_bytes(entropy[:8]) >> 1
         torch.default_generator.set_state(_unknown_state())
         if devices:
             torch.cuda.manual_seed_all(seed)
@@ -413,9 +413,9 @@ def unknown_draws() -> Iterator[None]:
             torch.mps.manual_seed(seed)
         if torch.xpu.is_initialized():  # type: ignore[no-untyped-call]
             torch.xpu.manual_seed_all(seed)
-        random.seed(secrets.randbits(256))
+        random.seed(int.from_bytes(entropy[8:40]))
         _NUMPY.set_bit_generator(_OWN)
-        np.random.seed(np.frombuffer(secrets.token_bytes(64), np.uint32))  # noqa: NPY002
+        np.random.seed(np.frombuffer(entropy, np.uint32, offset=40))  # noqa: NPY002
         yield
     finally:
         random.setstate(python)
@@ -426,14 +426,13 @@ def unknown_draws() -> Iterator[None]:
 
 
 def _unknown_state() -> Tensor:
-    """A state for torch's generator on the host, made of 256 bits from the system.
+    """A state for torch's generator on the host, made of the system's random words.
 
     A seed would not do: torch takes the last 32 bits of one, so that somebody could try all of them. The words of its
     Mersenne twister are kept as 64 bits each; one that was just seeded makes them all anew before it draws.
     """
-    content = hashlib.shake_256(secrets.token_bytes(32)).digest(4 * _WORDS)
     state = _JUST_SEEDED.clone()
-    state.numpy()[_WHERE].view(np.uint64)[:] = np.frombuffer(content, np.uint32)
+    state.numpy()[_WHERE].view(np.uint64)[:] = np.frombuffer(secrets.token_bytes(4 * _WORDS), np.uint32)
     return state
 
 

@@ -157,10 +157,7 @@ class ConvolutionWeight(Use):
             g, x = self.g[part].flatten(2), pad(self.a[part], self.padding)
             windows = [x[window].flatten(2) for window in self.windows(g_shape=self.g.shape[2:])]
             patches = torch.cat(windows, 1)
-            of_input, of_grad = sums_of_squares(patches), sums_of_squares(g)
-            total, doubtful = ghost_norms(patches.mT, g.mT, of_input, of_grad)
-            most = product_of_squares(of_input, of_grad, patches.dtype)
-            found.append(settle_doubtful(total, doubtful, most, partial(_square_of_product, g, patches)))
+            found.append(ghost_norms(patches.mT, g.mT, partial(_square_of_product, g, patches))[0])
         return torch.cat(found)
 
     def windows(self, g_shape: tuple[int, ...]) -> list[Any]:
