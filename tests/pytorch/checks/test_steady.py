@@ -209,14 +209,14 @@ def test_nobody_can_try_all_states_of_unknown_draws(monkeypatch):
         return torch.rand(5, generator=torch.Generator().manual_seed(seed)).tolist()
 
     assert drawn_after(7) == drawn_after(7 + 2**32) == drawn_after(7 + 2**62)
-    secret, found = bytearray(32), []
-    monkeypatch.setattr(steady.secrets, "token_bytes", lambda count: bytes(secret[:count]).ljust(count, b"."))
-    for place in (None, *range(0, 32, 4)):
+    secret, found = bytearray(4 * 624), []
+    monkeypatch.setattr(steady.secrets, "token_bytes", lambda count: bytes(secret[:count]))
+    for place in (None, *range(4, len(secret), 4)):  # of its first word the generator uses a single bit
         if place is not None:
             secret[place] ^= 1
         with unknown_draws():
-            found.append(tuple(torch.rand(5).tolist()))
-    assert len(set(found)) == 9
+            found.append(tuple(torch.randint(2**31, (1300,)).tolist()))
+    assert len(set(found)) == 624
 
 
 def test_all_of_an_unknown_state_is_unknown_and_draws_as_any_other():
