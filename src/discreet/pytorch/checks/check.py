@@ -49,6 +49,7 @@ from discreet.pytorch.checks.mixing import (
     refuse_other_losses_alone,
     rounds_coarsely,
 )
+from discreet.pytorch.checks.shared_draws import refuse_shared_draws
 from discreet.pytorch.checks.steady import random_state, seeded, steady_draws
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.kernels.norms import squared_norms_by_torch
@@ -125,6 +126,7 @@ def check_read(model: nn.Module, losses: Losses, batch: Any, read: Reader | None
             if read is not None:
                 refuse_mixing_collate(model, losses, read)
             watch.refuse_change()
+        refuse_shared_draws(model, losses, few)
     if read is not None and read.collate is not None and read.rows:
         refuse_known_collation(read.collate, read.examples(range(min(read.rows, EXAMPLES))))
 
