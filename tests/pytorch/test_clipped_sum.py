@@ -88,6 +88,43 @@ def test_physical_batches_change_nothing(name, size):
     torch.testing.assert_close(split.norms(batch), whole.norms(batch))
 
 
+class Positions(nn.Module):
+    """Two layers at six positions, whose outputs of 7 and 3 numbers have gradients that wait for the norms."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 7), nn.Linear(7, 3)
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x))).sum((1, 2))
+
+
+def test_what_would_hold_too_much_memory_is_worked_off_in_equal_parts(monkeypatch):
+    sizes = []
+
+    def losses(model, x):
+        sizes.append(len(x))
+        return model(x)
+
+    torch.manual_seed(1)
+    x, model = numbers(11, 6, 5).float(), Positions()
+    engine = ClippedSum(model, losses, Flat(0.3))
+    monkeypatch.setattr(
+        "discreet.pytorch.clipped_sum.MOST_HELD", 4 * 6 * (7 + 3) * 4
+    )  # bytes of four examples
+    whole = engine(x)
+    assert set(sizes) == {11}  # nothing is known before
+    assert [engine.part_size(count) for count in (0, 1, 4, 5, 8, 11, 40)] == [0, 1, 4, 3, 4, 4, 4]
+    sizes.clear()
+    in_parts = engine(x)
+    assert sizes == [4, 4, 3]
+    close(in_parts, whole)
+    torch.testing.assert_close(engine.norms(x), ClippedSum(model, losses, Flat(0.3)).norms(x))
+    monkeypatch.setattr("discreet.pytorch.clipped_sum.MOST_HELD", 1)
+    assert engine.part_size(11) == 1
+    close(engine(x), whole)
+
+
 @pytest.mark.parametrize("name", ["mlp, in-place", "conv2d groups", "LSTM", "GPT tied", "einsum"])
 def test_batches_of_any_size_follow_one_another(name):
     """Also one that is as large as another dimension, which must not be taken for the examples."""

@@ -49,13 +49,20 @@ ERRORS = {torch.float32: 4e-6, torch.float64: 1e-12}
 LEAST_CLIP_NORM = {torch.float32: 1e-9, torch.float64: 1e-100}
 DEEPEST = 8  # constant calls of constant calls of ...
 MOST_ROWS = 1 << 26  # numbers: per-example gradients that may exist at once where there is no rule
+MOST_HELD = 1 << 26
+"""Bytes that the gradients of all layers' outputs may have at once, on the CPU.
+
+A plain backward pass drops them as it goes; here they wait for the norms. What a process frees beyond 64 MB the usual
+allocator gives back to the system, which hands it out again page by page, and that takes longer than another part.
+"""
 
 
 class ClippedSum:
     """Sums of clipped per-example gradients.
 
     ``losses(model, batch)`` gives one loss per example. A batch is processed in parts of at most
-    ``physical_batch_size`` examples, which bounds the memory and changes nothing else. With
+    ``physical_batch_size`` examples, and on the CPU of at most :data:`MOST_HELD`, as far as is known from the batch
+    before; that bounds the memory and changes nothing else. With
     :class:`~discreet.core.clipping.PerBlock` a block is a module with parameters of its own, or a single parameter
     if there are as many clip norms as parameters.
 
@@ -89,6 +96,7 @@ class ClippedSum:
         self._readable = True  # as far as is known, all uses can be read off the graph
         self._constant: set[Key] = set()
         self._slow: set[str] = set()  # parameters that had no rule in the last part
+        self._held = 0.0  # bytes that wait for each example's norm, in the last part
         self._unmapped = False
         self._ruled_out = False
         self._scratch = Scratch()
@@ -103,6 +111,7 @@ class ClippedSum:
         blocks, sums = self.blocks(), None
         for part, count in self._parts(batch):
             gradients = self._gradients(part, count)
+            self._held = gradients.received / count
             if sums is None:  # not before: here the memory for the activations is free
                 sums = self._clipped(gradients, blocks)
             else:
@@ -191,14 +200,20 @@ class ClippedSum:
             needed = "must keep its trainable parameters; make a new ClippedSum after changing them."
             raise InvalidParameter("model", type(self.model).__name__, needed)
 
+    def part_size(self, count: int) -> int:
+        """How many of ``count`` examples are worked on at once; the last ones may be fewer."""
+        size = min(count, self.physical_batch_size or count)
+        if self._slow:
+            each = sum(self.parameters[name].numel() for name in self._slow)
+            size = min(size, max(1, MOST_ROWS // each))
+        parts = math.ceil(size * self._held / MOST_HELD)
+        return -(-size // max(1, parts))
+
     def _parts(self, batch: Any) -> Iterator[tuple[Any, int]]:
         """The parts in which a batch is worked off, and how many examples are in each."""
         self.check_parameters()
         count = number_of_examples(batch)
-        step = min(count, self.physical_batch_size or count)
-        if self._slow:
-            each = sum(self.parameters[name].numel() for name in self._slow)
-            step = min(step, max(1, MOST_ROWS // each))
+        step = self.part_size(count)
         for start in range(0, count, max(1, step)):
             part = select(batch, slice(start, start + step)) if step < count else batch
             yield part, min(step, count - start)
