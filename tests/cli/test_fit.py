@@ -103,7 +103,7 @@ def test_a_fit_writes_weights_text_and_a_certificate_that_says_so(place):
     assert answer["chosen"].startswith(("curves of at most", "lines: there are too few records"))
     assert 'class="chart curve"' in (model / "report.html").read_text()
     assert sum(stage["share"] for stage in answer["spending"]) == pytest.approx(1, rel=1e-5)
-    assert [stage["stage"] for stage in answer["spending"]][:2] == ["records", "ranges"]
+    assert [stage["stage"] for stage in answer["spending"]][:2] == ["counts", "ranges"]
     assert text["spending"] == answer["spending"]
 
 

@@ -436,6 +436,39 @@ def test_undeclared_bounds_are_learnt_out_of_the_same_budget():
         PrivateLogisticRegression(method="output-perturbation", records=4000).fit(x, y)
 
 
+def stages_of(model, x, y):
+    """The names of the stages that a fit pays for, in their order."""
+    seen = []
+    model.set_params(verbose=lambda stage, done, steps: seen.append(stage)).fit(x, y)
+    return list(dict.fromkeys(seen))
+
+
+@pytest.mark.parametrize("schema", [None, Schema({"a": Numeric(), "b": Numeric(0, 10), "c": Numeric()})])
+def test_bounds_that_too_few_records_would_need_cost_nothing(schema):
+    """Learnt and declared bounds are the same model then, drawn with the same noise; with many they are learnt."""
+    x, y = binary(records=60)
+    declared = PrivateLogisticRegression(epsilon=0.3, unsafe_seed=0, bounds=(0, 10))
+    learnt = PrivateLogisticRegression(epsilon=0.3, unsafe_seed=0, schema=schema)
+    with pytest.warns(DeclarationWarning, match="were not found"):
+        stages = stages_of(learnt, x, y)
+    assert "ranges" not in stages
+    assert stages == stages_of(declared, x, y)
+    assert learnt.predict_proba(x).tolist() == declared.predict_proba(x).tolist()
+    assert not learnt.coef_.any()
+    many = stages_of(PrivateLogisticRegression(epsilon=3.0, unsafe_seed=0, schema=schema), *binary())
+    assert many[:3] == ["counts", "ranges", "ranges-zoom"]
+    assert len(many) == len(set(many))
+
+
+def test_few_counts_without_bounds_leave_a_share_for_gradients():
+    """What comes last was set aside before the target took its share, and sometimes all that was left."""
+    x, score, rng = table(records=60)
+    y = rng.poisson(np.exp(score))
+    for seed in range(10):
+        model = PrivatePoissonRegressor(epsilon=3.0, unsafe_seed=seed).fit(x, y)
+        assert model.certificate_.guarantee.within(Budget(3.0, 1e-6))
+
+
 def test_a_schema_with_everything():
     rng = np.random.default_rng(0)
     records = 4000

@@ -30,7 +30,7 @@ from discreet.linear.diagnosis import (
     what_callers_did,
     without_empty,
 )
-from discreet.linear.encoder import SchemaEncoding, encoded_width, record_weights
+from discreet.linear.encoder import SchemaEncoding, encoded_columns, record_weights
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import Charge, Encoded, Model, by_recipe, by_theorem, open_charge, show_progress
 from discreet.linear.glm.people import People, declared_rows, learned_rows
@@ -152,7 +152,7 @@ class PrivateLinearModel(TableReader):
             found = schema_of(declared)
             if self._task == "classification" and guess is None:
                 guess = _by_chance(found)
-            columns = encoded_width(found)
+            columns = encoded_columns(found).width
         if columns is None:
             raise InvalidParameter("columns", None, "must be given where there is no schema to count them.")
         budget = self._budget()
@@ -214,12 +214,14 @@ class PrivateLinearModel(TableReader):
             averaging = 1.0
             if owners is not None:
                 weights, averaging = self._share_weights(owners, weights, known_spending(spending))
+            counted = self._count_first(target, weights, owners, spending) if reset else None
             if reset:
-                self._encoding = self._new_encoding(X, table, weights, spending, chosen)
+                self._encoding = self._new_encoding(X, table, weights, spending, counted, chosen)
             encoded = part_of(self._encoding.on_demand(table), chosen)
             target, bounds = self._bounded_target(target, weights, spending)
             columns = self._encoding.columns
-            records = Encoded(encoded, target, columns, weights, bounds, owners, averaging, storage)
+            counts = None if counted is None else counted.counts
+            records = Encoded(encoded, target, columns, weights, bounds, owners, averaging, storage, counts)
             if spending is None:
                 model = by_theorem(self.method, self._loss(), records, charge, self.records)
             else:

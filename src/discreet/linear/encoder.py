@@ -202,9 +202,9 @@ def scale_to_unit(values: Any, lower: Any, upper: Any) -> Any:
     return np.where(np.isnan(inside), 0.5, np.clip(inside, 0.0, 1.0))
 
 
-def encoded_width(schema: Schema) -> int:
-    """How many columns a schema encodes to; of those with bounds to be learnt any bounds will do."""
-    return SchemaEncoding(schema.with_bounds(dict.fromkeys(schema.undeclared, (0.0, 1.0)))).columns.width
+def encoded_columns(schema: Schema) -> Columns:
+    """The columns that a schema encodes to; of those with bounds to be learnt any bounds will do."""
+    return SchemaEncoding(schema.with_bounds(dict.fromkeys(schema.undeclared, (0.0, 1.0)))).columns
 
 
 def bounds_of(bounds: Any, width: int, names: tuple[str, ...] | None = None) -> tuple[Array, Array]:

@@ -281,7 +281,7 @@ class Model:
 class Encoded:
     """Encoded records: columns as promised, targets as the loss wants them (NaN: none), weights in [0, 1].
 
-    ``people``, ``averaging`` and ``storage`` are as for :func:`~discreet.linear.glm.glm.fit_glm`.
+    ``people``, ``averaging``, ``storage`` and ``counts`` are as for :func:`~discreet.linear.glm.glm.fit_glm`.
     """
 
     x: Any
@@ -292,6 +292,7 @@ class Encoded:
     people: People | None = None
     averaging: float = 1.0
     storage: Storage | None = None
+    counts: Counts | None = None
 
     def part(self, seen: NDArray[np.intp]) -> Encoded:
         """The records with some of their columns: numbers may be missing, all else is there."""
@@ -316,6 +317,7 @@ def by_recipe(
         averaging=records.averaging,
         references=references,
         storage=records.storage,
+        counts=records.counts,
     )
     # The variance of sampling, and that of noise as large as a typical row.
     count, size = fit.counts.records, records.columns.width + 1

@@ -28,14 +28,16 @@ from discreet.linear.encoder import (
     Encoding,
     SchemaEncoding,
     bounds_of,
+    encoded_columns,
     one_for_each_row,
     schema_columns,
 )
 from discreet.linear.fitting import METHODS
-from discreet.linear.glm.counts import count_records
 from discreet.linear.glm.inference import kind_of
+from discreet.linear.glm.looks import FirstCounts, count_first
 from discreet.linear.glm.people import People
-from discreet.linear.glm.ranges import Learned, learned_ranges
+from discreet.linear.glm.ranges import Learned, learned_ranges, unlearnt_ranges
+from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending, Wealth
 from discreet.linear.inputs import (
     OnDemand,
@@ -155,8 +157,6 @@ def plain(value: Any) -> Any:
 
 Array = NDArray[np.float64]
 
-_RECORDS = 0.01  # share of the budget to learn how many records there are, if bounds are to be learnt, too
-
 
 class TableReader(Declarations):
     """Reads tables as they were declared. Refusals depend on names, types and shapes, never on a record."""
@@ -233,12 +233,27 @@ class TableReader(Declarations):
         people = column_values(X, unit.column) if people is None else people
         return People.of(one_for_each_row("people", people, rows))
 
+    def _count_first(
+        self, y: Any, weights: Array | None, people: People | None, spending: Spending | None
+    ) -> FirstCounts | None:
+        """The records, if there are bounds to be learnt, which is worth it if they are enough."""
+        if self.bounds is not None or self.row_norm is not None or spending is None:
+            return None
+        columns = Columns(self.n_features_in_)
+        if self.schema is not None:
+            schema = schema_of(self.schema)
+            if not schema.undeclared:
+                return None
+            columns = encoded_columns(schema)
+        return count_first(self._loss(), y, columns, spending, weights, people)
+
     def _new_encoding(
         self,
         X: Any,
         table: Any,
         weights: Array | None,
         spending: Spending | None,
+        counted: FirstCounts | None,
         chosen: NDArray[np.int64] | None = None,
     ) -> Encoding:
         """The encoding that was declared; what was not is learnt out of the budget, of the rows that were chosen."""
@@ -251,7 +266,7 @@ class TableReader(Declarations):
             if schema.undeclared:
                 columns = schema_columns(table, schema)
                 learned = _learn_ranges(
-                    part_of(_undeclared_columns(columns, schema), chosen), weights, spending
+                    part_of(_undeclared_columns(columns, schema), chosen), weights, spending, counted
                 )
                 names = schema.undeclared
                 schema = schema.with_bounds(dict(zip(names, learned.ranges, strict=True)))
@@ -264,7 +279,7 @@ class TableReader(Declarations):
             return BoundedNumbers(*bounds_of(self.bounds, self.n_features_in_, column_names(X)))
         if issparse(table):
             warn_of_width(table.shape[1])
-        ranges, found = _learn_ranges(part_of(table, chosen), weights, spending)
+        ranges, found = _learn_ranges(part_of(table, chosen), weights, spending, counted)
         if issparse(table):  # zeros must stay zeros
             ranges = [(0.0, max(upper, -lower)) for lower, upper in ranges]
         lower, upper = np.array(ranges).reshape(-1, 2).T
@@ -294,9 +309,13 @@ def known_spending(spending: Spending | None) -> Spending:
     return spending
 
 
-def _learn_ranges(table: Any, weights: Array | None, spending: Spending | None) -> Learned:
-    """Ranges for columns that have no bounds; with few records they get more of the budget."""
+def _learn_ranges(
+    table: Any, weights: Array | None, spending: Spending | None, counted: FirstCounts | None
+) -> Learned:
+    """Ranges for columns that have no bounds; with few records they get more of the budget, with too few nothing."""
     spending = known_spending(spending)
-    records = count_records(table.shape[0], weights, spending.stage("records", _RECORDS))
+    if counted is None or not counted.enough:
+        return unlearnt_ranges(table.shape[1])
+    records = counted.counts.records
     wealth = Wealth(records, spending.strength, math.sqrt(table.shape[1]))
     return learned_ranges(table, weights, spending, wealth.for_marginals, records=records)

@@ -31,7 +31,7 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
-from discreet.pytorch.batches import Batch, Collate, Turns, refuse_many_rows, take_apart
+from discreet.pytorch.batches import Batch, Collate, Draws, Turns, refuse_many_rows, take_apart
 from discreet.pytorch.checkpoint import Schedulers, schedulers
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded
 from discreet.pytorch.checks.steady import unknown_draws
@@ -208,8 +208,8 @@ class PrivateRun:
         self._turns = Turns(dataset, start)
         for noise in self._banded:  # whose records draw new turns
             noise.forget()
-        with self._draws():  # from which workers have their seeds
-            read = records.each(drawn, workers)
+        with self._draws():
+            read = records.each(drawn, workers, self._draws_of())
         numbered = map(self._turns.batch_of, enumerate(self._each(read), start + 1))
         return show_progress(numbered, self.plan, start) if self._progress else numbered
 
@@ -263,7 +263,10 @@ class PrivateRun:
 
     def _draws(self) -> AbstractContextManager[None]:
         """What models and collations draw is unknown, unless noise is seeded, too."""
-        return unknown_draws() if self._stream.trusted else nullcontext()
+        return self._draws_of()()
+
+    def _draws_of(self) -> Draws:
+        return unknown_draws if self._stream.trusted else nullcontext
 
     def _each(self, read: Iterator[Any]) -> Iterator[Any]:
         while True:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.modules import module as of_modules
 
 from discreet import Recipe
 from discreet.errors import PlanViolation
@@ -117,15 +118,18 @@ HOOKS = {
     "accumulated": lambda model: model[0].weight.register_post_accumulate_grad_hook(print),
     "module": lambda model: model[0].register_full_backward_hook(print),
     "module before": lambda model: model[0].register_full_backward_pre_hook(print),
+    "all modules": lambda model: of_modules.register_module_full_backward_hook(print),
+    "all modules before": lambda model: of_modules.register_module_full_backward_pre_hook(print),
 }
 
 
 @pytest.mark.parametrize("hook", HOOKS.values(), ids=HOOKS)
-def test_hooks_that_see_gradients_are_refused_whenever_they_come(hook):
+def test_hooks_that_see_gradients_are_refused_whenever_they_come(hook, request):
     model, run = started()
     batches = run.batches(data())
     run.step(next(batches))
-    hook(model)
+    handle = hook(model)
+    request.addfinalizer(handle.remove)
     with pytest.raises(CheckFailed, match="hook"):
         run.step(next(batches))
     with pytest.raises(CheckFailed, match="hook"):

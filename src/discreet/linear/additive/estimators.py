@@ -38,6 +38,7 @@ def fit_additive(loss: Loss, records: Encoded, declared: Declared, spending: Spe
     enforced for each of them (:class:`~discreet.linear.glm.records.Records`).
     """
     recipe = AdditiveRecipe(loss, declared, spending, records.target_bounds, records.averaging)
+    recipe.counts = records.counts
     shelf = (records.storage or Storage()).shelf()
     fit = recipe.fit_table(records.x, records.y, records.weights, records.people, shelf)
     basis, coefficients, intercept = recipe.basis, fit.coefficients, np.asarray(fit.intercept)

@@ -143,16 +143,6 @@ def count_classes(records: Records, classes: int, stage: Stage) -> Counts:
     return Counts(noisy[:-1], float(noisy[-1]), sums.noise, sums.noise, sums.noise * math.sqrt(classes))
 
 
-def count_records(rows: int, weights: Array | None, stage: Stage) -> float:
-    """A noisy number of records, never below its own noise.
-
-    Guarantee: a record adds at most 1, so the sensitivity is 1.
-    """
-    sums = Sums(stage, 1, clip_norm=1.0)
-    sums.add_ones(np.zeros(rows, np.int64), weights)
-    return max(float(sums.release()[0]), sums.noise)
-
-
 def count_again(records: Records, counts: Counts, stage: Stage, weight: float) -> Counts:
     """The counts after another look: at how the classes differ and, by ``weight``, at how many records there are.
 

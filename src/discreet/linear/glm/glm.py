@@ -9,7 +9,7 @@ the same budget by a share that grows where records are few:
     row-norms         how long the standardised rows are
     whitening         their second moments, if there are enough records to see them
     target            location and scale of a numeric target
-    gradients         forty noisy full-batch steps, on all that is left
+    gradients         forty noisy full-batch steps, or 24 longer ones, on all that is left
     recalibration     intercept and slope of the finished score
     inference         one more step and its error, if it was asked for
 
@@ -62,6 +62,7 @@ from discreet.linear.glm.steps import (
     pull_back,
     recalibrate,
     step_rule,
+    stride,
 )
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Storage
@@ -118,6 +119,7 @@ def fit_glm(
     people: People | None = None,
     averaging: float = 1.0,
     references: Mapping[int, int] | None = None,
+    counts: Counts | None = None,
 ) -> Fit:
     """Fit a generalised linear model to encoded records, with all of ``spending``.
 
@@ -128,12 +130,14 @@ def fit_glm(
     ``averaging`` is how much shorter the mean gradient of a person is than that of a row. With ``references``, a
     share goes to standard errors (:mod:`~discreet.linear.glm.inference`): they are the places of declared references
     within their groups, by the number of the group. ``storage`` says where rows are kept between passes.
+    ``counts`` are given where the records were counted before their columns had bounds.
 
     Guarantee: the fit is within the budget of ``spending``, for a record or for a person with all rows, whatever the
     records are: every stage proves its own sensitivity, and rows that break the promise of ``columns`` are moved into
     it first.
     """
     recipe = Recipe(loss, columns, spending, progress, target_bounds, averaging, references)
+    recipe.counts = counts
     wide = issparse(x) and columns.width > NARROW and not columns.groups
     sparse = wide and people is None and references is None  # these two look at whole rows
     records = Records(loss, x, y, columns, weights, people, (storage or Storage()).shelf(), sparse)
@@ -157,8 +161,8 @@ class Recipe(Looks):
         coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
         if isinstance(coordinates, Whitened):
             self.spending.agree(coordinates.rotation)
-        for_the_end = self.share_for_the_end(wealth)
         problem = self.problem(records, counts, wealth)
+        for_the_end = self.share_for_the_end(wealth)
         for_inference = 0.0
         if self.infers(coordinates):
             size = self.columns.width + 1 - len(self.columns.groups)
@@ -166,13 +170,15 @@ class Recipe(Looks):
             for_inference = min(wanted, (self.spending.left - for_the_end) / 2)
         centre = coordinates.centre if isinstance(coordinates, Diagonal) else None
         working = records.working(coordinates.apply, problem.target, coordinates.constant, centre)
-        steps = wealth.steps
+        white = isinstance(coordinates, Whitened)
+        longer = stride(problem, counts.records, self.columns.width + 1) if white else 1.0
+        steps = round(wealth.steps / longer)
         stage = self.spending.stage("gradients", self.spending.left - for_the_end - for_inference, steps)
         size = self.columns.width + 1
         if isinstance(coordinates, Whitened) and coordinates.dimensions is not None:
             size = math.ceil(coordinates.dimensions)
         typical = row_size * self.averaging
-        rule = step_rule(problem, stage, counts.records, size, typical, coordinates.curvature)
+        rule = step_rule(problem, stage, counts.records, size, typical, coordinates.curvature, longer)
         start = coordinates.of_constant(problem.start)
         path = noisy_descent(problem, working, start, rule, counts.records, stage)
         theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records

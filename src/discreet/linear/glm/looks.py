@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from discreet.errors import InvalidParameter, real
 from discreet.linear.glm import problems
@@ -28,6 +30,7 @@ from discreet.linear.glm.marginals import (
     typical_size,
     zoom_marginals,
 )
+from discreet.linear.glm.people import People
 from discreet.linear.glm.problems import Look, Problem
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import COUNTS, RECOUNT, WHITENING, Progress, Spending, Stage, Wealth
@@ -45,6 +48,8 @@ class Looks:
     """The looks of one fit, in their order."""
 
     widest: float = WIDEST
+    counts: Counts | None = None
+    """Those of :func:`count_first`, where bounds had to be learnt in between."""
 
     def __init__(
         self,
@@ -77,6 +82,8 @@ class Looks:
         Where there are not, nothing is lost by looking: all that is left is for the classes anyway. These are always
         looked at twice; a mean has looks of its own, so numbers are counted once more at most.
         """
+        if self.counts is not None:
+            return self.counts
         counts = count_classes(records, self.loss.class_count, self.spending.stage("counts", COUNTS))
         classes = self.loss.kind == "classes"
         looks, weight, doubt = (_RECOUNTS, _WEIGHT, _DOUBT) if classes else (1, 1.0, 1.0)
@@ -196,6 +203,25 @@ class Looks:
         if not wealth.sees_slopes(self.columns.width + 1):
             share = _NEARLY_ALL * self.spending.left
         return self.spending.stage("target-mean", share, _LOOKS) if share else None
+
+
+class FirstCounts(NamedTuple):
+    """How many records there are, and whether they are enough to ask their columns anything."""
+
+    counts: Counts
+    enough: bool
+
+
+def count_first(
+    loss: Loss, y: Any, columns: Columns, spending: Spending, weights: Any, people: People | None
+) -> FirstCounts:
+    """The counts of a fit whose columns have no bounds yet: where records are too few, they need none.
+
+    Guarantee: as :meth:`Looks.count_records`; of the columns only their number is used.
+    """
+    looks = Looks(loss, columns, spending, None, (0.0, 1.0))
+    counts = looks.count_records(Records(loss, np.empty((len(y), 0)), y, Columns(0), weights, people))
+    return FirstCounts(counts, looks.sees_slopes(counts))
 
 
 def _checked_bounds(loss: Loss, bounds: tuple[float, float]) -> tuple[float, float]:

@@ -80,6 +80,11 @@ def learned_ranges(
     return Learned(narrow, np.array(found, bool))
 
 
+def unlearnt_ranges(columns: int) -> Learned:
+    """Nothing is known of so many columns, and nothing was asked."""
+    return Learned([(0.0, 1.0)] * columns, np.zeros(columns, bool))
+
+
 def _histograms(
     table: Any, weights: Array | None, stage: Stage, cells_of: Any, cells: int
 ) -> list[tuple[Array, float]]:

@@ -23,7 +23,7 @@ from discreet.core.clipping import clip_rows
 from discreet.errors import InvalidParameter, real, whole
 from discreet.linear.glm import sparse_rows
 from discreet.linear.glm.people import People
-from discreet.linear.inputs import sane_csr
+from discreet.linear.inputs import OnDemand, sane_csr
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
 from discreet.linear.kernels.rowwise import bound_rows
@@ -107,12 +107,15 @@ class Columns:
         """
         return self.sift(rows)[0]
 
-    def sift(self, rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """What :meth:`admit` gives, always a copy, and which of the rows that are."""
+    def sift(
+        self, rows: NDArray[Any], in_place: bool = False
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """What :meth:`admit` gives, and which of the rows that are: a copy, unless it may be made in place."""
         if rows.dtype not in (np.float32, np.float64):
             with np.errstate(over="ignore"):
                 rows = rows.astype(np.float32)
-        kept, finite = np.empty(rows.shape, np.float32), np.empty(len(rows), np.bool_)
+        in_place = in_place and rows.dtype == np.float32 and rows.flags.c_contiguous
+        kept, finite = rows if in_place else np.empty(rows.shape, np.float32), np.empty(len(rows), np.bool_)
         if not bound_rows(readable(rows), self.width - self.text, kept, finite):
             kept = kept[finite]
         excess = kept[:, self.categories].sum(axis=1, dtype=np.float64) > len(self.groups)
@@ -139,7 +142,7 @@ class Columns:
 Matrix = NDArray[np.float32]
 Codes = NDArray[np.int64]
 
-_CHUNK = 2**21  # numbers that are encoded, kept or transformed together: what is made on the way stays small
+_CHUNK = 2**22  # numbers that are encoded, kept or transformed together: what is made on the way stays small
 
 
 class Chunk(NamedTuple):
@@ -283,7 +286,9 @@ class Records:
             x = x if good.all() else x[good]
             x = sparse_rows.admit_rows(x, self.columns.text_norm if self.columns.text else None)
         else:
-            x, good = self.columns.sift(x.toarray() if issparse(x) else np.asarray(x))
+            x = x.toarray() if issparse(x) else np.asarray(x)
+            made = isinstance(self._x, OnDemand) and x.flags.owndata  # for this chunk: nobody else has it
+            x, good = self.columns.sift(x, in_place=made)
         if weights is not None and not (known := np.isfinite(weights)).all():
             x, good = x[known[good]], good & known
         people = None if self._people is None else self._people[rows][good]

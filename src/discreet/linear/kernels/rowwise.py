@@ -29,6 +29,7 @@ from discreet.linear.kernels.coefficients import (
     reordered,
     replace_by_residuals,
 )
+from discreet.linear.kernels.dense_kernel import norms_of
 from discreet.linear.kernels.row_products import multiply_rows, pad_columns
 
 # ---- work in equal tasks, shared by threads ----
@@ -65,6 +66,7 @@ def in_threads(tasks: int, work: Callable[[int], None]) -> None:
 
 Matrix = NDArray[Any]
 
+_FEW = 64  # rows that stay in the cache
 _TASK = 2**23  # multiplications that are worth a task
 
 
@@ -131,6 +133,30 @@ def add_cut_ones(cells: Array, factors: Array, counts: Array) -> None:
     """``counts[cells[i]] += trunc(factors[i])`` for every i; cells must be in range."""
     for i in range(cells.size):
         counts[cells[i]] += np.int64(factors[i])
+
+
+@compiled
+def count_scores(scores: Array, classes: Array, cells: float, counts: Array) -> None:
+    """Add 1 to the cell of each score, ``cells`` to 1 around the middle of ``counts``, in the column of its class.
+
+    Scores beyond the last cell count there; those that are not numbers, and classes but 0 and 1, do not count.
+    """
+    middle = counts.shape[0] // 2
+    for i in range(scores.size):
+        place = np.rint(np.float64(scores[i]) * cells)
+        if place == place and (classes[i] == 0 or classes[i] == 1):
+            counts[
+                middle + np.int64(min(max(place, -float(middle)), float(middle))), np.int64(classes[i])
+            ] += 1
+
+
+@compiled
+def find_half_octaves(values: Array, lowest: int, highest: int, out: Array) -> None:
+    """``out = floor(2 log2(values))``, moved into [lowest, highest]: the exponent of the square; NaN is highest."""
+    for i in range(values.size):
+        square = np.float64(np.float64(values[i]) * np.float64(values[i]))
+        exponent = (square.view(np.int64) >> 52) - 1023
+        out[i] = min(max(exponent, np.int64(lowest)), np.int64(highest))
 
 
 # ---- the clipped gradient of a single row, without the preparations that pay off for many ----
@@ -217,6 +243,27 @@ def standardise_rows(
         for j in range(rows.shape[1]):
             bounded = min(max(rows[i, j], lower[j]), upper[j])
             out[i, j] = (bounded - centre[j]) / scale[j]
+
+
+@compiled
+def find_standard_norms(
+    rows: Array, lower: Array, upper: Array, centre: Array, scale: Array, out: Array
+) -> None:
+    """The norms of what :func:`standardise_rows` gives, as by ``row_norms``; a few rows at a time, in the cache."""
+    few = np.empty((_FEW, rows.shape[1]), np.float32)
+    for first in range(0, rows.shape[0], _FEW):
+        last = min(first + _FEW, rows.shape[0])
+        standardise_rows(rows[first:last], lower, upper, centre, scale, few)
+        norms_of(few, 0.0, 0, out[first:last])
+
+
+@compiled
+def put_ones_before(rows: Array, out: Array) -> None:
+    """``out = (1, rows)``, whose rows are longer by one."""
+    for i in range(rows.shape[0]):
+        out[i, 0] = 1.0
+        for j in range(rows.shape[1]):
+            out[i, j + 1] = rows[i, j]
 
 
 @compiled

@@ -395,7 +395,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
 
 @contextmanager
 def unknown_draws() -> Iterator[None]:
-    """Dropout and whatever else is drawn meanwhile begins at seeds from the system; afterwards all is as it was.
+    """Dropout and whatever else is drawn meanwhile begins at states from the system; afterwards all is as it was.
 
     With a seed that is known, one record less would give all others other masks, which no clip norm bounds. Every
     step does this, so numpy's global generator is set aside rather than copied, which takes as long as a small
@@ -404,9 +404,9 @@ def unknown_draws() -> Iterator[None]:
     devices, python, legacy = devices_in_use(), random.getstate(), _NUMPY.get_bit_generator()
     before = torch.default_generator.get_state(), [torch.cuda.get_rng_state(device) for device in devices]
     try:
-        entropy = secrets.token_bytes(8 + 32 + 64)  # for torch, Python and numpy, by one call to the system
+        entropy = secrets.token_bytes(8 + 32 + 64)  # for devices, Python and numpy, by one call to the system
         seed = int.from_bytes(entropy[:8]) >> 1
-        torch.default_generator.manual_seed(seed)  # that of torch does the same for devices that nobody uses
+        torch.default_generator.set_state(_unknown_state())
         if devices:
             torch.cuda.manual_seed_all(seed)
         if torch.backends.mps.is_available():
@@ -425,6 +425,20 @@ def unknown_draws() -> Iterator[None]:
             torch.cuda.set_rng_state(state, device)
 
 
+def _unknown_state() -> Tensor:
+    """A state for torch's generator on the host, made of the system's random words.
+
+    A seed would not do: torch takes the last 32 bits of one, so that somebody could try all of them. The words of its
+    Mersenne twister are kept as 64 bits each; one that was just seeded makes them all anew before it draws.
+    """
+    state = _JUST_SEEDED.clone()
+    state.numpy()[_WHERE].view(np.uint64)[:] = np.frombuffer(secrets.token_bytes(4 * _WORDS), np.uint32)
+    return state
+
+
+_WORDS = 624
+_WHERE = slice(24, 24 + 8 * _WORDS)
+_JUST_SEEDED = torch.Generator().manual_seed(0).get_state()
 _NUMPY: Any = np.random  # whose stubs do not know all of it
 _OWN = np.random.MT19937()
 
