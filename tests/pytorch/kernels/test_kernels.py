@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from fractions import Fraction
 from itertools import product
 
@@ -419,6 +420,40 @@ def test_norms_of_pixels_that_are_not_finite_or_cancel():
     narrow.g -= narrow.g.mean((2, 3), keepdim=True)
     exact = narrow.rows(slice(0, EXAMPLES)).double().flatten(1).square().sum(1)
     assert bool((narrow.ghost_norms_of_pixels(classes_of(narrow)) >= exact * (1 - 1e-6)).all())
+
+
+# ---- cuDNN, which rounds to 11 digits unless it is told not to ----
+
+
+def precision_of_convolutions():
+    cudnn = torch.backends.cudnn
+    return cudnn.conv.fp32_precision if hasattr(cudnn, "conv") else cudnn.allow_tf32
+
+
+EXACTLY = ("ieee", False)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_sums_on_cuda_have_all_digits_and_others_keep_their_setting(fails, monkeypatch):
+    use, seen = use_of(*CONVOLUTIONS[1], torch.float32), []
+    plain, before = torch.ops.aten.convolution_backward, precision_of_convolutions()
+    assert before not in EXACTLY  # PyTorch's default
+
+    def noting(*args):
+        seen.append(precision_of_convolutions())
+        if fails:
+            raise RuntimeError("out of memory")
+        return plain(*args)
+
+    monkeypatch.setattr(torch.ops.aten, "convolution_backward", noting)
+    weights = torch.tensor([1.0, 0.0, 2.0])
+    here = None if fails else use.weighted_sum(weights)
+    monkeypatch.setattr(sys.modules[ConvolutionWeight.__module__], "on_cuda", lambda tensor: True)
+    with pytest.raises(RuntimeError, match="out of memory") if fails else nullcontext():
+        torch.testing.assert_close(use.weighted_sum(weights), here)
+    assert seen[-1] in EXACTLY
+    assert seen[:-1] == ([] if fails else [before])  # on the CPU nothing is set
+    assert precision_of_convolutions() == before
 
 
 # ---- normalised layers ----
