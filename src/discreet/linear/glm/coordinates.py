@@ -26,6 +26,8 @@ from discreet.linear.glm.spending import Stage
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
 from discreet.linear.kernels.rowwise import find_standard_norms, put_ones_before, standardise_rows, times
+from discreet.linear.kernels.tiles import Tiles
+from discreet.linear.kernels.white_tiles import whiten_into_tiles
 from discreet.linear.kernels.whole_products import add_products, pairs_for, totals_for
 
 Array = NDArray[np.float64]
@@ -180,6 +182,10 @@ class Whitened:
     def apply(self, x: Matrix) -> Matrix:
         """The rows in these coordinates."""
         return times(standardise(x, self.marginals), self.rotation[1:], plus=self.rotation[0])
+
+    def tile(self, x: Matrix) -> tuple[Tiles, Array]:
+        """The same in tiles, which round them, and bounds of their norms."""
+        return whiten_into_tiles(readable(x), _in_float32(self.marginals), self.rotation)
 
     def of_constant(self, value: Array) -> Array:
         """The parameters of a model that gives every record ``value``."""

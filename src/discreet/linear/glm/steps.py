@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +26,8 @@ from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.kernels.centred import centred_gradient
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.kernels.rowwise import times
+from discreet.linear.kernels.tiled_kernel import tiled_gradient
+from discreet.linear.kernels.tiles import tile_scores
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Kept
 
@@ -142,7 +145,11 @@ def noisy_gradient(loss: Loss, working: Blocks, theta: Array, clip_norm: float, 
     :func:`~discreet.linear.kernels.kernel.hardened_clipped_gradient`.
     """
     sums = Sums(stage, theta.size, clip_norm)
-    for z, y, weights, norms, people in working:
+    for block in working:
+        z, y, weights, norms, people = block
+        if block.tiled:
+            sums.add_total(tiled_gradient(loss, z, y, theta, norms, clip_norm, sums.grid, weights))
+            continue
         known = (loss, z, y, theta, working.constant, norms, clip_norm, sums.grid, weights)
         if working.centre is None:
             sums.add_total(hardened_clipped_gradient(*known, people))
@@ -177,7 +184,7 @@ class Scores:
 
     constant, centre = 1.0, None
 
-    def __init__(self, working: Working, found: Kept[tuple[Array]], unit: float) -> None:
+    def __init__(self, working: Working, found: Kept[tuple[NDArray[Any]]], unit: float) -> None:
         self._working, self._found, self._unit = working, found, unit
         self._kept = working.shelf.keep(self._make_blocks())
 
@@ -275,8 +282,10 @@ def match_mean(
     return np.asarray(theta + unit * shift * max(0.0, 1 - error**2 / max(shift**2, 1e-12)))
 
 
-def scores(block: Block, theta: Array, working: Blocks) -> Array:
+def scores(block: Block, theta: Array, working: Blocks) -> NDArray[Any]:
     """constant * theta[0] + z @ theta[1:] of each record, z less its centre if it has one."""
+    if block.tiled:
+        return tile_scores(block.z, len(block.y), theta[1:], 0.0)
     if working.centre is None:
         return np.asarray(working.constant * theta[0] + times(block.z, theta[1:]), np.float64)
     offset = working.constant * theta[0] - working.centre.values @ theta[1:]

@@ -50,11 +50,12 @@ from discreet.pytorch.checks.mixing import (
     rounds_coarsely,
 )
 from discreet.pytorch.checks.steady import random_state, seeded, steady_draws
-from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.kernels.norms import squared_norms_by_torch
 from discreet.pytorch.layer_rules.use import wide
 from discreet.pytorch.per_example import (
     Losses,
+    insist_function,
     number_of_examples,
     per_example_gradients,
     rebuild,
@@ -91,8 +92,11 @@ def check(
         raise CheckFailed(
             "The model is sharded; check it before fully_shard. A PrivateRun checks it in any case."
         )
+    refuse_coarse_products()
     dataset, collate, _ = take_apart(dataset, collate, 0)
-    check_read(bare(model), losses, batch, None if dataset is None else reader(dataset, collate))
+    check_read(
+        bare(model), insist_function(losses), batch, None if dataset is None else reader(dataset, collate)
+    )
 
 
 def check_read(model: nn.Module, losses: Losses, batch: Any, read: Reader | None) -> None:
