@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from discreet.core.clipping import Flat, Normalised, PerBlock
 from discreet.errors import InvalidParameter
+from discreet.pytorch import check
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.gradients import tied_product
 from discreet.pytorch.kernels.norms import ghost_norms_by_torch
@@ -407,6 +408,28 @@ def test_products_of_fewer_digits_are_refused(precision, count):
     finally:
         torch.set_float32_matmul_precision("highest")
     clipped_sum(torch.ones(count, 2))
+
+
+def test_autocast_around_the_engine_is_refused_and_within_the_losses_is_not():
+    """Around it the sums of convolutions were rounded to 8 digits: one example moved them by more than it may."""
+
+    def half(model, batch):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return cross_entropy(model, batch)
+
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.Flatten(), nn.Linear(16 * 144, CLASSES)
+    model = nn.Sequential(*layers)
+    batch = torch.randn(65, 3, 16, 16) + 100, torch.randint(0, CLASSES, (65,))
+    without = tuple(part[:-1] for part in batch)
+    engine = ClippedSum(model, half, Flat(1.0))
+    moved = engine(batch).vector.double() - engine(without).vector.double()
+    assert float(moved.norm()) <= 1.0
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with pytest.raises(InvalidParameter, match=r"autocast='cpu'.*inside losses"):
+            engine(batch)
+        with pytest.raises(InvalidParameter, match="inside losses"):
+            check(model, cross_entropy, batch)
 
 
 def test_precision_that_was_set_for_one_backend_is_refused(monkeypatch):

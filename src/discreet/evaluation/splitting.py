@@ -111,7 +111,7 @@ def split(*tables: Any, test: float, unit: Any = None, key: bytes | None = None)
     secret = _secret(key)
     for table in tables:
         if not isinstance(table, list) and source_of(table) is not None:
-            remedy = "must be in memory, so that it can be dealt: collect it; discreet split deals CSV files."
+            remedy = "must be in memory, to be dealt: collect it; discreet split deals CSV and Parquet files."
             raise InvalidParameter("tables", type(table).__name__, remedy)
     rows = {row_count(table) for table in tables}
     if len(rows) > 1:

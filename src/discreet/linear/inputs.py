@@ -116,7 +116,10 @@ def numbers(values: Any, name: str = "X") -> Floats:
         return columns.floats_of(array)
     if array.dtype.kind == "c":
         raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be real. Complex data not supported.")
-    raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be numbers, for instance float64.")
+    needed = "must be numbers, for instance float64"
+    if array.dtype.kind == "M":
+        needed += "; dates are declared with schema=, by bounds = [1930-01-01, 2010-12-31]"
+    raise InvalidParameter(f"{name}.dtype", str(array.dtype), f"{needed}.")
 
 
 def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:

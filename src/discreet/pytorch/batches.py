@@ -64,6 +64,15 @@ class Batch:
     def __repr__(self) -> str:
         return f"Batch(step={self._step})"
 
+    def __iter__(self) -> Iterator[Any]:
+        raise PlanViolation(
+            "A batch cannot be opened: its examples are private, and so is their number. Pass it to run.step(batch) "
+            "as it is; what becomes of its examples is said in losses(model, batch)."
+        )
+
+    def __getitem__(self, _place: Any) -> Any:
+        iter(self)
+
 
 MOST_TIMES = 3
 """A data set so many times as long as planned is a mistake; a finer comparison would tell who is in it."""

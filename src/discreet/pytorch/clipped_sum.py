@@ -282,11 +282,21 @@ class ClippedSum:
         return per_example_gradients(self.model, self.losses, batch, names)
 
 
+AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+
+
 def refuse_coarse_products() -> None:
-    """Raise if products of float32 matrices may be rounded to fewer digits.
+    """Raise if products of float32 matrices may be rounded to fewer digits: by their precision, or by autocast.
 
     Norms and sums would be off by up to 2**-8, and where large parts of a gradient cancel, by many clip norms.
+    Autocast within the losses is the model's own affair: norms and sums are taken outside of it.
     """
+    for device in AUTOCAST:
+        if torch.is_autocast_enabled(device):
+            needed = (
+                "would round the norms of examples: enter torch.autocast inside losses, not around the step."
+            )
+            raise InvalidParameter("autocast", device, needed)
     try:
         precision = torch.get_float32_matmul_precision()
     except RuntimeError:  # what was set for one backend is not what was set for all

@@ -46,7 +46,14 @@ from discreet.pytorch.grid_sums import (
     checked_arithmetic,
     steps_of_batch,
 )
-from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, silent_gradients, trainable
+from discreet.pytorch.per_example import (
+    Losses,
+    insist_function,
+    number_of_examples,
+    rebuild,
+    silent_gradients,
+    trainable,
+)
 from discreet.pytorch.per_person import losses_for, reader_for
 from discreet.pytorch.planned_steps import (
     BandedNoise,
@@ -132,7 +139,7 @@ class PrivateRun:
         self._banded = [BandedNoise(stage.bands) for stage in plan.stages]
         self._stream = stream_of(unsafe_seed, self._processes)
         rule = rule_of_step(self._clipping[0])
-        losses = losses_for(plan, losses)
+        losses = losses_for(plan, insist_function(losses))
         shards = self._shards_of(model)
         with nullcontext() if shards is None else shards.whole():
             self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)

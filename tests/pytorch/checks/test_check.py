@@ -675,7 +675,7 @@ def test_orderly_losses_pass():
     [
         torch.rand,
         lambda n: torch.tensor(np.random.rand(n)),  # noqa: NPY002
-        lambda n: torch.tensor([random.random()] * n),
+        lambda n: torch.tensor([random.random() for _ in range(n)]),
     ],
 )
 def test_augmentation_inside_the_losses_passes_whatever_it_draws_from(draw):

@@ -39,12 +39,12 @@ def steady_draws(seed: int = 0, *, varied: bool = True) -> Iterator[None]:
     ``seed`` chooses among such draws. Unless ``varied`` they are the same along the last dimension too, for models
     in which that is the dimension of the examples. Afterwards all generators are what they were.
     """
-    place = _Place(seed, entered=id(sys._getframe(2)))
+    place = Place(seed, entered=id(sys._getframe(2)))
     with seeded(seed), _numpy_and_random(place), _Steady(place, varied):
         yield
 
 
-class _Place:
+class Place:
     """A number within 0 and 1 for the place where the user's code draws.
 
     It is made of the calls that lead there from where the draws were held still, or from the checkpoint in between,
@@ -72,7 +72,7 @@ class _Place:
 class _Steady(TorchFunctionMode):
     """Replaces what was drawn by what is held still."""
 
-    def __init__(self, place: _Place, varied: bool) -> None:
+    def __init__(self, place: Place, varied: bool) -> None:
         super().__init__()
         self._place, self._varied = place, varied
 
@@ -300,7 +300,7 @@ _ADMINISTRATION = ("seed", "get_state", "set_state", "getstate", "setstate", "by
 
 
 @contextmanager
-def _numpy_and_random(place: _Place) -> Iterator[None]:
+def _numpy_and_random(place: Place) -> Iterator[None]:
     """Their functions draw anew at every call, from a generator that the place in the code decides."""
     replaced = global_functions()
     try:
@@ -324,7 +324,7 @@ def global_functions() -> list[tuple[Any, str, Callable[..., Any]]]:
     ]
 
 
-def _drawn_by_numpy(name: str, place: _Place) -> Callable[..., Any]:
+def _drawn_by_numpy(name: str, place: Place) -> Callable[..., Any]:
     def draw(*args: Any, **kwargs: Any) -> Any:
         generator = np.random.RandomState(int(place() * 2**32))
         found = getattr(generator, name)(*args, **kwargs)
@@ -335,7 +335,7 @@ def _drawn_by_numpy(name: str, place: _Place) -> Callable[..., Any]:
     return draw
 
 
-def _steady_draw(name: str, place: _Place) -> Callable[..., Any]:
+def _steady_draw(name: str, place: Place) -> Callable[..., Any]:
     def draw(*args: Any, **kwargs: Any) -> Any:
         found = getattr(random.Random(place()), name)(*args, **kwargs)
         return found[:1] * len(found) if name == "choices" else found
