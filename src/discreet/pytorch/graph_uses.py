@@ -27,6 +27,7 @@ from torch.overrides import TorchFunctionMode
 from discreet.core.clipping import Flat, upper_bound_of
 from discreet.pytorch.gradients import LEAST_WEIGHT, MOST_WEIGHT, Gradients, Sums
 from discreet.pytorch.graph_rules import SHARED, numbers_read
+from discreet.pytorch.kernels import norms
 from discreet.pytorch.kernels.linear_layers import (
     Table,
     add_clipped_sums_of_layers,
@@ -308,7 +309,7 @@ def gradients_in_graph(
 
 def _is_plain(value: Tensor) -> bool:
     """Whether the compiled loops can read it."""
-    return value.dtype == torch.float32 and value.is_cpu
+    return value.dtype == torch.float32 and norms.on_host(value)
 
 
 def _in_memory(value: Tensor) -> Tensor:
