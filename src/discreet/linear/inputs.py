@@ -133,7 +133,7 @@ def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
     if array.dtype.kind in "fiub":
         for place, value in enumerate(known):
             if not isinstance(value, str):
-                found[array == _as_compared(value, array.dtype.kind)] = place
+                np.copyto(found, place, where=array == _as_compared(value, array.dtype.kind))
         return found
     places = {value: place for place, value in enumerate(known)}
     places |= {value.encode(): place for value, place in places.items() if isinstance(value, str)}

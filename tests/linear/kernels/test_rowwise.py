@@ -6,6 +6,9 @@ import numpy as np
 
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.kernels.rowwise import (
+    are_bounded,
+    bound_rows,
+    count_bins,
     find_half_octaves,
     find_standard_norms,
     put_ones_before,
@@ -48,3 +51,27 @@ def test_ones_before_rows():
     x, out = np.arange(6, dtype=np.float32).reshape(3, 2), np.empty((3, 3), np.float32)
     put_ones_before(x, out)
     np.testing.assert_array_equal(out, np.column_stack([np.ones(3), x]))
+
+
+def test_bins_are_counted_as_by_numpy():
+    rng = np.random.default_rng(4)
+    for rows, columns in ((0, 3), (1, 1), (64, 5), (200, 17), (5, 0)):
+        x = rng.random((rows, columns), np.float32)
+        x[: rows // 3] = np.round(x[: rows // 3])
+        counts = np.zeros(columns * 8, np.int32)
+        count_bins(x, 8, counts)
+        expected = [np.bincount(np.minimum((column * 8).astype(int), 7), minlength=8) for column in x.T]
+        np.testing.assert_array_equal(counts, np.concatenate([*expected, np.zeros(0, int)]))
+
+
+def test_rows_are_bounded_if_bounding_them_changes_nothing():
+    x = np.random.default_rng(5).random((30, 6), np.float32)
+    x[0, :4], x[:, 4:] = (0, 1, 0.5, 1), 100 * x[:, 4:] - 50
+    assert are_bounded(x, 4)
+    for value in (-1e-6, 1.0001, np.nan, np.inf):
+        for column in (0, 3, 5):
+            other = x.copy()
+            other[17, column] = value
+            out, finite = np.empty_like(x), np.empty(30, np.bool_)
+            same = bound_rows(other, 4, out, finite) and np.array_equal(out, other)
+            assert are_bounded(other, 4) == same

@@ -26,7 +26,7 @@ from discreet.linear.glm.people import People
 from discreet.linear.inputs import OnDemand, sane_csr
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
-from discreet.linear.kernels.rowwise import bound_rows
+from discreet.linear.kernels.rowwise import are_bounded, bound_rows
 from discreet.linear.kernels.tiles import Tiles
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Kept, Shelf, Storage
@@ -116,8 +116,9 @@ class Columns:
             with np.errstate(over="ignore"):
                 rows = rows.astype(np.float32)
         in_place = in_place and rows.dtype == np.float32 and rows.flags.c_contiguous
-        kept, finite = rows if in_place else np.empty(rows.shape, np.float32), np.empty(len(rows), np.bool_)
-        if not bound_rows(readable(rows), self.width - self.text, kept, finite):
+        kept, finite = rows if in_place else np.empty(rows.shape, np.float32), np.ones(len(rows), np.bool_)
+        good = in_place and are_bounded(rows, self.width - self.text)
+        if not good and not bound_rows(readable(rows), self.width - self.text, kept, finite):
             kept = kept[finite]
         excess = kept[:, self.categories].sum(axis=1, dtype=np.float64) > len(self.groups)
         if excess.any():  # only those: a clip could change the last bit of a row that is just within

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -183,7 +184,7 @@ class Scores:
 
     constant, centre = 1.0, None
 
-    def __init__(self, working: Working, found: Kept[tuple[Array]], unit: float) -> None:
+    def __init__(self, working: Working, found: Kept[tuple[NDArray[Any]]], unit: float) -> None:
         self._working, self._found, self._unit = working, found, unit
         self._kept = working.shelf.keep(self._make_blocks())
 
@@ -281,10 +282,10 @@ def match_mean(
     return np.asarray(theta + unit * shift * max(0.0, 1 - error**2 / max(shift**2, 1e-12)))
 
 
-def scores(block: Block, theta: Array, working: Blocks) -> Array:
+def scores(block: Block, theta: Array, working: Blocks) -> NDArray[Any]:
     """constant * theta[0] + z @ theta[1:] of each record, z less its centre if it has one."""
     if block.tiled:
-        return np.asarray(tile_scores(block.z, len(block.y), theta[1:], 0.0), np.float64)
+        return tile_scores(block.z, len(block.y), theta[1:], 0.0)
     if working.centre is None:
         return np.asarray(working.constant * theta[0] + times(block.z, theta[1:]), np.float64)
     offset = working.constant * theta[0] - working.centre.values @ theta[1:]

@@ -267,6 +267,19 @@ def put_ones_before(rows: Array, out: Array) -> None:
 
 
 @compiled
+def are_bounded(rows: Array, bounded: int) -> bool:
+    """Whether :func:`bound_rows` would change nothing: reading takes half the time of writing."""
+    none, full = np.float32(0), np.float32(1)
+    beyond = np.int64(0)
+    for i in range(rows.shape[0]):
+        for j in range(bounded):
+            beyond += np.int64(not (rows[i, j] >= none and rows[i, j] <= full))
+        for j in range(bounded, rows.shape[1]):
+            beyond += np.int64(rows[i, j] - rows[i, j] != none)
+    return bool(beyond == 0)
+
+
+@compiled
 def bound_rows(rows: Array, bounded: int, out: Array, finite: Array) -> bool:
     """``out = rows`` in float32, its first ``bounded`` columns moved into [0, 1].
 
@@ -293,15 +306,19 @@ def bound_rows(rows: Array, bounded: int, out: Array, finite: Array) -> bool:
 def count_bins(rows: Array, bins: int, counts: Array) -> None:
     """Add 1 to the bin of each number, of ``bins`` over [0, 1] for each column.
 
-    The bins of a row are found before they are counted: that takes vector instructions, the other does not.
+    The bins of some rows are found before they are counted: that takes vector instructions, the other does not.
     """
-    places, scale, last = np.empty(rows.shape[1], np.int32), rows.dtype.type(bins), np.int32(bins - 1)
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            place = min(np.int32(rows[i, j] * scale), last)
-            places[j] = place + np.int32(j) * np.int32(bins)
-        for j in range(rows.shape[1]):
-            counts[np.uint32(places[j])] += 1
+    columns, scale, last = rows.shape[1], rows.dtype.type(bins), np.int32(bins - 1)
+    numbers, few = rows.reshape(-1), min(_FEW, rows.shape[0]) * columns
+    places, firsts = np.empty(few, np.int32), np.empty(few, np.int32)
+    for k in range(few):
+        firsts[k] = k % columns * bins
+    for start in range(0, numbers.size, max(few, 1)):
+        part = numbers[start : start + few]
+        for k in range(part.size):
+            places[k] = min(np.int32(part[k] * scale), last) + firsts[k]
+        for k in range(part.size):
+            counts[np.uint32(places[k])] += 1
 
 
 # ---- what each row adds to a weighted Newton step: weigh_rows ----
