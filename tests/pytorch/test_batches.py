@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from torch import nn
@@ -87,6 +88,25 @@ def test_what_draws_its_own_batches_is_refused(dataset):
 def test_columns_of_different_length_are_refused():
     with pytest.raises(InvalidParameter, match="common first dimension"):
         reader((X, Y[:-1]))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [[1.0, 2.0, 3.0], ["a", "b", "c"], np.array(["a", "b", "c"]), pandas.Series([1, 2, 3]), (1, 2, 3), []],
+    ids=["numbers", "texts", "array of texts", "series", "tuple", "nothing"],
+)
+def test_columns_that_every_batch_would_see_whole_are_refused(column):
+    """A list was handed to the losses as it is: all labels had a part in every step, and no check can see that."""
+    for dataset in ((torch.zeros(3, 2), column), {"x": torch.zeros(3, 2), "deep": {"y": column}}):
+        with pytest.raises(InvalidParameter, match=r"dataset='.* beside tensors'.*torch.tensor"):
+            reader(dataset)
+
+
+def test_columns_may_be_nested_and_have_constants_beside_them():
+    read = reader({"x": [torch.zeros(3, 2), np.ones(3)], "name": "a text", "factor": 2.0})
+    assert read.rows == 3
+    assert read([1])["name"] == "a text"
+    assert read([1])["x"][1].shape == (1,)
 
 
 def test_parts_of_a_data_set_cover_it_once():

@@ -28,6 +28,7 @@ _CHANCES, _COARSE, _ERRORS = probability_bins(32), probability_bins(16), error_b
 _MISSES = Nodes(error_bins(32).edges, 2)  # down to 1e-4 of the bounds: those of counts and amounts are wide
 _TARGETS, _FEW = Nodes(_COARSE.edges, 1), Nodes(np.linspace(0, 1, 5), 1)
 _GROUPS = 8  # points of a calibration curve
+_MANY = 8  # classes from which on recalls have cells of their own: the noise of a row of the confusion matrix adds up
 _MOST_ALIKE = 0.9  # the correlation of squared errors and squared distances that noise may make us believe in
 
 
@@ -143,7 +144,11 @@ def _calibration(cells: Array, noise: float, scoring: Scoring) -> Iterator[Calib
 
 @dataclass(frozen=True)
 class ManyClasses(Task):
-    """Probabilities of three or more classes."""
+    """Probabilities of three or more classes.
+
+    With many of them a label is counted with "right or wrong", beside its row of the confusion matrix: a recall then
+    has the noise of two cells, not of a whole row.
+    """
 
     classes: tuple[Any, ...]
 
@@ -155,11 +160,16 @@ class ManyClasses(Task):
     def blocks(self) -> tuple[Block, ...]:  # type: ignore[override]
         return (
             Block("right or wrong", 3, 0.2),
-            Block("label and answer", len(self.classes) ** 2, 0.3),
+            Block("label and answer", len(self.classes) ** 2, 0.15 if self._are_many else 0.3),
             Block("bin of the label's probability", _CHANCES.size, 0.2),
             Block("bin of the Brier score", _ERRORS.size, 0.1),
             Block("right or wrong, and bin of the confidence", 2 * _COARSE.size, 0.2),
+            *((Block("label, and right or wrong", 2 * len(self.classes), 0.15),) if self._are_many else ()),
         )
+
+    @property
+    def _are_many(self) -> bool:
+        return len(self.classes) >= _MANY
 
     def cells(self, y: Array, answers: Array) -> list[Shared]:
         rows, label = np.arange(len(y)), y.astype(np.int64)
@@ -173,15 +183,16 @@ class ManyClasses(Task):
             _CHANCES.place(chance),
             _ERRORS.place(np.clip(brier, 0, 1)),
             right * _COARSE.size + _COARSE.place(answers[rows, answer]),
+            *((2 * label + right,) if self._are_many else ()),
         )
         return [Shared.alone(cell) for cell in cells]
 
     def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
-        right, table, chances, brier, confidence = counts
+        right, table, chances, brier, confidence, *own = counts
         scores = {
             "records": scoring.number(right),
             "accuracy": scoring.mean(right, np.array([0.0, 1.0]), most=1.0),
-            **_recalls(table, self.classes, scoring),
+            **_recalls(own[0] if own else table, self.classes, scoring),
             "log loss": scoring.mean(chances, _CHANCES.surprise),
             "Brier score": scoring.mean(
                 brier, 2 * _ERRORS.leaning(1), 4 * (_ERRORS.square - _ERRORS.middle**2), most=2.0
@@ -219,10 +230,12 @@ class Labels(Task):
 
 
 def _recalls(table: Counts, classes: tuple[Any, ...], scoring: Scoring) -> dict[str, Score]:
-    size = len(classes)
+    """From rows of the confusion matrix, or of (wrong, right)."""
+    size = table.cells.size // len(classes)
+    right = np.eye(size) if size == len(classes) else np.tile([0.0, 1.0], (len(classes), 1))
     return {
         f"recall of {label}": scoring.mean(
-            table.of(slice(place * size, (place + 1) * size)), np.eye(size)[place], most=1.0
+            table.of(slice(place * size, (place + 1) * size)), right[place], most=1.0
         )
         for place, label in enumerate(classes)
     }

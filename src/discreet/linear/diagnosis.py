@@ -30,7 +30,7 @@ from discreet.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from discreet.certificate.certificate import CHOSEN
 from discreet.guarantee import Budget
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
-from discreet.linear.encoder import Encoding, SchemaEncoding
+from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import Model
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.marginals import BINS, Released
@@ -139,11 +139,13 @@ def _columns(
     encoding: Encoding, names: Any, released: Released, records: float, doubt: float
 ) -> Iterator[_Seen]:
     """Every column of the table, with its shares."""
-    error = math.hypot(released.noise, doubt) / records
+    error, zero_within = math.hypot(released.noise, doubt) / records, _zero_within(encoding)
     if not isinstance(encoding, SchemaEncoding):
         for place, histogram in enumerate(released.bins):
             name = f"column {place}" if names is None else str(names[place])
-            yield _Seen(name, Numeric(), _number_shares(histogram / records), error)
+            yield _Seen(
+                name, Numeric(), _number_shares(histogram / records), error, zero_within=place in zero_within
+            )
         return
     places = {name: place for place, name in enumerate(encoding.numerics)}
     start, categories = 0, {}
@@ -159,7 +161,15 @@ def _columns(
             shares = {"yes": total} if isinstance(column, Flag) else {"unknown": 1 - total}
         held = categories.get(name, np.zeros(0))
         unheld = tuple(np.flatnonzero(held < _RARE * error).tolist()) if error <= _SHARP else ()
-        yield _Seen(name, column, shares, error * math.sqrt(len(held) or 1), unheld)
+        doubtful = error * math.sqrt(len(held) or 1)
+        yield _Seen(name, column, shares, doubtful, unheld, places.get(name) in zero_within)
+
+
+def _zero_within(encoding: Encoding) -> set[int]:
+    """Columns whose bounds were learnt with zero in their middle: noise alone may have put it there."""
+    if not isinstance(encoding, BoundedNumbers | SchemaEncoding):
+        return set()
+    return {int(place) for place in encoding.learnt if encoding.lower[place] == -encoding.upper[place]}
 
 
 def _number_shares(histogram: Array) -> dict[str, float]:
@@ -179,6 +189,7 @@ class _Seen:
     shares: dict[str, float]
     error: float
     unheld: tuple[int, ...] = ()
+    zero_within: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -219,7 +230,7 @@ class _Seen:
         if "missing" in self.shares:
             if self._surely("missing", _MOST):
                 yield f"{self.name}: about {self._percent('missing')} are missing: {remedy}"
-        elif self._surely("in the middle", _MOST):
+        elif self._surely("in the middle", _MOST) and not self.zero_within:  # zeros are no missing cells
             share = self._percent("in the middle")
             yield f"{self.name}: about {share} are missing, or in the middle of the bounds: {remedy}"
         for side, least in (("at the lower bound", _ALL), ("at the upper bound", _MOST)):

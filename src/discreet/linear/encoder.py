@@ -70,6 +70,8 @@ class Encoding(ABC):
     names: tuple[str, ...] | None
     guessed: NDArray[np.intp] = np.empty(0, np.intp)
     """Encoded columns whose bounds are no more than a guess: nothing can be learnt from them."""
+    learnt: NDArray[np.intp] = np.empty(0, np.intp)
+    """Encoded columns whose bounds nobody has declared."""
 
     def encode(self, X: Any) -> Any:
         """The encoded table: a new float32 array, or a CSR array for a sparse table."""
@@ -91,7 +93,7 @@ class BoundedNumbers(Encoding):
     def __init__(self, lower: Array, upper: Array, guessed: NDArray[np.intp] | None = None) -> None:
         self.lower, self.upper = lower, upper
         if guessed is not None:
-            self.guessed = guessed
+            self.guessed, self.learnt = guessed, np.arange(len(lower))
         self.columns, self.names = Columns(numerics=len(lower)), None
 
     def on_demand(self, X: Any) -> Any:
@@ -147,7 +149,7 @@ class BoundedRows(Encoding):
 class SchemaEncoding(Encoding):
     """The columns of a schema: numbers first, then flags and categories, each in the order of the schema."""
 
-    def __init__(self, schema: Schema, guessed: tuple[str, ...] = ()) -> None:
+    def __init__(self, schema: Schema, guessed: tuple[str, ...] = (), learnt: tuple[str, ...] = ()) -> None:
         if schema.undeclared:
             raise InvalidParameter("schema", schema.undeclared, "bounds must be declared to encode.")
         self.schema = schema
@@ -158,7 +160,9 @@ class SchemaEncoding(Encoding):
         self.names = (*self.numerics, *(label for labels in self.groups.values() for label in labels))
         self.lower = np.array([c.lower for c in self.numerics.values()], np.float64)
         self.upper = np.array([c.upper for c in self.numerics.values()], np.float64)
-        self.guessed = np.array([list(self.numerics).index(name) for name in guessed], np.intp)
+        places = {name: place for place, name in enumerate(self.numerics)}
+        self.guessed = np.array([places[name] for name in guessed], np.intp)
+        self.learnt = np.array([places[name] for name in learnt], np.intp)
 
     def on_demand(self, X: Any) -> OnDemand:
         features = schema_columns(X, self.schema)

@@ -277,7 +277,7 @@ class TableReader(Declarations):
                 names = schema.undeclared
                 schema = schema.with_bounds(dict(zip(names, learned.ranges, strict=True)))
                 guessed = [name for name, seen in zip(names, learned.found, strict=True) if not seen]
-                return SchemaEncoding(schema, tuple(guessed))
+                return SchemaEncoding(schema, tuple(guessed), tuple(names))
             return SchemaEncoding(schema)
         if self.row_norm is not None:
             return BoundedRows(self.n_features_in_, self.row_norm)

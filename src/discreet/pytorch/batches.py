@@ -317,13 +317,24 @@ def _columns(columns: Any) -> Reader:
 
 
 def _as_tensors(columns: Any) -> Any:
-    if isinstance(columns, np.ndarray):
-        return torch.from_numpy(columns)
+    """Arrays as tensors. What holds several values and is neither is refused: every batch would see it whole."""
     if isinstance(columns, dict):
         return {name: _as_tensors(column) for name, column in columns.items()}
-    if type(columns) is tuple:
-        return tuple(_as_tensors(column) for column in columns)
+    if type(columns) in (tuple, list) and any(map(_may_hold_columns, columns)):
+        return type(columns)(_as_tensors(column) for column in columns)
+    if isinstance(columns, np.ndarray) and columns.dtype.kind in "fciub":
+        return torch.from_numpy(columns)
+    if hasattr(columns, "__len__") and not isinstance(columns, torch.Tensor | str | bytes):
+        shown = f"{type(columns).__name__} beside tensors"
+        remedy = (
+            "must be tensors or arrays of numbers: torch.tensor(...), .to_numpy(); or give a list of records."
+        )
+        raise InvalidParameter("dataset", shown, remedy)
     return columns
+
+
+def _may_hold_columns(value: Any) -> bool:
+    return isinstance(value, torch.Tensor | np.ndarray | dict | tuple | list)
 
 
 def _fetcher(dataset: Any) -> Callable[[Sequence[int] | Indices], Any]:
