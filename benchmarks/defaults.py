@@ -3,6 +3,7 @@
     python benchmarks/defaults.py                       # what ships with scikit-learn, and the example of LoRA
     python benchmarks/defaults.py --data FOLDER         # and 5 000 images of MNIST: FOLDER/mnist holds its four files
     python benchmarks/defaults.py --only lora --seeds 1 --epsilons 2
+    python benchmarks/defaults.py --only perceptron --seeds 30 --epsilons 0.5 --no-grid     # the two defaults alone
 
 Every cell is the mean accuracy on other records over ``--seeds`` fits, all else as ``fit`` works it out; for LoRA it
 is that of the next letter. The best of a grid is chosen by looking at those records, and pays nothing for it: more
@@ -159,6 +160,13 @@ def first_default(records):
     return {"epochs": 30, "batch_size": size, "learning_rate": rate, "schedule": "constant"}
 
 
+def error_of_difference(some, others):
+    """The standard error of the difference of two means, by how fits of several seeds differ on the same records."""
+    if len(some) < 2:
+        return float("nan")
+    return ((statistics.variance(some) + statistics.variance(others)) / len(some)) ** 0.5
+
+
 def cases(data):
     found = {
         "digits, perceptron": (lambda: perceptron(64), digits),
@@ -187,6 +195,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epsilons", type=float, nargs="*", default=EPSILONS)
     parser.add_argument("--only", metavar="WORDS", default="", help="cases whose names hold these")
+    parser.add_argument("--no-grid", action="store_true", help="the two defaults alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows, targets = [], Targets()
@@ -196,25 +205,31 @@ def main():
         training, testing = records()
         alone = {}
         for epsilon in options.epsilons:
-            found = {
-                factor: statistics.mean(
+            fits = {
+                factor: [
                     accuracy(make, training, testing, epsilon, factor, seed) for seed in range(options.seeds)
-                )
-                for factor in (1.0, "first", *FACTORS)
+                ]
+                for factor in (1.0, "first", *(() if options.no_grid else FACTORS))
             }
+            found = {factor: statistics.mean(values) for factor, values in fits.items()}
             alone[epsilon] = found[1.0]
-            best = max(FACTORS, key=found.get)
-            shown = [f"{found[each]:.1%}" for each in ("first", 1.0, best)]
-            rows.append([title, f"{epsilon:g}", *shown, f"{best:g}"])
+            best = max((factor for factor in FACTORS if factor in found), key=found.get, default=None)
+            shown = [f"{found[each]:.1%}" if each in found else "-" for each in ("first", 1.0, best)]
+            case, error = f"{title}, epsilon {epsilon:g}", error_of_difference(fits["first"], fits[1.0])
+            rows.append([title, f"{epsilon:g}", *shown, "-" if best is None else f"{best:g}", f"{error:.1%}"])
             print(*rows[-1], flush=True)
-            case = f"{title}, epsilon {epsilon:g}"
-            targets.limit("points below the best of the grid", 2.0, {case: 100 * (found[best] - found[1.0])})
+            if best is not None:
+                behind = 100 * (found[best] - found[1.0])
+                targets.limit("points below the best of the grid", 2.0, {case: behind})
             targets.limit("points below the first default", 0.0, {case: 100 * (found["first"] - found[1.0])})
         low, high = min(alone), max(alone)
         targets.limit("points that more epsilon costs", 0.0, {title: 100 * (alone[low] - alone[high])})
     table(
         f"Learning rates, {options.seeds} fits each",
-        ("data and network", "epsilon", "first default", "worked out", "best of the grid", "at, times"),
+        (
+            *("data and network", "epsilon", "first default", "worked out", "best of the grid", "at, times"),
+            "error of the difference of the defaults",
+        ),
         rows,
     )
     targets.print()

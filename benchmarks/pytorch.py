@@ -7,7 +7,8 @@ the ratios to the plain step on the same batch; behind ours are the quartiles. P
 a third of the rounds. Memory is by how much a process of its own grows at most in the steps after the first; behind
 the plus sign that of the first one, in which we check model and losses.
 
-Run with ``make bench-torch``; names of workloads as arguments choose some, ``--quick`` takes about five minutes.
+Run with ``make bench-torch``; names of workloads as arguments choose some, ``--quick`` takes about five minutes. Each
+number is printed when it is found, and all of them in a table at the end.
 """
 
 import argparse
@@ -281,16 +282,21 @@ def timed(name, makers, scale):
         try:
             pairs = paired(plain(name), makers[label](name), enough)
         except Exception as error:  # what a tool raises is its answer
-            if not isinstance(error, NotImplementedError):
-                print(f"{name}, {label}: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
+            say(name, label, f"{type(error).__name__}: {(str(error) or '-').splitlines()[0][:90]}")
             continue
         found = [theirs / plainly for plainly, theirs in pairs]
         ratios[label] = statistics.median(found)
+        say(name, label, f"{ratios[label]:.2f} times the time of the plain step, {len(found)} rounds")
         base += [plainly for plainly, _ in pairs]
         if label == "ours":
             quartiles = statistics.quantiles(found, n=4)[::2]
             extra = statistics.median(theirs - plainly for plainly, theirs in pairs)
     return 1e3 * statistics.median(base), ratios, quartiles, 1e3 * extra
+
+
+def say(name, label, found):
+    """At once, as a whole table takes long."""
+    print(f"{name}, {label}: {found}", flush=True)
 
 
 def paired(plain_step, other_step, given):
@@ -359,7 +365,11 @@ def memory(name, label):
     command = [sys.executable, __file__, "--threads", "1", "--grow", name, label]
     settings = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_MMAP_MAX_": "1000000"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=settings)
-    return tuple(map(float, done.stdout.split()[-2:])) if done.returncode == 0 else None
+    if done.returncode:
+        return None
+    later, first = map(float, done.stdout.split()[-2:])
+    say(name, label, f"{later:.0f} MB, {first:.0f} MB in the first two steps")
+    return later, first
 
 
 def opacus_installed():

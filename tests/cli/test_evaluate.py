@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -78,6 +79,37 @@ def test_persons_stay_together_and_are_scored_as_one(folder):
     found = json.loads(run("evaluate", "model", "b.csv", "--epsilon", "4", "--unit", "who", "--json"))
     assert found["unit"] == "person"
     assert found["overall"]["scores"]["records"]["value"] == pytest.approx(len(sides[1]), abs=30)
+
+
+def test_parquet_files_are_dealt_row_by_row_and_keep_their_types(folder):
+    frame = pd.read_csv(folder / "people.csv")
+    frame["seen"] = pd.Timestamp("2020-02-01")
+    frame.to_parquet(folder / "people.parquet")
+    outs = ("--train-out", "a.parquet", "--test-out", "b.parquet", "--unit", "who", "--key", "k")
+    run("split", "people.parquet", "--test", "0.4", *outs)
+    sides = [pd.read_parquet(folder / name) for name in ("a.parquet", "b.parquet")]
+    assert not set(sides[0]["who"]) & set(sides[1]["who"])
+    assert all(list(side.dtypes) == list(frame.dtypes) and len(side) for side in sides)
+    every = list(frame)
+    both = pd.concat(sides).sort_values(every).reset_index(drop=True)
+    pd.testing.assert_frame_equal(both, frame.sort_values(every).reset_index(drop=True))
+    run("split", "people.parquet", "--test", "0.4", *outs, "--overwrite")
+    pd.testing.assert_frame_equal(pd.read_parquet(folder / "a.parquet"), sides[0])
+    run("fit", "a.parquet", "--schema", "schema.toml", "--epsilon", "4", "--delta", "1e-6", "--out", "model")
+
+
+@pytest.mark.parametrize(
+    ("table", "out", "said"),
+    [
+        ("people.parquet", "a.csv", "--train-out=a.csv: must end in .parquet"),
+        ("people.csv", "a.parquet", "--train-out=a.parquet: must end in .csv"),
+        ("people.arrow", "a.csv", "TABLE=people.arrow: must be a CSV or Parquet file"),
+    ],
+)
+def test_sides_of_another_kind_than_the_table_are_refused(folder, table, out, said):
+    """Bytes of a Parquet file were dealt like lines: the sides could not be read again."""
+    assert said in run("split", table, "--test", "0.4", "--train-out", out, "--test-out", "b.csv", status=2)
+    assert not (folder / out).exists()
 
 
 @pytest.mark.parametrize(

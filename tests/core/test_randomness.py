@@ -117,7 +117,7 @@ def test_every_draw_has_its_own_key():
     fresh = stream._fresh_key
     stream._fresh_key = lambda: seen.append(fresh()) or seen[-1]
     for _ in range(50):
-        stream.normal(300)
+        stream.normal(3000)
         stream.discrete_gaussian(4, 300)
     assert len(set(seen)) == len(seen) == 100
     assert {len(key) for key in seen} == {32}

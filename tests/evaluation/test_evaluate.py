@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from discreet import Budget, Ledger
 from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.evaluation import evaluate
 from discreet.evaluation.evaluate import release
-from discreet.evaluation.scoring import Counts, Scoring, Shared, error_bins, probability_bins
+from discreet.evaluation.scoring import Counts, Score, Scoring, Shared, error_bins, probability_bins
 from discreet.evaluation.splitting import unit_ids
 from discreet.evaluation.tally import Ballots, Tally, person_weights, spread
 from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, TwoClasses
@@ -155,6 +156,49 @@ def test_intervals_hold_what_they_say(epsilon):
     error = {"MAE": np.mean(abs(z - p)), "R2": 1 - np.mean((z - p) ** 2) / z.var()}
     hits = covered(Numbers((0.0, 1.0)), z, p[:, None], error, epsilon, 400, rng, 3000)
     assert all(0.83 * 400 < count < 0.975 * 400 for count in hits.values()), hits
+
+
+@pytest.mark.parametrize("width", [5.0, 10.0, 20.0, 50.0])
+def test_intervals_of_rare_counts_within_wide_bounds_hold_what_they_say(width):
+    """Errors far below the bounds, and a variance that noise hides: MAE covered 0 %, R2 58 %, of 150 tables before.
+
+    What is not resolved says nothing wrong. Fewer than 83 % of 300 tables is a fault: a false alarm below 1e-4 each.
+    """
+    rng = np.random.default_rng(11)
+    mean = np.exp(-2.5 + 0.5 * rng.standard_normal(200_000))
+    y = rng.poisson(mean).astype(float)
+    truths = {
+        "MAE": np.mean(abs(y - mean)),
+        "RMSE": np.sqrt(np.mean((y - mean) ** 2)),
+        "R2": 1 - np.mean((y - mean) ** 2) / y.var(),
+    }
+    task = Numbers((0.0, width))
+    hits = covered(task, y, mean[:, None], truths, 2.0, 300, rng, 20_000)
+    assert all(count > 0.83 * 300 for count in hits.values()), hits
+
+
+def test_a_share_of_a_whole_that_noise_hides_is_not_resolved():
+    scoring = Scoring(1.645)
+    part, whole = Score(1.0, 0.0, 2.0, 0.1, 0.1), Score(2.0, 0.0, 4.0, 0.4, 0.1)
+    found = scoring.missing_share(part, whole, 0.0)
+    assert (found.value, found.upper) < (0.5 + 1e-12, 1.0)
+    # Fieller's ends, by their own definition: part - r * whole is just as far from 0 as the interval reaches.
+    for end in (found.lower, found.upper):
+        r = 1 - end
+        assert abs(1.0 - r * 2.0) == pytest.approx(1.645 * math.sqrt(0.02 + r**2 * 0.17))
+    assert 0.5 - found.lower > found.upper - 0.5
+    assert not scoring.missing_share(part, replace(whole, noise=0.5), 0.0).resolved
+    assert not scoring.missing_share(part, replace(whole, sampling=1.3), 0.0).resolved
+
+
+def test_a_variance_that_noise_hides_is_noted_with_what_to_do():
+    rng = np.random.default_rng(0)
+    y = rng.poisson(0.1, 5000).astype(float)
+    found = evaluate(
+        lambda rows: np.full(len(rows), 0.1), y[:, None], y, target_bounds=(0, 50), epsilon=0.5, unsafe_seed=1
+    )
+    assert not found["R2"].resolved
+    assert any("target bounds" in note for note in found.notes)
 
 
 def test_intervals_without_the_noise_would_be_caught():

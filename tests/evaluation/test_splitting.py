@@ -6,6 +6,7 @@ from collections import Counter
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy import stats
 from scipy.sparse import csr_array
 
@@ -68,6 +69,39 @@ def test_one_record_more_is_one_record_more_on_one_side(kind):
         changes = moved(lambda part: split(part, test=0.4, key=KEY), table, place, rows)
         assert sorted(change for change, _ in changes) == [0, 1]
         assert all(inserted for _, inserted in changes)
+
+
+def of_arrays(kind, images):
+    """The same images as cells of different kinds of tables."""
+    return {
+        "arrays": images,
+        "tensors": [torch.tensor(image) for image in images],
+        "dictionaries": [{"image": torch.tensor(image), "at": [0, image]} for image in images],
+        "columns": pd.DataFrame({"image": [image.reshape(-1) for image in images]}),
+    }[kind]
+
+
+def places(side, images):
+    """Which images there are on a side, by their number."""
+    cells = side["image"] if hasattr(side, "columns") else side
+    arrays = (np.asarray(cell["image"] if isinstance(cell, dict) else cell).reshape(-1) for cell in cells)
+    known = {image.tobytes(): place for place, image in enumerate(images)}
+    return {known[array.tobytes()] for array in arrays}
+
+
+@pytest.mark.parametrize("kind", ["arrays", "tensors", "dictionaries", "columns"])
+def test_records_that_hold_arrays_have_coins_of_their_own(kind, monkeypatch):
+    images = [np.full((40, 40), 1e-9 * place) for place in range(60)]
+
+    def difference():
+        both = [split(of_arrays(kind, part), test=0.4, key=KEY) for part in (images, images[1:])]
+        return sorted(
+            len(places(one, images) ^ places(other, images)) for one, other in zip(*both, strict=True)
+        )
+
+    assert difference() == [0, 1]
+    monkeypatch.setattr(splitting, "_array_bytes", lambda array: b"m")  # the broken twin
+    assert difference()[1] > 2
 
 
 def test_splits_by_row_number_or_without_order_are_caught():

@@ -251,3 +251,64 @@ def test_a_forked_process_must_open_its_own(tmp_path):
             ledger.remaining(STEP)
         journal._process -= 1
         assert ledger.remaining(STEP) == 1000
+
+
+# ---- a file that is taken away from under a ledger ----
+
+
+def delete(place, older):
+    place.unlink()
+
+
+def replace_by_older(place, older):
+    for ending in ("-wal", "-shm"):
+        place.with_name(place.name + ending).unlink()
+    older.replace(place)
+
+
+def delete_written_ahead(place, older):
+    place.with_name(place.name + "-wal").unlink()
+
+
+def spend_under(place, change):
+    """Steps that are granted after ``change`` was made to the file, and those that the ledger knows of afterwards."""
+    older = place.with_name("older")
+    with begin(place) as ledger:
+        with sqlite3.connect(place) as source, sqlite3.connect(older) as copy:
+            source.backup(copy)
+        source.close()
+        copy.close()
+        run = ledger.run(STEP * 1000, HASH)
+        run.reserve(10)
+        change(place, older)
+        run.reserve(20)
+    with again(place) as ledger:
+        return sum(found.reserved for found in ledger.runs().values())
+
+
+@pytest.mark.parametrize("change", [delete, replace_by_older, delete_written_ahead])
+def test_a_ledger_that_was_taken_away_grants_nothing(tmp_path, change):
+    """An older copy that is put back, a tool that tidies up: SQLite would go on writing to what nobody can find."""
+    with pytest.raises(LedgerUnavailable, match="was deleted or replaced while it was in use"):
+        spend_under(tmp_path / "a.ledger", change)
+
+
+def test_who_does_not_look_loses_what_was_granted(tmp_path, monkeypatch):
+    """The broken twin."""
+    monkeypatch.setattr(SQLiteStore, "_refuse_other_files", lambda store: None)
+    assert spend_under(tmp_path / "a.ledger", lambda place, older: None) == 30
+    assert spend_under(tmp_path / "b.ledger", replace_by_older) == 0
+
+
+def test_a_ledger_stays_while_others_open_and_close_it_and_we_go_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    with begin("a.ledger") as ledger:
+        run = ledger.run(STEP * 1000, HASH)
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        for _ in range(3):
+            with again(tmp_path / "a.ledger") as other:
+                assert other.remaining(STEP) > 0
+            run.reserve(1)
+    with again(tmp_path / "a.ledger") as ledger:
+        assert ledger.spent() is not None

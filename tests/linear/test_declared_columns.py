@@ -165,8 +165,10 @@ def test_a_target_of_another_kind_is_refused(kind, column, words):
 
 def test_without_a_target_in_the_table_y_is_asked_for():
     model = PrivateLogisticRegression(**BUDGET, schema=schema("income", {"categories": ["low", "high"]}))
-    with pytest.raises(InvalidParameter, match="requires y to be passed"):
+    with pytest.raises(InvalidParameter, match=r"X.columns='income'.*give it as y"):
         model.fit(TABLE[["age"]])
+    with pytest.raises(InvalidParameter, match="requires y to be passed"):
+        model.fit(TABLE[["age"]].to_numpy())
 
 
 # ---- cells ----

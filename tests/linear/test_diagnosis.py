@@ -195,6 +195,18 @@ def test_a_column_of_zeros_and_a_rare_category_are_no_mistake():
     assert fitted(FRAME.assign(salary=gains, job=rare)).diagnosis_.notes == ()
 
 
+@pytest.mark.parametrize("share", [0.03, 0.4, 0.6, 0.97])
+def test_zeros_and_ones_as_numbers_are_no_mistake_and_wrong_units_still_are(share):
+    rng = np.random.default_rng(1)
+    x = (rng.random((20_000, 2)) < share).astype(float)
+    y = (rng.random(20_000) < 0.3 + 0.4 * x[:, 0]).astype(int)
+    declared = {"epsilon": 1.0, "classes": (0, 1), "bounds": (0, 1), "unsafe_seed": 2}
+    assert PrivateLogisticRegression(**declared).fit(x, y).diagnosis_.notes == ()
+    beyond = PrivateLogisticRegression(**declared).fit(100 + x, y).diagnosis_.notes
+    assert len(beyond) == 2
+    assert all("units of the bounds" in note for note in beyond)
+
+
 def test_nothing_but_released_numbers_speaks():
     """Two tables with the same released numbers have the same diagnosis."""
     from discreet.linear.diagnosis import diagnosis

@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 from discreet import InvalidParameter
+from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Category, Flag, Numeric
 from discreet.linear.encoder import BoundedNumbers, BoundedRows, SchemaEncoding, bounds_of, scale_to_unit
 from discreet.linear.fitting import Model
@@ -249,6 +250,8 @@ def test_public_bounds_refuses_by_what_was_declared(lower, upper, message):
 def test_bounds_must_be_a_pair_and_name_every_column():
     with pytest.raises(InvalidParameter, match="must be \\(lower, upper\\)"):
         bounds_of(3, 2)
+    with pytest.raises(InvalidParameter, match="not a pair for each column"):
+        bounds_of([(0, 1), (0, 1), (0, 5)], 3)
     with pytest.raises(InvalidParameter, match=r"also \['hours'\]"):
         bounds_of(({"age": 0}, 1), 2, ("age", "hours"))
 
@@ -278,6 +281,8 @@ def test_a_table_cannot_have_a_name_twice():
     frame = pandas.DataFrame([[1, 2]], columns=["age", "age"])
     with pytest.raises(InvalidParameter, match=r"\['age'\]: every column must have a name of its own"):
         SchemaEncoder(Schema({"age": Numeric(0, 10)})).fit(frame)
+    with pytest.raises(InvalidParameter, match=r"X.columns=\['age'\]"):
+        PrivateLogisticRegression(classes=(0, 1)).fit(frame, [0])
 
 
 def awkward_numbers(rows, kind):

@@ -69,6 +69,18 @@ def test_bad_records_count_as_zero_without_a_word(bad, recwarn, capsys):
     assert (list(recwarn), capsys.readouterr()) == ([], ("", ""))
 
 
+@pytest.mark.parametrize("people", [None, np.arange(30) // 2])
+def test_numbers_beyond_a_narrow_type_are_not_a_word_either(people):
+    """Whatever numpy was told to raise: an error would tell of a record."""
+    X, y = table(30, 0)
+    y[6] = 1e300
+    with np.errstate(all="raise"):
+        holder = LinearHolder(Squared(), X.astype(np.float32), y, clip_norm=1.0, people=people)
+        X[5, 1] = 1e-310
+        LinearHolder(Squared(), X, y, clip_norm=1.0, people=people)
+    assert np.abs(holder.hardened_sum(np.zeros(4), None, GRID).value).max() > 0
+
+
 @pytest.mark.parametrize("bound", [1e-3, 1.0])
 def test_one_record_adds_at_most_the_clip_norm(bound):
     X, y = table(30, 1)

@@ -1,5 +1,7 @@
 """From a data set to batches: any kind of data set, drawn as planned."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,7 @@ from torch.utils.data import (
 from discreet import InvalidParameter, Recipe
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.batches import reader, take_apart
+from discreet.pytorch.checks.steady import unknown_draws
 
 X, Y = torch.arange(40.0).reshape(20, 2), torch.arange(20)
 
@@ -132,6 +135,27 @@ def test_workers_read_ahead():
 
 
 # ---- loaders are taken apart ----
+
+
+class Drawing:
+    """A data set whose rows are drawn anew each time, as augmented images are."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, place):
+        return torch.rand(())
+
+
+@pytest.mark.parametrize("draws", [unknown_draws, nullcontext])
+def test_workers_draw_what_nobody_knows(draws):
+    """The broken twin has its seeds from the generator of the process that reads."""
+    found = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        found.append(torch.cat(list(reader(Drawing()).each([[0, 1], [2, 3]], 1, draws))))
+    assert torch.equal(*found) == (draws is nullcontext)
+    assert len(set(found[0].tolist())) == 4
 
 
 def test_a_loader_gives_its_data_set_collate_and_workers():

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from discreet.core.clipping import Flat, Normalised, PerBlock
 from discreet.errors import InvalidParameter
+from discreet.pytorch import check
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.gradients import tied_product
 from discreet.pytorch.kernels.norms import ghost_norms_by_torch
@@ -85,6 +86,43 @@ def test_physical_batches_change_nothing(name, size):
     split = ClippedSum(model, cross_entropy, Flat(0.3), physical_batch_size=size)
     close(split(batch), whole(batch), 1e-9)
     torch.testing.assert_close(split.norms(batch), whole.norms(batch))
+
+
+class Positions(nn.Module):
+    """Two layers at six positions, whose outputs of 7 and 3 numbers have gradients that wait for the norms."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 7), nn.Linear(7, 3)
+
+    def forward(self, x):
+        return self.second(torch.tanh(self.first(x))).sum((1, 2))
+
+
+def test_what_would_hold_too_much_memory_is_worked_off_in_equal_parts(monkeypatch):
+    sizes = []
+
+    def losses(model, x):
+        sizes.append(len(x))
+        return model(x)
+
+    torch.manual_seed(1)
+    x, model = numbers(11, 6, 5).float(), Positions()
+    engine = ClippedSum(model, losses, Flat(0.3))
+    monkeypatch.setattr(
+        "discreet.pytorch.clipped_sum.MOST_HELD", 4 * 6 * (7 + 3) * 4
+    )  # bytes of four examples
+    whole = engine(x)
+    assert set(sizes) == {11}  # nothing is known before
+    assert [engine.part_size(count) for count in (0, 1, 4, 5, 8, 11, 40)] == [0, 1, 4, 3, 4, 4, 4]
+    sizes.clear()
+    in_parts = engine(x)
+    assert sizes == [4, 4, 3]
+    close(in_parts, whole)
+    torch.testing.assert_close(engine.norms(x), ClippedSum(model, losses, Flat(0.3)).norms(x))
+    monkeypatch.setattr("discreet.pytorch.clipped_sum.MOST_HELD", 1)
+    assert engine.part_size(11) == 1
+    close(engine(x), whole)
 
 
 @pytest.mark.parametrize("name", ["mlp, in-place", "conv2d groups", "LSTM", "GPT tied", "einsum"])
@@ -370,6 +408,28 @@ def test_products_of_fewer_digits_are_refused(precision, count):
     finally:
         torch.set_float32_matmul_precision("highest")
     clipped_sum(torch.ones(count, 2))
+
+
+def test_autocast_around_the_engine_is_refused_and_within_the_losses_is_not():
+    """Around it the sums of convolutions were rounded to 8 digits: one example moved them by more than it may."""
+
+    def half(model, batch):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return cross_entropy(model, batch)
+
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.Flatten(), nn.Linear(16 * 144, CLASSES)
+    model = nn.Sequential(*layers)
+    batch = torch.randn(65, 3, 16, 16) + 100, torch.randint(0, CLASSES, (65,))
+    without = tuple(part[:-1] for part in batch)
+    engine = ClippedSum(model, half, Flat(1.0))
+    moved = engine(batch).vector.double() - engine(without).vector.double()
+    assert float(moved.norm()) <= 1.0
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        with pytest.raises(InvalidParameter, match=r"autocast='cpu'.*inside losses"):
+            engine(batch)
+        with pytest.raises(InvalidParameter, match="inside losses"):
+            check(model, cross_entropy, batch)
 
 
 def test_precision_that_was_set_for_one_backend_is_refused(monkeypatch):

@@ -133,6 +133,19 @@ def test_sums_are_those_of_single_examples(name, monkeypatch):
     assert len(made) == 3
 
 
+@pytest.mark.parametrize("scale", [1e-25, 1e-12, 1.0, 1e12])
+def test_all_at_once_is_the_same_as_norms_factors_and_sums(scale, monkeypatch):
+    """The loop that does all of it against the three that do a part each, over all sizes of numbers."""
+    model, (x, y) = network(nn.ReLU()), batch()
+    given, rule = (scale * x, y), Flat(0.3)
+    at_once = ClippedSum(model, cross_entropy, rule)(given)
+    asked = []
+    monkeypatch.setattr(LinearGradients, "clipped_sums", lambda *_: asked.append(1))
+    one_by_one = ClippedSum(model, cross_entropy, rule)(given)
+    assert asked
+    assert torch.equal(at_once.vector, one_by_one.vector)
+
+
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32], ids=str)
 @pytest.mark.parametrize("make", [Folded, ByHand, lambda: network(nn.ReLU())], ids=["stack", "rows", "plain"])
 def test_several_rows_of_an_example_and_other_types(make, kind):

@@ -18,7 +18,7 @@ from discreet import Budget, InvalidParameter, PlanViolation, Recipe
 from discreet.core.clipping import AdaptiveClip, Flat, Normalised, PerBlock
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger, Till
 from discreet.plan import Plan
-from discreet.pytorch import Batch, CheckFailed, PrivateRun
+from discreet.pytorch import Batch, CheckFailed, PrivateRun, check
 from discreet.pytorch.batches import Reader, refuse_odd_records
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.per_example import per_example_gradients
@@ -90,6 +90,40 @@ def test_products_of_fewer_digits_are_refused_before_anything_is_paid(rows, arit
     finally:
         torch.set_float32_matmul_precision("highest")
     assert run.steps_taken == 0
+
+
+def test_autocast_around_a_step_is_refused_before_anything_is_paid():
+    _, _, run = begun(planned("full-batch", steps=2), unsafe_seed=3)
+    batch = next(iter(run.batches(data(RECORDS))))
+    with torch.autocast("cpu", dtype=torch.bfloat16), pytest.raises(InvalidParameter, match="inside losses"):
+        run.step(batch)
+    assert run.steps_taken == 0
+    run.step(batch)
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (nn.CrossEntropyLoss(reduction="none"), "CrossEntropyLoss"),
+        (lambda model, x, y: x, "<lambda>"),
+        ("mse", "str"),
+    ],
+)
+def test_losses_that_are_no_function_of_model_and_batch_are_refused_by_name(given, shown):
+    model = nn.Linear(2, 2)
+    with pytest.raises(InvalidParameter, match=f"losses='{shown}'.*model, batch"):
+        PrivateRun(planned(steps=1), model, torch.optim.SGD(model.parameters(), lr=1.0), given)
+    with pytest.raises(InvalidParameter, match=f"losses='{shown}'"):
+        check(model, given, torch.zeros(3, 2))
+
+
+def test_a_batch_that_is_opened_says_where_it_belongs():
+    _, _, run = begun(planned("full-batch", steps=1), unsafe_seed=3)
+    batch = next(iter(run.batches(data(RECORDS))))
+    for opened in (lambda: tuple(batch), lambda: batch[0]):
+        with pytest.raises(PlanViolation, match=r"run.step\(batch\)"):
+            opened()
+    run.step(batch)
 
 
 def test_the_noise_has_the_planned_size():

@@ -124,7 +124,7 @@ def test_a_step_waits_once(name, elsewhere, monkeypatch):
 def test_the_counter_finds_the_way_of_the_host(elsewhere, monkeypatch):
     """The twin: norms that go to the host and back."""
     monkeypatch.setattr("discreet.pytorch.clipped_sum.factors_on_device", lambda *_: None)
-    assert len(waits_of_a_step("rows", monkeypatch)) > 1
+    assert len(waits_of_a_step("words", monkeypatch)) > 1
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -257,6 +257,7 @@ def test_components_are_those_of_the_table():
         (lambda: private_variance(ROWS, PURE, (0, 1)), "x.ndim"),
         (lambda: private_histogram(X, PURE, [1.0]), "bins"),
         (lambda: private_histogram(X, PURE, [1.0, 1.0]), "bins"),
+        (lambda: private_histogram(["a"], PURE, ("a", "b")), "bins"),
         (lambda: private_histogram(X, PURE, ["a", "a"], categories=True), "bins"),
         (lambda: private_covariance(ROWS, PURE, (0, [1, 2])), "bounds"),
         (lambda: private_covariance(X, PURE, (0, 1)), "x.ndim"),

@@ -139,7 +139,8 @@ class Certificate:
 
     def __str__(self) -> str:
         charged = sum(self.ledger.spent(self.plan.digest()).values())
-        head = f"{self.plan.name}: {charged:,} releases, each charged before it happened; {self.arithmetic.kind} sums"
+        named = f"{self.plan.name}: " if self.plan.name else ""
+        head = f"{named}{charged:,} releases, each charged before it happened; {self.arithmetic.kind} sums"
         return "\n".join([self.headline, head, *(f"not covered: {text}" for text in self.not_covered)])
 
     def __repr__(self) -> str:

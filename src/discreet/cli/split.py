@@ -1,4 +1,4 @@
-"""``discreet split``: deal the lines of a table to training and test records."""
+"""``discreet split``: deal the records of a table to training and test records."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from discreet.files import insist_writable, whole_file, write_whole
 @command("split", renamed={"tables": "TABLE", "table": "TABLE"})
 @click.argument("table", type=FILE)
 @click.option("--test", type=NUMBER, required=True, help="The chance of a record to be tested, such as 0.3.")
-@click.option("--train-out", type=FILE, required=True, help="Where the training records go: a CSV file.")
-@click.option("--test-out", type=FILE, required=True, help="Where the test records go: a CSV file.")
+@click.option(
+    "--train-out", type=FILE, required=True, help="Where the training records go: a file like TABLE."
+)
+@click.option("--test-out", type=FILE, required=True, help="Where the test records go: a file like TABLE.")
 @click.option(
     "--unit", help="The column that says whose record a line is; all of a person's lines go together."
 )
@@ -32,27 +34,37 @@ def split(
     key: Path | None,
     overwrite: bool,
 ) -> Answer:
-    """Deal the lines of TABLE, a CSV file, to training and test records.
+    """Deal the records of TABLE, a CSV or Parquet file, to training and test records.
 
     \b
     discreet split people.csv --test 0.3 --train-out train.csv --test-out test.csv --key split.key
 
-    Each line decides by a coin of its own, a hash of its text under a secret key. So budgets of training and test do
-    not add up: together they cost the larger of both. The same key makes the same split again; without one, do not
-    split twice.
+    Each record decides by a coin of its own, a hash of its line or cells under a secret key. So budgets of training
+    and test do not add up: together they cost the larger of both. The same key makes the same split again; without
+    one, do not split twice.
     """
-    from discreet.evaluation import split as dealt
-    from discreet.linear.tables import CsvSource
-
     for option, path in (("train_out", train_out), ("test_out", test_out)):
         refuse_existing(option, path, overwrite)
         insist_writable(path)
     if train_out.resolve() == test_out.resolve():
         raise InvalidParameter("test_out", str(test_out), "must be another file than --train-out.")
-    source = CsvSource(table)
-    if unit is not None and unit not in source.names:
-        raise InvalidParameter("unit", unit, "is not a column of the table.")
+    _refuse_other_kinds(table, train_out, test_out)
     secret = None if key is None else _key(key)
+    deal = _deal_parquet if _is_parquet(table) else _deal_csv
+    digest = deal(table, (train_out, test_out), test, unit, secret)
+    data = {"train": train_out, "test": test_out, "split": digest}
+    return Answer(data, f"written to {train_out} and {test_out}")
+
+
+def _deal_csv(
+    table: Path, outs: tuple[Path, Path], test: float, unit: str | None, secret: bytes | None
+) -> str:
+    """Write the lines of either side; answer with the digest of the split."""
+    from discreet.evaluation import split as dealt
+    from discreet.linear.tables import CsvSource
+
+    source = CsvSource(table)
+    _refuse_unknown(unit, source.names)
     people = None
     if unit is not None:
         people = np.concatenate([chunk.kept[unit] for chunk in source.chunks({}, [unit])] or [np.empty(0)])
@@ -60,11 +72,45 @@ def split(
         header = file.readline().rstrip("\n")
         lines = np.array([line.rstrip("\n") for line in file if not line.isspace()], object)
     sides = dealt(lines, test=test, unit=people, key=secret)
-    for path, side in zip((train_out, test_out), sides, strict=True):
+    for path, side in zip(outs, sides, strict=True):
         with whole_file(path) as out:
             out.write("".join(f"{line}\n" for line in (header, *side)))
-    data = {"train": train_out, "test": test_out, "split": sides.digest}
-    return Answer(data, f"written to {train_out} and {test_out}")
+    return sides.digest
+
+
+def _deal_parquet(
+    table: Path, outs: tuple[Path, Path], test: float, unit: str | None, secret: bytes | None
+) -> str:
+    """Write the rows of either side, with the types that they have; answer with the digest of the split."""
+    from discreet.evaluation import split as dealt
+    from discreet.linear.parquet import ParquetSource, pyarrow
+
+    _refuse_unknown(unit, ParquetSource(table).names)
+    parquet = pyarrow().parquet
+    sides = dealt(parquet.read_table(table), test=test, unit=unit, key=secret)
+    for path, side in zip(outs, sides, strict=True):
+        with whole_file(path, "wb") as out:
+            parquet.write_table(side, out)
+    return sides.digest
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() in (".parquet", ".pq")
+
+
+def _refuse_other_kinds(table: Path, *outs: Path) -> None:
+    """Raise unless the sides are files of the kind of the table: another one could not be read again."""
+    if table.suffix.lower() in (".arrow", ".feather", ".ipc"):
+        raise InvalidParameter("table", str(table), "must be a CSV or Parquet file.")
+    for option, path in zip(("train_out", "test_out"), outs, strict=True):
+        if _is_parquet(path) != _is_parquet(table):
+            kind = "parquet" if _is_parquet(table) else "csv"
+            raise InvalidParameter(option, str(path), f"must end in .{kind}, as the table is such a file.")
+
+
+def _refuse_unknown(unit: str | None, names: tuple[str, ...]) -> None:
+    if unit is not None and unit not in names:
+        raise InvalidParameter("unit", unit, "is not a column of the table.")
 
 
 def _key(path: Path) -> bytes:

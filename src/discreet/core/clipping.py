@@ -62,10 +62,10 @@ def clip_rows(
     if source.ndim == 1 or source.shape[1] == 1:
         return _clamp(source, clip_norm, out)
     if source.dtype != np.float16:
-        _clip(source, out, clip_norm, *_errors(source, norm), norm == "l2")
+        _clip(source, out, clip_norm, *_errors(source, norm), norm == "l2", source is out)
         return out
     wide = source.astype(np.float32)
-    _clip(wide, wide, clip_norm, *_errors(wide, norm), norm == "l2")
+    _clip(wide, wide, clip_norm, *_errors(wide, norm), norm == "l2", True)
     return _narrow_toward_zero(wide, out)
 
 
@@ -125,8 +125,7 @@ class Flat(ClipRule):
     def factors(self, norms: ArrayLike, error: float = 1e-12) -> NDArray[np.float64]:
         """Factors of the same shape as ``norms``; see :func:`scale_factors`, of which this is the compiled twin."""
         values = np.asarray(norms, dtype=np.float64)
-        relative = 1 + real("error", error, at_least=0, at_most=1) + 4 * UNIT
-        return _flat_factors(values.reshape(-1), self.clip_norm, relative).reshape(values.shape)
+        return flat_factors(values.reshape(-1), self.clip_norm, upper_bound_of(error)).reshape(values.shape)
 
 
 @dataclass(frozen=True)
@@ -254,10 +253,15 @@ def clip_norm_of(name: str, value: object) -> float:
     return real(name, value, at_least=SMALLEST_CLIP_NORM, at_most=LARGEST_CLIP_NORM, remedy=remedy)
 
 
+def upper_bound_of(error: float) -> float:
+    """What makes an upper bound of a norm that is off by ``error`` at most."""
+    return 1 + real("error", error, at_least=0, at_most=1) + 4 * UNIT
+
+
 def _upper(norms: ArrayLike, error: float) -> NDArray[np.float64]:
     """Upper bounds of the true norms; infinity where there is no sensible norm."""
     values = np.asarray(norms, dtype=np.float64)
-    relative = 1 + real("error", error, at_least=0, at_most=1) + 4 * UNIT
+    relative = upper_bound_of(error)
     with np.errstate(over="ignore", invalid="ignore"):
         return np.where(values >= 0, values * relative, math.inf)
 
@@ -325,7 +329,7 @@ def _errors(rows: NDArray[Any], norm: str) -> tuple[float, float, float]:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _flat_factors(norms: NDArray[np.float64], clip_norm: float, relative: float) -> NDArray[np.float64]:
+def flat_factors(norms: NDArray[np.float64], clip_norm: float, relative: float) -> NDArray[np.float64]:
     """:func:`scale_factors` operation by operation; ``relative`` turns norms into upper bounds."""
     factors = np.zeros_like(norms)
     for place in range(len(norms)):
@@ -368,14 +372,16 @@ def _clip(
     of_product: float,
     subnormal: float,
     euclidean: bool,
+    in_place: bool,
 ) -> None:
     """For each row its norm, then the product while the row is still in the cache."""
     for i in range(rows.shape[0]):
         shrink = 1.0
         upper = _norm(rows, i, shrink, euclidean) * of_norm
         if upper <= clip_norm:
-            for j in range(rows.shape[1]):
-                out[i, j] = rows[i, j]
+            if not in_place:
+                for j in range(rows.shape[1]):
+                    out[i, j] = rows[i, j]
             continue
         if not upper <= _SAFE_NORM:
             shrink = _SHRINK

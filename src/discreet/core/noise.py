@@ -46,7 +46,7 @@ import math
 import sys
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -63,6 +63,7 @@ from discreet.core.arrays import (
     to_numpy,
     type_name,
 )
+from discreet.core.compiler import compiled
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, PlanViolation, one_of, real, whole
 from discreet.events import Gaussian, Laplace
@@ -266,18 +267,20 @@ def _round_up(ratio: float, clip_norm: float, dtype: np.dtype[Any]) -> float:
 
 def refuse_not_finite(values: NDArray[Any]) -> None:
     """Raise if a sum is not finite: then something is wrong with the clip."""
-    if not _all_finite(values):
+    finite = np.isfinite(values).all() if values.itemsize > 8 else _all_finite(values.reshape(-1))
+    if not finite:
         raise PlanViolation(
             "The sum is not finite. A clip turns non-finite contributions into zeros; nothing was released."
         )
 
 
-def _all_finite(values: NDArray[Any]) -> bool:
-    flat = values.reshape(-1)
-    with np.errstate(all="ignore"):  # the extremes carry a NaN along and need no temporary array
-        if math.isfinite(np.dot(flat, flat)):  # one pass, which only a sum of vast numbers fails wrongly
-            return True
-        return bool(np.isfinite(values.max(initial=0)) and np.isfinite(values.min(initial=0)))
+@partial(compiled, fastmath={"reassoc"})
+def _all_finite(values: NDArray[Any]) -> Any:
+    """Zero times a number is not zero only where the number is not finite, and no sum of zeros overflows."""
+    total = values.dtype.type(0)
+    for place in range(len(values)):
+        total += values[place] * values.dtype.type(0)
+    return total == 0
 
 
 # ---- sums whose guarantee holds for the bits that are released, not only for real numbers ----

@@ -49,7 +49,7 @@ _BLOCK_BYTES = 2**18  # of random words: they and the draws made of them fit the
 _DISCRETE_BLOCK = 2**12  # draws; each costs about a hundred times a floating-point one
 _BLOCKS_WORTH_A_THREAD = 16  # a new thread and its buffers cost about 0.2 ms, 16 blocks at least 1.5 ms
 _ZEROS = memoryview(bytes(2**20))
-_FEW = 256  # draws that are made of the operating system's own words
+_FEW, _FEW_DISCRETE = 1024, 64  # draws that are made of the operating system's own words
 
 
 class _Keystream:
@@ -258,14 +258,16 @@ class RandomStream:
                 made, used = kernel(words, part, *arguments)
                 part, words = part[made:], words[used:]
 
-        self._in_blocks(out.size, _DISCRETE_BLOCK, work)
+        self._in_blocks(out.size, _DISCRETE_BLOCK, work, _FEW_DISCRETE)
         return out.reshape(shape)
 
     # --- blocks and keys -------------------------------------------------------------------------------
 
-    def _in_blocks(self, size: int, per_block: int, work: Callable[[slice, _Words], None]) -> None:
+    def _in_blocks(
+        self, size: int, per_block: int, work: Callable[[slice, _Words], None], few: int = _FEW
+    ) -> None:
         """Call ``work`` once for each block, with the keystream at the beginning of the block's own range."""
-        if self._seed is None and size <= _FEW:
+        if self._seed is None and size <= few:
             if size:
                 work(slice(0, size), _SystemWords())
             return

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-_SURE = 4.0  # standard deviations of noise that a number of records must be above, to be divided by
+SURE = 4.0  # standard deviations of noise that a number must be above, to be divided by
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Counts:
     @property
     def enough(self) -> bool:
         """False where noise alone could explain the number of records: then nothing can be divided by it."""
-        return self.total > _SURE * self.noise * math.sqrt(self.cells.size)
+        return self.total > SURE * self.noise * math.sqrt(self.cells.size)
 
     def error(self, slopes: Array, within: Array | float = 0.0) -> tuple[float, float]:
         """The standard deviations, by noise and by sampling, of a score with these slopes.
@@ -128,6 +128,28 @@ class Scoring:
         """How many records there are: an interval for the noise alone, since these very records are meant."""
         noise = counts.noise * math.sqrt(counts.cells.size)
         return self.score(counts.total, (noise, 0.0))
+
+    def missing_share(self, part: Score, whole: Score, together: float) -> Score:
+        """1 - part / whole, which vary ``together`` by the drawing of the records; R2 is such a share.
+
+        The interval is Fieller's: of all ratios r for which part - r * whole may be 0. It reaches further to the side
+        on which the whole would be smaller than it seems, where the slopes of a ratio would promise too much.
+        """
+        if whole.value <= SURE * whole.noise:
+            return self.unresolved(-math.inf, 1.0)
+        squared = self.reach**2
+        varied = [math.hypot(one.noise, one.sampling) ** 2 for one in (part, whole)]
+        slope = part.value * whole.value - squared * together
+        least, most = part.value**2 - squared * varied[0], whole.value**2 - squared * varied[1]
+        if most <= 0:  # any ratio may be
+            return self.unresolved(-math.inf, 1.0)
+        ratio, half = part.value / whole.value, math.sqrt(max(slope**2 - least * most, 0.0))
+        errors = (
+            math.hypot(part.noise, ratio * whole.noise) / whole.value,
+            math.sqrt(part.sampling**2 + (ratio * whole.sampling) ** 2 - 2 * ratio * together) / whole.value,
+        )
+        lower, upper = (min(1 - (slope + side * half) / most, 1.0) for side in (1, -1))
+        return Score(1 - ratio, lower, upper, *errors)
 
     def area(self, negative: Counts, positive: Counts) -> Score:
         """The area under the ROC curve: the chance that a positive record scores above a negative one.

@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from discreet.certificate import Certificate
+from discreet.core.arrays import is_tensor, to_numpy
 from discreet.core.grouping import person_of
 from discreet.errors import InvalidParameter, PlanViolation, probability
 from discreet.guarantee import Bounds, Guarantee
@@ -110,7 +111,7 @@ def split(*tables: Any, test: float, unit: Any = None, key: bytes | None = None)
     secret = _secret(key)
     for table in tables:
         if not isinstance(table, list) and source_of(table) is not None:
-            remedy = "must be in memory, so that it can be dealt: collect it; discreet split deals CSV files."
+            remedy = "must be in memory, to be dealt: collect it; discreet split deals CSV and Parquet files."
             raise InvalidParameter("tables", type(table).__name__, remedy)
     rows = {row_count(table) for table in tables}
     if len(rows) > 1:
@@ -245,9 +246,23 @@ def _row_bytes(row: Any) -> bytes:
     return struct.pack("<q", len(cells)) + b"".join(map(_cell, cells))
 
 
+def _array_bytes(array: NDArray[Any]) -> bytes:
+    """An image or an embedding: its text would leave out most of the numbers, and different ones would be equal."""
+    shape = struct.pack(f"<{array.ndim + 1}q", array.ndim, *array.shape)
+    if array.dtype.kind in "fiub":
+        return b"a" + shape + _number_rows(array.reshape(1, array.size))[0]
+    return b"a" + shape + b"".join(_cells(array.reshape(-1)))
+
+
 def _cell(value: Any) -> bytes:
-    """A cell in bytes: equal for equal cells, and all missing ones are equal."""
+    """A cell in bytes: equal for equal cells, different for different ones, and all missing ones are equal."""
     try:
+        if getattr(value, "ndim", 0):
+            return _array_bytes(to_numpy(value) if is_tensor(value) else np.asarray(value))
+        if isinstance(value, dict):
+            return b"d" + _row_bytes([part for item in value.items() for part in item])
+        if isinstance(value, list | tuple):
+            return b"l" + _row_bytes(value)
         if value is None or value != value:
             return _MISSING
         if isinstance(value, float) and not value.is_integer():

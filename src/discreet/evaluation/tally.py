@@ -201,6 +201,11 @@ def _notes(overall: Measured, unscored: Counts) -> Iterator[str]:
             f"about {max(records.value, 0):.0f} records could be scored, which noise alone could explain: does the "
             "table hold records with labels as declared, and is the budget enough for them?"
         )
+    elif "R2" in overall.scores and not overall["R2"].resolved:
+        yield (
+            "noise hides how far the targets are spread, so R2 is not resolved: declare target bounds that are not "
+            "much wider than most targets, or allow a larger epsilon."
+        )
     share = unscored.total / max(unscored.total + records.value, 1.0)
     if unscored.total > 6 * unscored.noise and share > 0.01:
         yield (

@@ -25,7 +25,8 @@ from discreet.evaluation.scoring import (
 Array = NDArray[np.float64]
 Cells = NDArray[np.int64]
 _CHANCES, _COARSE, _ERRORS = probability_bins(32), probability_bins(16), error_bins(18)
-_MISSES, _TARGETS, _FEW = Nodes(_ERRORS.edges, 2), Nodes(_COARSE.edges, 1), Nodes(np.linspace(0, 1, 5), 1)
+_MISSES = Nodes(error_bins(32).edges, 2)  # down to 1e-4 of the bounds: those of counts and amounts are wide
+_TARGETS, _FEW = Nodes(_COARSE.edges, 1), Nodes(np.linspace(0, 1, 5), 1)
 _GROUPS = 8  # points of a calibration curve
 _MOST_ALIKE = 0.9  # the correlation of squared errors and squared distances that noise may make us believe in
 
@@ -275,20 +276,13 @@ class Numbers(Task):
         mean = float(targets.cells @ points) / targets.total
         far = squares - 2 * mean * points + mean**2
         variance = float(targets.cells @ far) / targets.total
-        if variance <= 0:
-            return scoring.unresolved(-math.inf, 1.0)
-        ratio = square.value / variance
         noise, sampling = targets.error((far - variance) / targets.total)
+        spread = scoring.score(variance, (noise, sampling))
         together = (
             float(targets.cells[_TARGETS.size :] @ (far - variance)[_TARGETS.size :]) / targets.total**2
         )
         most = _MOST_ALIKE * square.sampling * sampling
-        together = ratio * min(max(together, -most), most)
-        errors = (
-            math.hypot(square.noise, ratio * noise) / variance,
-            math.sqrt(square.sampling**2 + (ratio * sampling) ** 2 - 2 * together) / variance,
-        )
-        return scoring.score(1 - ratio, errors, -math.inf, 1.0)
+        return scoring.missing_share(square, spread, min(max(together, -most), most))
 
 
 def _scale(score: Score, width: float) -> Score:

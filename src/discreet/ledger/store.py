@@ -6,6 +6,7 @@ only when the entry is on disk. That is all a ledger asks of a store.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -136,6 +137,9 @@ class SQLiteStore(Store):
 
     def __init__(self, path: Path | str) -> None:
         self._path = path
+        self._files: dict[Path, tuple[int, int]] = {}  # which files these were when they were first seen
+        self._place = Path(path).absolute()  # wherever this process works later on
+        self._refuse_another(self._place)
         with _sqlite_errors(path):
             self._database = sqlite3.connect(
                 path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
@@ -230,6 +234,29 @@ class SQLiteStore(Store):
                 with suppress(sqlite3.Error):
                     self._database.execute("ROLLBACK")
                 raise
+        self._refuse_other_files()
+
+    def _refuse_other_files(self) -> None:
+        """Raise if the ledger, or what is written ahead of it, is no longer the file that this process writes to."""
+        for file in (self._place, side_files(self._place)[0]):  # which nobody removes while we are connected
+            self._refuse_another(file)
+
+    def _refuse_another(self, file: Path) -> None:
+        """SQLite goes on with a file that was deleted or replaced meanwhile, and what it writes there is gone."""
+        if self._path == ":memory:":
+            return
+        found = None
+        with suppress(FileNotFoundError):
+            about = os.stat(file)
+            found = about.st_dev, about.st_ino
+        if found is not None:
+            self._files.setdefault(file, found)
+        if self._files.get(file) != found:
+            raise LedgerUnavailable(
+                f"{file} was deleted or replaced while it was in use, so nothing was granted. Bring back the newest "
+                "copy of the ledger, with its key, and open it again; what was spent after an older one would be "
+                "forgotten."
+            )
 
     def close(self) -> None:
         with suppress(sqlite3.Error):

@@ -223,9 +223,15 @@ class _Seen:
             share = self._percent("in the middle")
             yield f"{self.name}: about {share} are missing, or in the middle of the bounds: {remedy}"
         for side, least in (("at the lower bound", _ALL), ("at the upper bound", _MOST)):
-            if self._surely(side, least):
+            if self._surely(side, least) and not self._is_two_valued:
                 share = self._percent(side)
                 yield f"{self.name}: about {share} are {side}, or beyond: are they in the units of the bounds?"
+
+    @property
+    def _is_two_valued(self) -> bool:
+        """True of 0 and 1 within (0, 1): all are at either bound. Those of wrong units are all at the same."""
+        ends = [self.shares[f"at the {side} bound"] for side in ("lower", "upper")]
+        return min(ends) > _RARE * self.error and sum(ends) > 1 - _RARE * math.sqrt(2) * self.error
 
     def _surely(self, what: str, least: float) -> bool:
         return self.shares[what] - _SURE * self.error > least

@@ -213,7 +213,8 @@ def bounds_of(bounds: Any, width: int, names: tuple[str, ...] | None = None) -> 
     Each of the two is one number for all, a list with one for each column, or a dictionary by column name.
     """
     if not isinstance(bounds, list | tuple | np.ndarray) or len(bounds) != 2:
-        raise InvalidParameter("bounds", bounds, "must be (lower, upper).")
+        needed = "must be (lower, upper), each of them one number or one for each column: not a pair for each column."
+        raise InvalidParameter("bounds", bounds, needed)
     lower, upper = (
         _for_each(name, side, width, names) for name, side in zip(("lower", "upper"), bounds, strict=True)
     )

@@ -116,7 +116,10 @@ def numbers(values: Any, name: str = "X") -> Floats:
         return columns.floats_of(array)
     if array.dtype.kind == "c":
         raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be real. Complex data not supported.")
-    raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be numbers, for instance float64.")
+    needed = "must be numbers, for instance float64"
+    if array.dtype.kind == "M":
+        needed += "; dates are declared with schema=, by bounds = [1930-01-01, 2010-12-31]"
+    raise InvalidParameter(f"{name}.dtype", str(array.dtype), f"{needed}.")
 
 
 def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
@@ -130,7 +133,7 @@ def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
     if array.dtype.kind in "fiub":
         for place, value in enumerate(known):
             if not isinstance(value, str):
-                found[array == _as_compared(value, array.dtype.kind)] = place
+                np.copyto(found, place, where=array == _as_compared(value, array.dtype.kind))
         return found
     places = {value: place for place, value in enumerate(known)}
     places |= {value.encode(): place for value, place in places.items() if isinstance(value, str)}

@@ -53,6 +53,7 @@ class LinearHolder:
 
     _alone = False
 
+    @np.errstate(all="ignore")  # numbers that a narrower type does not hold are no reason to speak
     def __init__(
         self,
         loss: Loss,
@@ -95,8 +96,7 @@ class LinearHolder:
             raise InvalidParameter("people", np.shape(ids), "must hold an id for each row of a dense table.")
         people = People.of(np.asarray(ids, object))
         order = people.order()
-        with np.errstate(all="ignore"):
-            self._rows, self._targets = self._rows[order].astype(np.float32), self._targets[order]
+        self._rows, self._targets = self._rows[order].astype(np.float32), self._targets[order]
         codes = people.codes[order].astype(np.int64)
         starts = np.searchsorted(codes, np.arange(len(people) + 1))
         return _Persons(codes, people.weights(least=1)[order], starts)

@@ -204,6 +204,7 @@ class TableReader(Declarations):
             X if side_by_side is None else side_by_side, None if reset else self.n_features_in_
         )
         if not isinstance(X, Spooled):
+            column_names(X)  # refuses names that occur twice
             validate_data(self, X, reset=reset, skip_check_array=True)
         elif reset:  # scikit-learn does not know such a table
             self.feature_names_in_ = np.array(X.column_names, object)
@@ -212,9 +213,14 @@ class TableReader(Declarations):
         return table
 
     def _target_in(self, X: Any) -> Any:
-        """The column of a frame that the schema names as the target; None if there is no such column."""
-        name = None if self.schema is None else schema_of(self.schema).target
-        return lazy_column(X, name) if name is not None and name in (column_names(X) or ()) else None
+        """The column of a frame that the schema names as the target; None if nothing is named, or by no names."""
+        name, names = None if self.schema is None else schema_of(self.schema).target, column_names(X)
+        if name is None or names is None:
+            return None
+        if name not in names:
+            needed = "the schema's target is not a column of the table; give it as y."
+            raise InvalidParameter("X.columns", name, needed)
+        return lazy_column(X, name)
 
     def _refuse_unknown_unit(self, X: Any, people: Any) -> None:
         """Raise unless there are ids for the unit, and a unit for ids."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -41,6 +42,8 @@ from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, select
 
 Collate = Callable[[list[Any]], Any]
+Draws = Callable[[], AbstractContextManager[Any]]
+"""What decides where the draws of data sets and collations come from."""
 
 
 class Batch:
@@ -60,6 +63,15 @@ class Batch:
 
     def __repr__(self) -> str:
         return f"Batch(step={self._step})"
+
+    def __iter__(self) -> Iterator[Any]:
+        raise PlanViolation(
+            "A batch cannot be opened: its examples are private, and so is their number. Pass it to run.step(batch) "
+            "as it is; what becomes of its examples is said in losses(model, batch)."
+        )
+
+    def __getitem__(self, _place: Any) -> Any:
+        iter(self)
 
 
 MOST_TIMES = 3
@@ -205,6 +217,10 @@ class Reader:
         """The records as the data set holds them, not yet made into a batch."""
         return list(self._fetch(indices))
 
+    def content(self, index: int) -> Any:
+        """All that there is of a record, as a batch of its own."""
+        return self([index])
+
     def part(self, rows: range) -> Reader:
         """A reader of some of the rows, numbered from 0."""
         if len(rows) == self.rows:
@@ -212,23 +228,23 @@ class Reader:
         fetch = self._fetch
         return Reader(len(rows), lambda indices: fetch([rows[int(i)] for i in indices]), self.collate)
 
-    def each(self, drawn: Iterable[Indices], workers: int = 0) -> Iterator[Any]:
-        """What was drawn, one batch after the other; ``workers`` processes read ahead."""
+    def each(self, drawn: Iterable[Indices], workers: int = 0, draws: Draws = nullcontext) -> Iterator[Any]:
+        """What was drawn, one batch after the other; ``workers`` processes read ahead, within ``draws``."""
         if whole("workers", workers, at_least=0) == 0:
             return map(self, drawn)
-        return iter(
-            DataLoader(_Rows(self), batch_size=None, sampler=drawn, num_workers=workers, collate_fn=_same)
-        )
+        rows = _Rows(self, draws)
+        return iter(DataLoader(rows, batch_size=None, sampler=drawn, num_workers=workers, collate_fn=_same))
 
 
 class _Rows(Dataset[Any]):
     """A data set in which an index is a whole batch, for the worker processes of a DataLoader."""
 
-    def __init__(self, read: Reader) -> None:
-        self._read = read
+    def __init__(self, read: Reader, draws: Draws) -> None:
+        self._read, self._draws = read, draws
 
     def __getitem__(self, indices: Any) -> Any:
-        return self._read(indices)
+        with self._draws():
+            return self._read(indices)
 
 
 def _same(batch: Any) -> Any:

@@ -22,7 +22,13 @@ from discreet.core.clipping import LEAST_FACTOR, UNIT, ClipRule, Flat, Normalise
 from discreet.errors import InvalidParameter, whole
 from discreet.pytorch.checks.constancy import tensors_in
 from discreet.pytorch.gradients import Gradients, Sums, wide_type
-from discreet.pytorch.graph_uses import LinearNetworks, UnusualCall, UsualCalls, gradients_in_graph
+from discreet.pytorch.graph_uses import (
+    LinearGradients,
+    LinearNetworks,
+    UnusualCall,
+    UsualCalls,
+    gradients_in_graph,
+)
 from discreet.pytorch.kernels import norms as kernels
 from discreet.pytorch.layer_rules.use import Scratch, Source
 from discreet.pytorch.per_example import (
@@ -43,13 +49,20 @@ ERRORS = {torch.float32: 4e-6, torch.float64: 1e-12}
 LEAST_CLIP_NORM = {torch.float32: 1e-9, torch.float64: 1e-100}
 DEEPEST = 8  # constant calls of constant calls of ...
 MOST_ROWS = 1 << 26  # numbers: per-example gradients that may exist at once where there is no rule
+MOST_HELD = 1 << 26
+"""Bytes that the gradients of all layers' outputs may have at once, on the CPU.
+
+A plain backward pass drops them as it goes; here they wait for the norms. What a process frees beyond 64 MB the usual
+allocator gives back to the system, which hands it out again page by page, and that takes longer than another part.
+"""
 
 
 class ClippedSum:
     """Sums of clipped per-example gradients.
 
     ``losses(model, batch)`` gives one loss per example. A batch is processed in parts of at most
-    ``physical_batch_size`` examples, which bounds the memory and changes nothing else. With
+    ``physical_batch_size`` examples, and on the CPU of at most :data:`MOST_HELD`, as far as is known from the batch
+    before; that bounds the memory and changes nothing else. With
     :class:`~discreet.core.clipping.PerBlock` a block is a module with parameters of its own, or a single parameter
     if there are as many clip norms as parameters.
 
@@ -83,6 +96,7 @@ class ClippedSum:
         self._readable = True  # as far as is known, all uses can be read off the graph
         self._constant: set[Key] = set()
         self._slow: set[str] = set()  # parameters that had no rule in the last part
+        self._held = 0.0  # bytes that wait for each example's norm, in the last part
         self._unmapped = False
         self._ruled_out = False
         self._scratch = Scratch()
@@ -95,27 +109,27 @@ class ClippedSum:
         """The sum over the batch of each example's clipped gradient, by parameter, in float32 or wider."""
         self._check_settings()
         blocks, sums = self.blocks(), None
-        for part in self._parts(batch):
-            gradients = self._gradients(part)
-            weights = self.weights_of(gradients, blocks)
+        for part, count in self._parts(batch):
+            gradients = self._gradients(part, count)
+            self._held = gradients.received / count
             if sums is None:  # not before: here the memory for the activations is free
-                sums = gradients.weighted_sums(blocks, weights)
+                sums = self._clipped(gradients, blocks)
             else:
-                gradients.add_to(sums, blocks, weights)
+                gradients.add_to(sums, blocks, self.weights_of(gradients, blocks))
         return sums or Sums(self.parameters)
 
     @torch.no_grad()
     def norms(self, batch: Any) -> Tensor:
         """The norm of each example's whole gradient, not clipped, in float64: private, not for release."""
         blocks = dict.fromkeys(self.parameters, 0)
-        found = [self._gradients(part).squared_norms(blocks)[:, 0] for part in self._parts(batch)]
+        found = [self._gradients(*part).squared_norms(blocks)[:, 0] for part in self._parts(batch)]
         return torch.cat(found).sqrt() if found else torch.zeros(0, dtype=torch.float64)
 
     @torch.no_grad()
     def gradients_of(self, batch: Any, chosen: list[int]) -> dict[str, Tensor]:
         """The gradients of some examples as they are in the batch, stacked: private, not for release."""
         self.check_parameters()
-        gradients = self._gradients(batch)
+        gradients = self._gradients(batch, number_of_examples(batch))
         _finite_norms(gradients, gradients.squared_norms(dict.fromkeys(self.parameters, 0)))
         found = [gradients.of_example(index) for index in chosen]
         return {name: torch.stack([one[name] for one in found]) for name in self.parameters}
@@ -126,6 +140,13 @@ class ClippedSum:
         if min(limits) < self._least:
             needed = f"must be at least {self._least:g} for parameters of this type; scale the losses up."
             raise InvalidParameter("clip_norm", min(limits), needed)
+
+    def _clipped(self, gradients: Gradients, blocks: dict[str, int]) -> Sums:
+        if type(self.rule) is Flat and isinstance(gradients, LinearGradients):
+            sums = gradients.clipped_sums(self.rule, self._error)
+            if sums is not None:
+                return sums
+        return gradients.weighted_sums(blocks, self.weights_of(gradients, blocks))
 
     def weights_of(self, gradients: Gradients, blocks: dict[str, int]) -> Tensor:
         """What the rule multiplies each example's gradient with; gradients that are not finite become zeros."""
@@ -179,19 +200,26 @@ class ClippedSum:
             needed = "must keep its trainable parameters; make a new ClippedSum after changing them."
             raise InvalidParameter("model", type(self.model).__name__, needed)
 
-    def _parts(self, batch: Any) -> Iterator[Any]:
-        self.check_parameters()
-        count = number_of_examples(batch)
-        step = min(count, self.physical_batch_size or count)
+    def part_size(self, count: int) -> int:
+        """How many of ``count`` examples are worked on at once; the last ones may be fewer."""
+        size = min(count, self.physical_batch_size or count)
         if self._slow:
             each = sum(self.parameters[name].numel() for name in self._slow)
-            step = min(step, max(1, MOST_ROWS // each))
-        for start in range(0, count, max(1, step)):
-            yield select(batch, slice(start, start + step)) if step < count else batch
+            size = min(size, max(1, MOST_ROWS // each))
+        parts = math.ceil(size * self._held / MOST_HELD)
+        return -(-size // max(1, parts))
 
-    def _gradients(self, batch: Any) -> Gradients:
-        """One forward and one backward pass, and another way for what escapes them."""
+    def _parts(self, batch: Any) -> Iterator[tuple[Any, int]]:
+        """The parts in which a batch is worked off, and how many examples are in each."""
+        self.check_parameters()
         count = number_of_examples(batch)
+        step = self.part_size(count)
+        for start in range(0, count, max(1, step)):
+            part = select(batch, slice(start, start + step)) if step < count else batch
+            yield part, min(step, count - start)
+
+    def _gradients(self, batch: Any, count: int) -> Gradients:
+        """One forward and one backward pass, and another way for what escapes them."""
         if self._readable:
             found = self._read(batch, count)
             if found is not None:
@@ -254,11 +282,21 @@ class ClippedSum:
         return per_example_gradients(self.model, self.losses, batch, names)
 
 
+AUTOCAST = ("cpu", "cuda", "mps", "xpu")
+
+
 def refuse_coarse_products() -> None:
-    """Raise if products of float32 matrices may be rounded to fewer digits.
+    """Raise if products of float32 matrices may be rounded to fewer digits: by their precision, or by autocast.
 
     Norms and sums would be off by up to 2**-8, and where large parts of a gradient cancel, by many clip norms.
+    Autocast within the losses is the model's own affair: norms and sums are taken outside of it.
     """
+    for device in AUTOCAST:
+        if torch.is_autocast_enabled(device):
+            needed = (
+                "would round the norms of examples: enter torch.autocast inside losses, not around the step."
+            )
+            raise InvalidParameter("autocast", device, needed)
     try:
         precision = torch.get_float32_matmul_precision()
     except RuntimeError:  # what was set for one backend is not what was set for all

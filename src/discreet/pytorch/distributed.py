@@ -13,8 +13,10 @@ that pass between them have no noise yet.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,11 +28,15 @@ from torch import Tensor, nn
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation, whole
 from discreet.events import Gaussian
+from discreet.pytorch.checks.steady import seeded
+from discreet.pytorch.per_example import tensors_of
 
 if TYPE_CHECKING:
-    pass
+    from discreet.pytorch.batches import Reader
 
 _REFUSED = -1
+_COMPARED = 8  # rows of a data set
+_READ = 3  # times, as some data sets draw from generators of their own
 
 
 def reduce_scatter(own: Tensor, parts: Tensor, *, async_op: bool = False) -> Any:
@@ -166,6 +172,19 @@ class Processes:
                 "do not add up to the plan. Start all of them with the same plan, clipping, model and data set."
             )
 
+    def refuse_other_rows(self, read: Reader) -> None:
+        """Raise in every process if a few rows, chosen at random, are not the same ones everywhere.
+
+        A data set that each process has shuffled or split by itself has some records in several parts, where they
+        count several times, and others in none. Rows that are read differently each time cannot be compared.
+        """
+        if self.size == 1 or not read.rows:
+            return
+        numbers = [self.let_first_decide(lambda: secrets.randbelow(read.rows)) for _ in range(_COMPARED)]
+        digests = [{_digest(read, number) for _ in range(_READ)} for number in numbers]
+        if not self.most([max(map(len, digests)) > 1])[0]:
+            self.refuse_difference({"the rows of the data set": str(digests)})
+
     def _send_from_first(self, tensor: Tensor) -> Tensor:
         """``tensor`` of the first process, by way of the device that the group communicates on."""
         there = self._on_its_device(tensor)
@@ -174,6 +193,16 @@ class Processes:
 
     def _on_its_device(self, tensor: Tensor) -> Tensor:
         return tensor.cuda() if self.size > 1 and dist.get_backend() == "nccl" else tensor
+
+
+def _digest(read: Reader, number: int) -> str:
+    """Of what a row holds, as it is read after one and the same seed."""
+    state = hashlib.sha256()
+    with seeded():
+        for tensor in tensors_of(read.content(number)):
+            state.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+            state.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return state.hexdigest()
 
 
 def stream_of(unsafe_seed: int | None, processes: Processes) -> RandomStream:

@@ -34,6 +34,7 @@ from discreet.pytorch.gradients import Descent, Sums, add_plain_sums, as_optimiz
 from discreet.pytorch.per_example import (
     Losses,
     checked_losses,
+    insist_function,
     number_of_examples,
     rebuild,
     select,
@@ -110,7 +111,7 @@ def fit(
 
     Guarantee: with privacy, ``fitted.certificate.guarantee`` is within the budget.
     """
-    model = bare(model)
+    model, losses = bare(model), insist_function(losses)
     if views != 1 or augment is not None:
         losses = of_views(losses, augment, views)
     clip_norm = 1.0 if clipping is None else checked_clipping(clipping).clip_norm

@@ -43,6 +43,8 @@ class Gradients:
     ) -> None:
         self.parameters, self.examples = parameters, examples
         self.rows = {name: wide(value) for name, value in rows.items()}
+        self.received = sum({use.place: use.received for use in uses}.values())
+        """Bytes of the gradients that were handed to the uses and wait for the norms, on the CPU."""
         self.uses: dict[str, list[Use]] = {}
         for use in uses:
             for name in use.source.roots:
@@ -126,13 +128,34 @@ class Gradients:
 
     def weighted_sums(self, blocks: dict[str, int], weights: Tensor) -> Sums:
         """The weighted sums by themselves; ``weights`` has a column per block."""
-        sums = Sums(self.parameters)
-        self.add_to(sums, blocks, weights)
+        only = {name: uses[0] for name, uses in self.uses.items() if self._is_all(name, uses)}
+        if not only:
+            sums = Sums(self.parameters)
+            self.add_to(sums, blocks, weights)
+            return sums
+        sums = Sums(self.parameters, torch.empty)
+        for name, total in sums.items():
+            if name not in only:
+                total.zero_()
+        self._add_or_put(sums, blocks, weights, only)
         return sums
+
+    def _is_all(self, name: str, uses: list[Use]) -> bool:
+        """Whether a single use of the parameter itself is all that there is of its gradient."""
+        return len(uses) == 1 and uses[0].source.is_parameter and name not in self.rows
 
     def add_to(self, sums: Sums, blocks: dict[str, int], weights: Tensor) -> None:
         """Add the weighted sums to others."""
+        self._add_or_put(sums, blocks, weights, {})
+
+    def _add_or_put(
+        self, sums: Sums, blocks: dict[str, int], weights: Tensor, only: Mapping[str, Use]
+    ) -> None:
+        """Add the weighted sums, or put them in place of what is there where a use is the ``only`` one."""
         for (name, total), column in zip(sums.items(), self._columns(sums, blocks, weights), strict=True):
+            if name in only:
+                only[name].put_into(total, column)
+                continue
             if name in self.rows:
                 rows = self.rows[name]
                 total += (column @ rows.reshape(self.examples, -1)).view(rows.shape[1:]).to(total.device)

@@ -24,9 +24,15 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge
 from torch.overrides import TorchFunctionMode
 
+from discreet.core.clipping import Flat, upper_bound_of
 from discreet.pytorch.gradients import LEAST_WEIGHT, MOST_WEIGHT, Gradients, Sums
 from discreet.pytorch.graph_rules import SHARED, numbers_read
-from discreet.pytorch.kernels.linear_layers import add_sums_of_layers, norms_of_layers
+from discreet.pytorch.kernels.linear_layers import (
+    Table,
+    add_clipped_sums_of_layers,
+    add_sums_of_layers,
+    norms_of_layers,
+)
 from discreet.pytorch.layer_rules.elementwise import Shift
 from discreet.pytorch.layer_rules.linear import LinearWeight
 from discreet.pytorch.layer_rules.use import Layout, Scratch, Source, Use, without
@@ -58,6 +64,7 @@ _PRODUCTS, _TURNED = (_nodes.AddmmBackward0, _nodes.MmBackward0), _nodes.TBackwa
 _PLAIN = {Tensor, torch.nn.Parameter}
 SMALL = 1 << 17  # multiplications
 MOST_KNOWN = 1 << 10  # structures of graphs
+_LIMITS = LEAST_WEIGHT[torch.float32], MOST_WEIGHT[torch.float32]
 _EXAMPLES = -1  # in place of a size: as many as there are examples
 _differentiate = torch.autograd.graph._engine_run_backward
 """All of ``torch.autograd.grad`` but its questions about the arguments, which take as long as a small layer."""
@@ -99,7 +106,7 @@ class LinearLayer(NamedTuple):
 
     def at(self, node: Any) -> LinearLayer:
         """The same layer in the graph of another batch."""
-        return self._replace(node=node, input=_input_of(node))
+        return LinearLayer(node, _input_of(node), *self[2:])
 
     def uses(self, grad: Tensor, examples: int, scratch: Scratch) -> list[Use]:
         """The uses of its parameters, measured, from the gradient of its output."""
@@ -330,34 +337,60 @@ class LinearGradients(Gradients):
 
     def _hold(self, inputs: list[Tensor], grads: list[Tensor]) -> None:
         self._inputs, self._grads = list(map(_in_memory, inputs)), list(map(_in_memory, grads))
-        self._table = np.array(
-            [
-                (a.data_ptr(), g.data_ptr(), a.shape[1], g.shape[1], -1, -1, 0, 0)
-                for a, g in zip(self._inputs, self._grads, strict=True)
-            ],
-            np.int64,
-        )
+
+    def _table(self, blocks: Mapping[str, int] | None, sums: Sums | None) -> Table:
+        """The layers as the compiled loops read them; without ``blocks`` there is one for all parameters.
+
+        Of ``sums`` they learn those of small layers only.
+        """
+        rows = []
+        for layer, a, g in zip(self._layers, self._inputs, self._grads, strict=True):
+            places = [-1, -1, 0, 0]
+            told = sums if sums is not None and _is_small(layer, a, g) else None
+            for k, source in enumerate((layer.weight, layer.bias)):
+                if source is not None:
+                    places[k] = 0 if blocks is None else blocks[source.name]
+                    if told is not None:
+                        places[2 + k] = told[source.name].data_ptr()
+            rows.append((a.data_ptr(), g.data_ptr(), a.shape[1], g.shape[1], *places))
+        return np.array(rows, np.int64)
 
     def squared_norms(self, blocks: dict[str, int]) -> Tensor:
-        self._number_blocks(blocks)
-        return torch.from_numpy(norms_of_layers(self._table, self.examples, 1 + max(blocks.values())))
-
-    def _number_blocks(self, blocks: dict[str, int]) -> None:
-        for row, layer in zip(self._table, self._layers, strict=True):
-            row[4] = -1 if layer.weight is None else blocks[layer.weight.name]
-            row[5] = -1 if layer.bias is None else blocks[layer.bias.name]
+        table = self._table(blocks, None)
+        return torch.from_numpy(norms_of_layers(table, self.examples, 1 + max(blocks.values())))
 
     def forget(self, bad: Tensor) -> None:
         self._hold([without(a, bad) for a in self._inputs], [without(g, bad) for g in self._grads])
 
+    def _large(self) -> list[int]:
+        """The layers whose sums are products of matrices, because they take longer than a call."""
+        layers = zip(self._layers, self._inputs, self._grads, strict=True)
+        return [place for place, layer in enumerate(layers) if not _is_small(*layer)]
+
+    def clipped_sums(self, rule: Flat, error: float) -> Sums | None:
+        """The sums of clipped gradients by one call for all layers, if all of them are small.
+
+        ``error`` is that of norms and products, as in :meth:`~discreet.core.clipping.Flat.factors`.
+        """
+        if self._large():
+            return None
+        sums = Sums(self.parameters)
+        add_clipped_sums_of_layers(
+            self._table(None, sums), self.examples, rule.clip_norm, upper_bound_of(error), *_LIMITS
+        )
+        return sums
+
     def weighted_sums(self, blocks: dict[str, int], weights: Tensor) -> Sums:
-        if all(self._is_small(place) for place in range(len(self._layers))):
+        large = self._large()
+        if not large:
             return super().weighted_sums(blocks, weights)
         sums = Sums(self.parameters, torch.empty)
-        written = set()
-        for place, layer in enumerate(self._layers):
-            if not self._is_small(place):
-                written |= {source.name for source in (layer.weight, layer.bias) if source is not None}
+        written = {
+            source.name
+            for place in large
+            for source in (self._layers[place].weight, self._layers[place].bias)
+            if source is not None
+        }
         for name, total in sums.items():
             if name not in written:
                 total.zero_()
@@ -367,25 +400,10 @@ class LinearGradients(Gradients):
     def add_to(self, sums: Sums, blocks: dict[str, int], weights: Tensor) -> None:
         self._add(sums, blocks, weights, beta=1)
 
-    def _is_small(self, place: int) -> bool:
-        """Whether a layer's sum is found by the compiled loop."""
-        a, g = self._inputs[place], self._grads[place]
-        return a.numel() * g.shape[1] <= SMALL and not self._layers[place].transposed
-
     def _add(self, sums: Sums, blocks: dict[str, int], weights: Tensor, beta: int) -> None:
         """Add the weighted sums, or, where ``beta`` is 0, put those of large layers in place of what is there."""
-        self._number_blocks(blocks)
-        large = []
-        for place, layer in enumerate(self._layers):
-            if not self._is_small(place):
-                large.append(place)
-                continue
-            row = self._table[place]
-            row[6] = 0 if layer.weight is None else sums[layer.weight.name].data_ptr()
-            row[7] = 0 if layer.bias is None else sums[layer.bias.name].data_ptr()
-        kind = torch.float32
-        rows = add_sums_of_layers(self._table, weights.numpy(), LEAST_WEIGHT[kind], MOST_WEIGHT[kind])
-        for place in large:
+        rows = add_sums_of_layers(self._table(blocks, sums), weights.numpy(), *_LIMITS)
+        for place in self._large():
             layer, a, g = self._layers[place], self._inputs[place], self._grads[place]
             if layer.weight is not None:
                 left, right = (a, g) if layer.transposed else (g, a)
@@ -394,6 +412,11 @@ class LinearGradients(Gradients):
             if layer.bias is not None:
                 column = torch.from_numpy(rows[blocks[layer.bias.name]])
                 sums[layer.bias.name].addmv_(g.mT, column, beta=beta)
+
+
+def _is_small(layer: LinearLayer, a: Tensor, g: Tensor) -> bool:
+    """Whether a layer's sum is found by the compiled loop."""
+    return a.numel() * g.shape[1] <= SMALL and not layer.transposed
 
 
 def _add_products(total: Tensor, left: Tensor, right: Tensor, weights: Tensor, beta: int) -> None:

@@ -16,6 +16,7 @@ not depend on one another; the reference, and the way out for what has no rule. 
 from __future__ import annotations
 
 import copy
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import grad, vmap
+from torch.nn.modules.loss import _Loss
 from torch.overrides import TorchFunctionMode
 
 from discreet.errors import InvalidParameter
@@ -90,6 +92,28 @@ Losses = Callable[[Any, Any], Tensor]
 def trainable(model: nn.Module) -> dict[str, nn.Parameter]:
     """The parameters that training changes, by name; a shared one counts once, under its first name."""
     return {name: value for name, value in model.named_parameters() if value.requires_grad}
+
+
+def insist_function(losses: Losses) -> Losses:
+    """``losses`` as given, refused unless it can be called with a model and a batch; it is not called here."""
+    if callable(losses) and not isinstance(losses, _Loss) and _takes_two(losses):
+        return losses
+    named = getattr(losses, "__name__", type(losses).__name__)
+    needed = (
+        "must be a function of the model and a batch, such as lambda model, batch: criterion(model(batch[0]), "
+        'batch[1]) with reduction="none".'
+    )
+    raise InvalidParameter("losses", named, needed)
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(None, None)
+    except TypeError:
+        return False
+    except ValueError:  # what is compiled may hide its parameters
+        return True
+    return True
 
 
 def checked_losses(losses: Losses, model: Any, batch: Any, count: int) -> Tensor:

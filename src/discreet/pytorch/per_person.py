@@ -62,7 +62,12 @@ class PerPerson:
 
     def reader(self) -> Reader:
         """Fetches people by their numbers."""
-        return Reader(len(self), self.read)
+        return _PeopleReader(self)
+
+    def all_of(self, person: int) -> Any:
+        """All rows of a person."""
+        start = self._starts[person]
+        return self._records(self._order[start : start + self._counts[person]])
 
     def read(self, people: Sequence[int] | Indices) -> tuple[Any, Tensor]:
         """The rows of these people, (person, row, ...), and the weight of each row, which sum to 1 for a person."""
@@ -77,6 +82,18 @@ class PerPerson:
 
         batch = rebuild(self._records(rows.reshape(-1)), by_person)
         return batch, torch.from_numpy(weights.astype(np.float32))
+
+
+class _PeopleReader(Reader):
+    """Reads people, of whom some rows are drawn each time."""
+
+    def __init__(self, people: PerPerson) -> None:
+        super().__init__(len(people), people.read)
+        self._people = people
+
+    def content(self, index: int) -> Any:
+        """All rows of a person."""
+        return self._people.all_of(index)
 
 
 def _draw_places(counts: NDArray[np.intp], rows: int) -> NDArray[np.int64]:

@@ -31,7 +31,7 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
-from discreet.pytorch.batches import Batch, Collate, Turns, refuse_many_rows, take_apart
+from discreet.pytorch.batches import Batch, Collate, Draws, Turns, refuse_many_rows, take_apart
 from discreet.pytorch.checkpoint import Schedulers, schedulers
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded
 from discreet.pytorch.checks.steady import unknown_draws
@@ -46,7 +46,14 @@ from discreet.pytorch.grid_sums import (
     checked_arithmetic,
     steps_of_batch,
 )
-from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, silent_gradients, trainable
+from discreet.pytorch.per_example import (
+    Losses,
+    insist_function,
+    number_of_examples,
+    rebuild,
+    silent_gradients,
+    trainable,
+)
 from discreet.pytorch.per_person import losses_for, reader_for
 from discreet.pytorch.planned_steps import (
     BandedNoise,
@@ -91,9 +98,10 @@ class PrivateRun:
     :class:`~discreet.core.clipping.Normalised`, :class:`~discreet.core.clipping.PerBlock` or
     :class:`~discreet.core.clipping.AdaptiveClip`; for a plan of several stages it may be a dictionary of rules by the
     names of the stages. ``physical_batch_size`` limits memory: larger batches are worked off in parts, which changes
-    nothing else. ``ledger`` pays: a :class:`~discreet.ledger.Ledger`, a path, or a ``postgresql://`` address with
-    its ``ledger_key``, where a ledger is begun if there is none; without it the ledger lives in memory and the run
-    cannot be resumed (:mod:`discreet.ledger.till`). ``data`` is a name that you give to the data set; a ledger
+    nothing else, and which happens on the CPU by itself where a batch would hold very much. ``ledger`` pays: a
+    :class:`~discreet.ledger.Ledger`, a path, or a ``postgresql://`` address with its ``ledger_key``, where a ledger
+    is begun if there is none; without it the ledger lives in memory and the run cannot be resumed
+    (:mod:`discreet.ledger.till`). ``data`` is a name that you give to the data set; a ledger
     resumes a run for data of the same name only. ``arithmetic="hardened"`` works on each example alone, adds up
     whole steps of a public grid and releases them with whole noise, so that the guarantee holds for the very bits; it
     takes a pass for each example (:mod:`discreet.pytorch.grid_sums`). ``unsafe_seed`` is for tests and makes the
@@ -131,14 +139,14 @@ class PrivateRun:
         self._banded = [BandedNoise(stage.bands) for stage in plan.stages]
         self._stream = stream_of(unsafe_seed, self._processes)
         rule = rule_of_step(self._clipping[0])
-        losses = losses_for(plan, losses)
+        losses = losses_for(plan, insist_function(losses))
         shards = self._shards_of(model)
         with nullcontext() if shards is None else shards.whole():
             self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
         self._sharded = None if shards is None else shards.sum_of(self._sum)
         self._parameters = trainable(model)
         self._spot_check = SpotCheck(self._sum)
-        self._watch = Watch(model, losses, self._parameters, self._sum.physical_batch_size)
+        self._watch = Watch(model, losses, self._parameters, self._sum.part_size)
         self._descent = Descent(self._parameters, self._optimizers, plan.stages[0].divisor)
         self._noises = [*map(noise_of_sum, self._clipping, (stage.noise for stage in plan.stages))]
         self._trusted = self._stream.trusted
@@ -193,6 +201,7 @@ class PrivateRun:
             if any(leg.stage.sampling == "fixed-size" for leg in legs):
                 raise PlanViolation("Fixed-size batches need a single process; plan with Poisson sampling.")
             self._processes.refuse_difference({"the number of rows of the data set": str(records.rows)})
+            self._processes.refuse_other_rows(records)
             if self._sharded is not None:
                 self._sharded.spare = lambda whole=records: self._on_device(whole([0]))  # type: ignore[misc]
             records = records.part(self._processes.rows(records.rows))
@@ -206,8 +215,8 @@ class PrivateRun:
         self._turns = Turns(dataset, start)
         for noise in self._banded:  # whose records draw new turns
             noise.forget()
-        with self._draws():  # from which workers have their seeds
-            read = records.each(drawn, workers)
+        with self._draws():
+            read = records.each(drawn, workers, self._draws_of())
         numbered = map(self._turns.batch_of, enumerate(self._each(read), start + 1))
         return show_progress(numbered, self.plan, start) if self._progress else numbered
 
@@ -261,7 +270,10 @@ class PrivateRun:
 
     def _draws(self) -> AbstractContextManager[None]:
         """What models and collations draw is unknown, unless noise is seeded, too."""
-        return unknown_draws() if self._stream.trusted else nullcontext()
+        return self._draws_of()()
+
+    def _draws_of(self) -> Draws:
+        return unknown_draws if self._stream.trusted else nullcontext
 
     def _each(self, read: Iterator[Any]) -> Iterator[Any]:
         while True:

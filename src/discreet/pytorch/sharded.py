@@ -169,7 +169,7 @@ class ShardedSum:
     @torch.no_grad()
     def __call__(self, examples: Any, count: int) -> ShardedSums:
         """This process's shard of the sum of all processes' clipped gradients."""
-        size = self._sum.physical_batch_size or max(1, count)
+        size = max(1, self._sum.part_size(count))
         parts = [select(examples, slice(start, start + size)) for start in range(0, count, size)]
         sums = ShardedSums(self._shards.parameters)
         most = self._processes.most([len(parts)])[0]

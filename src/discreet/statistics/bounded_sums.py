@@ -322,7 +322,10 @@ def _check_room(rows: NDArray[Any]) -> None:
 
 
 def _edges(bins: Any) -> Array:
-    edges = np.asarray(bins, np.float64)
+    try:
+        edges = np.asarray(bins, np.float64)
+    except (TypeError, ValueError):
+        edges = np.empty(0)
     if edges.ndim != 1 or len(edges) < 2 or not (np.isfinite(edges).all() and (np.diff(edges) > 0).all()):
         remedy = "must be two or more increasing edges; declared values go with categories=True."
         raise InvalidParameter("bins", bins, remedy)

@@ -513,6 +513,10 @@ def test_the_number_of_records_is_declared():
     assert estimate.sum == pytest.approx(same.sum)
     assert estimate.value == pytest.approx(same.value / 2)
     assert private_mean(x, PURE, Interval(0, 1), records=30).records == 30
+    by_bounds, by_name = (private_mean(x, PURE, known, stream=seeded()) for known in ((0, 1), Interval(0, 1)))
+    assert by_bounds.value == by_name.value
+    with pytest.raises(InvalidParameter, match=r"^known=7: must be .*bounds \(lower, upper\)"):
+        private_mean(x, PURE, 7)
     for wrong in (29, 31):
         with pytest.raises(InvalidParameter, match=r"^records=.* is not the number of rows"):
             private_mean(x, PURE, Interval(0, 1), records=wrong)

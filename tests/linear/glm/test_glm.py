@@ -15,7 +15,7 @@ from discreet.linear.glm.coordinates import Standardised, Whitened
 from discreet.linear.glm.counts import Counts, count_again
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import measure_marginals, moments, shrink_offsets, typical_size
-from discreet.linear.glm.problems import Location, Look, look_closer, narrower_bounds
+from discreet.linear.glm.problems import Location, Look, look_closer, narrower_bounds, of_classes
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending, Wealth
 from discreet.linear.glm.steps import (
@@ -28,7 +28,9 @@ from discreet.linear.glm.steps import (
     pull_back,
     share_of_signal,
     step_effects,
+    stride,
 )
+from discreet.linear.inputs import OnDemand
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.linear.storage import Storage
@@ -69,6 +71,23 @@ def test_admitted_rows_keep_the_promise():
     assert (rows[:, 6:] ** 2).sum(1).max() <= 1.5**2
     good = np.array([[0.25, 1, 0, 1, 0, 1, 0.9, -1.0]], np.float32)
     np.testing.assert_array_equal(columns.admit(good), good)
+
+
+def test_rows_are_admitted_in_place_only_where_nobody_else_has_them():
+    rng = np.random.default_rng(5)
+    x = (3 * rng.random((50, 4)) - 1).astype(np.float32)
+    x[7, 2] = np.nan
+    expected, finite = FOUR.sift(x)
+    mine = x.copy()
+    kept, also = FOUR.sift(mine, in_place=True)
+    np.testing.assert_array_equal(kept, expected)
+    np.testing.assert_array_equal(also, finite)
+    y = np.zeros(50)
+    for table in (x, OnDemand(x.shape, lambda rows: x[rows]), OnDemand(x.shape, lambda rows: x[rows] + 0)):
+        before = x.copy()
+        found = np.concatenate([chunk.x for chunk in Records(Squared(), table, y, FOUR).chunks()])
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_array_equal(x, before)
 
 
 def test_a_row_is_admitted_the_same_whoever_comes_along():
@@ -149,6 +168,30 @@ def test_averaging_gain_against_simulation():
         ends.append(weights @ theta / weights.sum())
     # a variance of 4000 normal draws is off by 2.2 %; seeded
     assert np.sum(step_effects(rule, steps, curvature) ** 2) == pytest.approx(np.var(ends), rel=0.07)
+
+
+def test_fewer_and_longer_steps_are_as_near_to_the_optimum():
+    """The reason of stride(): what the start leaves is no more, and noise is nearly the same, at every curvature."""
+    for curvature in np.geomspace(0.005, 0.25, 30):
+        errors = []
+        for steps, size in ((40, 3.0), (24, 5.0)):
+            effects = step_effects(StepRule(1.0, 0.0, size), steps, curvature)
+            weights = np.arange(1.0, steps + 1)
+            weights[: steps // 3] = 0.0
+            left = weights @ (1 - size * curvature) ** np.arange(1, steps + 1) / weights.sum()
+            errors.append((abs(left), math.sqrt(steps * np.sum(effects**2))))
+        assert errors[1][0] <= errors[0][0] + 1e-6
+        assert errors[1][1] == pytest.approx(errors[0][1], rel=0.05)
+
+
+def test_only_large_tables_and_losses_that_bend_little_take_long_steps():
+    counts = Counts(np.array([6e5, 4e5]), 0.0, 1.0)
+    logistic = of_classes(Logistic(), counts)
+    assert stride(logistic, 1e6, 21) == 5 / 3
+    assert stride(logistic, 1e5, 21) == 1
+    assert stride(of_classes(SmoothedHinge(0.3), counts), 1e6, 21) == 1
+    three = Counts(np.array([3e5, 3e5, 4e5]), 0.0, 1.0)
+    assert stride(of_classes(Softmax(3), three), 1e6, 21) == 1
 
 
 def test_pulled_back_to_the_start_by_pure_noise():

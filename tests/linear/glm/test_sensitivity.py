@@ -179,7 +179,7 @@ def test_an_encoder_that_breaks_its_promise_would_be_noticed(monkeypatch):
     """The broken twin: without the enforcement of the columns' promise, the same test fails."""
     without_the_record.cache_clear()
 
-    def as_they_are(self, rows):
+    def as_they_are(self, rows, in_place=False):
         return np.array(rows, np.float32), np.ones(len(rows), bool)
 
     monkeypatch.setattr(Columns, "sift", as_they_are)

@@ -38,6 +38,18 @@ def table(width, records=4000):
     return x, (x[:, 0] > 0.3).astype(float)
 
 
+@pytest.mark.parametrize("ends", [(0, 1), (1, 2), (0, 64), (-1, 0), (-2, -1)])
+@pytest.mark.parametrize("share", [0.05, 0.3, 0.7, 0.95])
+def test_a_column_of_two_numbers_has_both_of_them_in_its_range(ends, share):
+    """1 is the end of the range from 0 to 1: counted beyond it, the column was not found, or cut to its zeros."""
+    values = np.where(np.random.default_rng(3).random((20_000, 2)) < share, *ends[::-1]).astype(float)
+    found = learned_ranges(values, None, spending(seed=5), 0.08, records=20_000.0)
+    assert found.found.all()
+    for lower, upper in found.ranges:
+        assert lower <= ends[0]
+        assert ends[1] <= upper
+
+
 def test_a_narrow_column_is_found_and_others_stay_as_they_were():
     x, y = table(1e-4)
     spent = spending(Budget(4.0, 1e-5))

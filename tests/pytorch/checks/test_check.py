@@ -192,8 +192,18 @@ def test_wrong_fast_gradients_are_found(monkeypatch):
         with pytest.raises(CheckFailed, match=r"3\.bias"):
             check(model(), losses, batch())
     squares = LinearGradients.squared_norms
-    monkeypatch.setattr(LinearGradients, "squared_norms", lambda self, blocks: squares(self, blocks) * 0.98)
-    with pytest.raises(CheckFailed, match="norms"):
+    with monkeypatch.context() as broken:
+        broken.setattr(LinearGradients, "clipped_sums", lambda *_: None)
+        broken.setattr(LinearGradients, "squared_norms", lambda self, blocks: squares(self, blocks) * 0.98)
+        with pytest.raises(CheckFailed, match="norms"):
+            check(model(), losses, batch())
+    at_once = LinearGradients.clipped_sums
+    monkeypatch.setattr(
+        LinearGradients,
+        "clipped_sums",
+        lambda self, rule, error: at_once(self, Flat(1.01 * rule.clip_norm), error),
+    )
+    with pytest.raises(CheckFailed, match="not those"):
         check(model(), losses, batch())
 
 
@@ -665,7 +675,7 @@ def test_orderly_losses_pass():
     [
         torch.rand,
         lambda n: torch.tensor(np.random.rand(n)),  # noqa: NPY002
-        lambda n: torch.tensor([random.random()] * n),
+        lambda n: torch.tensor([random.random() for _ in range(n)]),
     ],
 )
 def test_augmentation_inside_the_losses_passes_whatever_it_draws_from(draw):

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from discreet.core.clipping import Flat
 from discreet.errors import CheckFailed
+from discreet.pytorch.batches import reader
 from discreet.pytorch.checks.check import check_read
 from discreet.pytorch.checks.known_draws import refuse_known_draws
 from discreet.pytorch.checks.steady import random_state, unknown_draws
@@ -167,6 +168,43 @@ def test_draws_that_follow_the_seed_pass(mask):
 
 @pytest.mark.parametrize("mask", [seeded_aside, own])
 def test_the_check_of_a_run_asks(mask):
-    with pytest.raises(CheckFailed, match=r"seed of a generator|generator of their own"):
+    with pytest.raises(CheckFailed, match=r"seed of a generator|seed of its own"):
         check_read(Masked(mask), losses, EXAMPLES, None)
     check_read(Masked(dropped), losses, EXAMPLES, None)
+
+
+# ---- draws of a collation ----
+
+
+ROWS = list(zip(*EXAMPLES, strict=True))
+
+
+def masked_by(mask):
+    """A collation that blanks out half of the numbers, as those for masked words do."""
+
+    def collate(rows):
+        numbers, labels = map(torch.stack, zip(*rows, strict=True))
+        return numbers * mask(numbers).to(numbers), labels
+
+    return collate
+
+
+@pytest.mark.parametrize("mask", KNOWN)
+def test_a_collation_whose_draws_are_known_is_refused(mask):
+    """The twin that is not checked moves the sum by several clip norms."""
+    torch.manual_seed(0)
+    model, collate = nn.Linear(6, 2), masked_by(mask)
+    of = ClippedSum(model, losses, Flat(1.0))
+
+    def total(rows):
+        with unknown_draws():
+            return of(reader(rows, collate)(range(len(rows)))).vector
+
+    assert float((total(ROWS) - total(ROWS[1:])).norm()) > 2
+    with pytest.raises(CheckFailed, match="collate, so one record less would give all others other draws"):
+        check_read(model, losses, EXAMPLES, reader(ROWS, collate))
+
+
+@pytest.mark.parametrize("mask", [nothing, dropped, by_numpy, by_python, aside, of_all])
+def test_a_collation_whose_draws_follow_the_seed_passes(mask):
+    check_read(nn.Linear(6, 2), losses, EXAMPLES, reader(ROWS, masked_by(mask)))

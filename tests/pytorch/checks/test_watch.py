@@ -1,9 +1,12 @@
 """What a run refuses between its steps: edits of weights, hooks, other data, and batches drawn until one pleases."""
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.nn.modules import module as of_modules
 
 from discreet import Recipe
 from discreet.errors import PlanViolation
@@ -54,7 +57,7 @@ def test_contents_are_compared_bit_by_bit(kind):
     """Zero and minus zero are equal numbers and different bits; NaN is no equal of its own and the same bits."""
     model = nn.Module()
     model.weight = nn.Parameter(torch.zeros(5, dtype=kind))
-    watch = Watch(model, losses, dict(model.named_parameters()), None)
+    watch = Watch(model, losses, dict(model.named_parameters()), lambda count: count)
     before = watch._bits()
     assert before.numel() * before.element_size() == 5 * model.weight.element_size()
     model.weight.data[3] = torch.nan
@@ -115,15 +118,18 @@ HOOKS = {
     "accumulated": lambda model: model[0].weight.register_post_accumulate_grad_hook(print),
     "module": lambda model: model[0].register_full_backward_hook(print),
     "module before": lambda model: model[0].register_full_backward_pre_hook(print),
+    "all modules": lambda model: of_modules.register_module_full_backward_hook(print),
+    "all modules before": lambda model: of_modules.register_module_full_backward_pre_hook(print),
 }
 
 
 @pytest.mark.parametrize("hook", HOOKS.values(), ids=HOOKS)
-def test_hooks_that_see_gradients_are_refused_whenever_they_come(hook):
+def test_hooks_that_see_gradients_are_refused_whenever_they_come(hook, request):
     model, run = started()
     batches = run.batches(data())
     run.step(next(batches))
-    hook(model)
+    handle = hook(model)
+    request.addfinalizer(handle.remove)
     with pytest.raises(CheckFailed, match="hook"):
         run.step(next(batches))
     with pytest.raises(CheckFailed, match="hook"):
@@ -195,3 +201,23 @@ def test_the_certificate_names_what_no_run_sees():
     said = " ".join(run.certificate().not_covered)
     for word in ("depend on other rows", "hooks", "remember", "after the run"):
         assert word in said
+
+
+def test_parts_are_checked_in_the_size_that_they_have(monkeypatch):
+    """Losses that mix examples in parts of five only: a check with all fifteen would let them pass."""
+
+    def mixing(model, batch):
+        values = functional.cross_entropy(model(batch[0]).sum(1), batch[1], reduction="none")
+        return values * values.detach().mean() if len(values) == 5 else values
+
+    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3))
+    plan = Recipe(records=15, steps=3, sampling="full-batch").with_noise(2.0, delta=1e-3)
+    x, y = data(15)
+    at_once = 5 * 2 * (5 + 3) * 4  # bytes of what waits for the norms of five examples of two positions
+    for most, refused in ((3 * at_once, False), (at_once, True)):
+        monkeypatch.setattr("discreet.pytorch.clipped_sum.MOST_HELD", most)
+        run = PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=0.1), mixing)
+        batches = run.batches((x.unsqueeze(1).expand(-1, 2, -1).contiguous(), y))
+        run.step(next(batches))
+        with pytest.raises(CheckFailed) if refused else nullcontext():
+            run.step(next(batches))

@@ -53,7 +53,7 @@ class MeanEstimate(Release):
 def private_mean(
     x: ArrayLike,
     budget: Budget,
-    known: Known,
+    known: Known | tuple[float, float],
     *,
     records: int | None = None,
     also: Iterable[str] = (),
@@ -62,6 +62,7 @@ def private_mean(
 ) -> MeanEstimate:
     """The mean of ``x``, one record in each row: shape ``(n,)`` for numbers or ``(n, d)`` for vectors.
 
+    ``known`` is what is publicly known of a record; bounds ``(lower, upper)`` stand for ``Interval(lower, upper)``.
     ``records`` is the public number of records. Under add-remove neighbours it must be declared, and the
     number of rows is never looked at. ``also`` may name ``"count"`` and ``"variance"``; each takes a tenth of
     the budget (the count is public, hence free, under replace-one neighbours).
@@ -73,7 +74,7 @@ def private_mean(
     whatever the rows hold, by the arithmetic that is named and if the stream is trusted. A row with NaN or
     infinity adds nothing to a sum; no error or warning depends on the values of a row.
     """
-    _check_types(budget, known)
+    known = _checked(budget, known)
     data = Records(x, budget.neighbours, records, arithmetic, stream)
     remedy = "A delta of 1 / number of records would allow to publish a whole record."
     real("delta", budget.delta, at_least=0, below=1 / data.records, remedy=remedy)
@@ -107,13 +108,17 @@ def private_mean(
     )
 
 
-def _check_types(budget: object, known: object) -> None:
+def _checked(budget: object, known: object) -> Known:
     of_records(budget)
+    if isinstance(known, tuple | list) and len(known) == 2:
+        return Interval(*known)
     if not isinstance(known, Known):
         requirement = (
-            "must be a Ball, Interval, SecondMoment or FixedClip: what is publicly known of a record."
+            "must be what is publicly known of a record: bounds (lower, upper), or a Ball, Interval, SecondMoment or "
+            "FixedClip of discreet.core.mean."
         )
         raise InvalidParameter("known", known, requirement)
+    return known
 
 
 def _by_products(also: Iterable[str]) -> tuple[str, ...]:

@@ -25,7 +25,9 @@ from discreet.linear.glm.sparse_rows import clip_and_divide
 from discreet.linear.glm.spending import Stage
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
-from discreet.linear.kernels.rowwise import standardise_rows, times
+from discreet.linear.kernels.rowwise import find_standard_norms, put_ones_before, standardise_rows, times
+from discreet.linear.kernels.tiles import Tiles
+from discreet.linear.kernels.white_tiles import whiten_into_tiles
 from discreet.linear.kernels.whole_products import add_products, pairs_for, totals_for
 
 Array = NDArray[np.float64]
@@ -181,6 +183,10 @@ class Whitened:
         """The rows in these coordinates."""
         return times(standardise(x, self.marginals), self.rotation[1:], plus=self.rotation[0])
 
+    def tile(self, x: Matrix) -> tuple[Tiles, Array]:
+        """The same in tiles, which round them, and bounds of their norms."""
+        return whiten_into_tiles(readable(x), _in_float32(self.marginals), self.rotation)
+
     def of_constant(self, value: Array) -> Array:
         """The parameters of a model that gives every record ``value``."""
         theta = np.zeros((self.width + 1, *value.shape))
@@ -200,16 +206,23 @@ def standardise(x: Any, marginals: Marginals) -> Any:
     """(x - centre) / scale, with x clamped to the limits first; sparse rows are clamped and divided only."""
     if issparse(x):
         return clip_and_divide(x, marginals.lower, marginals.upper, marginals.scale)
-    centre, scale, lower, upper = (values.astype(np.float32) for values in marginals[:4])
     z = np.empty(x.shape, np.float32)
-    standardise_rows(readable(x), lower, upper, centre, scale, z)
+    standardise_rows(readable(x), *_in_float32(marginals), z)
     return z
+
+
+def _in_float32(marginals: Marginals) -> tuple[Matrix, Matrix, Matrix, Matrix]:
+    """Limits, centre and scale, in the order and the type of the kernels."""
+    centre, scale, lower, upper = (values.astype(np.float32) for values in marginals[:4])
+    return lower, upper, centre, scale
 
 
 def standard_norms(x: Any, marginals: Marginals) -> Array:
     """The norm of (x - centre) / scale of each row, dense or sparse."""
     if not issparse(x):
-        return row_norms(standardise(x, marginals), 0.0)
+        norms = np.empty(len(x))
+        find_standard_norms(readable(x), *_in_float32(marginals), norms)
+        return norms
     return centred_norms(standardise(x, marginals), 0.0, Centre.near(marginals.centre / marginals.scale))
 
 
@@ -280,7 +293,7 @@ def second_moments(
         for start in range(0, len(z), len(rows)):
             own = slice(start, start + len(rows))
             part = rows[: len(z[own])]
-            part[:, 0], part[:, 1:] = 1.0, z[own]
+            put_ones_before(readable(z[own]), part)
             clip_rows(part, clip, out=part)
             lattice.add_products(part, None if weights is None else weights[own], total)
     sums.add_total(lattice.pack(total, size))

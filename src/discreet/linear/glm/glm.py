@@ -9,7 +9,7 @@ the same budget by a share that grows where records are few:
     row-norms         how long the standardised rows are
     whitening         their second moments, if there are enough records to see them
     target            location and scale of a numeric target
-    gradients         forty noisy full-batch steps, on all that is left
+    gradients         forty noisy full-batch steps, or 24 longer ones, on all that is left
     recalibration     intercept and slope of the finished score
     inference         one more step and its error, if it was asked for
 
@@ -63,6 +63,7 @@ from discreet.linear.glm.steps import (
     pull_back,
     recalibrate,
     step_rule,
+    stride,
 )
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Storage
@@ -170,11 +171,13 @@ class Recipe(Looks):
             for_inference = min(wanted, (self.spending.left - for_the_end) / 2)
         centre = coordinates.centre if isinstance(coordinates, Diagonal) else None
         working = records.working(coordinates.apply, problem.target, coordinates.constant, centre)
-        steps = wealth.steps
+        white = isinstance(coordinates, Whitened)
+        longer = stride(problem, counts.records, self.columns.width + 1) if white else 1.0
+        steps = round(wealth.steps / longer)
         stage = self.spending.stage("gradients", self.spending.left - for_the_end - for_inference, steps)
         size = self.size_of(coordinates)
         typical = row_size * self.averaging
-        rule = step_rule(problem, stage, counts.records, size, typical, coordinates.curvature)
+        rule = step_rule(problem, stage, counts.records, size, typical, coordinates.curvature, longer)
         start = coordinates.of_constant(problem.start)
         path = noisy_descent(problem, working, start, rule, counts.records, stage)
         theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records

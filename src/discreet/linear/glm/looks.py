@@ -35,6 +35,7 @@ from discreet.linear.glm.problems import Look, Problem
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import COUNTS, RECOUNT, WHITENING, Progress, Spending, Stage, Wealth
 from discreet.linear.kernels.kernel import row_norms
+from discreet.linear.kernels.tiled_kernel import takes
 from discreet.linear.losses import Loss, checked_loss
 
 _LOOKS, _CLOSER, _NEARLY_ALL = 3, 5, 0.9  # looks at a mean, where features say more and where they do not
@@ -158,7 +159,8 @@ class Looks:
         stage = self.spending.stage("whitening", self.at_most_half(WHITENING))
         white = whiten(records, marginals, radius.size, counts.records, stage)
         stage = self.spending.stage("whitened-row-norms", share / 2)
-        records.keep(white.apply)
+        tiled = self.loss.kind == "classes" and takes(self.loss)
+        records.keep(white.apply, white.tile if tiled else None)
         return white, min(max(typical_size(records.norms(), stage).size, 1.0), 2 * math.sqrt(size))
 
     def radius(self, records: Records, marginals: Marginals, stage: Any) -> Typical:

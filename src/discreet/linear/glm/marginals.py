@@ -25,6 +25,8 @@ from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.sparse_rows import squares_of
 from discreet.linear.glm.spending import Stage
+from discreet.linear.kernels.kernel import readable
+from discreet.linear.kernels.rowwise import find_half_octaves
 
 Array = NDArray[np.float64]
 
@@ -170,8 +172,9 @@ def typical_size(numbers: Iterable[tuple[NDArray[Any], NDArray[Any] | None]], st
     """
     sums = Sums(stage, _HIGHEST - _LOWEST + 1, clip_norm=1.0)
     for values, weights in numbers:
-        half_octaves = np.floor(2 * np.log2(np.maximum(values, 1e-12)))
-        sums.add_ones(np.clip(half_octaves, _LOWEST, _HIGHEST).astype(np.int64) - _LOWEST, weights)
+        half_octaves = np.empty(len(values), np.int64)
+        find_half_octaves(readable(values), _LOWEST, _HIGHEST, half_octaves)
+        sums.add_ones(half_octaves - _LOWEST, weights)
     counts = sums.release()
     windows = np.convolve(counts, np.ones(3), "same")
     best = int(np.argmax(windows))

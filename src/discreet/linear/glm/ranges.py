@@ -72,7 +72,10 @@ def learned_ranges(
 
     def fine_cells(values: Array, columns: Any) -> Array:
         place = np.floor((values - lower[columns]) / width[columns] * _ZOOM)
-        return np.asarray(np.clip(place, -1, _ZOOM) + 1)
+        at_the_end = (
+            values == lower[columns] + width[columns]
+        )  # powers of two belong to the range that ends there
+        return np.asarray(np.clip(np.where(at_the_end, _ZOOM - 1, place), -1, _ZOOM) + 1)
 
     fine = _histograms(table, weights, spending.stage(f"{name}-zoom", share / 2), fine_cells, _ZOOM + 2)
     narrow = [_narrow(span, *seen, by_mass) for span, seen in zip(ranges, fine, strict=True)]

@@ -23,10 +23,11 @@ from discreet.core.clipping import clip_rows
 from discreet.errors import InvalidParameter, real, whole
 from discreet.linear.glm import sparse_rows
 from discreet.linear.glm.people import People
-from discreet.linear.inputs import sane_csr
+from discreet.linear.inputs import OnDemand, sane_csr
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
-from discreet.linear.kernels.rowwise import bound_rows
+from discreet.linear.kernels.rowwise import are_bounded, bound_rows
+from discreet.linear.kernels.tiles import Tiles
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Kept, Shelf, Storage
 
@@ -107,13 +108,17 @@ class Columns:
         """
         return self.sift(rows)[0]
 
-    def sift(self, rows: NDArray[Any]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """What :meth:`admit` gives, always a copy, and which of the rows that are."""
+    def sift(
+        self, rows: NDArray[Any], in_place: bool = False
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """What :meth:`admit` gives, and which of the rows that are: a copy, unless it may be made in place."""
         if rows.dtype not in (np.float32, np.float64):
             with np.errstate(over="ignore"):
                 rows = rows.astype(np.float32)
-        kept, finite = np.empty(rows.shape, np.float32), np.empty(len(rows), np.bool_)
-        if not bound_rows(readable(rows), self.width - self.text, kept, finite):
+        in_place = in_place and rows.dtype == np.float32 and rows.flags.c_contiguous
+        kept, finite = rows if in_place else np.empty(rows.shape, np.float32), np.ones(len(rows), np.bool_)
+        good = in_place and are_bounded(rows, self.width - self.text)
+        if not good and not bound_rows(readable(rows), self.width - self.text, kept, finite):
             kept = kept[finite]
         excess = kept[:, self.categories].sum(axis=1, dtype=np.float64) > len(self.groups)
         if excess.any():  # only those: a clip could change the last bit of a row that is just within
@@ -139,7 +144,7 @@ class Columns:
 Matrix = NDArray[np.float32]
 Codes = NDArray[np.int64]
 
-_CHUNK = 2**21  # numbers that are encoded, kept or transformed together: what is made on the way stays small
+_CHUNK = 2**22  # numbers that are encoded, kept or transformed together: what is made on the way stays small
 
 
 class Chunk(NamedTuple):
@@ -230,10 +235,23 @@ class Records:
                 x = sparse_rows.shorten_rows(x, self.columns.text_norm)
             yield Chunk(x, y, weights), people
 
-    def keep(self, transform: Callable[[Any], Any]) -> None:
-        """Keep the rows in other coordinates, with the constant 0, for :meth:`norms` and :meth:`working`."""
-        self._rows = Working(self.blocks(transform, np.zeros_like, 0.0), 0.0, self.shelf)
+    def keep(
+        self, transform: Callable[[Any], Any], tile: Callable[[Any], tuple[Tiles, Array]] | None = None
+    ) -> None:
+        """Keep the rows in other coordinates, with the constant 0, for :meth:`norms` and :meth:`working`.
+
+        ``tile`` gives the same in tiles, and their norms; records of people are kept as rows.
+        """
+        tiled = tile is not None and self._people is None
+        blocks = self._tiled_blocks(tile) if tiled else self.blocks(transform, np.zeros_like, 0.0)
+        self._rows = Working(blocks, 0.0, self.shelf)
         self._transform = transform
+
+    def _tiled_blocks(self, tile: Any) -> Iterator[Block]:
+        for x, y, weights in self.chunks():
+            tiles, norms = tile(x)
+            weights = None if weights is None else weights.astype(np.float32)
+            yield Block(tiles, np.zeros(len(y), np.float32), weights, norms)
 
     def norms(self) -> Iterator[tuple[Array, Array | None]]:
         """Those of the rows that :meth:`keep` has kept, with their weights."""
@@ -283,7 +301,9 @@ class Records:
             x = x if good.all() else x[good]
             x = sparse_rows.admit_rows(x, self.columns.text_norm if self.columns.text else None)
         else:
-            x, good = self.columns.sift(x.toarray() if issparse(x) else np.asarray(x))
+            x = x.toarray() if issparse(x) else np.asarray(x)
+            made = isinstance(self._x, OnDemand) and x.flags.owndata  # for this chunk: nobody else has it
+            x, good = self.columns.sift(x, in_place=made)
         if weights is not None and not (known := np.isfinite(weights)).all():
             x, good = x[known[good]], good & known
         people = None if self._people is None else self._people[rows][good]
@@ -307,7 +327,8 @@ class Records:
 class Block(NamedTuple):
     """Some records in the coordinates of the descent, with bounds of the norms of (constant, z).
 
-    Sparse rows z may have a centre, which is taken off in norms and sums only. ``people`` is the number of each
+    Sparse rows z may have a centre, which is taken off in norms and sums only. Dense ones may be in tiles
+    (:mod:`~discreet.linear.kernels.tiles`). ``people`` is the number of each
     record's person, all of whose records are in this block, next to one another.
     """
 
@@ -316,6 +337,11 @@ class Block(NamedTuple):
     weights: NDArray[Any] | None
     norms: Array
     people: Codes | None = None
+
+    @property
+    def tiled(self) -> bool:
+        """Whether z is in tiles."""
+        return len(self.z.shape) == 3
 
 
 class Blocks(Protocol):

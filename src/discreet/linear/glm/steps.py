@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,10 +21,13 @@ from discreet.linear.glm.marginals import typical_size
 from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.problems import Problem
 from discreet.linear.glm.records import Block, Blocks, Working
+from discreet.linear.glm.score_cells import ScoreCells, round_scores
 from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.kernels.centred import centred_gradient
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.kernels.rowwise import times
+from discreet.linear.kernels.tiled_kernel import tiled_gradient
+from discreet.linear.kernels.tiles import tile_scores
 from discreet.linear.losses import Loss
 from discreet.linear.storage import Kept
 
@@ -33,6 +36,8 @@ Array = NDArray[np.float64]
 TOLERANCE = 1e-3
 _RIDGE = 0.15
 _FASTEST = 0.4  # steps over curvature, for many classes
+_LONGER, _FEW_NUMBERS = 5 / 3, 2**22  # steps of large tables; numbers, of which forty passes take no time
+_STEADY = 1.25  # a step times the curvature; at 2 a descent would grow
 
 
 @dataclass(frozen=True)
@@ -44,12 +49,31 @@ class StepRule:
     step_size: float
 
 
+def stride(problem: Problem, count: float, size: int) -> float:
+    """How many times longer steps are, and how many times fewer: more than 1 where a pass takes time.
+
+    For rows in white coordinates. As far as noise and start are concerned, the average of 24 steps is as near to the
+    optimum as that of 40 that are shorter by as much, for whatever curvature (:func:`step_effects`); only losses
+    that could bend too much for long steps, or without a limit, keep short ones. Small tables keep them, too.
+    """
+    bend = problem.loss.curvature
+    steady = bend is not None and problem.free_outputs == 1 and _LONGER * problem.rate * bend <= _STEADY
+    return _LONGER if steady and count * size > _FEW_NUMBERS else 1.0
+
+
 def step_rule(
-    problem: Problem, stage: Stage, count: float, size: int, row_size: float, curvature: float
+    problem: Problem,
+    stage: Stage,
+    count: float,
+    size: int,
+    row_size: float,
+    curvature: float,
+    longer: float = 1.0,
 ) -> StepRule:
     """The step rule for rows of ``size`` numbers (the constant included), of typical norm ``row_size``.
 
-    ``count`` is the noisy number of records, ``curvature`` the largest eigenvalue of the second moments.
+    ``count`` is the noisy number of records, ``curvature`` the largest eigenvalue of the second moments, and
+    ``longer`` the :func:`stride`.
     """
     signal = stage.strength * count
     free = size * problem.free_outputs
@@ -57,7 +81,7 @@ def step_rule(
     clip_norm = signal * math.sqrt(problem.tolerance * TOLERANCE / free)
     clip_norm = min(max(clip_norm, problem.least * typical), problem.most * typical)
     ridge = _RIDGE * (clip_norm / signal) ** 2 * free / (problem.curvature * problem.prior)
-    rate = problem.rate / curvature
+    rate = longer * problem.rate / curvature
     if problem.free_outputs > 1:  # many classes bend the loss less: longer steps, if the noise allows them
         rate = max(rate, min(rate * signal / free, _FASTEST / (problem.bend * curvature)))
     return StepRule(clip_norm, ridge, rate / (1 + rate * ridge))
@@ -121,7 +145,11 @@ def noisy_gradient(loss: Loss, working: Blocks, theta: Array, clip_norm: float, 
     :func:`~discreet.linear.kernels.kernel.hardened_clipped_gradient`.
     """
     sums = Sums(stage, theta.size, clip_norm)
-    for z, y, weights, norms, people in working:
+    for block in working:
+        z, y, weights, norms, people = block
+        if block.tiled:
+            sums.add_total(tiled_gradient(loss, z, y, theta, norms, clip_norm, sums.grid, weights))
+            continue
         known = (loss, z, y, theta, working.constant, norms, clip_norm, sums.grid, weights)
         if working.centre is None:
             sums.add_total(hardened_clipped_gradient(*known, people))
@@ -140,7 +168,6 @@ def noisy_gradient(loss: Loss, working: Blocks, theta: Array, clip_norm: float, 
 _STEPS = 10
 _FOR_THE_UNIT = 0.15  # of the share, to learn how large scores are
 _CLIP_NORM = 1.2
-_LARGEST_SCORE = 3.0
 _UNIT = 1.5  # typical scores
 # Counts are cut so many deviations above their mean, or where noise is 2.5 % of their sum. Chosen on splits of the
 # RAND records other than those that are quoted.
@@ -149,14 +176,15 @@ _LARGEST_SHIFT = math.e - 1
 
 
 class Scores:
-    """Records reduced to one number, what the features add to their score, in ``unit`` and within +-3.
+    """Records reduced to one number, what the features add to their score, in ``unit``, within +-3 and rounded.
 
-    They take the place of :class:`~discreet.linear.glm.records.Working` in a descent over two parameters.
+    They take the place of :class:`~discreet.linear.glm.records.Working` in a descent over two parameters, where
+    records have weights or belong to people; else :class:`~discreet.linear.glm.score_cells.ScoreCells` do.
     """
 
     constant, centre = 1.0, None
 
-    def __init__(self, working: Working, found: Kept[tuple[Array]], unit: float) -> None:
+    def __init__(self, working: Working, found: Kept[tuple[NDArray[Any]]], unit: float) -> None:
         self._working, self._found, self._unit = working, found, unit
         self._kept = working.shelf.keep(self._make_blocks())
 
@@ -165,7 +193,7 @@ class Scores:
 
     def _make_blocks(self) -> Iterator[Block]:
         for block, (score,) in zip(self._working, self._found, strict=True):
-            z = np.clip(score / self._unit, -_LARGEST_SCORE, _LARGEST_SCORE)[:, None]
+            z = round_scores(score, self._unit)[:, None]
             yield block._replace(z=z, norms=row_norms(z, self.constant))
 
 
@@ -191,17 +219,24 @@ def recalibrate(
     stage = spending.stage("score-sizes", _FOR_THE_UNIT * share)
     found = working.shelf.keep((scores(block, features, working),) for block in working)
     pairs = zip(working, found, strict=True)
-    typical = typical_size(((abs(score), block.weights) for block, (score,) in pairs), stage)
+    typical = typical_size(((score, block.weights) for block, (score,) in pairs), stage)
     size = min(max(typical.size, expected / 8), 4 * expected) if typical.found else expected
     width = _UNIT * max(size, 1e-6)
     stage = spending.stage("recalibration", (1 - _FOR_THE_UNIT) * share, _STEPS)
     before = np.array([float(problem.start), width])
-    intercept, slope = _fit_line(problem, Scores(working, found, width), before, count, stage)
+    if all(block.weights is None and block.people is None for block in working):
+        pairs = zip(working, found, strict=True)
+        data: ScoreCells | Scores = ScoreCells.count(((score, block.y) for block, (score,) in pairs), width)
+    else:
+        data = Scores(working, found, width)
+    intercept, slope = _fit_line(problem, data, before, count, stage)
     corrected: Array = start + (intercept - before[0]) * unit + features * (max(slope, 0.0) / width)
     return corrected
 
 
-def _fit_line(problem: Problem, data: Scores, before: Array, count: float, stage: Stage) -> Array:
+def _fit_line(
+    problem: Problem, data: ScoreCells | Scores, before: Array, count: float, stage: Stage
+) -> Array:
     """Damped Newton steps for intercept and slope, with a ridge toward what they were before."""
     chance = 1 / (1 + math.exp(-before[0]))
     curvature = 0.6 * max(chance * (1 - chance), 0.04)
@@ -209,10 +244,19 @@ def _fit_line(problem: Problem, data: Scores, before: Array, count: float, stage
     ridge = (_CLIP_NORM / (stage.strength * count)) ** 2 / curvature / spread
 
     def newton_step(line: Array) -> Array:
-        noisy = noisy_gradient(problem.loss, data, line, _CLIP_NORM, stage) / count
+        noisy = noisy_line(problem.loss, data, line, stage) / count
         return (noisy + ridge * (line - before)) / (1.5 * (curvature + ridge))
 
     return descend(newton_step, before, _STEPS, step_size=1.0, average="weighted-tail").result
+
+
+def noisy_line(loss: Loss, data: ScoreCells | Scores, line: Array, stage: Stage) -> Array:
+    """As :func:`noisy_gradient`, for intercept and slope."""
+    if isinstance(data, Scores):
+        return noisy_gradient(loss, data, line, _CLIP_NORM, stage)
+    sums = Sums(stage, 2, _CLIP_NORM)
+    sums.add_total(data.gradient(loss, line, _CLIP_NORM, sums.grid))
+    return sums.release()
 
 
 def match_mean(
@@ -238,8 +282,10 @@ def match_mean(
     return np.asarray(theta + unit * shift * max(0.0, 1 - error**2 / max(shift**2, 1e-12)))
 
 
-def scores(block: Block, theta: Array, working: Blocks) -> Array:
+def scores(block: Block, theta: Array, working: Blocks) -> NDArray[Any]:
     """constant * theta[0] + z @ theta[1:] of each record, z less its centre if it has one."""
+    if block.tiled:
+        return tile_scores(block.z, len(block.y), theta[1:], 0.0)
     if working.centre is None:
         return np.asarray(working.constant * theta[0] + times(block.z, theta[1:]), np.float64)
     offset = working.constant * theta[0] - working.centre.values @ theta[1:]

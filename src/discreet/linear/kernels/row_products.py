@@ -14,22 +14,25 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from discreet.linear.kernels.coefficients import bare
-from discreet.linear.kernels.vectors import _I64, VECTOR_BYTES, Numbers, cgutils
+from discreet.linear.kernels.vectors import _I64, LINE_BYTES, Numbers, cgutils
 
 Matrix = NDArray[Any]
 
 _ROWS = 8
 
 
-def _multiply_eight(typing: Any, rows: Any, row: Any, matrix: Any, out: Any) -> Any:
-    """``out[k] = rows[row + k] @ matrix`` for eight rows; ``matrix`` and ``out`` are padded to whole vectors."""
+def _multiply_eight(typing: Any, rows: Any, matrix: Any, out: Any) -> Any:
+    """``out[k] = rows[:, k] @ matrix`` for eight rows side by side; ``matrix`` and ``out`` are of whole vectors."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kinds = signature.args
-        source = Numbers(context, builder, kinds[0], arguments[0], arguments[1], VECTOR_BYTES)
-        right = Numbers(context, builder, kinds[2], arguments[2], _I64(0), VECTOR_BYTES)
-        results = Numbers(context, builder, kinds[3], arguments[3], _I64(0), VECTOR_BYTES)
+        rows, right, results = (
+            Numbers(context, builder, kind, value, _I64(0), LINE_BYTES)
+            for kind, value in zip(signature.args, arguments, strict=True)
+        )
         totals = [cgutils.alloca_once(builder, right.vector) for _ in range(_ROWS)]
+        count = cgutils.unpack_tuple(
+            builder, context.make_array(signature.args[0])(context, builder, arguments[0]).shape
+        )[0]
 
         def line(of: Numbers, number: Any) -> Any:
             return builder.add(of.start, builder.mul(of.pitch, number))
@@ -37,17 +40,17 @@ def _multiply_eight(typing: Any, rows: Any, row: Any, matrix: Any, out: Any) -> 
         with right.each(_I64(0), right.columns, 1) as column:
             for total in totals:
                 builder.store(right.zeros, total)
-            with cgutils.for_range(builder, source.columns) as loop:
+            with cgutils.for_range(builder, count) as loop:
                 factors = right.vector_at(right.beside(line(right, loop.index), column))
                 for k, total in enumerate(totals):
-                    number = source.number_at(source.beside(line(source, _I64(k)), loop.index))
+                    number = rows.number_at(rows.beside(line(rows, loop.index), _I64(k)))
                     product = builder.fmul(right.spread(number), factors)
                     builder.store(builder.fadd(builder.load(total), product), total)
             for k, total in enumerate(totals):
                 results.store(builder.load(total), results.beside(line(results, _I64(k)), column))
         return context.get_dummy_value()
 
-    return types.void(rows, types.intp, matrix, out), generate
+    return types.void(rows, matrix, out), generate
 
 
 _multiply: Any = intrinsic(_multiply_eight)
@@ -60,13 +63,13 @@ def multiply_rows(
 
     Guarantee: every row of the result depends on its own row alone, bit for bit.
     """
-    sums, few = np.empty((_ROWS, matrix.shape[1]), out.dtype), np.zeros((_ROWS, rows.shape[1]), out.dtype)
+    sums, few = np.empty((_ROWS, matrix.shape[1]), out.dtype), np.zeros((rows.shape[1], _ROWS), out.dtype)
     _multiply_all(rows, matrix, plus, sums, few, out, first, last)
 
 
 def pad_columns(matrix: Matrix) -> Matrix:
     """The matrix with columns of zeros, up to whole vectors."""
-    lanes = VECTOR_BYTES // matrix.itemsize
+    lanes = LINE_BYTES // matrix.itemsize
     wide = np.zeros((len(matrix), -(-matrix.shape[1] // lanes) * lanes), matrix.dtype)
     wide[:, : matrix.shape[1]] = matrix
     return wide
@@ -83,16 +86,13 @@ def _multiply_all(
     first: int,
     last: int,
 ) -> None:
-    """Eight rows at a time; the last ones are copied to ``few``, so that nothing beyond them is read."""
+    """Eight rows at a time, which are put side by side in ``few``: so nothing beyond the last ones is read."""
     for start in range(first, last, _ROWS):
         count = min(_ROWS, last - start)
-        if count == _ROWS:
-            _multiply(rows, start, matrix, sums)
-        else:
-            for k in range(count):
-                for j in range(rows.shape[1]):
-                    few[k, j] = rows[start + k, j]
-            _multiply(few, 0, matrix, sums)
+        for k in range(count):
+            for j in range(rows.shape[1]):
+                few[j, k] = rows[start + k, j]
+        _multiply(few, matrix, sums)
         for k in range(count):
             for j in range(out.shape[1]):
                 out[start + k, j] = sums[k, j] + plus[j]

@@ -29,6 +29,7 @@ from discreet.linear.kernels.coefficients import (
     reordered,
     replace_by_residuals,
 )
+from discreet.linear.kernels.dense_kernel import norms_of
 from discreet.linear.kernels.row_products import multiply_rows, pad_columns
 
 # ---- work in equal tasks, shared by threads ----
@@ -65,6 +66,7 @@ def in_threads(tasks: int, work: Callable[[int], None]) -> None:
 
 Matrix = NDArray[Any]
 
+_FEW = 64  # rows that stay in the cache
 _TASK = 2**23  # multiplications that are worth a task
 
 
@@ -131,6 +133,30 @@ def add_cut_ones(cells: Array, factors: Array, counts: Array) -> None:
     """``counts[cells[i]] += trunc(factors[i])`` for every i; cells must be in range."""
     for i in range(cells.size):
         counts[cells[i]] += np.int64(factors[i])
+
+
+@compiled
+def count_scores(scores: Array, classes: Array, cells: float, counts: Array) -> None:
+    """Add 1 to the cell of each score, ``cells`` to 1 around the middle of ``counts``, in the column of its class.
+
+    Scores beyond the last cell count there; those that are not numbers, and classes but 0 and 1, do not count.
+    """
+    middle = counts.shape[0] // 2
+    for i in range(scores.size):
+        place = np.rint(np.float64(scores[i]) * cells)
+        if place == place and (classes[i] == 0 or classes[i] == 1):
+            counts[
+                middle + np.int64(min(max(place, -float(middle)), float(middle))), np.int64(classes[i])
+            ] += 1
+
+
+@compiled
+def find_half_octaves(values: Array, lowest: int, highest: int, out: Array) -> None:
+    """``out = floor(2 log2(values))``, moved into [lowest, highest]: the exponent of the square; NaN is highest."""
+    for i in range(values.size):
+        square = np.float64(np.float64(values[i]) * np.float64(values[i]))
+        exponent = (square.view(np.int64) >> 52) - 1023
+        out[i] = min(max(exponent, np.int64(lowest)), np.int64(highest))
 
 
 # ---- the clipped gradient of a single row, without the preparations that pay off for many ----
@@ -220,6 +246,40 @@ def standardise_rows(
 
 
 @compiled
+def find_standard_norms(
+    rows: Array, lower: Array, upper: Array, centre: Array, scale: Array, out: Array
+) -> None:
+    """The norms of what :func:`standardise_rows` gives, as by ``row_norms``; a few rows at a time, in the cache."""
+    few = np.empty((_FEW, rows.shape[1]), np.float32)
+    for first in range(0, rows.shape[0], _FEW):
+        last = min(first + _FEW, rows.shape[0])
+        standardise_rows(rows[first:last], lower, upper, centre, scale, few)
+        norms_of(few, 0.0, 0, out[first:last])
+
+
+@compiled
+def put_ones_before(rows: Array, out: Array) -> None:
+    """``out = (1, rows)``, whose rows are longer by one."""
+    for i in range(rows.shape[0]):
+        out[i, 0] = 1.0
+        for j in range(rows.shape[1]):
+            out[i, j + 1] = rows[i, j]
+
+
+@compiled
+def are_bounded(rows: Array, bounded: int) -> bool:
+    """Whether :func:`bound_rows` would change nothing: reading takes half the time of writing."""
+    none, full = np.float32(0), np.float32(1)
+    beyond = np.int64(0)
+    for i in range(rows.shape[0]):
+        for j in range(bounded):
+            beyond += np.int64(not (rows[i, j] >= none and rows[i, j] <= full))
+        for j in range(bounded, rows.shape[1]):
+            beyond += np.int64(rows[i, j] - rows[i, j] != none)
+    return bool(beyond == 0)
+
+
+@compiled
 def bound_rows(rows: Array, bounded: int, out: Array, finite: Array) -> bool:
     """``out = rows`` in float32, its first ``bounded`` columns moved into [0, 1].
 
@@ -246,15 +306,19 @@ def bound_rows(rows: Array, bounded: int, out: Array, finite: Array) -> bool:
 def count_bins(rows: Array, bins: int, counts: Array) -> None:
     """Add 1 to the bin of each number, of ``bins`` over [0, 1] for each column.
 
-    The bins of a row are found before they are counted: that takes vector instructions, the other does not.
+    The bins of some rows are found before they are counted: that takes vector instructions, the other does not.
     """
-    places, scale, last = np.empty(rows.shape[1], np.int32), rows.dtype.type(bins), np.int32(bins - 1)
-    for i in range(rows.shape[0]):
-        for j in range(rows.shape[1]):
-            place = min(np.int32(rows[i, j] * scale), last)
-            places[j] = place + np.int32(j) * np.int32(bins)
-        for j in range(rows.shape[1]):
-            counts[np.uint32(places[j])] += 1
+    columns, scale, last = rows.shape[1], rows.dtype.type(bins), np.int32(bins - 1)
+    numbers, few = rows.reshape(-1), min(_FEW, rows.shape[0]) * columns
+    places, firsts = np.empty(few, np.int32), np.empty(few, np.int32)
+    for k in range(few):
+        firsts[k] = k % columns * bins
+    for start in range(0, numbers.size, max(few, 1)):
+        part = numbers[start : start + few]
+        for k in range(part.size):
+            places[k] = min(np.int32(part[k] * scale), last) + firsts[k]
+        for k in range(part.size):
+            counts[np.uint32(places[k])] += 1
 
 
 # ---- what each row adds to a weighted Newton step: weigh_rows ----

@@ -36,7 +36,7 @@ from discreet.errors import CheckFailed, InvalidParameter
 from discreet.pytorch.batches import Collate, Reader, reader, refuse_mixing_collate, take_apart
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded, refuse_layers
 from discreet.pytorch.checks.constancy import Constancy
-from discreet.pytorch.checks.known_draws import refuse_known_draws
+from discreet.pytorch.checks.known_draws import refuse_known_collation, refuse_known_draws
 from discreet.pytorch.checks.mixing import (
     EXAMPLES,
     all_changed,
@@ -49,12 +49,14 @@ from discreet.pytorch.checks.mixing import (
     refuse_other_losses_alone,
     rounds_coarsely,
 )
+from discreet.pytorch.checks.shared_draws import refuse_shared_draws
 from discreet.pytorch.checks.steady import random_state, seeded, steady_draws
-from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.kernels.norms import squared_norms_by_torch
 from discreet.pytorch.layer_rules.use import wide
 from discreet.pytorch.per_example import (
     Losses,
+    insist_function,
     number_of_examples,
     per_example_gradients,
     rebuild,
@@ -91,8 +93,11 @@ def check(
         raise CheckFailed(
             "The model is sharded; check it before fully_shard. A PrivateRun checks it in any case."
         )
+    refuse_coarse_products()
     dataset, collate, _ = take_apart(dataset, collate, 0)
-    check_read(bare(model), losses, batch, None if dataset is None else reader(dataset, collate))
+    check_read(
+        bare(model), insist_function(losses), batch, None if dataset is None else reader(dataset, collate)
+    )
 
 
 def check_read(model: nn.Module, losses: Losses, batch: Any, read: Reader | None) -> None:
@@ -125,6 +130,9 @@ def check_read(model: nn.Module, losses: Losses, batch: Any, read: Reader | None
             if read is not None:
                 refuse_mixing_collate(model, losses, read)
             watch.refuse_change()
+        refuse_shared_draws(model, losses, few)
+    if read is not None and read.collate is not None and read.rows:
+        refuse_known_collation(read.collate, read.examples(range(min(read.rows, EXAMPLES))))
 
 
 def _compare(model: nn.Module, losses: Losses, few: Any, many: Any) -> None:

@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from discreet.errors import CheckFailed, InvalidParameter
+from discreet.pytorch.checks.constancy import hooks_everywhere
 
 _LEAST_CHANNELS = 4  # in a group, so that there is something to normalise even without pixels
 _MOST_GROUPS = 32
@@ -42,6 +43,11 @@ def is_fully_sharded(model: nn.Module) -> bool:
 
 def refuse_layers(model: nn.Module) -> None:
     """Refuse what no data is needed to refuse: layers and parameters that cannot be private as they are."""
+    if hooks_everywhere():
+        raise CheckFailed(
+            "A backward hook on all modules (register_module_full_backward_hook) would see gradients without noise. "
+            "Remove it; after a step parameter.grad is the private gradient."
+        )
     for name, module in model.named_modules():
         problem = _problem(module)
         if problem:

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as of_modules
 
 from discreet.errors import CheckFailed
 from discreet.pytorch.per_example import modules_of
@@ -156,7 +157,7 @@ def signature(model: nn.Module) -> tuple[object, ...]:
 
     Objects appear by their identity, so whoever keeps a signature keeps what is :func:`to_keep_alive` along with it.
     """
-    parts: list[object] = []
+    parts: list[object] = [hooks_everywhere()]
     for module in modules_of(model):
         hooked = bool(module._backward_hooks or module._backward_pre_hooks)
         parts += (id(module), module.training, hooked, module.__dict__.get("forward"), *module._modules)
@@ -164,6 +165,11 @@ def signature(model: nn.Module) -> tuple[object, ...]:
             trained = value is not None and value.requires_grad
             parts += (name, id(value), trained, trained and _is_hooked(value))
     return tuple(parts)
+
+
+def hooks_everywhere() -> bool:
+    """Whether somebody asked for the gradients of all modules there are."""
+    return bool(of_modules._global_backward_hooks or of_modules._global_backward_pre_hooks)
 
 
 def _is_hooked(value: Any) -> bool:

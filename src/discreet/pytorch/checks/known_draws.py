@@ -1,12 +1,13 @@
-"""Draws that somebody knows: a model or losses that seed a generator, or bring one of their own.
+"""Draws that somebody knows: a model, losses or a collation that seed a generator, or bring one of their own.
 
 What is drawn for a batch is divided among its examples one after the other. Where nobody knows the draws, as in a
 step (:func:`~discreet.pytorch.checks.steady.unknown_draws`), one example less leaves the law of the others' draws as
-it is. Where a seed is set on the way, in the forward pass or in the losses, it gives all others the draws of their
-neighbours: the clipped sum moves by many clip norms.
+it is. Where a seed is set on the way, in the forward pass, in the losses or in a collation that masks words, it gives
+all others the draws of their neighbours: the clipped sum moves by many clip norms.
 
-So a forward pass is made after two different seeds, and at every draw the state of its generator is noted. One that
-is the same both times was set in between. Generators of one's own begin where they were seeded, and are refused.
+So a forward pass and a collation are made after two different seeds, and at every draw the state of its generator is
+noted. One that is the same both times was set in between. Generators of one's own begin where they were seeded, and
+are refused.
 """
 
 from __future__ import annotations
@@ -35,15 +36,25 @@ REMEDY = (
 
 def refuse_known_draws(model: nn.Module, losses: Losses, examples: Any) -> None:
     """Raise :class:`CheckFailed` if what is drawn for the losses does not follow from the seed before."""
-    first, second = (_origins(lambda: losses(model, examples), seed) for seed in (1, 2))
+    _refuse("the model or the losses", lambda: losses(model, examples))
+
+
+def refuse_known_collation(collate: Callable[[list[Any]], Any], rows: list[Any]) -> None:
+    """The same for what is drawn where ``rows`` are made into a batch, alone and together."""
+    for some in (rows[:1], rows):
+        _refuse("collate", lambda some=some: collate(list(some)))  # type: ignore[misc]
+
+
+def _refuse(who: str, draw: Callable[[], object]) -> None:
+    first, second = (_origins(who, draw, seed) for seed in (1, 2))
     if first & second:
-        raise CheckFailed(f"The model or the losses set the seed of a generator, {REMEDY}")
+        raise CheckFailed(f"The seed of a generator is set by {who}, {REMEDY}")
 
 
-def _origins(draw: Callable[[], object], seed: int) -> set[State]:
+def _origins(who: str, draw: Callable[[], object], seed: int) -> set[State]:
     """The states of the global generators from which something is drawn."""
     found: set[State] = set()
-    with seeded(seed), _note_draws(found), _Noting(found):
+    with seeded(seed), _note_draws(found), _Noting(who, found):
         draw()
     return found
 
@@ -51,16 +62,16 @@ def _origins(draw: Callable[[], object], seed: int) -> set[State]:
 class _Noting(TorchFunctionMode):
     """Notes the state of torch's generators before every call that moves them."""
 
-    def __init__(self, found: set[State]) -> None:
+    def __init__(self, who: str, found: set[State]) -> None:
         super().__init__()
-        self._found = found
+        self._who, self._found = who, found
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         if _is_foreign(kwargs.get("generator")):
-            raise CheckFailed(f"The model or the losses draw from a generator of their own, {REMEDY}")
+            raise CheckFailed(f"A generator with a seed of its own is used by {self._who}, {REMEDY}")
         before = _state_of_torch()
         result = func(*args, **kwargs)
         if _state_of_torch() != before:

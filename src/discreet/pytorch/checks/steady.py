@@ -39,12 +39,12 @@ def steady_draws(seed: int = 0, *, varied: bool = True) -> Iterator[None]:
     ``seed`` chooses among such draws. Unless ``varied`` they are the same along the last dimension too, for models
     in which that is the dimension of the examples. Afterwards all generators are what they were.
     """
-    place = _Place(seed, entered=id(sys._getframe(2)))
+    place = Place(seed, entered=id(sys._getframe(2)))
     with seeded(seed), _numpy_and_random(place), _Steady(place, varied):
         yield
 
 
-class _Place:
+class Place:
     """A number within 0 and 1 for the place where the user's code draws.
 
     It is made of the calls that lead there from where the draws were held still, or from the checkpoint in between,
@@ -72,7 +72,7 @@ class _Place:
 class _Steady(TorchFunctionMode):
     """Replaces what was drawn by what is held still."""
 
-    def __init__(self, place: _Place, varied: bool) -> None:
+    def __init__(self, place: Place, varied: bool) -> None:
         super().__init__()
         self._place, self._varied = place, varied
 
@@ -300,7 +300,7 @@ _ADMINISTRATION = ("seed", "get_state", "set_state", "getstate", "setstate", "by
 
 
 @contextmanager
-def _numpy_and_random(place: _Place) -> Iterator[None]:
+def _numpy_and_random(place: Place) -> Iterator[None]:
     """Their functions draw anew at every call, from a generator that the place in the code decides."""
     replaced = global_functions()
     try:
@@ -324,7 +324,7 @@ def global_functions() -> list[tuple[Any, str, Callable[..., Any]]]:
     ]
 
 
-def _drawn_by_numpy(name: str, place: _Place) -> Callable[..., Any]:
+def _drawn_by_numpy(name: str, place: Place) -> Callable[..., Any]:
     def draw(*args: Any, **kwargs: Any) -> Any:
         generator = np.random.RandomState(int(place() * 2**32))
         found = getattr(generator, name)(*args, **kwargs)
@@ -335,7 +335,7 @@ def _drawn_by_numpy(name: str, place: _Place) -> Callable[..., Any]:
     return draw
 
 
-def _steady_draw(name: str, place: _Place) -> Callable[..., Any]:
+def _steady_draw(name: str, place: Place) -> Callable[..., Any]:
     def draw(*args: Any, **kwargs: Any) -> Any:
         found = getattr(random.Random(place()), name)(*args, **kwargs)
         return found[:1] * len(found) if name == "choices" else found
@@ -395,7 +395,7 @@ def seeded(seed: int = 0) -> Iterator[None]:
 
 @contextmanager
 def unknown_draws() -> Iterator[None]:
-    """Dropout and whatever else is drawn meanwhile begins at seeds from the system; afterwards all is as it was.
+    """Dropout and whatever else is drawn meanwhile begins at states from the system; afterwards all is as it was.
 
     With a seed that is known, one record less would give all others other masks, which no clip norm bounds. Every
     step does this, so numpy's global generator is set aside rather than copied, which takes as long as a small
@@ -404,17 +404,18 @@ def unknown_draws() -> Iterator[None]:
     devices, python, legacy = devices_in_use(), random.getstate(), _NUMPY.get_bit_generator()
     before = torch.default_generator.get_state(), [torch.cuda.get_rng_state(device) for device in devices]
     try:
-        seed = secrets.randbits(63)
-        torch.default_generator.manual_seed(seed)  # that of torch does the same for devices that nobody uses
+        entropy = secrets.token_bytes(8 + 32 + 64)  # for devices, Python and numpy, by one call to the system
+        seed = int.from_bytes(entropy[:8]) >> 1
+        torch.default_generator.set_state(_unknown_state())
         if devices:
             torch.cuda.manual_seed_all(seed)
         if torch.backends.mps.is_available():
             torch.mps.manual_seed(seed)
         if torch.xpu.is_initialized():  # type: ignore[no-untyped-call]
             torch.xpu.manual_seed_all(seed)
-        random.seed(secrets.randbits(256))
+        random.seed(int.from_bytes(entropy[8:40]))
         _NUMPY.set_bit_generator(_OWN)
-        np.random.seed(np.frombuffer(secrets.token_bytes(64), np.uint32))  # noqa: NPY002
+        np.random.seed(np.frombuffer(entropy, np.uint32, offset=40))  # noqa: NPY002
         yield
     finally:
         random.setstate(python)
@@ -424,6 +425,20 @@ def unknown_draws() -> Iterator[None]:
             torch.cuda.set_rng_state(state, device)
 
 
+def _unknown_state() -> Tensor:
+    """A state for torch's generator on the host, made of the system's random words.
+
+    A seed would not do: torch takes the last 32 bits of one, so that somebody could try all of them. The words of its
+    Mersenne twister are kept as 64 bits each; one that was just seeded makes them all anew before it draws.
+    """
+    state = _JUST_SEEDED.clone()
+    state.numpy()[_WHERE].view(np.uint64)[:] = np.frombuffer(secrets.token_bytes(4 * _WORDS), np.uint32)
+    return state
+
+
+_WORDS = 624
+_WHERE = slice(24, 24 + 8 * _WORDS)
+_JUST_SEEDED = torch.Generator().manual_seed(0).get_state()
 _NUMPY: Any = np.random  # whose stubs do not know all of it
 _OWN = np.random.MT19937()
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -47,13 +48,17 @@ SMALL = 1 << 14
 
 
 class Watch:
-    """Over a model while a run trains ``parameters``, in parts of ``most`` examples if that is a number."""
+    """Over a model while a run trains ``parameters``, working on ``part_size`` of so many examples at once."""
 
     def __init__(
-        self, model: nn.Module, losses: Losses, parameters: dict[str, nn.Parameter], most: int | None
+        self,
+        model: nn.Module,
+        losses: Losses,
+        parameters: dict[str, nn.Parameter],
+        part_size: Callable[[int], int],
     ) -> None:
         refuse_layers(model)
-        self._model, self._losses, self._parameters, self._most = model, losses, parameters, most
+        self._model, self._losses, self._parameters, self._part_size = model, losses, parameters, part_size
         self._constancy = Constancy(model)
         self._signature, self._held = signature(model), to_keep_alive(model)
         self._checked: set[tuple[object, int]] = set()
@@ -87,12 +92,13 @@ class Watch:
 
     def check(self, examples: Any, count: int) -> None:
         """Check model and losses with these examples."""
-        check_read(self._model, self._losses, select(examples, slice(0, self._most)), self._read)
+        part = select(examples, slice(0, self._part_size(count)))
+        check_read(self._model, self._losses, part, self._read)
         self._checked.add(self._kind(count))
 
     def _kind(self, count: int) -> tuple[object, int]:
-        """What a check is good for: the model as it is, and batches of about this size."""
-        return self._signature, min(count, self._most or count).bit_length()
+        """What a check is good for: the model as it is, and parts of about this size."""
+        return self._signature, self._part_size(count).bit_length()
 
     def _by_chance(self) -> bool:
         """Whether this is one of the steps before which everything is checked again."""
@@ -188,7 +194,7 @@ def refuse_foreign_gradients(clipped_sum: ClippedSum, batch: Any) -> None:
     Guarantee: none for examples that are not looked at.
     """
     model, losses = clipped_sum.model, clipped_sum.losses
-    part = _any_part(batch, clipped_sum.physical_batch_size)
+    part = _any_part(batch, clipped_sum.part_size(number_of_examples(batch)))
     chosen = [secrets.randbelow(number_of_examples(part)) for _ in range(EXAMPLES)]
     with steady_draws():
         if _foreign(clipped_sum, part, chosen) is None:
@@ -202,11 +208,9 @@ def refuse_foreign_gradients(clipped_sum: ClippedSum, batch: Any) -> None:
         )
 
 
-def _any_part(batch: Any, size: int | None) -> Any:
+def _any_part(batch: Any, size: int) -> Any:
     """One of the parts in which a batch is worked off, so that big batches take no more memory here either."""
-    count = number_of_examples(batch)
-    size = min(count, size or count)
-    start = size * secrets.randbelow(-(-count // size))
+    start = size * secrets.randbelow(-(-number_of_examples(batch) // size))
     return select(batch, slice(start, start + size))
 
 

@@ -13,6 +13,7 @@ from numba import carray, njit, types  # type: ignore[attr-defined]
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from discreet.core.clipping import flat_factors
 from discreet.pytorch.kernels.norms import REACH, in_threads, squares_of_row
 
 Table = NDArray[np.int64]
@@ -41,6 +42,13 @@ def add_sums_of_layers(
     narrow = np.zeros((weights.shape[1], weights.shape[0]), np.float32)
     _add_sums(table, weights, least, most, narrow)
     return narrow
+
+
+def add_clipped_sums_of_layers(
+    table: Table, examples: int, clip_norm: float, relative: float, least: float, most: float
+) -> None:
+    """All in one: norms over all layers, turned into upper bounds by ``relative``, factors, and weighted sums."""
+    _add_clipped(table, examples, clip_norm, relative, least, most)
 
 
 def _pointer(context: Any, address: Any) -> Any:
@@ -85,12 +93,26 @@ def _add_sums(table: Table, weights: NDArray[Any], least: float, most: float, na
             a = carray(_floats_at(table[place, 0]), (examples, into))
             total = carray(_floats_at(table[place, 6]), (out, into))
             for i in range(examples):
-                _add_product(narrow[table[place, 4], i], g[i], a[i], total)
+                weight = narrow[table[place, 4], i]
+                if weight != 0:  # whoever has none may hold anything
+                    _add_product(weight, g[i], a[i], total)
         if table[place, 7] != 0:
             row = carray(_floats_at(table[place, 7]), (out,))
             for i in range(examples):
-                for o in range(out):
-                    row[o] += narrow[table[place, 5], i] * g[i, o]
+                weight = narrow[table[place, 5], i]
+                if weight != 0:
+                    for o in range(out):
+                        row[o] += weight * g[i, o]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_clipped(
+    table: Table, examples: int, clip_norm: float, relative: float, least: float, most: float
+) -> None:
+    squares = np.zeros((examples, 1))
+    _norms(table, 0, examples, squares)
+    weights = flat_factors(np.sqrt(squares[:, 0]), clip_norm, relative).reshape(examples, 1)
+    _add_sums(table, weights, least, most, np.zeros((1, examples), np.float32))
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")

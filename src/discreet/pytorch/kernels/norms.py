@@ -22,6 +22,7 @@ from discreet.pytorch.kernels.tiles import LANES, add_tile
 
 _WORTH_A_THREAD = 1 << 20
 LEAST_SQUARES = 2.0**-80  # a float32 sum of squares below it may have lost some of them
+LEAST_TRACE = 2.0**-60  # the same for the sum of many such sums
 PIECE = (
     512  # numbers of an inner product that are added up in float32: a sum goes through 68 additions at most
 )
@@ -59,18 +60,19 @@ def gram_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return total, of_input, of_grad
 
 
-def ghost_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared norms of ``g[i].T @ a[i]``, and what they were if positions were unrelated, in float32 on the CPU.
+def ghost_norms(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Squared norms of ``g[i].T @ a[i]``, what they were if positions were unrelated, and those of a[i] and g[i].
 
-    Gram matrices are symmetric, so half of each is enough, and neither is ever held. The twin is
-    :func:`ghost_norms_by_torch`, which is quicker where rows are not one after the other in memory.
+    In float32 on the CPU. Gram matrices are symmetric, so half of each is enough, and neither is ever held; the last
+    two are on their diagonals. The twin is :func:`ghost_norms_by_torch`, which is quicker where rows are not one
+    after the other in memory.
     """
-    out = np.empty((2, len(a)))
+    out = np.empty((4, len(a)))
     left, right = _fours(a), _fours(g)
     work = a.shape[1] * (left.size + right.size)
     in_threads(lambda part: _ghosts(left[part], right[part], out[:, part]), len(left), work)
-    total, unrelated = torch.from_numpy(out)
-    return total, unrelated
+    total, unrelated, of_input, of_grad = torch.from_numpy(out)
+    return total, unrelated, of_input, of_grad
 
 
 def _fours(values: Tensor) -> NDArray[Any]:
@@ -103,7 +105,7 @@ def squared_norms_by_torch(rows: Tensor) -> Tensor:
 
 
 def ghost_norms_by_torch(a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
-    """The twin of :func:`ghost_norms` for any type and device, whose inner products are added up in any order."""
+    """The first two of :func:`ghost_norms` for any type and device, with sums in any order."""
     total = a.new_empty(len(a), dtype=torch.float64)
     unrelated = torch.empty_like(total)
     half = a.shape[1] // 2
@@ -150,6 +152,15 @@ def squares_of_row(row: NDArray[Any]) -> float:
         piece = row[start : start + 256]
         wide = np.float64(_short_sum(piece))
         total += wide if LEAST_SQUARES <= wide < np.inf else _long_sum(piece)
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def squares_of_rows(rows: NDArray[Any]) -> float:
+    """The same for several rows together."""
+    total = 0.0
+    for row in rows:
+        total += squares_of_row(row)
     return total
 
 
@@ -207,6 +218,7 @@ def _ghosts(a: NDArray[Any], g: NDArray[Any], out: NDArray[Any]) -> None:
     left, right = np.empty((strip, positions)), np.empty((strip, positions))
     for i in range(a.shape[0]):
         apart, pairs = 0.0, 0.0  # the sums on the diagonal and below it
+        of_input, of_grad = 0.0, 0.0
         for first in range(0, positions, strip):
             last = min(first + strip, positions)
             left[:], right[:] = 0.0, 0.0
@@ -216,4 +228,8 @@ def _ghosts(a: NDArray[Any], g: NDArray[Any], out: NDArray[Any]) -> None:
                 for s in range(t):
                     pairs += left[t - first, s] * right[t - first, s]
                 apart += left[t - first, t] * right[t - first, t]
+                of_input += left[t - first, t]
+                of_grad += right[t - first, t]
         out[0, i], out[1, i] = apart + 2 * pairs, apart
+        out[2, i] = of_input if of_input >= LEAST_TRACE else squares_of_rows(a[i])
+        out[3, i] = of_grad if of_grad >= LEAST_TRACE else squares_of_rows(g[i])

@@ -7,6 +7,8 @@ of the padded input, so one batched product per kernel position covers every str
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from typing import Any
@@ -157,10 +159,7 @@ class ConvolutionWeight(Use):
             g, x = self.g[part].flatten(2), pad(self.a[part], self.padding)
             windows = [x[window].flatten(2) for window in self.windows(g_shape=self.g.shape[2:])]
             patches = torch.cat(windows, 1)
-            of_input, of_grad = sums_of_squares(patches), sums_of_squares(g)
-            total, doubtful = ghost_norms(patches.mT, g.mT, of_input, of_grad)
-            most = product_of_squares(of_input, of_grad, patches.dtype)
-            found.append(settle_doubtful(total, doubtful, most, partial(_square_of_product, g, patches)))
+            found.append(ghost_norms(patches.mT, g.mT, partial(_square_of_product, g, patches))[0])
         return torch.cat(found)
 
     def windows(self, g_shape: tuple[int, ...]) -> list[Any]:
@@ -194,12 +193,36 @@ class ConvolutionWeight(Use):
         none, kernel = [0] * len(self.kernel), self.source.value.to(seen.dtype)
         even = all(before == after for before, after in self.padding)
         padding = [before for before, _ in self.padding] if even else none
-        total = torch.ops.aten.convolution_backward(
-            given, seen if even else pad(seen, self.padding), kernel, None, self.stride, padding, self.dilation,
-            False, none, self.groups, [False, True, False],
-        )[1]  # fmt: skip
+        with all_digits() if on_cuda(seen) else nullcontext():
+            total = torch.ops.aten.convolution_backward(
+                given, seen if even else pad(seen, self.padding), kernel, None, self.stride, padding,
+                self.dilation, False, none, self.groups, [False, True, False],
+            )[1]  # fmt: skip
         assert isinstance(total, Tensor)
         return total
+
+
+def on_cuda(tensor: Tensor) -> bool:
+    """Whether cuDNN convolves it."""
+    return tensor.is_cuda
+
+
+@contextmanager
+def all_digits() -> Iterator[None]:
+    """Let cuDNN convolve float32 numbers as such, which it rounds to 11 binary digits by default.
+
+    Sums would be longer than their norms by up to 2**-11, and by many clip norms where large parts cancel.
+    """
+    cudnn: Any = torch.backends.cudnn
+    of, name, exact = (
+        (cudnn.conv, "fp32_precision", "ieee") if hasattr(cudnn, "conv") else (cudnn, "allow_tf32", False)
+    )
+    before = getattr(of, name)
+    setattr(of, name, exact)
+    try:
+        yield
+    finally:
+        setattr(of, name, before)
 
 
 def pad(x: Tensor, padding: tuple[tuple[int, int], ...]) -> Tensor:

@@ -26,7 +26,6 @@ from discreet.pytorch.layer_rules.use import (
     ghost_norms,
     not_cancelled,
     product_of_squares,
-    settle_doubtful,
     sums_of_squares,
     wide,
     without,
@@ -88,16 +87,13 @@ class LinearWeight(Use):
         if ghost and positions <= FEW and self.a.dtype == torch.float32 and norms.on_host(self.a):
             total, of_input, of_grad = norms.gram_norms(self.a, self.g)
             return not_cancelled(total, product_of_squares(of_input, of_grad, self.a.dtype), positions)
-        of_input, of_grad = sums_of_squares(self.a), sums_of_squares(self.g)
-        apart = product_of_squares(of_input, of_grad, self.a.dtype)
         if ghost:
-            total, doubtful = ghost_norms(self.a, self.g, of_input, of_grad)
-            total = settle_doubtful(
-                total, doubtful, apart, lambda i: sums_of_squares(self.rows(slice(i, i + 1)))[0]
-            )
+            exact = lambda i: sums_of_squares(self.rows(slice(i, i + 1)))[0]  # noqa: E731
+            total, apart = ghost_norms(self.a, self.g, exact)
         else:
             parts = norms.chunks(self.examples, out * into)
             total = torch.cat([sums_of_squares(self.rows(part)) for part in parts])
+            apart = self.of_parts()
         return not_cancelled(total, apart, positions)
 
     def of_parts(self) -> Tensor:
@@ -117,10 +113,20 @@ class LinearWeight(Use):
         return torch.mm(*self.weighted_factors(weights))
 
     def add_to(self, total: Tensor, weights: Tensor) -> None:
-        if self.kept is None and (total.dtype, total.device) == (self.a.dtype, self.a.device):
+        if self._fits(total):
             total.addmm_(*self.weighted_factors(weights))
         else:
             super().add_to(total, weights)
+
+    def put_into(self, total: Tensor, weights: Tensor) -> None:
+        if self._fits(total):
+            total.addmm_(*self.weighted_factors(weights), beta=0)
+        else:
+            super().put_into(total, weights)
+
+    def _fits(self, total: Tensor) -> bool:
+        """Whether the sum can be formed where it shall be."""
+        return self.kept is None and (total.dtype, total.device) == (self.a.dtype, self.a.device)
 
     def weighted_factors(self, weights: Tensor) -> tuple[Tensor, Tensor]:
         """Two matrices whose product is the weighted sum."""

@@ -133,6 +133,7 @@ class Use(ABC):
         self.version = 0 if input is None else input._version
         self.examples = 0
         self.squares: Tensor | None = None
+        self.received = 0
 
     def accepts(self, layout: Layout, output: Tensor) -> bool:
         """Whether the rule knows what to do with this layout of the output."""
@@ -141,6 +142,7 @@ class Use(ABC):
     def receive(self, grad: Tensor, layout: Layout, examples: int, scratch: Scratch, place: Any) -> None:
         """Take the gradient of the output; called once, in the backward pass."""
         self.scratch, self.place = scratch, place
+        self.received = grad.nbytes if norms.on_host(grad) else 0
         if self.input is not None and self.input._version != self.version:
             raise RuntimeError(
                 "the input of a layer was changed in place after the layer had read it, so that its gradient "
@@ -186,6 +188,11 @@ class Use(ABC):
     def add_to(self, total: Tensor, weights: Tensor) -> None:
         """Add the weighted sum to ``total``."""
         total += self.weighted_sum(weights).to(total.device)
+
+    def put_into(self, total: Tensor, weights: Tensor) -> None:
+        """Put the weighted sum in place of whatever is in ``total``."""
+        total.zero_()
+        self.add_to(total, weights)
 
 
 class KeptRows(Use):
@@ -248,13 +255,23 @@ def product_of_squares(of_input: Tensor, of_grad: Tensor, kind: torch.dtype) -> 
     return (of_input * of_grad).masked_fill_(beyond, torch.inf)
 
 
-def ghost_norms(a: Tensor, g: Tensor, of_input: Tensor, of_grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared norms of ``g[i].T @ a[i]`` by Gram matrices, and which are doubtful: see :func:`find_doubtful`."""
+def ghost_norms(a: Tensor, g: Tensor, exact: Callable[[int], Tensor]) -> tuple[Tensor, Tensor]:
+    """Squared norms of ``g[i].T @ a[i]`` by Gram matrices, and those of their parts, as in :meth:`Use.of_parts`.
+
+    Doubtful ones (:func:`find_doubtful`) are as ``exact`` finds them.
+    """
     compiled = norms.on_host(a) and a.dtype == torch.float32 and a.is_contiguous() and g.is_contiguous()
-    total, unrelated = (norms.ghost_norms if compiled else norms.ghost_norms_by_torch)(a, g)
     sizes = a.shape[1], a.shape[2], g.shape[2]
-    rounded = ROUNDED if compiled else rounding_in_any_order(a.shape[2], g.shape[2], a.dtype)
-    return find_doubtful(total, unrelated, of_input, of_grad, sizes, a.dtype, rounded)
+    if compiled:
+        total, unrelated, of_input, of_grad = norms.ghost_norms(a, g)
+        rounded = ROUNDED
+    else:
+        total, unrelated = norms.ghost_norms_by_torch(a, g)
+        of_input, of_grad = (sums_of_squares(x if x.is_contiguous() else x.mT) for x in (a, g))
+        rounded = rounding_in_any_order(*sizes[1:], a.dtype)
+    total, doubtful = find_doubtful(total, unrelated, of_input, of_grad, sizes, a.dtype, rounded)
+    most = product_of_squares(of_input, of_grad, a.dtype)
+    return settle_doubtful(total, doubtful, most, exact), most
 
 
 def rounding_in_any_order(one: int, other: int, kind: torch.dtype) -> float:
