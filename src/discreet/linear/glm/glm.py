@@ -53,6 +53,7 @@ from discreet.linear.glm.sparse_rows import NARROW
 from discreet.linear.glm.spending import Progress, Spending, Wealth
 from discreet.linear.glm.steps import (
     PathError,
+    Seen,
     StepRule,
     clipping_bias,
     match_mean,
@@ -174,22 +175,18 @@ class Recipe(Looks):
         longer = stride(problem, counts.records, self.columns.width + 1) if white else 1.0
         steps = round(wealth.steps / longer)
         stage = self.spending.stage("gradients", self.spending.left - for_the_end - for_inference, steps)
-        size = self.columns.width + 1
-        if isinstance(coordinates, Whitened) and coordinates.dimensions is not None:
-            size = math.ceil(coordinates.dimensions)
+        size = self.size_of(coordinates)
         typical = row_size * self.averaging
         rule = step_rule(problem, stage, counts.records, size, typical, coordinates.curvature, longer)
         start = coordinates.of_constant(problem.start)
         path = noisy_descent(problem, working, start, rule, counts.records, stage)
         theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records
-        curvature = problem.curvature * row_size**2 / size
-        error, unit = PathError(rule, steps, noise), coordinates.of_constant(np.ones(()))
+        error = PathError(rule, steps, noise)
         theta = self.settle(theta, start, error, coordinates, problem, counts)
         if self.loss.kind == "classes":
             theta = self.moderate_classes(theta, start, error, coordinates, problem, row_size, counts)
         else:
-            variance = float(error.by_noise(counts.surely * curvature))
-            theta = pull_back(theta, start, unit, problem.start_error, variance)
+            theta = self.moderate_slopes(theta, start, error, coordinates, problem, row_size, counts)
         if for_the_end:
             theta = self.correct(problem, working, coordinates, theta, start, counts, for_the_end)
             if self.loss.kind == "classes":
@@ -215,6 +212,31 @@ class Recipe(Looks):
             marginals.released,
             inference,
         )
+
+    def moderate_slopes(
+        self,
+        theta: Array,
+        start: Array,
+        error: PathError,
+        coordinates: Coordinates,
+        problem: Problem,
+        row_size: float,
+        counts: Counts,
+    ) -> Array:
+        """What the descent found of numbers or counts, less what its noise and the chance of sampling explain."""
+        unit, square = coordinates.of_constant(np.ones(())), row_size**2 / self.size_of(coordinates)
+        curvature = problem.curvature * square
+        variance = float(error.by_noise(counts.surely * curvature))
+        chance = float(error.by_chance(curvature, problem.residual**2 * square / counts.records))
+        reached = curvature * math.sqrt(float(error.by_chance(curvature, 1.0)))
+        seen = Seen(variance, chance, reached, row_size**2)
+        return pull_back(theta, start, unit, problem.start_error, seen)
+
+    def size_of(self, coordinates: Coordinates) -> int:
+        """The numbers of a row, the constant included, as far as they count."""
+        if isinstance(coordinates, Whitened) and coordinates.dimensions is not None:
+            return math.ceil(coordinates.dimensions)
+        return self.columns.width + 1
 
     def moderate_classes(
         self,

@@ -40,6 +40,7 @@ from discreet.linear.losses import Loss, checked_loss
 
 _LOOKS, _CLOSER, _NEARLY_ALL = 3, 5, 0.9  # looks at a mean, where features say more and where they do not
 _RECOUNTS, _WEIGHT = 4, 0.7  # at most; of the number of records beside that of its class
+_LARGEST = 0.6  # share of what is left, for where a number is and how far it spreads
 _DOUBT = 0.5  # standard deviations of the number of records that may be noise
 _ZOOMS = 8  # into the bounds of a target: each makes them a tenth or less, so they may be 1e8 times too wide
 _ROW_NORM, _LONGER = 0.02, 2.0  # the share of learning it; typical norms that a sparse row may have
@@ -174,12 +175,24 @@ class Looks:
     def problem(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
         if self.loss.kind == "classes":
             return problems.of_classes(self.loss, counts)
+        if self.loss.fits_mean and not wealth.sees_target:
+            return self.problem_of_some_numbers(records, self.bounds, counts, wealth)
         stage = self.spending.stage("target", self.at_most_half(wealth.for_target))
         if self.loss.kind == "counts":
             known = (self.bounds[1], counts.records, stage, self.for_the_mean(wealth))
             return problems.of_counts(self.loss, records, *known)
         look = self.look_at_number(records, counts, wealth, stage)
+        if self.loss.fits_mean and not wealth.resolves_target:
+            return self.problem_of_some_numbers(records, look.bounds, counts, wealth)
         return problems.of_numbers(self.loss, records, look, counts.records, self.for_the_mean(wealth))
+
+    def problem_of_some_numbers(
+        self, records: Records, bounds: tuple[float, float], counts: Counts, wealth: Wealth
+    ) -> Problem:
+        """The same where a histogram hides how far numbers spread, or shows nothing."""
+        share = min(wealth.for_target + wealth.for_mean, _LARGEST * self.spending.left)
+        stage = self.spending.stage("target-mean", share, _CLOSER)
+        return problems.of_some_numbers(self.loss, records, bounds, counts.records, stage)
 
     def problem_of_constant(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
         """The same where no column is used: then a mean of few numbers may cost all that is left."""

@@ -7,13 +7,14 @@ its location and scale are one more release.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.linear.glm.closer_looks import UNKNOWN, Location, Targets, locate_numbers
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.marginals import moments, resolve_bins
 from discreet.linear.glm.noisy_sums import Sums
@@ -34,10 +35,6 @@ _BEYOND, _NARROW = (
 _ROUNDING = 1 + 1e-9
 _FASTEST = 1.5  # below 2, where a descent on a loss of curvature 1 would grow
 _ANYWHERE = 1e6  # the error of a start that says nothing of the best score
-_UNKNOWN = 12**-0.5  # the error of a mean that may be anywhere in [0, 1]
-
-
-Targets = Callable[[], Iterable[tuple[Array, Array | None]]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,12 +130,19 @@ def of_numbers(
     return _problem_of_number(loss, look.bounds, found)
 
 
+def of_some_numbers(
+    loss: Loss, records: Records, bounds: tuple[float, float], count: float, stage: Stage
+) -> Problem:
+    """A number within bounds, where records are too few for a histogram of it."""
+    return _problem_of_number(loss, bounds, locate_numbers(_within(records, bounds), count, stage))
+
+
 def of_few_numbers(
     loss: Loss, records: Records, bounds: tuple[float, float], count: float, stage: Stage
 ) -> Problem:
     """A number of which nothing but the mean can be known, by looks that come closer and closer to it."""
-    found = look_closer(_within(records, bounds), Location(0.5, _UNKNOWN, 0.0), count, stage)
-    return _problem_of_number(loss, bounds, found._replace(spread=_UNKNOWN))
+    found = look_closer(_within(records, bounds), Location(0.5, UNKNOWN, 0.0), count, stage)
+    return _problem_of_number(loss, bounds, found._replace(spread=UNKNOWN))
 
 
 def _within(records: Records, bounds: tuple[float, float]) -> Targets:
@@ -172,7 +176,7 @@ def _location_and_scale(noisy: Array, noise: float, count: float) -> Location:
     found = moments(noisy[:-2], noise, count)
     if found is None:  # the mean is pulled to the middle as far as its noise explains the offset
         pulled = offset * max(0.0, 1 - error**2 / max(offset**2, 1e-12))
-        return Location(float(np.clip(0.5 + pulled, 0, 1)), min(error, _UNKNOWN), math.sqrt(variance))
+        return Location(float(np.clip(0.5 + pulled, 0, 1)), min(error, UNKNOWN), math.sqrt(variance))
     width = math.sqrt(found.variance)
     agrees = error < 0.3 * width and abs(mean - found.mean) < width + 2 * error
     return Location(mean if agrees else found.mean, error if agrees else min(error, width), width)
@@ -226,14 +230,6 @@ def _same(y: Array) -> Array:
 
 # How far around the mean targets count in full; an error more if no spread is known.
 _SPREADS, _ERRORS = 3.0, 2.0
-
-
-class Location(NamedTuple):
-    """The mean of numbers in [0, 1], the standard error of that, and the spread of the numbers."""
-
-    mean: float
-    error: float
-    spread: float
 
 
 def look_closer(targets: Targets, known: Location, count: float, stage: Stage) -> Location:

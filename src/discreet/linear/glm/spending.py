@@ -347,7 +347,11 @@ COUNTS, RECOUNT, WHITENING = 0.03, 0.10, 0.20
 _MARGINALS, _ROW_NORMS = (0.08, 0.30), (0.02, 0.04)  # the usual share, and the largest
 _TARGET, _RECALIBRATION = (0.02, 0.15), (0.04, 0.15)
 _MEAN = 0.20
-_FEWEST_SEEN = 30.0  # records over noise, below which a mean takes all of the budget
+_FEWEST_SEEN = 24.0  # records over noise, below which a mean takes all of the budget
+_FEWEST_BINNED, _FINELY_BINNED = (
+    100.0,
+    1000.0,
+)  # the same for a histogram of a target, and for one of fine bins
 _INFERENCE = (0.15, 0.35)  # the least and the largest share
 _FEWEST_COMPARED = 12.0  # the same for equal classes, of which the most frequent one is all that can be known
 _CENTRE = 2 / 3  # of the share of marginals, where only their centre is asked for
@@ -403,6 +407,16 @@ class Wealth:
     @property
     def for_target(self) -> float:
         return _grow(_TARGET, _FEW / self.overall)
+
+    @property
+    def sees_target(self) -> bool:
+        """Whether a number can be looked at by a histogram."""
+        return self.overall >= _FEWEST_BINNED
+
+    @property
+    def resolves_target(self) -> bool:
+        """Whether that shows how far it spreads: coarse bins make it seem wider."""
+        return self.overall >= _FINELY_BINNED
 
     def sees_slopes(self, size: int) -> bool:
         """Whether a number can be told better by ``size`` coefficients than by its mean."""

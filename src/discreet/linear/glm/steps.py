@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -299,24 +299,51 @@ def scores(block: Block, theta: Array, working: Blocks) -> NDArray[Any]:
 # `moderate`, which also minds that a class is chosen by the sign of a score.
 
 _FLATTEST, _STEEPEST, _SIZES = 0.02, 2.5, 40  # of the deviations that features may give to scores
+_LEFT = 0.1  # of the variance of a target, that features do not explain
 _STRETCHED = 4.0  # times, at most, that a correction makes slopes longer
 _MOVED = 0.5  # of the deviation of scores: as far may slopes move an intercept
 # An intercept is believed where the slopes are not if it is more than so many squared standard errors and one.
 _CLEAR = 3.5
 
 
-def pull_back(theta: Array, start: Array, unit: Array, start_error: float, variance: float) -> Array:
-    """``theta`` moved toward ``start`` as far as noise of this variance explains the way.
+class Seen(NamedTuple):
+    """How a descent sees each number of a model: with what variance of its noise, with what variance of sampling as
+    long as features explain nothing, and what share of the way it goes; ``size`` is the mean square of rows."""
 
-    What the features add is shortened as a whole (James and Stein 1961). The move of the intercept, along ``unit``,
-    counts by its precision beside that of ``start``. For numbers and counts.
+    variance: float
+    chance: float
+    reached: float
+    size: float
+
+
+def pull_back(theta: Array, start: Array, unit: Array, start_error: float, seen: Seen) -> Array:
+    """``theta`` moved toward ``start`` as far as noise and chance explain the way. For numbers and counts.
+
+    What the features add is multiplied as a whole, by :func:`factor_of_slopes`. The move of the intercept, along
+    ``unit``, counts by its precision beside that of ``start``.
     """
     way, square = theta - start, float(np.sum(unit**2))
     level = float(unit @ way) / square
     features = way - level * unit
-    explained = way.size * variance / max(float(np.sum(features**2)), 1e-300)
-    trusted = start_error**2 / max(start_error**2 + variance / square, 1e-300)
-    return np.asarray(start + trusted * level * unit + max(0.0, 1 - explained) * features)
+    factor = factor_of_slopes(float(np.sum(features**2)), way.size - 1, seen)
+    trusted = start_error**2 / max(start_error**2 + seen.variance / square, 1e-300)
+    return np.asarray(start + trusted * level * unit + factor * features)
+
+
+def factor_of_slopes(square: float, free: int, seen: Seen) -> float:
+    """The mean of what slopes are over what was found of them, given the sum of ``free`` squares that was found.
+
+    Scores may deviate by anything between 0 and what the target does, all of it as likely (Gelman 2006); each
+    deviation counts as far as it explains what was found, and leaves the less to chance the larger it is. Where noise
+    is all there is, the factor is small but not 0; it may be above 1 where a descent has not gone all the way.
+    """
+    deviations = (np.arange(_SIZES) + 0.5) / _SIZES
+    signal = deviations**2 / seen.size
+    chance = seen.chance * np.maximum(1 - deviations**2, _LEFT)
+    total = signal * seen.reached**2 + seen.variance + chance
+    likelihood = -0.5 * (free * np.log(total) + square / total)
+    weights = np.exp(likelihood - likelihood.max())
+    return float(weights @ (signal * seen.reached / total) / weights.sum())
 
 
 def moderate(
