@@ -254,6 +254,8 @@ def test_bounds_must_be_a_pair_and_name_every_column():
         bounds_of([(0, 1), (0, 1), (0, 5)], 3)
     with pytest.raises(InvalidParameter, match=r"also \['hours'\]"):
         bounds_of(({"age": 0}, 1), 2, ("age", "hours"))
+    with pytest.raises(InvalidParameter, match=r"bounds=\(0, \[1, 2\]\): .*upper='2 values'"):
+        bounds_of((0, [1, 2]), 3)
 
 
 def test_the_schema_encoder_in_scikit_learn_s_habits():

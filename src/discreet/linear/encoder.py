@@ -219,10 +219,9 @@ def bounds_of(bounds: Any, width: int, names: tuple[str, ...] | None = None) -> 
     if not isinstance(bounds, list | tuple | np.ndarray) or len(bounds) != 2:
         needed = "must be (lower, upper), each of them one number or one for each column: not a pair for each column."
         raise InvalidParameter("bounds", bounds, needed)
-    lower, upper = (
-        _for_each(name, side, width, names) for name, side in zip(("lower", "upper"), bounds, strict=True)
-    )
     try:
+        lower = _for_each("lower", bounds[0], width, names)
+        upper = _for_each("upper", bounds[1], width, names)
         pairs = [ordered_bounds(low, high) for low, high in zip(lower, upper, strict=True)]
     except InvalidParameter as error:
         raise InvalidParameter("bounds", bounds, f"must be (lower, upper), of all columns; {error}") from None
