@@ -340,3 +340,25 @@ def test_compiled_factors_are_those_of_the_formula_bit_by_bit():
         assert np.array_equal(Flat(clip_norm).factors(norms, error), expected)
         assert Flat(clip_norm).factors(norms.T[::-1], error).shape == (3, 400)
     assert Flat(1.0).factors(2.0).shape == ()
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("odd", [5e-324, 1e-310, 1e-45, 6e-8, 1e308, math.inf, math.nan])
+def test_no_row_raises_what_numpy_was_told_to_raise(odd, dtype):
+    with np.errstate(all="ignore"):
+        rows = np.array([[odd, 0.3, 1e-7], [odd, odd, odd]]).astype(dtype)
+    norms = np.abs(rows[:, 0]).astype(np.float64)
+
+    def everything(clip_norm):
+        yield clip_rows(rows, clip_norm)
+        yield clip_rows(rows[:, 0], clip_norm)
+        yield Flat(clip_norm).factors(norms)
+        yield Normalised(clip_norm).factors(norms)
+        yield PerBlock((clip_norm, 1.0)).factors(np.stack([norms, norms], 1))
+
+    for clip_norm in (1e-99, 1e-45, 1.0, 1e99):
+        with np.errstate(all="raise"):
+            found = list(everything(clip_norm))
+        assert all(map(np.array_equal, found, everything(clip_norm)))
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):  # the broken twin: numpy itself
+        np.float64(1e-300) / np.float64(1e300)

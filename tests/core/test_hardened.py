@@ -237,3 +237,10 @@ def test_rows_that_were_not_clipped_are_refused_without_showing_them(bad):
             PlanViolation, match=r"^A row exceeds the clip norm or is not finite; clip before"
         ):
             hardened_sum(unclipped, 1.0, GRID)
+
+
+def test_no_row_raises_what_numpy_was_told_to_raise():
+    rows = np.array([[5e-324, 0.5], [1e-310, -0.25]])
+    with np.errstate(all="raise"):
+        assert hardened_sum(rows, 1.0, 4.0 * GRID).value.tolist() == [0, int(0.25 / (4.0 * GRID))]
+        assert hardened_sum(rows, 1e90, 2.0**280).value.tolist() == [0, 0]

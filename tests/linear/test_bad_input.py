@@ -343,3 +343,22 @@ def test_no_cell_is_heard(cell):  # a warning is an error in these tests
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", category=DeclarationWarning)
         PrivateLogisticRegression(bounds=(0, 1)).fit(x, y, sample_weight=[cell] + [1.0] * 49)
+
+
+@pytest.mark.parametrize("odd", [5e-324, 1e-300, 1e308, math.inf, math.nan])
+@pytest.mark.parametrize("bounds", [(0, 1), None])
+def test_no_record_raises_what_numpy_was_told_to_raise(odd, bounds):
+    draw = np.random.default_rng(0)
+    x, y, weights = draw.uniform(0, 1, (800, 2)), draw.integers(0, 2, 800).astype(float), np.ones(800)
+    x[3], y[5], weights[7] = odd, odd, odd
+    known = {"epsilon": 3.0, "bounds": bounds, "unsafe_seed": 1}
+    for make in (
+        lambda: PrivateLogisticRegression(classes=(0, 1), **known),
+        lambda: PrivateLinearRegression(target_bounds=(0, 1), **known),
+        lambda: PrivatePoissonRegressor(target_bounds=(0, 9), **known),
+    ):
+        with np.errstate(all="raise"):
+            loud = make().fit(x, y, sample_weight=weights)
+        assert np.array_equal(loud.coef_, make().fit(x, y, sample_weight=weights).coef_)
+    with np.errstate(all="raise"), pytest.raises(FloatingPointError):  # the broken twin: numpy itself
+        np.array([1e-300]).astype(np.float32)

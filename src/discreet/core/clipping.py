@@ -262,12 +262,13 @@ def _upper(norms: ArrayLike, error: float) -> NDArray[np.float64]:
     """Upper bounds of the true norms; infinity where there is no sensible norm."""
     values = np.asarray(norms, dtype=np.float64)
     relative = upper_bound_of(error)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):  # whatever numpy was told to raise: a norm would decide
         return np.where(values >= 0, values * relative, math.inf)
 
 
 def _divide_down(clip_norm: Any, upper: NDArray[np.float64]) -> NDArray[np.float64]:
-    factors = clip_norm / upper * (1 - 4 * UNIT)
+    with np.errstate(all="ignore"):
+        factors = clip_norm / upper * (1 - 4 * UNIT)
     return np.where(factors >= LEAST_FACTOR, factors, 0.0)
 
 
@@ -282,7 +283,7 @@ def _as_floats(rows: ArrayLike) -> NDArray[Any]:
     if array.ndim not in (1, 2):
         raise InvalidParameter("rows.shape", array.shape, "must be (records, coordinates) or (records,).")
     kept = array.dtype.kind == "f" and array.dtype.itemsize <= 8
-    with np.errstate(over="ignore"):  # a longdouble beyond float64 becomes infinite, hence zero
+    with np.errstate(all="ignore"):  # a longdouble beyond float64 becomes infinite, hence zero
         return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=") if kept else np.float64)
 
 
@@ -298,10 +299,9 @@ def _output_like(source: NDArray[Any], out: NDArray[Any] | None) -> NDArray[Any]
 def _clamp(values: NDArray[Any], clip_norm: float, out: NDArray[Any]) -> NDArray[Any]:
     """One number per record needs no arithmetic, hence no rounding but that of the limit, down."""
     finite, zero = np.isfinite(values), values.dtype.type(0)
-    with np.errstate(over="ignore", under="ignore"):
+    with np.errstate(all="ignore"):
         limit = values.dtype.type(clip_norm)
-    if float(limit) > clip_norm:
-        limit = np.nextafter(limit, zero)
+        limit = np.nextafter(limit, zero) if float(limit) > clip_norm else limit
     np.clip(values, -limit, limit, out=out)
     np.copyto(out, zero, where=~finite)
     return out
@@ -309,7 +309,8 @@ def _clamp(values: NDArray[Any], clip_norm: float, out: NDArray[Any]) -> NDArray
 
 def _narrow_toward_zero(wide: NDArray[np.float32], out: NDArray[Any]) -> NDArray[Any]:
     """Round float32 to float16 without making any coordinate longer."""
-    out[...] = wide
+    with np.errstate(all="ignore"):
+        out[...] = wide
     longer = np.abs(out.astype(np.float32)) > np.abs(wide)
     out.view(np.uint16)[...] -= longer  # floats are sign and magnitude: one less is the next toward zero
     return out

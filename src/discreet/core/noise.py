@@ -363,7 +363,8 @@ def _counts(rows: AnyArray, clip_norm: float, grid: float) -> AnyArray:
     wide = rows.detach().double() if is_tensor(rows) else rows.astype(np.float64)
     if not bool((abs(wide) <= clip_norm).all()):
         raise PlanViolation("A row exceeds the clip norm or is not finite; clip before hardened_sum().")
-    steps = wide / grid
+    with np.errstate(all="ignore"):  # a number that becomes no step is no reason to speak
+        steps = wide / grid
     return (steps.long() if is_tensor(steps) else steps.astype(np.int64)).sum(0)
 
 

@@ -175,6 +175,7 @@ class PrivateLinearModel(TableReader):
             return gaussian_event(budget)
         return ApproximateDP(budget.epsilon, budget.delta)
 
+    @np.errstate(all="ignore")  # whatever numpy was told to raise: a record would decide
     def _fit(
         self,
         X: Any,
