@@ -348,10 +348,7 @@ _MARGINALS, _ROW_NORMS = (0.08, 0.30), (0.02, 0.04)  # the usual share, and the 
 _TARGET, _RECALIBRATION = (0.02, 0.15), (0.04, 0.15)
 _MEAN = 0.20
 _FEWEST_SEEN = 24.0  # records over noise, below which a mean takes all of the budget
-_FEWEST_BINNED, _FINELY_BINNED = (
-    100.0,
-    1000.0,
-)  # the same for a histogram of a target, and for one of fine bins
+_FEWEST_BINNED, _FINELY_BINNED = 100.0, 500.0  # the same for a target's histogram, and for one of fine bins
 _INFERENCE = (0.15, 0.35)  # the least and the largest share
 _FEWEST_COMPARED = 12.0  # the same for equal classes, of which the most frequent one is all that can be known
 _CENTRE = 2 / 3  # of the share of marginals, where only their centre is asked for
