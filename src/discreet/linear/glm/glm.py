@@ -183,10 +183,7 @@ class Recipe(Looks):
         theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records
         error = PathError(rule, steps, noise)
         theta = self.settle(theta, start, error, coordinates, problem, counts)
-        if self.loss.kind == "classes":
-            theta = self.moderate_classes(theta, start, error, coordinates, problem, row_size, counts)
-        else:
-            theta = self.moderate_slopes(theta, start, error, coordinates, problem, row_size, counts)
+        theta = self.moderate(theta, start, error, coordinates, problem, row_size, counts)
         if for_the_end:
             theta = self.correct(problem, working, coordinates, theta, start, counts, for_the_end)
             if self.loss.kind == "classes":
@@ -213,7 +210,7 @@ class Recipe(Looks):
             inference,
         )
 
-    def moderate_slopes(
+    def moderate(
         self,
         theta: Array,
         start: Array,
@@ -223,8 +220,15 @@ class Recipe(Looks):
         row_size: float,
         counts: Counts,
     ) -> Array:
-        """What the descent found of numbers or counts, less what its noise and the chance of sampling explain."""
-        unit, square = coordinates.of_constant(np.ones(())), row_size**2 / self.size_of(coordinates)
+        """What the descent found, less what its noise explains and, of numbers and counts, the chance of sampling."""
+        unit = coordinates.of_constant(np.ones(()))
+        if self.loss.kind == "classes":
+            limit = math.inf if self.loss.outputs > 1 else error.rule.clip_norm / row_size
+            bias = clipping_bias(float(np.max(problem.start)), limit)
+            variances = error.by_noise(counts.surely * problem.bend * coordinates.spread)
+            spread = coordinates.spread * row_size**2 / coordinates.spread.sum()
+            return moderate(theta, start, unit, problem.start_error, variances, spread, bias)
+        square = row_size**2 / self.size_of(coordinates)
         curvature = problem.curvature * square
         variance = float(error.by_noise(counts.surely * curvature))
         chance = float(error.by_chance(curvature, problem.residual**2 * square / counts.records))
@@ -237,24 +241,6 @@ class Recipe(Looks):
         if isinstance(coordinates, Whitened) and coordinates.dimensions is not None:
             return math.ceil(coordinates.dimensions)
         return self.columns.width + 1
-
-    def moderate_classes(
-        self,
-        theta: Array,
-        start: Array,
-        error: PathError,
-        coordinates: Coordinates,
-        problem: Problem,
-        row_size: float,
-        counts: Counts,
-    ) -> Array:
-        """What the descent found of classes, less what its noise explains."""
-        unit = coordinates.of_constant(np.ones(()))
-        limit = math.inf if self.loss.outputs > 1 else error.rule.clip_norm / row_size
-        bias = clipping_bias(float(np.max(problem.start)), limit)
-        variances = error.by_noise(counts.surely * problem.bend * coordinates.spread)
-        spread = coordinates.spread * row_size**2 / coordinates.spread.sum()
-        return moderate(theta, start, unit, problem.start_error, variances, spread, bias)
 
     def out_of_sample(
         self,
