@@ -20,7 +20,7 @@ from torch.utils.data import (
 from discreet import InvalidParameter, Recipe
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.batches import reader, take_apart
-from discreet.pytorch.checks.steady import unknown_draws
+from discreet.pytorch.checks.generators import unknown_draws
 
 X, Y = torch.arange(40.0).reshape(20, 2), torch.arange(20)
 

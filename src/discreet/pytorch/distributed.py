@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation, whole
 from discreet.events import Gaussian
-from discreet.pytorch.checks.steady import seeded
+from discreet.pytorch.checks.generators import seeded
 from discreet.pytorch.per_example import tensors_of
 
 if TYPE_CHECKING:

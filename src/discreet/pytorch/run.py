@@ -34,7 +34,7 @@ from discreet.pytorch import checkpoint
 from discreet.pytorch.batches import Batch, Collate, Draws, Turns, refuse_many_rows, take_apart
 from discreet.pytorch.checkpoint import Schedulers, schedulers
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded
-from discreet.pytorch.checks.steady import unknown_draws
+from discreet.pytorch.checks.generators import unknown_draws
 from discreet.pytorch.checks.watch import DESCRIPTION, SpotCheck, Watch
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.distributed import Processes, stream_of

@@ -25,7 +25,7 @@ from discreet.core.noise import BoundedSum, hardened_sum
 from discreet.errors import InvalidParameter
 from discreet.pytorch.batches import Collate, reader
 from discreet.pytorch.checks.check import check_read
-from discreet.pytorch.checks.steady import unknown_draws
+from discreet.pytorch.checks.generators import unknown_draws
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.per_example import Losses, per_example_gradients, rebuild, silent_gradients
 

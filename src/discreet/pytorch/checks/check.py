@@ -36,6 +36,7 @@ from discreet.errors import CheckFailed, InvalidParameter
 from discreet.pytorch.batches import Collate, Reader, reader, refuse_mixing_collate, take_apart
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded, refuse_layers
 from discreet.pytorch.checks.constancy import Constancy
+from discreet.pytorch.checks.generators import random_state, seeded
 from discreet.pytorch.checks.known_draws import refuse_known_collation, refuse_known_draws
 from discreet.pytorch.checks.mixing import (
     EXAMPLES,
@@ -50,7 +51,7 @@ from discreet.pytorch.checks.mixing import (
     rounds_coarsely,
 )
 from discreet.pytorch.checks.shared_draws import refuse_shared_draws
-from discreet.pytorch.checks.steady import random_state, seeded, steady_draws
+from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.kernels.norms import squared_norms_by_torch
 from discreet.pytorch.layer_rules.use import wide

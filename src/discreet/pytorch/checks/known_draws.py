@@ -1,9 +1,9 @@
 """Draws that somebody knows: a model, losses or a collation that seed a generator, or bring one of their own.
 
 What is drawn for a batch is divided among its examples one after the other. Where nobody knows the draws, as in a
-step (:func:`~discreet.pytorch.checks.steady.unknown_draws`), one example less leaves the law of the others' draws as
-it is. Where a seed is set on the way, in the forward pass, in the losses or in a collation that masks words, it gives
-all others the draws of their neighbours: the clipped sum moves by many clip norms.
+step (:func:`~discreet.pytorch.checks.generators.unknown_draws`), one example less leaves the law of the others'
+draws as it is. Where a seed is set on the way, in the forward pass, in the losses or in a collation that masks words,
+it gives all others the draws of their neighbours: the clipped sum moves by many clip norms.
 
 So a forward pass and a collation are made after two different seeds, and at every draw the state of its generator is
 noted. One that is the same both times was set in between. Generators of one's own begin where they were seeded, and
@@ -24,7 +24,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from discreet.errors import CheckFailed
-from discreet.pytorch.checks.steady import devices_in_use, global_functions, seeded
+from discreet.pytorch.checks.generators import devices_in_use, global_functions, seeded, states_of_torch
 from discreet.pytorch.per_example import Losses
 
 State = tuple[str, bytes]
@@ -86,8 +86,7 @@ def _is_foreign(generator: object) -> bool:
 
 def _state_of_torch() -> bytes:
     with torch._C._DisableFuncTorch():  # within vmap even a state would be one of many
-        states = (torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices_in_use()))
-        return _hash(*(state.numpy().tobytes() for state in states))
+        return _hash(*(state.numpy().tobytes() for state in states_of_torch()))
 
 
 def _hash(*parts: bytes) -> bytes:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from discreet.errors import CheckFailed
-from discreet.pytorch.checks.steady import seeded
+from discreet.pytorch.checks.generators import seeded
 from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, select, tensors_of
 
 Seen = list[tuple[str, nn.Module, list[Tensor], list[Tensor]]]

@@ -21,12 +21,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from discreet.errors import CheckFailed
+from discreet.pytorch.checks.generators import (
+    global_functions,
+    seeded,
+    set_states_of_torch,
+    states_of_torch,
+)
 from discreet.pytorch.checks.mixing import close
-from discreet.pytorch.checks.steady import Place, devices_in_use, global_functions, seeded
+from discreet.pytorch.checks.steady import Place
 from discreet.pytorch.per_example import Losses, number_of_examples, select, tensors_of
 
 COUNTS = 8  # seeds: draws that decide about others are not always as many
@@ -124,28 +130,18 @@ class _Watching(TorchFunctionMode):
         kwargs = kwargs or {}
         if torch._C._functorch.peek_interpreter_stack() is not None:
             return func(*args, **kwargs)
-        before = _states_of_torch()
+        before = states_of_torch()
         result = func(*args, **kwargs)
-        after = _states_of_torch()
+        after = states_of_torch()
         if all(map(torch.equal, before, after)):
             return result
 
         def again() -> Any:
             drawn = func(*args, **kwargs)
-            _set_states_of_torch(after)
+            set_states_of_torch(after)
             return drawn
 
         return self._note((str(getattr(func, "__name__", func)), self._place()), result, again)
-
-
-def _states_of_torch() -> list[Tensor]:
-    return [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in devices_in_use())]
-
-
-def _set_states_of_torch(states: list[Tensor]) -> None:
-    torch.set_rng_state(states[0])
-    for device, state in zip(devices_in_use(), states[1:], strict=True):
-        torch.cuda.set_rng_state(state, device)
 
 
 def _watched(

@@ -1,0 +1,124 @@
+"""The global generators of torch, numpy and Python: seeded, unknown, and back to what they were.
+
+>>> before = random_state()
+>>> with seeded(7):
+...     first = torch.rand(2)
+>>> with seeded(7):
+...     bool((first == torch.rand(2)).all()), random_state() == before
+(True, False)
+>>> random_state() == before
+True
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_ADMINISTRATION = ("seed", "get_state", "set_state", "getstate", "setstate", "bytes", "default_rng", "test")
+
+
+@contextmanager
+def seeded(seed: int = 0) -> Iterator[None]:
+    """Two passes with the same seed draw the same masks; afterwards all global generators are what they were."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(devices_in_use()):
+            torch.manual_seed(seed)
+            random.seed(seed)
+            np.random.seed(seed)  # noqa: NPY002
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
+
+
+@contextmanager
+def unknown_draws() -> Iterator[None]:
+    """Dropout and whatever else is drawn meanwhile begins at states from the system; afterwards all is as it was.
+
+    With a seed that is known, one record less would give all others other masks, which no clip norm bounds. Every
+    step does this, so numpy's global generator is set aside rather than copied, which takes as long as a small
+    model; only a second normal draw that it had ready is lost.
+    """
+    before, python, legacy = states_of_torch(), random.getstate(), _NUMPY.get_bit_generator()
+    try:
+        entropy = secrets.token_bytes(8 + 32 + 64)  # for devices, Python and numpy, by one call to the system
+        seed = int.from_bytes(entropy[:8]) >> 1
+        torch.default_generator.set_state(_unknown_state())
+        if devices_in_use():
+            torch.cuda.manual_seed_all(seed)
+        if torch.backends.mps.is_available():
+            torch.mps.manual_seed(seed)
+        if torch.xpu.is_initialized():  # type: ignore[no-untyped-call]
+            torch.xpu.manual_seed_all(seed)
+        random.seed(int.from_bytes(entropy[8:40]))
+        _NUMPY.set_bit_generator(_OWN)
+        np.random.seed(np.frombuffer(entropy, np.uint32, offset=40))  # noqa: NPY002
+        yield
+    finally:
+        random.setstate(python)
+        _NUMPY.set_bit_generator(legacy)
+        set_states_of_torch(before)
+
+
+def _unknown_state() -> Tensor:
+    """A state for torch's generator on the host, made of the system's random words.
+
+    A seed would not do: torch takes the last 32 bits of one, so that somebody could try all of them. The words of its
+    Mersenne twister are kept as 64 bits each; one that was just seeded makes them all anew before it draws.
+    """
+    state = _JUST_SEEDED.clone()
+    state.numpy()[_WHERE].view(np.uint64)[:] = np.frombuffer(secrets.token_bytes(4 * _WORDS), np.uint32)
+    return state
+
+
+_WORDS = 624
+_WHERE = slice(24, 24 + 8 * _WORDS)
+_JUST_SEEDED = torch.Generator().manual_seed(0).get_state()
+_NUMPY: Any = np.random  # whose stubs do not know all of it
+_OWN = np.random.MT19937()
+
+
+def random_state() -> tuple[str, ...]:
+    """The state of all global generators, to be compared."""
+    tensors = [state.numpy().tobytes().hex() for state in states_of_torch()]
+    return (*tensors, repr(random.getstate()), repr(np.random.get_state(legacy=False)))  # noqa: NPY002
+
+
+def states_of_torch() -> list[Tensor]:
+    """The states of torch's generators: on the host, then on each graphics processor in use."""
+    return [
+        torch.default_generator.get_state(),
+        *(torch.cuda.get_rng_state(device) for device in devices_in_use()),
+    ]
+
+
+def set_states_of_torch(states: list[Tensor]) -> None:
+    """What :func:`states_of_torch` gave, back in its place."""
+    torch.default_generator.set_state(states[0])
+    for device, state in enumerate(states[1:]):
+        torch.cuda.set_rng_state(state, device)
+
+
+def devices_in_use() -> range:
+    """The graphics processors that have generators of their own by now."""
+    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return range(torch.cuda.device_count() if in_use else 0)
+
+
+def global_functions() -> list[tuple[Any, str, Callable[..., Any]]]:
+    """What draws from the global generators of ``numpy.random`` and ``random``: modules, names and functions."""
+    return [
+        (owner, name, getattr(owner, name))
+        for owner, kind in ((np.random, np.random.RandomState), (random, random.Random))
+        for name in dir(kind)
+        if not name.startswith("_") and name not in _ADMINISTRATION and callable(getattr(owner, name, None))
+    ]
