@@ -16,6 +16,7 @@ from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
 from discreet.core.mechanisms import gaussian_event
+from discreet.core.silence import silently
 from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.events import ApproximateDP, Event
 from discreet.linear.column_kinds import Category
@@ -175,7 +176,7 @@ class PrivateLinearModel(TableReader):
             return gaussian_event(budget)
         return ApproximateDP(budget.epsilon, budget.delta)
 
-    @np.errstate(all="ignore")  # whatever numpy was told to raise: a record would decide
+    @silently  # whatever numpy was told to raise: a record would decide
     def _fit(
         self,
         X: Any,

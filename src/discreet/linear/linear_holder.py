@@ -20,6 +20,7 @@ from scipy.sparse import issparse
 
 from discreet.core.clipping import clip_norm_of
 from discreet.core.noise import BoundedSum
+from discreet.core.silence import silently
 from discreet.errors import InvalidParameter, real
 from discreet.linear.glm.people import People
 from discreet.linear.kernels.coefficients import OneScore
@@ -53,7 +54,7 @@ class LinearHolder:
 
     _alone = False
 
-    @np.errstate(all="ignore")  # numbers that a narrower type does not hold are no reason to speak
+    @silently  # numbers that a narrower type does not hold are no reason to speak
     def __init__(
         self,
         loss: Loss,

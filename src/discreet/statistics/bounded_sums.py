@@ -18,6 +18,7 @@ from scipy.special import ndtri
 
 from discreet.certificate import Certificate
 from discreet.core.mean.known import Interval
+from discreet.core.silence import silently
 from discreet.errors import InvalidParameter, probability, whole
 from discreet.events import Gaussian
 from discreet.guarantee import Budget, neighbours_named, of_records
@@ -31,11 +32,7 @@ Array = NDArray[np.float64]
 _BLOCK = 2**16  # rows that are rounded and added at once
 
 
-silent = np.errstate(all="ignore")
-"""Whatever ``np.seterr`` was told to raise: an error would say what some record is."""
-
-
-@silent
+@silently
 def private_count(
     x: Any,
     budget: Budget,
@@ -60,7 +57,7 @@ def private_count(
     return _answer("count", purchase, level, value, purchase.noise, least=0.0)
 
 
-@silent
+@silently
 def private_histogram(
     x: Any,
     budget: Budget,
@@ -100,7 +97,7 @@ def private_histogram(
     return _answer("histogram", purchase, level, noisy, noise, labels, least=0.0)
 
 
-@silent
+@silently
 def private_sum(
     x: Any,
     budget: Budget,
@@ -136,7 +133,7 @@ def _bounded_sum(
     return _answer(name, purchase, level, value, noise, least=least)
 
 
-@silent
+@silently
 def private_variance(
     x: Any,
     budget: Budget,
@@ -170,7 +167,7 @@ def private_variance(
     return _answer("variance", purchase, level, half**2 * (square - mean**2), error, least=0.0, most=half**2)
 
 
-@silent
+@silently
 def private_covariance(
     x: Any,
     budget: Budget,
@@ -392,7 +389,7 @@ class PrivatePCA:
         self.unsafe_seed = unsafe_seed
         self.certificate_: Certificate
 
-    @silent
+    @silently
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the components, at the cost of (epsilon, delta)."""
         budget = Budget(self.epsilon, self.delta, neighbours_named(self.neighbours))

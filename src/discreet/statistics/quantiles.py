@@ -38,12 +38,13 @@ from numpy.typing import NDArray
 from discreet.certificate import Arithmetic, Certificate
 from discreet.core.choice import choose
 from discreet.core.randomness import RandomStream, system_stream
+from discreet.core.silence import silently
 from discreet.errors import InvalidParameter, probability, real
 from discreet.events import ApproximateDP
 from discreet.guarantee import Budget, of_records
 from discreet.ledger import FixedPlan, Till
 from discreet.plan.plan import Plan
-from discreet.statistics.bounded_sums import interval, silent, vector
+from discreet.statistics.bounded_sums import interval, vector
 from discreet.statistics.purchase import Paying
 from discreet.statistics.statistic import Statistic
 
@@ -59,7 +60,7 @@ _UNIT = 2**20  # of a score
 _SIDES = 0.5  # of the budget goes to the two ends of an interval
 
 
-@silent
+@silently
 def private_quantiles(
     x: Any,
     budget: Budget,
