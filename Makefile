@@ -9,7 +9,7 @@ export NUMBA_NUM_THREADS ?= 2
 WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: demo demo-parties check docs pictures axe house reference test test-all coverage dist chromium bench-accounting bench-accounting-suites bench-accounting-everywhere bench-noise bench-mean bench-linear bench-chart bench-additive bench-preview \
+.PHONY: tape demo demo-parties check docs pictures axe house reference test test-all test-compat coverage coverage-trusted dist chromium bench-accounting bench-accounting-suites bench-accounting-everywhere bench-noise bench-mean bench-linear bench-chart bench-additive bench-safety bench-preview \
 	bench-linear-speed bench-scale bench-utility bench-torch bench-check bench-product bench-parties bench-party-curves bench-low-bits bench-audit bench-units bench-statistics scorecard torture torture-parties torture-cluster clean
 
 DATA ?= data
@@ -71,6 +71,11 @@ coverage: $(VENV)/dev chromium axe
 	rm -rf build/coverage
 	$(PYTEST) --cov --cov-report=html --cov-report=term:skip-covered
 
+# Every line and branch of the gate, by its own tests.
+coverage-trusted: $(VENV)/dev
+	$(BIN)/pytest tests/trusted -q --cov --cov-branch --cov-report=
+	$(BIN)/coverage report --include="src/discreet/trusted/*" --show-missing --fail-under=100
+
 dist: $(VENV)/dev
 	rm -rf build/lib dist
 	$(BIN)/python -c "from setuptools import build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')"
@@ -94,6 +99,11 @@ bench-accounting-suites: $(VENV)/bench
 bench-accounting-everywhere: $(VENV)/dev
 	$(BIN)/python benchmarks/accounting_everywhere.py
 
+# Every noisy sum of small seeded fits, compared with another commit bit for bit: what moving code must leave alone.
+REF ?= main
+tape: $(VENV)/dev
+	$(BIN)/python benchmarks/tape.py --against $(REF)
+
 bench-noise: $(VENV)/dev
 	$(BIN)/python benchmarks/noise.py
 
@@ -105,6 +115,17 @@ bench-mean: $(VENV)/dev
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/pip --disable-pip-version-check -q install diffprivlib "scikit-learn<1.6" "opacus>=1.6,<1.7" torch==2.13.0
 	touch $@
+
+# The libraries to which discreet.compat adapts, one of which needs an older attrs.
+.venv-compat/done: pyproject.toml
+	$(PYTHON) -m venv .venv-compat
+	.venv-compat/bin/pip --disable-pip-version-check -q install -e . pytest hypothesis "opacus>=1.6,<1.7" torch==2.13.0 \
+		"dp-accounting>=0.6,<0.7"
+	touch $@
+
+# The adapters, driven by Opacus and dp-accounting themselves.
+test-compat: .venv-compat/done
+	.venv-compat/bin/pytest tests/compat -p no:cacheprovider
 
 .venv-ebm/done:
 	$(PYTHON) -m venv .venv-ebm
@@ -125,6 +146,10 @@ bench-preview: $(VENV)/bench
 
 bench-additive: $(VENV)/bench .venv-ebm/done
 	$(BIN)/python benchmarks/additive.py --data $(DATA) --peers .venv-ebm/bin/python
+
+# Curves beside lines on tables that are hard for curves: nowhere may they be worse.
+bench-safety: $(VENV)/dev
+	$(BIN)/python -W ignore benchmarks/curves_safety.py --data $(DATA)
 
 bench-units: $(VENV)/dev
 	$(BIN)/python benchmarks/units.py
@@ -189,4 +214,4 @@ torture-cluster: $(VENV)/dev
 	$(BIN)/python benchmarks/torture_cluster.py --kills 12 --twin charges
 
 clean:
-	rm -rf $(VENV) .venv-peers .venv-ebm .venv-statistics build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .venv-compat .venv-ebm .venv-statistics build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

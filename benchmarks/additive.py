@@ -27,8 +27,8 @@ from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear import PrivateAdditiveClassifier, PrivateLogisticRegression
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
+from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 

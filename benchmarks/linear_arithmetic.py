@@ -44,8 +44,8 @@ def table(rows, columns, name):
 
 def seconds(records, arithmetic):
     from discreet import Budget
+    from discreet.linear.gate.declared_columns import Columns
     from discreet.linear.glm.glm import fit_glm
-    from discreet.linear.glm.records import Columns
     from discreet.linear.glm.spending import Spending
 
     loss, x, y = records

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from discreet.linear.glm.records import Columns
+from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 
 

@@ -13,10 +13,10 @@ import time
 import numpy as np
 
 from discreet import Budget
-from discreet.core.mean import Ball, FixedClip, Interval, SecondMoment, private_mean
-from discreet.core.mean.error_bounds import best_clip_norm
 from discreet.core.mechanisms import laplace_event
 from discreet.core.randomness import RandomStream
+from discreet.statistics.mean import Ball, FixedClip, Interval, SecondMoment, private_mean
+from discreet.statistics.mean.error_bounds import best_clip_norm
 
 RADIUS, LENGTH, DELTA = 50.0, 10.0, 1e-5
 GOALS = {(20, 1000, 1.0): 1.25, (20, 10_000, 1.0): 1.05}

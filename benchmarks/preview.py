@@ -20,8 +20,8 @@ from sklearn.metrics import d2_tweedie_score, r2_score
 import linear_data
 from discreet import Budget
 from discreet.core.randomness import RandomStream
+from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 from discreet.linear.preview import Preview

@@ -63,8 +63,9 @@ def main(folder: Path) -> None:
     run(folder, "discreet audit model/certificate.json --json", quietly_to="audit.json")
     run(
         folder,
-        "discreet report model/certificate.json --audit audit.json --html report.html",
+        "discreet report model/certificate.json --audit audit.json --html report.html --ledger budget.ledger",
     )
+    run(folder, "discreet verify report.html --ledger budget.ledger")
     print(
         f"\nThe epsilon of everything above is 1 for each person. Open {folder / 'report.html'} in a browser."
     )

@@ -7,7 +7,7 @@ printed, and each number comes with what it cost. Run with ``make demo``.
 from sklearn.datasets import load_breast_cancer
 
 import discreet as dp
-from discreet.core.mean import Interval, private_mean
+from discreet.statistics.mean import Interval, private_mean
 
 DELTA = 1e-5
 

@@ -86,3 +86,21 @@ def test_the_documents_hold_snippets():
     assert counts["accounting.md"] >= 10
     assert counts["README.md"] >= 5
     assert sum(len(list(commands(path.read_text()))) for path in DOCUMENTS) >= 10
+
+
+BY_NAME = re.compile(r"pip install (?:-\S+ )*[\"']?discreet(?![-\w])")
+
+
+def test_nothing_tells_to_install_by_a_name_that_is_not_published():
+    """On a public index the name may be registered by anybody; the history of versions keeps its words."""
+    source = ROOT / "src" / "discreet"
+    files = [*DOCUMENTS, ROOT / "constraints-parties.txt", *source.rglob("*.py"), *source.rglob("*.html")]
+    files = [path for path in files if path.name != "history.md"]
+    assert [path.name for path in files if BY_NAME.search(path.read_text())] == []
+    for words in (
+        "pip install discreet",
+        "pip install 'discreet[torch]'",
+        "pip install --no-deps discreet\n",
+    ):
+        assert BY_NAME.search(words)
+    assert not BY_NAME.search("pip install ./discreet-*.whl")

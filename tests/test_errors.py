@@ -32,17 +32,28 @@ NEVER_NUMBERS = [
     {0.5},
     0.5 + 0j,
     np.complex128(0.5),
-    np.array(0.5),
+    np.array(True),
+    np.array("0.5"),
+    np.array(0.5 + 0j),
     np.array([0.5]),
     np.array([]),
-    Decimal("0.5"),
+    torch.tensor(True),
+    torch.tensor([0.5]),
+    torch.empty((), device="meta"),
     object(),
     float,
     lambda: 0.5,
     np.datetime64("2020-01-01"),
     np.str_("0.5"),
 ]
-NEVER_FINITE = [math.nan, math.inf, -math.inf, np.float64("nan"), np.float32("inf"), 10**400, -(10**400)]
+NEVER_FINITE = [
+    Decimal("NaN"),
+    Decimal("sNaN"),
+    Decimal("Infinity"),
+    np.array(math.nan),
+    torch.tensor(math.nan),
+]
+NEVER_FINITE += [math.nan, math.inf, -math.inf, np.float64("nan"), np.float32("inf"), 10**400, -(10**400)]
 
 
 @pytest.mark.parametrize(
@@ -59,14 +70,39 @@ def test_what_is_no_finite_number_is_refused_by_name(value, check):
     assert len(str(refusal.value)) < 300
 
 
-@pytest.mark.parametrize("value", [0.5, np.float64(0.5), np.float32(0.5), np.float16(0.5), Fraction(1, 2)])
+HALVES = [
+    0.5,
+    np.float64(0.5),
+    np.float32(0.5),
+    np.float16(0.5),
+    Fraction(1, 2),
+    Decimal("0.5"),
+    np.array(0.5),
+]
+HALVES += [torch.tensor(0.5), torch.tensor(0.5, requires_grad=True), torch.tensor(0.5, dtype=torch.bfloat16)]
+
+
+@pytest.mark.parametrize("value", HALVES)
 def test_numbers_of_any_library_are_accepted_as_floats(value):
     assert real("x", value) == 0.5
     assert type(real("x", value)) is float
     assert probability("x", value) == 0.5
 
 
-@pytest.mark.parametrize("value", [5, 5.0, np.int64(5), np.uint8(5), np.float32(5), Fraction(5)])
+FIVES = [
+    5,
+    5.0,
+    np.int64(5),
+    np.uint8(5),
+    np.float32(5),
+    Fraction(5),
+    Decimal(5),
+    np.array(5),
+    torch.tensor(5),
+]
+
+
+@pytest.mark.parametrize("value", FIVES)
 def test_whole_numbers_of_any_library_are_accepted_as_ints(value):
     assert whole("x", value, at_least=1, at_most=5) == 5
     assert type(whole("x", value, at_least=1)) is int
@@ -74,6 +110,9 @@ def test_whole_numbers_of_any_library_are_accepted_as_ints(value):
 
 def test_large_whole_numbers_keep_all_digits():
     assert whole("x", 2**60 + 1, at_least=0) == 2**60 + 1
+    assert whole("x", Decimal(2**60 + 1), at_least=0) == 2**60 + 1
+    with pytest.raises(InvalidParameter):  # its float is a whole number
+        whole("x", Decimal("9007199254740993.5"), at_least=0)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """Numbers that must stay as they are: digests, certified epsilons, and the seeded models of every engine.
 
 Whoever moves code about runs this file. What is written in ``golden/numbers.json`` was true before the move; a
-digest must come out again letter for letter, and a number to nine digits, because processors may differ in the last
-bits. If a change is meant, it goes under *Guarantees* in the change log, and ``python tests/test_golden.py`` writes
-the file anew.
+digest must come out again letter for letter, and a number to nine digits (seven where it ends a search), because
+processors may differ in the last bits. If a change is meant, it goes under *Guarantees* in the changelog, and
+``python tests/test_golden.py`` writes the file anew.
 """
 
 import copy
@@ -28,6 +28,8 @@ from support.secure_world import World
 
 GOLDEN = Path(__file__).parent / "golden" / "numbers.json"
 TOLERANCE = 1e-9
+SEARCHED = {"events": 1e-7, "plans": 1e-7}
+"""Parts with numbers that end a search: processors that differ in a last bit end it a step earlier or later."""
 
 GAUSSIAN, LAPLACE = dp.Gaussian(noise_multiplier=4.0), dp.Laplace(scale=20.0)
 SAMPLED = dp.PoissonSampled(rate=0.01, of=GAUSSIAN)
@@ -205,19 +207,23 @@ PARTS = {
 # ---- comparing ----
 
 
-def differences(golden, found, where=""):
+def differences(golden, found, where="", tolerance=TOLERANCE):
     """Where two documents differ: words and whole numbers at all, other numbers beyond the tolerance.
 
     Coordinates of a model (numbers in a list) may be near zero, and are compared on the scale of the model.
     """
     if isinstance(golden, dict) and isinstance(found, dict) and set(golden) == set(found):
-        return [line for key in golden for line in differences(golden[key], found[key], f"{where}/{key}")]
+        return [
+            line
+            for key in golden
+            for line in differences(golden[key], found[key], f"{where}/{key}", tolerance)
+        ]
     if isinstance(golden, list) and isinstance(found, list) and len(golden) == len(found):
         pairs = enumerate(zip(golden, found, strict=True))
-        return [line for place, pair in pairs for line in differences(*pair, f"{where}/{place}")]
+        return [line for place, pair in pairs for line in differences(*pair, f"{where}/{place}", tolerance)]
     if isinstance(golden, float) and isinstance(found, float):
-        least = TOLERANCE if where.rpartition("/")[2].isdigit() else TOLERANCE**2
-        same = math.isclose(golden, found, rel_tol=TOLERANCE, abs_tol=least)
+        least = tolerance if where.rpartition("/")[2].isdigit() else tolerance**2
+        same = math.isclose(golden, found, rel_tol=tolerance, abs_tol=least)
     else:
         same = type(golden) is type(found) and golden == found
     return [] if same else [f"{where}: {golden} became {found}"]
@@ -229,7 +235,8 @@ def plain(data):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_nothing_has_changed(part):
-    assert differences(json.loads(GOLDEN.read_text())[part], plain(PARTS[part]())) == []
+    golden, tolerance = json.loads(GOLDEN.read_text())[part], SEARCHED.get(part, TOLERANCE)
+    assert differences(golden, plain(PARTS[part]()), tolerance=tolerance) == []
 
 
 def test_the_comparison_sees_a_changed_number_and_a_changed_letter():

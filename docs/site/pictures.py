@@ -28,6 +28,7 @@ WORDS = {
     "plan": "all that is decided before",
     "selection": "the best of several",
     "certificate": "what follows, for whom",
+    "trusted": "the gate: queries, charges, noise",
     "linear": "tables",
     "pytorch": "networks",
     "parties": "several data holders",

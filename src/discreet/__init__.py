@@ -5,11 +5,13 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
+from discreet.engines import enter_engine as _enter_engine
+from discreet.numba_cache import ensure_numba_cache as _ensure_numba_cache
+
 if _TYPE_CHECKING:
     from discreet.accounting.calibration import calibrate
     from discreet.accounting.curve import PrivacyCurve, account
     from discreet.certificate import Certificate
-    from discreet.core.mean import private_mean
     from discreet.core.mechanisms import gaussian_mechanism, laplace_mechanism
     from discreet.errors import (
         AccuracyNotReached,
@@ -57,8 +59,9 @@ if _TYPE_CHECKING:
         private_sum,
         private_variance,
     )
+    from discreet.statistics.mean import private_mean
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "AccuracyNotReached",
@@ -116,6 +119,8 @@ __all__ = [
 
 _logging.getLogger("discreet").addHandler(_logging.NullHandler())  # whoever wants to hear us adds a handler
 
+_ensure_numba_cache()
+
 # Loaded when first used: ``discreet --help`` must not wait for numpy and scipy.
 _LATER = {
     "AccuracyNotReached": "discreet.errors",
@@ -163,12 +168,19 @@ _LATER = {
     "private_count": "discreet.statistics",
     "private_covariance": "discreet.statistics",
     "private_histogram": "discreet.statistics",
-    "private_mean": "discreet.core.mean",
+    "private_mean": "discreet.statistics.mean",
     "private_quantiles": "discreet.statistics",
     "private_sum": "discreet.statistics",
     "private_variance": "discreet.statistics",
     "split": "discreet.evaluation",
 }
+
+
+def _dask_engine(frame: _Any) -> _Any:
+    return _import_module("discreet.adapters.dask_engine").engine_of(frame)
+
+
+_enter_engine("dask", _dask_engine)  # loaded for frames of Dask only
 
 
 def __getattr__(name: str) -> _Any:

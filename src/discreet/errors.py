@@ -10,6 +10,7 @@
     ├── LedgerUnavailable  (also an OSError)     the ledger cannot be read or written now: nothing was granted
     ├── CertificateRejected                      what a certificate claims does not follow from what it shows
     ├── CheckFailed        (also a ValueError)   a model or loss would break the guarantee: nothing was released
+    ├── UserCodeFailed     (also a RuntimeError) the model, losses or collate raised: type and place, no message
     ├── CannotConnect                            the coordinator cannot be reached, or refuses this kit
     │   └── NotYet                               what may pass by itself: worth trying again
     │       └── NobodyThere                      nothing listens at its address: it may still come
@@ -22,7 +23,7 @@
 
 Every scalar that a user can type goes through :func:`real`, :func:`whole`, :func:`probability` or
 :func:`one_of`. They are written as "accept only what is surely right", so NaN, infinities, booleans, strings
-and arrays are refused without being listed.
+and arrays are refused without being listed. Arrays and tensors of no dimension, and Decimal, are numbers.
 
 >>> real("noise_multiplier", float("nan"), above=0)
 Traceback (most recent call last):
@@ -36,6 +37,7 @@ import math
 import numbers
 import re
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 
@@ -98,6 +100,13 @@ class CheckFailed(DiscreetError, ValueError):
     """The model or the loss would break the guarantee; nothing was released."""
 
 
+class UserCodeFailed(DiscreetError, RuntimeError):
+    """The model, the losses, the data set or ``collate`` raised an exception in a check or a step.
+
+    The text names its type and place. Its message is withheld, because it may quote private records.
+    """
+
+
 class CannotConnect(DiscreetError):
     """The coordinator could not be reached, or refused this kit; the text says why."""
 
@@ -134,6 +143,19 @@ class MissingDependency(DiscreetError, ImportError):
     """An optional part of the library is not installed."""
 
 
+def missing_extra(needs: str, extra: str, otherwise: str = "") -> MissingDependency:
+    """Return the error for an optional dependency that is not installed.
+
+    The message names no public index: the project's name is not registered there, so whoever registers it first
+    would decide what ``pip install`` by name fetches.
+
+    >>> print(missing_extra("Plots need matplotlib", "figures"))
+    Plots need matplotlib: install 'discreet[figures]' from your organisation's package index or from its wheel.
+    """
+    remedy = f"install 'discreet[{extra}]' from your organisation's package index or from its wheel"
+    return MissingDependency(f"{needs}: {remedy}{otherwise}.")
+
+
 _PASSWORD = re.compile(
     r"(?P<user>[a-z][a-z0-9+.-]*:/{1,2}[^\s:@/?#]*):\S*@|(?P<word>password=)[^\s&'\"]+", re.IGNORECASE
 )
@@ -158,8 +180,9 @@ def _show(value: object) -> str:
 
     Of an array, a frame or a long list, only what it is: it may be the records, in the place of another parameter.
     """
-    if isinstance(value, numbers.Real) and not isinstance(value, bool):
-        value = int(value) if isinstance(value, numbers.Integral) else float(value)
+    plain = _plain_scalar(value)
+    if isinstance(plain, numbers.Real) and not isinstance(plain, bool):
+        value = int(plain) if isinstance(plain, numbers.Integral) else float(plain)
     shape: object = getattr(value, "shape", None)
     long = isinstance(value, list | tuple | dict | set) and len(value) > _LONG
     if long or shape or hasattr(value, "__dataframe__") or hasattr(value, "__arrow_c_stream__"):
@@ -227,8 +250,9 @@ def whole(name: str, value: object, *, at_least: int, at_most: int | None = None
     """
     number = _as_float(value)
     if math.isfinite(number) and number == math.floor(number):
-        exact = int(value) if isinstance(value, numbers.Integral) else int(number)
-        if exact >= at_least and (at_most is None or exact <= at_most):
+        plain = _plain_scalar(value)
+        exact = int(plain) if isinstance(plain, numbers.Integral | Decimal) else int(number)
+        if plain == exact >= at_least and (at_most is None or exact <= at_most):
             return exact
     limit = f"must be a whole number of at least {at_least}"
     limit += f" and at most {at_most}." if at_most is not None else "."
@@ -248,12 +272,25 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> str:
     raise InvalidParameter(name, value, f"must be one of {', '.join(map(repr, names))}.")
 
 
+def _plain_scalar(value: object) -> object:
+    """Return the Python number inside an array or a tensor of no dimension; any other value as it is."""
+    if type(value) in (float, int, str) or getattr(value, "shape", None) != () or not hasattr(value, "item"):
+        return value
+    try:
+        return value.item()
+    except Exception:  # a tensor without data, whatever its library raises
+        return value
+
+
 def _as_float(value: object) -> float:
     if type(value) is float:
         return value
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    plain = _plain_scalar(value)
+    if isinstance(plain, bool) or not isinstance(plain, numbers.Real | Decimal):
         return math.nan
     try:
-        return float(value)
+        return float(plain)
     except OverflowError:
         return math.inf
+    except ValueError:  # a signalling NaN of decimal
+        return math.nan

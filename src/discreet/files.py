@@ -23,6 +23,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -56,13 +57,19 @@ def write_whole(
 
 
 @contextmanager
-def whole_file(path: Path, mode: str = "w", *, secret: bool = False, sync: bool = True) -> Iterator[IO[Any]]:
-    """A file to write to. Under its own name it appears at the end, or not at all."""
+def whole_file(
+    path: Path, mode: str = "w", *, secret: bool = False, sync: bool = True, like: Path | None = None
+) -> Iterator[IO[Any]]:
+    """A file to write to. Under its own name it appears at the end, or not at all.
+
+    ``like`` is a file whose permissions it gets, as far as the process's umask leaves them.
+    """
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     _sweep(path)
     with _name_errors_after(path):
-        part, descriptor = _new_part(path, _SECRET if secret else _PUBLIC)
+        allowed = _PUBLIC if like is None else stat.S_IMODE(like.stat().st_mode) & _PUBLIC
+        part, descriptor = _new_part(path, _SECRET if secret else allowed)
     text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         with os.fdopen(descriptor, mode, **text) as file:

@@ -147,7 +147,7 @@ class NegativeBinomialTrials:
 
     def renyi(self, divergence: Divergence) -> Divergence:
         """Renyi divergence of the search from that of a trial."""
-        return negative_binomial_selected(divergence, self.stop, self.mean, self.shape)
+        return negative_binomial_selected(divergence, math.log(self.stop), self.mean, self.shape)
 
     def draw(self, stream: RandomStream | None = None) -> int:
         """A number of trials. It is a secret: against whoever learns it there is no guarantee."""

@@ -343,7 +343,7 @@ def test_below_the_rounding_of_double_precision_only_an_explicit_tolerance_raise
     assert 0 <= lower <= upper < 1e-4
     with pytest.raises(AccuracyNotReached, match="wider than the tolerance") as caught:
         curve.epsilon_bounds(1e-6, tolerance=1e-3)
-    assert caught.value.bounds == (lower, upper)
+    assert caught.value.bounds == pytest.approx((lower, upper), rel=1e-12)
 
 
 # ---- what account itself checks ----

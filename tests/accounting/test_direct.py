@@ -195,3 +195,25 @@ def test_a_forgotten_cut_is_caught():
     trimmed = one.add(one, reach, 0.0).trim(0.2)
     forgetful = RoundedLoss(2, 0.0, trimmed.pieces, 0.0, 0.0, 0.0)
     assert faults(forgetful, losses, p, 2) != []
+
+
+@pytest.mark.parametrize(
+    ("start", "empty"), [(-300, 200), (-300, 0), (-150, 140), (5, 0), (-700, 0), (-300, 650)]
+)
+def test_products_of_divided_pieces_are_convolutions(start, empty):
+    """Pieces that are empty around the centre are multiplied side by side; a twin that loses a side is seen."""
+    rng = np.random.default_rng(0)
+    rows, other = rng.random((2, 601)), Piece(-20, rng.random((2, 333)))
+    places = np.arange(start, start + 601)
+    rows[:, np.abs(places) <= empty] *= 0 if empty else 1
+    found = rounded._product(Piece(start, rows), other)
+    expected = np.stack([np.convolve(mine, theirs) for mine, theirs in zip(rows, other.rows, strict=True)])
+    assert found.start == start - 20
+    assert np.allclose(found.rows, expected, rtol=1e-12, atol=0)
+    lost = np.stack([np.convolve(mine[:300], theirs) for mine, theirs in zip(rows, other.rows, strict=True)])
+    assert not np.allclose(lost.sum(), expected.sum()) or not rows[:, 300:].any()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 6, 7, 11, 24, 27, 1023, 1025])
+def test_the_digits_of_a_number_give_that_many_losses(count):
+    assert Direct([(mixture(PAIRS["replace-one"]), count)], 1e-6, 0.1).total.count == count

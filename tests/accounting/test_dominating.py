@@ -1,10 +1,13 @@
 """Which theorem covers which release, and the sentence where none does."""
 
+import math
+
 import mpmath
 import numpy as np
 import pytest
 
 from discreet.accounting.building import Law
+from discreet.accounting.curve import account
 from discreet.accounting.dominating import Quality, Relation, dominating
 from discreet.accounting.pairs import DiscretePair, GaussianPair, LaplacePair, Reversed, Sampled
 from discreet.accounting.sampled_pairs import FixedSize, GroupPair
@@ -154,14 +157,24 @@ def test_refusals_name_an_alternative(event, relation, words, composed):
     assert "use" in sentence.lower()
 
 
-def test_allocation_outside_of_its_range_names_poisson_sampling():
-    for event in (
-        RandomlyAllocated(10**8, Gaussian(1.0)),
-        RandomlyAllocated(10, Gaussian(0.01)),
-        RandomlyAllocated(10, Gaussian(1e6)),
-    ):
-        with pytest.raises(UnsupportedEvent, match="Poisson"):
-            law(event, ADD_REMOVE)
+@pytest.mark.parametrize(("steps", "noise"), [(10**8, 1.0), (10, 0.01), (10, 1e6), (10**300, 0.3), (7, 0.05)])
+def test_allocation_outside_of_its_range_is_between_the_sum_and_no_sampling(steps, noise):
+    """(4) from above; from below the sum of all steps, which anybody can form."""
+    curve = account(RandomlyAllocated(steps, Gaussian(noise)) * 2)
+    whole = account(Gaussian(noise) * 2)
+    for delta in (1e-6, 1e-2):
+        lower, upper = curve.epsilon_bounds(delta)
+        assert upper == pytest.approx(whole.epsilon(delta), rel=2e-3)
+        assert lower <= account(Gaussian(noise * math.sqrt(steps)) * 2).epsilon(delta) * (1 + 1e-12)
+
+
+def test_the_sum_of_all_steps_is_a_lower_bound_of_allocation():
+    """Where both are known: what replaces the law outside of its range is below it inside."""
+    for steps, noise in ((10, 2.0), (1000, 0.5), (50, 20.0)):
+        exact = account(RandomlyAllocated(steps, Gaussian(noise)))
+        for delta in (1e-6, 1e-2):
+            sums = account(Gaussian(noise * math.sqrt(steps))).epsilon_bounds(delta)
+            assert sums.lower <= exact.epsilon(delta)
 
 
 def test_an_unknown_event_is_refused():

@@ -7,6 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 from scipy.special import ndtr
+from scipy.stats import binom
 
 from discreet import (
     Event,
@@ -26,10 +27,14 @@ from discreet import (
     account,
     calibrate,
 )
+from discreet.accounting.chernoff import Chernoff
+from discreet.accounting.dominating import Quality, Relation, _chance_kept, attained, dominating
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.accounting.pairs import Labelled, Reversed
-from discreet.accounting.renyi import stopping_chance
+from discreet.accounting.renyi import log_stopping_chance
 from discreet.accounting.sampled_pairs import FixedSize, ZeroedFixedSize, with_replacement
+from discreet.accounting.steering import _zero
+from support import accounting_reference as ref
 
 GRID = np.concatenate([[-np.inf], np.linspace(-16.0, 16.0, 6001), [np.inf]])
 EPSILONS = (0.0, 0.1, 0.4, 1.0, 2.5, 5.0)
@@ -130,7 +135,7 @@ def test_several_batches_of_fixed_size_by_adding_up_two(neighbours):
     The cells have their middle at multiples of 0.01, so that the atom at zero is where it belongs.
     """
     event = FixedSizeSampled(20, 100, Gaussian(1.2))
-    halves = FixedSize(with_replacement(1.2, 1, 100).base, 0.2)
+    halves = FixedSize(with_replacement(1.2, 1, 100)[0].base, 0.2)
     pair = halves if neighbours == "replace-one" else ZeroedFixedSize(1.2, 0.2)
     two = account(event * 2, neighbours)
     grid = np.concatenate([[-np.inf], np.arange(-600.5, 1200) / 100, [np.inf]])
@@ -152,7 +157,7 @@ def test_several_batches_of_fixed_size_by_adding_up_two(neighbours):
 def test_many_draws_of_few_records():
     """Weights are those of a law with larger tails than the binomial one, whatever the sizes."""
     for size, records in ((5000, 500), (100, 3), (40, 10**6), (2, 2)):
-        pair = with_replacement(100.0, size, records)
+        pair, _ = with_replacement(100.0, size, records)
         base = pair.base if isinstance(pair, FixedSize) else pair
         assert isinstance(base, Labelled)
         assert sum(base.weights) == pytest.approx(1.0, abs=1e-12)
@@ -250,7 +255,7 @@ def best_of(law, stop, shape, mean):
 def test_the_best_of_several_runs(mean, shape):
     base = np.array([0.4, 0.3, 0.2, 0.07, 0.03])
     rng, largest = np.random.default_rng(5), 0.4
-    stop = None if shape is None else stopping_chance(mean, shape)
+    stop = None if shape is None else math.exp(log_stopping_chance(mean, shape))
     orders = tuple(1 + np.geomspace(0.05, 150, 60))
     beaten = False
     for _ in range(12 if shape is not None else 2):
@@ -283,6 +288,143 @@ def test_the_best_of_runs_composes_and_survives_json():
     for name, value in (("mean", math.nan), ("mean", 0.5), ("shape", -1.0), ("trial", {"event": "no"})):
         with pytest.raises(InvalidParameter):
             Event.from_dict({**RepeatAndSelect(Gaussian(1.0), 3.0).to_dict(), name: value})
+
+
+@pytest.mark.parametrize("mean", [0.05, 0.5, 0.9, 1.5])
+def test_the_best_of_few_runs_composed(mean):
+    """Several selections one after the other, all outcomes added up: a number of runs may be zero.
+
+    The twin is the published formula without the mass of no run (also that of dp-accounting 0.6): for a mean below 1
+    its divergence is negative at small orders, so each further selection takes delta away.
+    """
+    largest, times = 0.7, 5
+    base = np.array([0.5, 0.3, 0.2])
+    other = base * np.exp([-largest, 0.0, largest])
+    other /= other.sum()
+    orders = tuple(1 + np.geomspace(0.01, 150, 80))
+    values = tuple(
+        max(math.log(float((p**a * q ** (1 - a)).sum())) / (a - 1) for p, q in ((base, other), (other, base)))
+        for a in orders
+    )
+    trial = RenyiDP(orders, values)
+    curve = account(RepeatAndSelect(trial, mean, None) * times)
+    p, q = (best_of(law, None, None, mean) for law in (base, other))
+    joint_p, joint_q = p, q
+    for _ in range(times - 1):
+        joint_p, joint_q = (
+            np.multiply.outer(joint, law).ravel() for joint, law in ((joint_p, p), (joint_q, q))
+        )
+
+    at, known = np.array(orders), np.array(values)
+
+    def published(tilts):
+        one = np.interp(tilts, at - 1, (at - 1) * known, left=math.inf, right=math.inf)
+        e = np.log1p(1 / tilts)[:, None]
+        log_delta = (at - 1) * (known - e + np.log1p(-1 / at)) - np.log(at)
+        return one + tilts * mean * np.exp(np.minimum(log_delta.min(axis=1), 0.0)) + math.log(mean)
+
+    twin = Chernoff.of([], -700.0, ((published, times),))
+    fails = False
+    for epsilon in (0.0, 0.2, 0.5, 1.0):
+        exact = max(
+            float(np.maximum(a - math.exp(epsilon) * b, 0).sum())
+            for a, b in ((joint_p, joint_q), (joint_q, joint_p))
+        )
+        assert exact <= curve.delta(epsilon) + 1e-15
+        fails |= exact > twin.delta(epsilon)
+    assert fails == (mean <= 0.5)
+
+
+def test_more_selections_never_cost_less():
+    for mean in (0.05, 0.5, 1.0, 3.0):
+        one = RepeatAndSelect(Laplace(1.0), mean, None)
+        costs = [account(one * count).delta(0.3) for count in (1, 2, 20)]
+        assert costs[0] <= costs[1] <= costs[2]
+        assert account(one * 20).delta(0.0) >= 0.3 * min(mean, 1.0)
+
+
+def test_the_stopping_chance_to_sixty_digits():
+    """Far below the smallest float at shapes near -1; never above the exact one, and close to it."""
+    with mpmath.workdps(60):
+        for shape in (-0.999999, -0.99, -0.5, 0.0, 1e-9, 0.5, 1.0, 100.0):
+            for mean in (1.001, 10.0, 1000.0, 10_000.0):
+                found = mpmath.mpf(log_stopping_chance(mean, shape))
+                stop, h = mpmath.exp(found), mpmath.mpf(shape)
+                growth = -found if shape == 0 else (1 - stop**h) / h
+                assert mean <= (1 - stop) / (stop * growth) <= mean * (1 + 1e-7)
+        assert log_stopping_chance(1000.0, -0.99) < -690
+
+
+# ---- lower bounds are those of data sets ----
+
+
+@pytest.mark.parametrize(
+    ("size", "records", "noise"), [(2, 3, 0.8), (3, 4, 2.0), (30, 100, 6.0), (100, 100, 40.0)]
+)
+@pytest.mark.parametrize("steps", [1, 8])
+def test_lower_bounds_with_replacement_are_attained(size, records, noise, steps):
+    """Everybody else is the opposite of the record: sums move by 2k, k binomial. Densities are added up (one
+    release), and their moments integrated (several)."""
+    event = SampledWithReplacement(size, records, noise) * steps
+    shifts = {2.0 * k: float(binom.pmf(k, size, 1 / records)) for k in range(min(size, 30) + 1)}
+    for epsilon in (0.1, 0.5):
+        lower, upper = account(event, "replace-one").delta_bounds(epsilon)
+        if steps == 1:
+            x = np.linspace(-9 * noise, 9 * noise + 2 * size, 400_001)
+            p = sum(w * ref.normal_density(x, s, noise) for s, w in shifts.items())
+            q = ref.normal_density(x, 0.0, noise)
+            exact = float(np.maximum(p - math.exp(epsilon) * q, 0).sum() * (x[1] - x[0]))
+        else:
+            exact, error = ref.delta(
+                lambda tail, fine: [ref.gaussian_mixtures(noise, shifts, {0.0: 1.0}, tail, fine)],
+                [steps],
+                epsilon,
+                max(lower, 1e-12),
+            )
+            exact = exact + error
+        assert lower <= exact * (1 + 1e-6)
+        assert exact * (1 - 1e-6) <= upper
+        assert lower >= 0.99 * exact
+
+
+@pytest.mark.parametrize(
+    ("rate", "limit", "records"), [(0.3, 2, 8), (0.05, 5, 100), (0.01, 100, 20_000), (1.0, 3, 10)]
+)
+def test_the_chance_to_be_kept_in_a_batch_with_a_limit(rate, limit, records):
+    """rate E min(1, limit / (S + 1)) over the S others that are drawn, added up."""
+    event = TruncatedPoissonSampled(rate, limit, records, 1.0)
+    others = np.arange(records)
+    chances = binom.pmf(others, records - 1, rate)
+    exact = rate * float((chances * np.minimum(1.0, limit / (others + 1))).sum())
+    assert exact * (1 - 1e-5) <= _chance_kept(event) <= exact
+    for epsilon in (0.1, 1.0):
+        lower, upper = account(event).delta_bounds(epsilon)
+        twin = account(PoissonSampled(exact, Gaussian(0.5 if rate == 1 else 1.0))).delta_bounds(epsilon)
+        assert 0.999 * twin.lower <= lower <= twin.upper
+        assert twin.lower <= upper
+
+
+def test_probabilities_that_miss_one_count_for_the_largest_shift():
+    """A billion releases multiply what is missing by a billion."""
+    whole = MixtureOfGaussians(1.0, (0.0, 1.0), (0.5, 0.5))
+    for chances in ((0.5, 0.5 - 9e-13), (0.5 - 9e-13, 0.5), (0.5, 0.5 + 9e-13), (0.5 + 9e-13, 0.5)):
+        event = MixtureOfGaussians(1.0, (0.0, 1.0), chances)
+        least, most = max(chances[0], 1 - chances[1]), max(chances[1], 1 - chances[0])
+        for rule, weights in ((dominating, (1 - most, most)), (attained, (least, 1 - least))):
+            (law,) = rule(event, Relation("add-remove", 1)).laws_of("remove", Quality(1e-9, 1e-3))
+            assert law.upper.weights == pytest.approx(weights, abs=2e-16)
+        lower, upper = account(event * 10).epsilon_bounds(1e-6)
+        near = account(whole * 10).epsilon_bounds(1e-6)
+        assert lower <= near.upper
+        assert near.lower <= upper
+        assert upper - lower <= 2e-3 * upper
+
+
+def test_epsilons_of_a_hundred_million_are_answered():
+    """A bracket with an absolute width below the distance of neighbouring floats never closed."""
+    lower, upper = account(PoissonSampled(1e-4, Gaussian(0.05)) * 10**9).epsilon_bounds(1e-6)
+    assert 1e5 < lower < upper < 1e8
+    assert _zero(lambda x: 1e8 - x, 0.0, 3e8) == pytest.approx(1e8)
 
 
 # ---- the attacker's prior ----

@@ -6,7 +6,6 @@ import pytest
 
 from discreet import (
     ApproximateDP,
-    DiscreetError,
     Gaussian,
     InvalidParameter,
     Laplace,
@@ -101,9 +100,9 @@ def test_numbers_beyond_all_use_are_refused_by_name(make):
         make()
 
 
-def test_more_steps_than_can_be_allocated_are_refused():
-    with pytest.raises(DiscreetError):
-        account(RandomlyAllocated(10**300, Gaussian(0.3), 3)).epsilon(1e-5)
+def test_more_steps_than_can_be_allocated_are_answered_without_sampling():
+    epsilon = account(RandomlyAllocated(10**300, Gaussian(0.3), 3)).epsilon(1e-5)
+    assert epsilon == pytest.approx(account(Gaussian(0.3) * 3).epsilon(1e-5), rel=2e-3)
 
 
 @pytest.mark.parametrize(

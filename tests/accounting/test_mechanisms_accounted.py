@@ -306,7 +306,7 @@ def test_refusals():
         (lambda: RenyiDP(2.0, (0.1,)), "orders"),
         (lambda: BoundedRange(0.0), "epsilon"),
         (lambda: RandomisedResponse(1.0, 1), "categories"),
-        (lambda: DiscreteLaplace(0.0), "scale"),
+        (lambda: DiscreteLaplace(-1.0), "scale"),
         (lambda: DiscreteLaplace(1.0, 1.5), "sensitivity"),
         (lambda: DiscreteGaussian(0.0), "deviation"),
     ],
@@ -418,7 +418,13 @@ def test_a_record_is_in_as_many_nodes_as_the_tree_is_high(steps):
     """Nodes of the binary counter: [k 2^j, (k+1) 2^j) for all that end in time."""
     nodes = [range(k << j, (k + 1) << j) for j in range(steps.bit_length()) for k in range(steps >> j)]
     most = max(sum(leaf in node for node in nodes) for leaf in range(steps))
-    assert TreeAggregation(steps, 2.0, restarts=3).parts() == ((Gaussian(2.0), 3 * most),)
+    tree = TreeAggregation(steps, 2.0, restarts=3)
+    assert tree.nodes == 3 * most
+    for neighbours in ("replace-one", "zero-out"):
+        alike = account(Gaussian(2.0) * (6 * most), neighbours)
+        assert account(tree * 2, neighbours).epsilon(1e-6) == pytest.approx(alike.epsilon(1e-6), rel=1e-9)
+    with pytest.raises(UnsupportedEvent, match="zero-out"):  # one record more moves all that follow it
+        account(tree)
 
 
 def above_threshold(values, threshold, query, where):

@@ -162,3 +162,36 @@ def test_no_cell_decides_the_type_of_a_column(cell):
     tables = [FramePart("p", 3, "", frame).source() for frame in (plain, plain[:0], odd)]
     assert len({str(found.schema) for found in tables}) == 1
     assert describe_frame(Description(0, odd)).code == "sum"
+
+
+def test_no_log_of_a_worker_quotes_a_record(client):
+    """A cell that pandas cannot parse ends the task of its partition, whose exception a worker would write down."""
+    lines = []
+
+    class Kept(logging.Handler):
+        def emit(self, record):
+            lines.append(self.format(record))
+
+    def partition(number):
+        return pd.DataFrame(
+            {"a": [float(cell) for cell in ("1", "SECRET77" if number else "2")], "label": [0, 1]}
+        )
+
+    meta = pd.DataFrame({"a": [1.0], "label": [0]})
+    frame = dataframe.from_map(partition, [0, 1], meta=meta)
+    logger, handler = logging.getLogger("distributed.worker"), Kept()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.WARNING)
+    try:
+        logger.filters.clear()
+        assert client.compute(frame.to_delayed()[1]).exception() is not None
+        assert "SECRET77" in "".join(lines)  # the twin: what Dask writes
+        lines.clear()
+        with pytest.raises(PlanViolation) as caught:
+            PrivateLogisticRegression(1.0, bounds=(0, 10)).fit(frame, y="label")
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    assert lines
+    assert "SECRET77" not in "".join([*lines, str(caught.value), str(caught.value.__context__)])

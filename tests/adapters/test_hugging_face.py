@@ -12,10 +12,16 @@ import torch
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from transformers import BertConfig, BertForSequenceClassification, TrainerCallback, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    EarlyStoppingCallback,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 import discreet as dp
-from discreet.adapters.hugging_face import PrivateTrainer, losses_of
+from discreet.adapters.hugging_face import PrivateTrainer, losses_of, refuse_arguments
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.pytorch import CheckFailed, PrivateRun
 
@@ -106,7 +112,8 @@ REFUSED = {
     "gradient_accumulation_steps": 4,
     "max_grad_norm": 0.5,
     "label_smoothing_factor": 0.1,
-    "bf16": True,
+    "push_to_hub": True,
+    "save_only_model": True,
     "gradient_checkpointing": True,
     "neftune_noise_alpha": 5.0,
     "auto_find_batch_size": True,
@@ -125,6 +132,48 @@ REFUSED = {
 def test_what_their_loop_would_do_is_refused_by_name(tmp_path, name):
     with pytest.raises(InvalidParameter, match=rf"^{name}="):
         trainer(tmp_path, options={name: REFUSED[name]})
+
+
+def test_the_clipping_of_means_is_off_and_says_so(tmp_path):
+    """1.0 is their default, so it cannot be told from a wish; what the trainer's arguments say is true."""
+    for given in (1.0, 0.0, None):
+        assert trainer(tmp_path, options={"max_grad_norm": given}).args.max_grad_norm == 0
+
+
+def test_bfloat16_is_for_the_losses(tmp_path):
+    private = trainer(tmp_path, options={"bf16": True})
+    kinds = []
+    private.model.classifier.register_forward_hook(lambda module, inputs, output: kinds.append(output.dtype))
+    private.train()
+    assert set(kinds) == {torch.bfloat16}
+    assert weights(private.model).dtype == torch.float32
+    assert private.certificate().verify()
+
+
+def test_training_stops_early_by_public_records(tmp_path):
+    """A learning rate of 0 never gets better, so the second evaluation is the last."""
+    wish = {"eval_strategy": "steps", "eval_steps": 1, "metric_for_best_model": "loss", "learning_rate": 0.0}
+    private = trainer(
+        tmp_path,
+        options=wish | {"greater_is_better": False},
+        eval_dataset=rows(10, seed=1),
+        callbacks=[EarlyStoppingCallback(early_stopping_patience=1)],
+    )
+    private.train()
+    assert private.run.steps_taken == 2
+    assert private.state.best_metric is not None
+
+
+def test_refusals_say_nothing_that_is_untrue(tmp_path):
+    for name in ("push_to_hub", "fp16", "dataloader_drop_last"):
+        with pytest.raises(InvalidParameter) as refusal:
+            refuse_arguments(_with(arguments(tmp_path), name))
+        assert "no effect" not in str(refusal.value)
+
+
+def _with(args, name):
+    setattr(args, name, True)
+    return args
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,14 @@ from discreet.cli import main
 from discreet.cli.study_file import evaluation_text
 from discreet.core.randomness import RandomStream
 from discreet.errors import CertificateRejected, InvalidParameter, StudyStopped
-from discreet.evaluation.tally import Ballots
 from discreet.linear.schema import Schema
 from discreet.linear.tables import table_in
 from discreet.parties import Coordinator, Study, observers, rehearse
 from discreet.parties.joint import model_digest
 from discreet.parties.messages import DirectTransport, Roster
 from discreet.parties.terms import Terms
+from discreet.trusted.queries import Blocks
+from discreet.trusted.rows import PrivateRows
 
 COLUMNS = {
     "age": {"bounds": [0, 100]},
@@ -156,24 +157,21 @@ def test_a_record_adds_a_vector_of_norm_one_at_most(tmp_path, target):
     longest = longest_step(made, made.holder(files["north"]))
     assert 0.9 < longest <= 1.0
     broken = made.holder(files["north"])
-    broken._lengths = made.tally.lengths * 1.1  # the twin: blocks weighed a tenth too much
+    query = made.tally.query("l2")  # the twin: blocks weighed a tenth too much
+    blocks = tuple(replace(block, limit=1.1 * block.limit) for block in query.blocks)
+    broken._query = Blocks(blocks, 1.2)
     assert longest_step(made, broken) > 1.0
 
 
 def longest_step(made, holder, grid=2.0**-20):
     """The most that leaving out one record changes, by norm."""
-    everybody, cast = holder.hardened_sum(None, None, grid).value, holder._cast
+    everybody, rows = holder.hardened_sum(None, None, grid).value, holder._rows
     longest = 0.0
-    for record in range(len(cast.group)):
-        kept = np.arange(len(cast.group)) != record
-        holder._cast = Ballots(
-            cast.tally,
-            [type(where)(*(part[kept] for part in where)) for where in cast.placed],
-            cast.group[kept],
-        )
+    for record in range(len(rows._numbers)):
+        holder._rows = PrivateRows(np.delete(rows._numbers, record, 0), "add-remove")
         rest = holder.hardened_sum(None, None, grid).value
         longest = max(longest, float(np.linalg.norm((everybody - rest).astype(float))) * grid)
-    holder._cast = cast
+    holder._rows = rows
     return longest
 
 

@@ -384,7 +384,7 @@ def test_certificates_are_claims():
         ledger.run(Gaussian(30.0), adaptive.digest()).reserve(1)
         claim = Claim.of(Certificate.of(ledger, adaptive))
     assert isinstance(claim.event, Gaussian)  # whatever was chosen, together it is one Gaussian release
-    assert claim.epsilon == pytest.approx(1.0)
+    assert claim.epsilon == pytest.approx(1.0, rel=1e-4)  # a part of delta is held back
 
 
 def test_progress_is_shown_on_standard_error(capsys):

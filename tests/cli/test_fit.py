@@ -107,6 +107,16 @@ def test_a_fit_writes_weights_text_and_a_certificate_that_says_so(place):
     assert text["spending"] == answer["spending"]
 
 
+def test_the_report_says_that_scores_are_undecided(place, tmp_path):
+    """With next to no budget the scores are constant, or could be chance; with one that does, nothing is said."""
+    said = ("all scores are the same", "chance could explain all")
+    done(*fit(place, "--out", tmp_path / "m")[:-2], "--epsilon", "0.001", "--out", tmp_path / "m")
+    page = (tmp_path / "m" / "report.html").read_text()
+    assert any(words in page for words in said)
+    page = (place / "model" / "report.html").read_text()
+    assert not any(words in page for words in said)
+
+
 def test_the_model_has_learnt_something(place, frame):
     result = run("predict", place / "model", place / "table.csv")
     numbered = [line.split(",") for line in result.stdout.split()[1:]]
@@ -367,13 +377,13 @@ def test_verify_recomputes_or_rejects(place, tmp_path):
     answer = unvouched("verify", file)
     verification = Certificate.load(file).verify()
     assert answer["findings"] == list(verification.findings)
-    assert "files not at hand: model.json, weights.safetensors" in answer["findings"][-1]
+    assert answer["findings"][-2] == "claimed: it is for the files model.json, weights.safetensors"
     assert answer["epsilon"] == verification.guarantee.epsilon._asdict()
     *_, files, whole = unvouched("verify", place / "model")["findings"]
-    assert files == "model.json, weights.safetensors: the files that it is for"
-    assert whole == "weights, coefficients and model.json agree"
+    assert files == "computed: the files in model are those that it names"
+    assert whole == "computed: weights, coefficients and model.json agree"
     said = run("verify", place / "model").stdout
-    assert said.startswith(f"{file}: consistent; nobody vouches for it\n  procedure ")
+    assert said.startswith(f"{file}: consistent; nobody vouches for it\n  claimed: procedure ")
     key = new_signing_key(tmp_path / "key")
     signed = done(*fit(place, "--out", tmp_path / "m", "--sign-with", tmp_path / "key"))
     assert signed["signed_by"] == [public_key_of(key)]
@@ -585,11 +595,11 @@ def test_the_progress_of_a_fit_shows_shares_of_the_budget(monkeypatch):
         assert spent.share() == 0.0
         spending = Spending(budget, Till.open(ledger, GaussianFilter(budget)), name="more")
         spending.stage("counts", 0.25)
-        assert spent.share() == pytest.approx(0.25, rel=1e-5)
+        assert spent.share() == pytest.approx(0.25, rel=1e-4)
         with spent.bar() as told:
             assert told is False  # standard error is no terminal here
         monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
         with spent.bar() as told:
             spending.progress = told
             spending.stage("gradients", steps=4)
-        assert spent.share() == pytest.approx(1.0)
+        assert spent.share() == pytest.approx(1.0, rel=1e-4)  # a part of delta is held back

@@ -168,7 +168,7 @@ def test_tls_without_its_files_is_refused(place, tmp_path):
 def test_without_dask_it_says_what_to_install(place, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     result = fit(place, tmp_path / "m", *DASK, "--scheduler", "tcp://127.0.0.1:1")
-    refused(result, 1, "error[missing-dependency]: A cluster needs Dask: pip install 'discreet[dask]'.")
+    refused(result, 1, "error[missing-dependency]: A cluster needs Dask: install 'discreet[dask]'")
 
 
 @pytest.mark.parametrize("silent", [False, True])

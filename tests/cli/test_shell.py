@@ -46,7 +46,7 @@ PROBLEMS = {
         "see file= and Budget(file=1, laplace_scale=f(2)), [Errno 2] No such thing: 'x'."
     ),
     "rejected": errors.CertificateRejected("rejected: it lies."),
-    "missing": errors.MissingDependency("needs x: pip install 'discreet[x]'"),
+    "missing": errors.MissingDependency("needs x: install 'discreet[x]'"),
     "os": PermissionError(13, "Permission denied", "/some/where"),
     "memory": MemoryError(),
     "interrupt": KeyboardInterrupt(),
@@ -68,7 +68,7 @@ PROBLEMS = {
             "error[budget-exceeded]: see --file= and Budget(file=1, laplace_scale=f(2)), No such thing.",
         ),
         ("rejected", 1, "error[certificate-rejected]: rejected: it lies."),
-        ("missing", 1, "error[missing-dependency]: needs x: pip install 'discreet[x]'"),
+        ("missing", 1, "error[missing-dependency]: needs x: install 'discreet[x]'"),
         ("os", 1, "error[file]: /some/where: Permission denied."),
         ("memory", 1, "error[memory]: There is not enough memory for this."),
         ("interrupt", 130, "error[interrupted]: Stopped by Ctrl-C. The cat is safe."),
@@ -204,5 +204,6 @@ def test_without_optional_packages_the_rest_works(tmp_path):
     assert "status 0" in result.stdout, result.stderr
     assert "status 1" in result.stdout
     assert result.stderr == (
-        "error[missing-dependency]: Parquet files need pyarrow: pip install 'discreet[parquet]', or use CSV.\n"
+        "error[missing-dependency]: Parquet files need pyarrow: install 'discreet[parquet]' from your organisation's "
+        "package index or from its wheel, or use CSV.\n"
     )

@@ -12,6 +12,7 @@ from discreet import (
     Laplace,
     PoissonSampled,
     RepeatAndSelect,
+    TreeAggregation,
     TruncatedPoissonSampled,
     UnsupportedEvent,
     account,
@@ -33,7 +34,7 @@ class Optimizer:
 def test_an_opacus_run():
     accountant = OpacusAccountant()
     assert accountant.get_epsilon(delta=1e-5) == 0
-    hook = accountant.get_optimizer_hook_fn(sample_rate=0.01)
+    hook = accountant.get_optimizer_hook_fn(sample_rate=0.01, poisson_sampling=True)
     for _ in range(30):
         hook(Optimizer(4.0))
     for _ in range(20):
@@ -56,7 +57,7 @@ def test_a_history_of_opacus_costs_less_than_it_said():
 
 
 @pytest.mark.parametrize(
-    "state", [None, {}, {"history": 5}, {"history": [(1.0, 0.1)]}, {"history": [(0.0, 0.1, 3)]}]
+    "state", [None, {}, {"history": 5}, {"history": [(1.0, 0.1)]}, {"history": [(-1.0, 0.1, 3)]}]
 )
 def test_bad_states_are_refused(state):
     accountant = OpacusAccountant()
@@ -65,6 +66,32 @@ def test_bad_states_are_refused(state):
     with pytest.raises(InvalidParameter):
         accountant.step(noise_multiplier=float("nan"), sample_rate=0.1)
     assert accountant.history == []
+
+
+@pytest.mark.parametrize("said", [False, None])
+def test_batches_that_were_not_sampled_are_refused(said):
+    """The broken twin accounted for shuffled batches as if every record had joined each of them by chance."""
+    with pytest.raises(InvalidParameter, match="poisson_sampling"):
+        OpacusAccountant().get_optimizer_hook_fn(sample_rate=0.01, poisson_sampling=said)
+
+    def make_private(poisson_sampling):
+        return OpacusAccountant().get_optimizer_hook_fn(sample_rate=0.01)
+
+    with pytest.raises(InvalidParameter, match="poisson_sampling=False"):
+        make_private(poisson_sampling=False)
+    assert callable(make_private(poisson_sampling=True))
+
+
+def test_without_noise_epsilon_is_infinite():
+    accountant = OpacusAccountant()
+    accountant.step(noise_multiplier=0.0, sample_rate=0.1)
+    accountant.step(noise_multiplier=1.0, sample_rate=0.1)
+    assert accountant.get_epsilon(1e-5) == float("inf")
+    again = OpacusAccountant()
+    again.load_state_dict(accountant.state_dict())
+    assert again.get_epsilon(1e-5) == float("inf")
+    with pytest.raises(InvalidParameter, match="epsilon is infinite"):
+        read_history("[[0.0, 0.1, 3]]")
 
 
 # The events of dp-accounting, by name and field.
@@ -196,12 +223,11 @@ def test_the_meaning_of_parameters():
 def test_what_has_no_theorem_is_refused_and_changes_nothing():
     accountant = DpAccountant()
     for theirs in (
-        NonPrivateDpEvent(),
         ZCDpEvent(0.1, xi=0.2),
         DiscreteGaussianDpEvent(3.0),
         SampledWithoutReplacementDpEvent(1000, 10, GaussianDpEvent(2.0)),
         RandomizedResponseDpEvent(0.5, 4),
-        GaussianDpEvent(0.0),
+        GaussianDpEvent(-1.0),
     ):
         assert not accountant.supports(theirs)
         with pytest.raises(ValueError, match=r"has no event|replace-one|noise_multiplier"):
@@ -209,6 +235,29 @@ def test_what_has_no_theorem_is_refused_and_changes_nothing():
     assert accountant.get_epsilon(1e-9) == 0
     with pytest.raises(UnsupportedEvent, match="NOBODY"):
         DpAccountant("NOBODY")
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        NonPrivateDpEvent(),
+        GaussianDpEvent(0.0),
+        PoissonSampledDpEvent(0.5, GaussianDpEvent(0.0)),
+        ComposedDpEvent([GaussianDpEvent(1.0), NonPrivateDpEvent()]),
+    ],
+)
+def test_what_protects_nobody_costs_everything(theirs):
+    accountant = DpAccountant()
+    assert accountant.supports(theirs)
+    accountant.compose(theirs, 2).compose(GaussianDpEvent(1.0))
+    assert accountant.get_epsilon(1e-5) == float("inf")
+    assert accountant.get_delta(3.0) == 1
+
+
+def test_what_never_happens_costs_nothing():
+    accountant = DpAccountant().compose(PoissonSampledDpEvent(0.0, GaussianDpEvent(0.0)))
+    assert accountant.compose(SelfComposedDpEvent(GaussianDpEvent(1.0), 0)).get_epsilon(0) == 0
+    assert accountant.get_delta(float("inf")) == 0
 
 
 def test_a_special_record_counts_for_nothing():
@@ -241,7 +290,7 @@ def test_logs_of_others_are_read():
         best = f"RepeatAndSelectDpEvent(event={SGD}, mean=10.0, shape={shape})"
         assert read_event(best).parts() == ((RepeatAndSelect(run, 10.0, ours), 1),)
     tree = "SingleEpochTreeAggregationDpEvent(noise_multiplier=3.0, step_counts=[100, 1000])"
-    assert read_event(tree).parts() == ((Gaussian(3.0), 10),)  # ten levels, and one tree for each record
+    assert read_event(tree).parts() == ((TreeAggregation(1000, 3.0), 1),)  # one tree for each record
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,12 @@ import torch
 from discreet import Budget, private_mean
 from discreet.core.columns import cells_of, floats_of
 from discreet.core.grouping import id_codes, person_of
-from discreet.core.mean import Interval
 from discreet.evaluation import split
 from discreet.evaluation.splitting import _coins, unit_ids
-from discreet.evaluation.tally import person_weights
 from discreet.linear.inputs import codes, column_values
 from discreet.pytorch import PerPerson
+from discreet.statistics.mean import Interval
+from discreet.trusted.rows import person_weights
 
 IDS = [1_790_000_000_000_000_000 + number for number in range(200)]  # neighbours, and one float to numpy
 FRAMES = {

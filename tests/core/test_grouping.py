@@ -10,8 +10,8 @@ import pytest
 import discreet
 from discreet.core.grouping import NOBODY, id_codes, person_of
 from discreet.evaluation.splitting import unit_ids
-from discreet.evaluation.tally import person_weights
-from discreet.linear.glm.people import People
+from discreet.linear.gate.people import People
+from discreet.trusted.rows import person_weights
 
 SEVEN = [7, 7.0, "7", " 7", "7.0", "7.", b"7", np.int8(7), np.float32(7), Decimal(7)]
 NOBODIES = [None, float("nan"), "", "  ", b"", pd.NA, pd.NaT, np.float64("nan"), [7], {}]

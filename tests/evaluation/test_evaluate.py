@@ -15,15 +15,15 @@ import discreet
 from discreet import Budget, Ledger
 from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.evaluation import evaluate
-from discreet.evaluation.evaluate import release
-from discreet.evaluation.scoring import Counts, Score, Scoring, Shared, error_bins, probability_bins
+from discreet.evaluation.scoring import Counts, Score, Scoring, error_bins, probability_bins
 from discreet.evaluation.splitting import unit_ids
-from discreet.evaluation.tally import Ballots, Tally, person_weights, spread
+from discreet.evaluation.tally import Tally
 from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, TwoClasses
 from discreet.events import Gaussian, Laplace
 from discreet.ledger import GaussianFilter
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
-from discreet.statistics.purchase import buy
+from discreet.trusted.outcomes import Outcome
+from discreet.trusted.rows import PrivateRows, person_weights
 
 HUGE = {"epsilon": 12.0, "delta": 0.0, "unsafe_seed": 11}
 
@@ -115,10 +115,21 @@ def test_models_that_answer_with_classes_or_scores_only():
 # ---- intervals ----
 
 
+def cells_of(task, y, answers):
+    """The cells and shares of all records, for each block."""
+    rows = np.column_stack([y, answers])
+    return [Outcome(view)(rows) for view in task.views]
+
+
+def counted(cells, shares, size):
+    """How many records each cell has."""
+    return np.bincount(cells.ravel(), shares.ravel(), size)[:size]
+
+
 def covered(task, y, answers, truths, epsilon, repeats, rng, rows):
     """How often the intervals hold the truth, over records drawn anew and noise drawn anew."""
     cells, scale, scoring = (
-        task.cells(y, answers),
+        cells_of(task, y, answers),
         math.sqrt(2) / epsilon,
         Scoring(float(stats.norm.ppf(0.95))),
     )
@@ -129,8 +140,7 @@ def covered(task, y, answers, truths, epsilon, repeats, rng, rows):
         for place, block in enumerate(task.blocks):
             noise = scale * longer / math.sqrt(block.share)
             size = block.size - (place == 0)
-            where = Shared(*(part[drawn] for part in cells[place]))
-            exact = spread(where, np.zeros(rows, int), 1, size, 2**20) / 2**20
+            exact = counted(*(part[drawn] for part in cells[place]), size)
             noisy = exact + rng.laplace(0, noise / math.sqrt(2), size)
             counts.append(Counts(noisy, noise))
         measured = task.measure(counts, scoring)
@@ -226,7 +236,7 @@ def test_intervals_without_the_noise_would_be_caught():
             return super().score(value, (0.0, errors[1]), *limits)
 
     task, hits, truth = TwoClasses((0, 1)), 0, roc_auc_score(y, p)
-    cells = task.cells(y.astype(float), np.column_stack([1 - p, p]))[0].cells[:, 0]
+    cells = cells_of(task, y.astype(float), np.column_stack([1 - p, p]))[0].cells[:, 0]
     for _ in range(200):
         noisy = np.bincount(cells[rng.integers(len(y), size=3000)], minlength=64) + rng.normal(0, 20.0, 64)
         score = task.measure([Counts(noisy, 20.0)], Deaf(1.645))["AUC"]
@@ -248,10 +258,8 @@ def test_squared_errors_and_variance_go_together(monkeypatch):
 
     def told():
         counts = [
-            Counts(
-                spread(where, np.zeros(20_000, int), 1, block.size, 2**20)[: block.size - last] / 2**20, 0.0
-            )
-            for where, block, last in zip(task.cells(target, answers), task.blocks, (1, 0), strict=True)
+            Counts(counted(*where, block.size - last), 0.0)
+            for where, block, last in zip(cells_of(task, target, answers), task.blocks, (1, 0), strict=True)
         ]
         return task.measure(counts, Scoring(1.0))["R2"].sampling * math.sqrt(20_000 / 3000)
 
@@ -287,33 +295,15 @@ TASKS = (
 )
 
 
-class Kept:
-    """A purchase that keeps what would be released."""
-
-    def __init__(self, purchase):
-        self._purchase = purchase
-
-    def __getattr__(self, name):
-        return getattr(self._purchase, name)
-
-    def release(self, total):
-        self.total = total
-        return total * self.grid
-
-
-def total_of(task, y, answers, weights, ledger=None):
-    lengths = np.sqrt([block.share for block in task.blocks]).sum()
-    size = Tally(task).size
-    with buy("test", {}, Budget(1.0, 1e-6), lengths, ledger=ledger, numbers=size) as purchase:
-        kept = Kept(purchase)
-        tally = Tally(task)
-        release(kept, Ballots(tally, tally.cells_of(y, answers), np.zeros(len(y), int), weights))
-        return kept.total * kept.grid, kept.norm
+def total_of(task, y, answers, norm, persons=None):
+    """The sum of all records, in units of the most that one may add."""
+    rows, grid = PrivateRows(np.column_stack([y, answers]), "add-remove", persons), 2.0**-30
+    return rows.total(Tally(task).query(norm), grid) * grid
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{type(task).__name__} {len(task.labels)}")
-@pytest.mark.parametrize("gaussian", [False, True])
-def test_a_person_moves_the_release_by_one_at_most(task, gaussian):
+@pytest.mark.parametrize("norm", ["l1", "l2"])
+def test_a_person_moves_the_release_by_one_at_most(task, norm):
     """All rows of a person, missing answers and labels among them, in the norm that the noise is for."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 60).astype(float)
@@ -326,19 +316,15 @@ def test_a_person_moves_the_release_by_one_at_most(task, gaussian):
         answers = np.floor(answers[:, :1] * 3)
     elif isinstance(task, Numbers | TwoClasses):
         answers = answers[:, : 1 if isinstance(task, Numbers) else 2]
-    who = list(rng.choice(["ann", "bob", "eve", "joe"], 60))
-    with Ledger.in_memory(GaussianFilter(Budget(50.0, 1e-3))) as book:
-        ledger = book if gaussian else None
-        whole, norm = total_of(task, y, answers, person_weights([one.encode() for one in who]), ledger)
-        assert norm == ("l2" if gaussian else norm)
-        for person in set(who):
-            rest = np.array([one != person for one in who])
-            weights = person_weights([one.encode() for one in np.array(who)[rest]])
-            part, _ = total_of(task, y[rest], answers[rest], weights, ledger)
-            assert 0 < np.linalg.norm(whole - part, 2 if norm == "l2" else 1) <= 1.0
-        uncapped, _ = total_of(task, y, answers, np.ones(60), ledger)
-        part, _ = total_of(task, y[rest], answers[rest], np.ones(int(rest.sum())), ledger)
-        assert np.linalg.norm(uncapped - part, 2 if norm == "l2" else 1) > 1.0  # the broken twin
+    who = [one.encode() for one in rng.choice(["ann", "bob", "eve", "joe"], 60)]
+    order = 2 if norm == "l2" else 1
+    whole = total_of(task, y, answers, norm, who)
+    for person in set(who):
+        rest = np.array([one != person for one in who])
+        part = total_of(task, y[rest], answers[rest], norm, [one for one in who if one != person])
+        assert 0 < np.linalg.norm(whole - part, order) <= 1.0
+    uncapped, part = total_of(task, y, answers, norm), total_of(task, y[rest], answers[rest], norm)
+    assert np.linalg.norm(uncapped - part, order) > 1.0  # the broken twin: all rows count
 
 
 def test_weights_of_persons_sum_to_one_and_nobody_counts_nothing():
@@ -632,7 +618,7 @@ def test_means_over_bins_are_what_integrals_say():
 
 def test_leaning_bins_sum_smooth_densities_exactly_where_even_ones_do_not():
     bins, errors = error_bins(18), np.abs(np.random.default_rng(0).normal(0, 0.08, 200_000))
-    counts = np.bincount(bins.place(errors), minlength=18)
+    counts = np.histogram(np.minimum(errors, 1.0), bins.edges)[0]
     for power, even in ((1, bins.middle), (2, bins.square)):
         exact = np.sum(errors**power)
         assert abs(counts @ bins.leaning(power) / exact - 1) < 0.01

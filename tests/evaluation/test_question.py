@@ -9,6 +9,7 @@ from discreet.errors import InvalidParameter, PlanViolation
 from discreet.evaluation import evaluate
 from discreet.evaluation.answers import task_for
 from discreet.evaluation.question import Counting, Question, counts_there
+from discreet.evaluation.tally import Tally
 from discreet.ledger import GaussianFilter
 from discreet.linear import Partitions, PrivateLinearRegression, PrivateLogisticRegression, Schema
 from support.partitions_here import Here, shares_of
@@ -74,6 +75,7 @@ def test_numbers_too(tmp_path):
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_person_in_all_files_moves_the_counts_by_one_at_most(tmp_path, model, broken):
     table, steps = frame(300), 2**20
+    query = Tally(task_for(model, None, None)).query("l1")
     mine = frame(1, seed=9).loc[[0] * 9].assign(person=7)
     with_me = pd.concat([table[:100], mine[:3], table[100:200], mine[3:6], table[200:], mine[6:]])
     with_me["person"] = with_me["person"].astype("Int64")
@@ -82,7 +84,7 @@ def test_a_person_in_all_files_moves_the_counts_by_one_at_most(tmp_path, model, 
         partitions = written(tmp_path / name, rows, cuts)
         question = Question(model, task_for(model, None, None), None, None, "person")
         shares = shares_of(partitions, None if broken else "person")
-        answers = [counts_there(Counting(share, question, (steps,), 1.0)) for share in shares]
+        answers = [counts_there(Counting(share, question, query, 1.0 / steps)) for share in shares]
         assert {answer.code for answer in answers} == {"sum"}
         totals.append(np.sum([answer.counts for answer in answers], axis=0))
     moved = np.abs(totals[0] - totals[1]).sum() / steps
@@ -127,7 +129,9 @@ def test_workers_answer_with_codes(tmp_path, model, trouble, code):
         partitions = Partitions(path)
     asks = Talkative() if trouble == "raises" else model
     question = Question(asks, task_for(asks, None, None), None, None, None)
-    answer = counts_there(Counting(shares_of(partitions)[0], question, (8,), 1.0))
+    answer = counts_there(
+        Counting(shares_of(partitions)[0], question, Tally(question.task).query("l1"), 2.0**-20)
+    )
     assert (answer.code, answer.counts) == (code, None)
     assert "secret" not in repr(answer)
 

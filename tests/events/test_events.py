@@ -8,12 +8,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discreet import (
     AccuracyNotReached,
     ApproximateDP,
+    Budget,
     Composition,
     Event,
     FixedSizeSampled,
@@ -24,8 +26,12 @@ from discreet import (
     UnsupportedEvent,
     account,
 )
+from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.sampling import PoissonSampler
 from discreet.errors import InvalidParameter
 from discreet.events.common import MAX_COUNT
+from discreet.ledger import GaussianFilter
+from discreet.plan.stage import Stage
 
 positive = st.floats(min_value=1e-3, max_value=1e6)
 noises = st.builds(Gaussian, positive) | st.builds(Laplace, positive)
@@ -148,12 +154,14 @@ NEVER = (
     (1.0,),
     {},
     1 + 0j,
-    np.array(1.0),
     np.array([1.0]),
+    np.array(True),
+    np.array(math.nan),
     np.complex64(1),
     np.float64("nan"),
     np.float32("-inf"),
-    Decimal(1),
+    Decimal("NaN"),
+    Decimal("sNaN"),
     10**400,
     object(),
     Gaussian,
@@ -163,11 +171,11 @@ ZERO, FRACTIONS, ABOVE_ONE = (0, 0.0, -0.0), (0.5, 1.5, 2.000001), (1.0000001, 2
 CURVE = account(PoissonSampled(0.1, G) * 10)
 LAPLACES = account(Laplace(2.0) * 3)
 QUESTIONS = {
-    "noise_multiplier": (Gaussian, {"noise_multiplier": 1.0}, ZERO),
-    "scale": (Laplace, {"scale": 1.0}, ZERO),
+    "noise_multiplier": (Gaussian, {"noise_multiplier": 1.0}, ()),
+    "scale": (Laplace, {"scale": 1.0}, ()),
     "epsilon": (ApproximateDP, {"epsilon": 1.0, "delta": 0.1}, ()),
     "delta": (ApproximateDP, {"epsilon": 1.0, "delta": 0.1}, (1, 1.0, *ABOVE_ONE)),
-    "rate": (PoissonSampled, {"rate": 0.5, "of": G}, (*ZERO, *ABOVE_ONE)),
+    "rate": (PoissonSampled, {"rate": 0.5, "of": G}, ABOVE_ONE),
     "of": (
         PoissonSampled,
         {"rate": 0.5, "of": G},
@@ -186,10 +194,10 @@ QUESTIONS = {
     ),
     "group_size": (lambda **way: account(G, **way), {"group_size": 2}, (*ZERO, *FRACTIONS, 10**9)),
     "event": (account, {"event": G}, (0, 1.0, "gaussian")),
-    "delta ": (CURVE.epsilon_bounds, {"delta": 1e-5}, (1, 1.0, *ABOVE_ONE)),
-    "delta  ": (CURVE.epsilon, {"delta": 1e-5}, (1, *ABOVE_ONE)),
+    "delta ": (CURVE.epsilon_bounds, {"delta": 1e-5}, ABOVE_ONE),
+    "delta  ": (CURVE.epsilon, {"delta": 1e-5}, ABOVE_ONE),
     "delta   ": (CURVE.guarantee, {"delta": 1e-5}, (1, *ABOVE_ONE)),
-    "delta    ": (LAPLACES.epsilon, {"delta": 1e-5}, (1, *ABOVE_ONE)),
+    "delta    ": (LAPLACES.epsilon, {"delta": 1e-5}, ABOVE_ONE),
     "delta     ": (CURVE.estimate_epsilon, {"delta": 1e-5}, (0, 1, *ABOVE_ONE)),
     "epsilon ": (CURVE.delta_bounds, {"epsilon": 1.0}, ()),
     "epsilon  ": (LAPLACES.delta, {"epsilon": 1.0}, ()),
@@ -248,6 +256,7 @@ def test_the_check_catches_a_lenient_function(monkeypatch):
 
 
 GOOD_FLOATS = [1, np.int64(1), np.float32(1.0), np.float64(1.0), np.float16(1.0), Fraction(1)]
+GOOD_FLOATS += [Decimal(1), np.array(1.0), torch.tensor(1.0)]
 
 
 @pytest.mark.parametrize("value", GOOD_FLOATS, ids=repr)
@@ -265,10 +274,69 @@ def test_whole_numbers_of_any_library_are_the_same_question(key, value):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("delta ", 0), ("delta ", 0.999999), ("epsilon ", 0), ("false_alarms", 0), ("false_alarms", 1)],
+    [
+        ("delta ", 0),
+        ("delta ", 0.999999),
+        ("delta ", 1),
+        ("rate", 0),
+        ("noise_multiplier", 0),
+        ("scale", 0),
+        ("epsilon ", 0),
+        ("false_alarms", 0),
+        ("false_alarms", 1),
+    ],
 )
 def test_ends_of_the_range_are_answered(key, value):
     asked(key, value)
+
+
+def test_trivial_questions_are_answered():
+    """No noise: infinity. The rate 0: nothing. Delta 1: nothing."""
+    for event in (Gaussian(0.0), Laplace(0.0), Gaussian(0.0) + G, RandomlyAllocated(5, Gaussian(0.0))):
+        assert account(event).epsilon_bounds(1e-5) == (math.inf, math.inf)
+        assert account(event).delta(3.0) == 1.0
+        assert account(event).epsilon_bounds(1.0) == (0.0, 0.0)
+    for event in (PoissonSampled(0.0, G) * 10, PoissonSampled(0.0, Gaussian(0.0))):
+        assert account(event).epsilon_bounds(0.0) == (0.0, 0.0)
+        assert account(event).delta(0.0) == 0.0
+    assert account(PoissonSampled(0.0, G) * 10 + G).epsilon(1e-5) == account(G).epsilon(1e-5)
+    assert CURVE.epsilons([1.0, 1e-5])[0] == (0.0, 0.0)
+
+
+def test_a_sample_without_noise_is_seen_as_often_as_it_is_drawn():
+    """Each release shows the record with the probability rate, and nothing otherwise: delta is that of any."""
+    for event, neighbours, seen in (
+        (PoissonSampled(0.01, Gaussian(0.0)) * 3, "add-remove", 1 - 0.99**3),
+        (PoissonSampled(0.01, Laplace(0.0)) * 3, "add-remove", 1 - 0.99**3),
+        (FixedSizeSampled(1, 100, Gaussian(0.0)) * 3, "replace-one", 1 - 0.99**3),
+    ):
+        curve = account(event, neighbours)
+        assert curve.delta_bounds(0.0).lower <= seen <= curve.delta_bounds(0.0).upper <= seen * (1 + 1e-9)
+        assert curve.delta(50.0) == pytest.approx(seen)
+        assert curve.epsilon(0.9 * seen) == math.inf
+        assert curve.epsilon(1.1 * seen) == 0.0
+    group = account(PoissonSampled(0.01, Gaussian(0.0)), group_size=4)
+    assert group.delta(1.0) == pytest.approx(1 - 0.99**4)
+
+
+def test_less_noise_than_can_be_followed_is_between_none_and_more():
+    for event in (Gaussian(1e-9), PoissonSampled(0.1, Gaussian(1e-9)) * 3, Laplace(1e-9)):
+        lower, upper = account(event).epsilon_bounds(1e-5)
+        assert 1e3 < lower < upper == math.inf
+
+
+def test_no_noise_may_be_accounted_and_is_never_released():
+    """Every door of the engines refuses it: noise is drawn, planned and paid for only where there is some."""
+    none = BoundedSum(np.zeros(3), 1.0, "l2"), Gaussian(0.0)
+    for release in (
+        lambda: add_noise(*none),
+        lambda: add_noise(BoundedSum(np.zeros(3), 1.0, "l1"), Laplace(0.0)),
+        lambda: Stage("descent", "poisson", 100, 10, steps=1, clip_norm=1.0, noise_multiplier=0.0),
+        lambda: GaussianFilter(Budget(1.0, 1e-6)).prices(Gaussian(0.0)),
+        lambda: PoissonSampler(records=100, rate=0.0),
+    ):
+        with pytest.raises(InvalidParameter, match=r"noise_multiplier|scale|rate"):
+            release()
 
 
 @pytest.mark.parametrize("value", [1e-300, 1e-100, 1e100, 1.7e308])

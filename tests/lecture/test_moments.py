@@ -101,7 +101,7 @@ def test_moments_beat_strong_composition_at_the_figure_2_points():
 
 
 SGD = {"rate": 0.01, "noise_multiplier": 4.0}
-OUTSIDE = {"rate": (0.0, 1.1), "noise_multiplier": (0.0, -1.0)}
+OUTSIDE = {"rate": (-0.1, 1.1), "noise_multiplier": (-1.0,)}
 RUN = SGD | {"steps": 100, "max_order": 8}
 RUN_OUTSIDE = OUTSIDE | {"steps": (0, 1.5, 10**13), "max_order": (0, 1.5, 10**5)}
 

@@ -267,6 +267,23 @@ def test_a_server_that_forgets_is_refused(server, new_schema):
     again(place).close()
 
 
+def test_a_role_that_may_only_read_is_told_so(server, new_schema):
+    """In 0.1.0 it was told that the ledger is corrupted."""
+    address = new_schema()
+    schema = address.rpartition("%3D")[2]
+    begin(address).close()
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE ROLE reader_{schema} LOGIN")
+        connection.execute(f"GRANT USAGE ON SCHEMA {schema} TO reader_{schema}")
+        connection.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO reader_{schema}")
+    with pytest.raises(LedgerUnavailable, match="may not be written to") as told:
+        again(address.replace("postgres@", f"reader_{schema}@"))
+    assert "UPDATE" in str(told.value)
+    with pytest.raises(LedgerUnavailable, match="may not be written to"):
+        again(f"{address}%20-cdefault_transaction_read_only%3Don")
+    again(address).close()
+
+
 def test_an_unreachable_server_is_refused():
     with pytest.raises(LedgerUnavailable, match="cannot be used"):
         again("postgresql://nobody@/none?host=/nonexistent")

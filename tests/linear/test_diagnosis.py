@@ -12,7 +12,9 @@ from click.testing import CliRunner
 
 from discreet.cli import main
 from discreet.linear import DeclarationWarning, PrivateLinearRegression, PrivateLogisticRegression
-from discreet.linear.diagnosis import Diagnosis
+from discreet.linear.diagnosis import Diagnosis, warn_noise
+from discreet.linear.fitting import Model
+from discreet.linear.glm.counts import Counts
 
 ROWS = 2000
 COLUMNS = {
@@ -104,6 +106,32 @@ def test_some_categories_that_are_spelt_otherwise_are_noted():
     assert fitted(wrong, job=known).diagnosis_.notes == ()
 
 
+@pytest.mark.parametrize("share", [0.24, 0.1])
+def test_a_category_that_is_spelt_otherwise_in_fewer_rows_is_noted(share):
+    frame = people(0, 8000)
+    jobs = np.random.default_rng(1).choice(["clerk", "farmer", "PILOT"], 8000, p=[0.4, 0.6 - share, share])
+    (note,) = fitted(frame.assign(job=jobs)).diagnosis_.notes
+    assert "none of the declared categories, and nobody seems to be 'pilot'" in note
+
+
+def test_a_rare_flag_is_not_called_misspelt():
+    """Of 20 records in 2000 noise hides whether there are any: both reasons are named."""
+    frame = FRAME.assign(smoker=np.where(np.arange(ROWS) < 20, "yes", "no"))
+    notes = fitted(frame).diagnosis_.notes
+    assert all("rare, or spelt otherwise" in note and "?" not in note for note in notes)
+
+
+def test_weights_above_the_largest_are_told():
+    told = fitted(FRAME).diagnosis_.notes
+    schema = {"columns": COLUMNS, "target": "cost"}
+    model = PrivateLinearRegression(epsilon=1.0, delta=1e-6, schema=schema, unsafe_seed=1)
+    for weight in (1.0, 7.0):  # the same is said whatever the weights are
+        notes = model.fit(FRAME, sample_weight=np.full(ROWS, weight)).diagnosis_.notes
+        assert notes[len(told) :] == (
+            "sample_weight: a weight above max_weight=1 counts as that; declare the largest there may be.",
+        )
+
+
 def test_an_empty_column_moves_into_the_intercept():
     column, cells, _ = WRONG["thousands"]
     wrong = FRAME.assign(**{column: cells})
@@ -124,10 +152,53 @@ def test_dates_as_numbers_are_noted():
 
 
 def test_a_header_without_records_is_noted():
-    with pytest.warns(DeclarationWarning, match="is a constant: records times epsilon are too few"):
+    with pytest.warns(DeclarationWarning, match="is a constant: noise hides how many records there are"):
         found = fitted(FRAME[:0]).diagnosis_
     assert len(found.notes) == 1
     assert "records were found, which noise alone could explain" in found.notes[0]
+
+
+def test_the_factor_by_which_records_are_too_few_is_not_read_off_noise():
+    """At epsilon 1e-6 the count is noise, and a factor computed from it was 2 to 6, where it is some 10**4."""
+    rng = np.random.default_rng(0)
+    x = rng.random((1000, 3))
+    y = (rng.random(1000) < x[:, 0]) * 1
+
+    def warning(epsilon, seed):
+        model = PrivateLogisticRegression(
+            epsilon=epsilon, delta=1e-6, bounds=(0, 1), classes=(0, 1), unsafe_seed=seed
+        )
+        with pytest.warns(DeclarationWarning, match="is a constant") as warned:
+            model.fit(x, y)
+        return next(str(one.message) for one in warned if "is a constant" in str(one.message))
+
+    for epsilon in (1e-6, 1e-5, 1e-4):
+        told = [warning(epsilon, seed) for seed in range(3)]
+        assert len(set(told)) == 1, "what is said depends on public numbers only"
+        assert "factor" not in told[0]
+        needed = float(told[0].split("needs at least about ")[1].split()[0])
+        assert 1e4 * 1e-4 / epsilon < needed < 1e6 * 1e-4 / epsilon
+    counts = Counts(np.array([300.0, 300.0]), 0.0, 10.0, 10.0, 14.0)
+    model = Model(np.zeros(3), np.zeros(1), 1.0, (np.zeros(3), np.ones(3)), counts)
+    with pytest.warns(DeclarationWarning, match=r"by a factor of about 2e\+01\.$"):  # 12 / (600 * 0.001)
+        warn_noise(model, 1e-3)
+
+
+def test_a_model_of_people_says_of_whom_it_is():
+    """One row a month until an event: .1 of the rows are events, and the model of people says .2."""
+    rng = np.random.default_rng(0)
+    months = np.minimum(rng.geometric(0.1, 3000), 12)
+    person = np.repeat(np.arange(3000), months)
+    last = np.cumsum(months) - 1
+    event = np.zeros(len(person))
+    event[last] = rng.random(3000) < np.where(months < 12, 1.0, 0.1)
+    x = rng.random((len(person), 1))
+    common = {"epsilon": 8.0, "delta": 1e-6, "bounds": (0, 1), "classes": (0, 1), "unsafe_seed": 0}
+    model = PrivateLogisticRegression(unit="person", **common).fit(x, event, people=person)
+    risk = model.predict_proba(x)[:, 1].mean()
+    assert risk > 1.5 * event.mean(), "the bias that the note is about"
+    assert "average person and not of the average row" in model.diagnosis_.notes[0]
+    assert PrivateLogisticRegression(**common).fit(x, event).diagnosis_.notes == ()
 
 
 def test_a_clean_table_is_left_in_peace():

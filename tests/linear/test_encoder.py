@@ -182,7 +182,7 @@ def test_lists_are_not_believed_about_their_type():
     np.testing.assert_array_equal(number_table([[1, 2], ["x", 3]]), [[1, 2], [math.nan, 3]])
     np.testing.assert_array_equal(number_table([[1, 2], [1j, 3]]), [[1, 2], [math.nan, 3]])
     np.testing.assert_array_equal(number_table([[1, 2], [3]], width=2), [[1, 2], [math.nan, math.nan]])
-    np.testing.assert_array_equal(number_table([[1, 2], [3]]), [[1, 2], [math.nan, math.nan]])
+    np.testing.assert_array_equal(number_table([[1, 2], [3], [4, 5]])[:2], [[1, 2], [math.nan] * 2])
     np.testing.assert_array_equal(number_table([[1, 2], None, [[3], 4]])[1:], [[math.nan] * 2, [math.nan, 4]])
 
 

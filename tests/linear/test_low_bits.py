@@ -16,8 +16,9 @@ from discreet.linear import (
     PrivatePoissonRegressor,
     PrivateSVC,
 )
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.records import Records
 from discreet.linear.glm.counts import count_classes
-from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic
 

@@ -103,7 +103,9 @@ def by_hand(text):
             elif "flag" in known:
                 x = float(cell == known["flag"])
             else:
-                x = np.mean(known["bounds"]) if np.isnan(number) else np.clip(number, *known["bounds"])
+                lower, upper = known["bounds"]
+                gap = lower + text["missing"][name] * (upper - lower)
+                x = gap if np.isnan(number) else np.clip(number, lower, upper)
             score = score + np.clip(x, *text["clamped_to"][name]) * np.array(coefficients)
         scores.append(score)
     return np.array(scores)

@@ -10,7 +10,8 @@ import pytest
 
 from discreet import Budget
 from discreet.core.noise import BoundedSum
-from discreet.errors import AlreadyRunning, InvalidParameter, PlanViolation
+from discreet.errors import AlreadyRunning, BudgetExceeded, InvalidParameter, PlanViolation
+from discreet.events import Gaussian
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import (
     Partitions,
@@ -310,6 +311,71 @@ def test_a_log_pays_at_every_ledger(tmp_path):
         found.fit(partitions, y="label", engine=Here(partitions, log=tmp_path / "log"))
     first, second = (sorted(map(str, spent(ledger).values())) for ledger in ledgers)
     assert first == second
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 8.0, 14.0])
+def test_workers_choose_noise_and_grids_by_the_ledger_of_the_driver(tmp_path, epsilon):
+    """A ledger holds a part of delta back, and so a fit of epsilon 1 depends on it; workers are sent its rule."""
+    partitions, rule = written(tmp_path), GaussianFilter(Budget(epsilon, 1e-6))
+    local = model(ledger=Ledger.in_memory(rule)).fit(partitions, y="label")
+    found = model(ledger=Ledger.in_memory(rule)).fit(partitions, y="label", engine=Here(partitions))
+    np.testing.assert_array_equal(found.coef_, local.coef_)
+    assert found.certificate_.together.within(rule.budget)
+
+    def untold(task):  # the broken twin: the rule is not sent
+        return [contribution(task._replace(rule=None, fit="untold"))]
+
+    engine = Here(partitions, tamper=untold, run="fit-1")
+    with pytest.raises(PlanViolation, match="other public numbers"):
+        model(ledger=Ledger.in_memory(rule)).fit(partitions, y="label", engine=engine)
+
+
+def test_a_log_goes_on_under_a_ledger_of_the_same_rule_only(tmp_path):
+    """Another ledger would be charged for other noise than the values of the log have."""
+    files, log = tmp_path / "files", tmp_path / "log"
+    files.mkdir()
+    partitions, budget = written(files), Budget(1.0, 1e-6)
+
+    def fitted(rule):
+        with Ledger.in_memory(rule) as ledger:
+            model(ledger=ledger).fit(partitions, y="label", engine=Here(partitions, log=log))
+            return ledger.spent()
+
+    paid = fitted(GaussianFilter(budget))
+    assert fitted(GaussianFilter(budget)) == paid
+    for other in (GaussianFilter(budget, spare=0.0), GaussianFilter(Budget(2.0, 1e-6))):
+        with pytest.raises(InvalidParameter, match="under a ledger with another rule"):
+            fitted(other)
+    (log / "rule.json").unlink()  # as by versions before 0.2, whose ledgers held nothing back
+    with pytest.raises(InvalidParameter, match="under a ledger with another rule"):
+        fitted(GaussianFilter(budget))
+    assert fitted(GaussianFilter(budget, spare=0.0)) is not None
+
+
+def test_a_fit_of_partitions_that_loses_a_race_pays_for_what_it_released_only(tmp_path):
+    files = tmp_path / "files"
+    files.mkdir()
+    partitions = written(files)
+    with Ledger.in_memory(GaussianFilter(Budget(1.05, 1e-6))) as ledger:
+
+        def meanwhile(task):
+            if task.release == 12 and task.place == 0:
+                rest = Gaussian(200.0)
+                ledger.run(rest * ledger.remaining(rest), "0" * 64, name="other").reserve(
+                    ledger.remaining(rest)
+                )
+            return [contribution(task)]
+
+        engine = Here(partitions, log=tmp_path / "log", tamper=meanwhile)
+        with pytest.raises(BudgetExceeded) as refused:
+            model(ledger=ledger).fit(partitions, y="label", engine=engine)
+        told = str(refused.value)
+        assert "Other runs have used the ledger while this fit was under way" in told
+        assert "(" not in told, "no event is printed"
+        runs = [run for run in ledger.statement().runs if run.name != "other"]
+        assert (
+            sum(sum(run.taken) for run in runs) == len(list((tmp_path / "log").glob("release-*.npy"))) == 12
+        )
 
 
 def test_one_process_at_a_time_goes_on_with_a_log(tmp_path):

@@ -13,7 +13,7 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression
-from discreet.linear.glm.people import People
+from discreet.linear.gate.people import People
 from discreet.linear.secret_sample import amplified_budget, draw_rows
 from support.linear_frames import FRAMES
 

@@ -16,7 +16,7 @@ from discreet.linear import (
     PrivateLogisticRegression,
     Storage,
 )
-from discreet.linear.glm import records as records_module
+from discreet.linear.gate import record_store as store
 
 
 class Piece(NamedTuple):
@@ -101,7 +101,7 @@ def _target(descriptor):
 def test_models_are_the_same_to_the_bit(monkeypatch, make):
     x, y = table()
     expected = make(None).fit(x, y)
-    monkeypatch.setattr(records_module, "_CHUNK", 3 * 700)
+    monkeypatch.setattr(store, "_CHUNK", 3 * 700)
     found = make(0).fit(x, y)
     ask = "decision_function" if hasattr(found, "classes_") else "predict"
     np.testing.assert_array_equal(getattr(found, ask)(x), getattr(expected, ask)(x))
@@ -111,7 +111,7 @@ def test_models_are_the_same_to_the_bit(monkeypatch, make):
 def test_sparse_rows_and_people_in_a_scratch_file(monkeypatch):
     x, y = table()
     ids = np.random.default_rng(1).integers(0, 900, len(x))
-    monkeypatch.setattr(records_module, "_CHUNK", 3 * 700)
+    monkeypatch.setattr(store, "_CHUNK", 3 * 700)
 
     def fitted(x, memory, **more):
         model = PrivateLogisticRegression(1.0, bounds=(0, 10), unsafe_seed=3, memory=memory)

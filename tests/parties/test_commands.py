@@ -121,7 +121,10 @@ def test_the_coordinators_folder_holds_a_joint_certificate(folder, screens):
     empty = CliRunner().invoke(main, (*words, "--model", str(folder / "kits")))
     assert empty.exit_code == 1
     assert "is rejected: the model cannot be read" in empty.stderr
-    assert "was made with the roster" in CliRunner().invoke(main, (*words, "--roster", "0" * 16)).stderr
+    assert "was made with the roster" in CliRunner().invoke(main, (*words, "--roster", "0" * 32)).stderr
+    whole = json.loads(CliRunner().invoke(main, (*words, "--json")).output)["roster_digest"]
+    assert CliRunner().invoke(main, (*words, "--roster", whole)).exit_code == 0
+    assert CliRunner().invoke(main, (*words, "--roster", whole[:16])).exit_code == 2  # can be made to collide
     for place in ("joint", "joint/joint.json"):  # the other command is named
         other = CliRunner().invoke(main, ("verify", str(folder / place)))
         assert other.exit_code == 2
@@ -149,6 +152,8 @@ def test_a_partys_folder_is_verified_down_to_the_digest_on_every_screen(folder, 
     found = CliRunner().invoke(main, words)
     assert found.exit_code == 0
     assert f"are the model {joint.model[:16]}, recomputed" in found.output
+    by_ledger = (*words[:2], "--ledger", str(folder / "a.ledger"))  # which has the certificate on record
+    assert CliRunner().invoke(main, by_ledger).exit_code == 0
 
 
 def test_a_party_certifies_from_its_own_ledger(folder, screens, tmp_path):

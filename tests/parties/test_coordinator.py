@@ -2,11 +2,13 @@
 
 import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from discreet.accounting.curve import account
+from discreet.cli.coordinate import _Conductor
 from discreet.errors import InvalidParameter, StudyStopped
 from discreet.events import Gaussian
 from discreet.parties import Coordinator, observers, sgd2
@@ -68,6 +70,51 @@ def test_refusals_are_explained(reason, words):
     reply = Message(PLAN.digest(), "refused", 0, "ann", code).encode()
     with pytest.raises(StudyStopped, match=words):
         Coordinator(PLAN, DirectTransport({"ann": lambda message: reply}), Roster.without_wire()).run()
+
+
+def refusing(plan, reason, after, until=1000):
+    """Parties of which bob refuses the requests of these rounds."""
+    wire = direct(plan)
+    honest = wire._parties["bob"]
+
+    def answer(message):
+        asked = Message.decode(message)
+        if asked.kind == "hello" or not after <= asked.round <= until:
+            return honest(message)
+        code = np.array([reason.value], np.uint8)
+        return Message(plan.digest(), "refused", asked.round, "bob", code).encode()
+
+    return DirectTransport(wire._parties | {"bob": answer})
+
+
+@pytest.mark.parametrize("algorithm", ["sgd1", "sgd2"])
+@pytest.mark.parametrize("reason", list(Refusal))
+def test_who_refuses_in_the_middle_is_shown_with_the_reason(algorithm, reason):
+    plan, seen = study(algorithm), []
+    after = 5 if algorithm == "sgd2" else 2
+    Coordinator(plan, refusing(plan, reason, after), Roster.without_wire(), progress=seen.append).run()
+    late = [now for now in seen if "bob" in now.missing]
+    assert late
+    for now in late:
+        assert list(now.refused) == ["bob"]
+        assert now.refused["bob"].endswith(".")
+    assert all(not now.refused for now in seen[: after - 1])
+
+
+def test_a_party_that_is_back_refuses_no_more():
+    seen = []
+    wire = refusing(PLAN, Refusal.OTHER_REQUEST, 7, until=7)
+    coordinator = Coordinator(PLAN, wire, Roster.without_wire(), progress=seen.append)
+    coordinator.run()
+    assert [now.update for now in seen if now.refused] == [7]
+    assert coordinator.refused == {}
+
+
+def test_too_few_answers_name_those_who_refuse():
+    plan = replace(PLAN, aggregation=Aggregation(dropouts=0))
+    wire = refusing(plan, Refusal.STOPPED, 5)
+    with pytest.raises(StudyStopped, match=r"bob refuses: it stopped.*its own screen says more"):
+        Coordinator(plan, wire, Roster.without_wire()).run()
 
 
 def test_progress_shows_planned_numbers_and_who_is_missing():
@@ -316,3 +363,22 @@ def test_who_is_absent_may_remember_rounds_that_nobody_else_does(tmp_path):
     result = Coordinator(plan, transport, Roster.without_wire(), state_file=path).run()
     assert result.updates > 10
     assert result.observers.arrangement.dropouts == 1
+
+
+def test_the_screen_says_once_why_a_party_refuses(tmp_path, capsys):
+    """Bob's ledger fails in round 5, so he stops; his own error is not told to others."""
+
+    def fault(wire, party, message, deliver):
+        if party == "bob" and Message.decode(message).round == 5:
+            wire.parties["bob"].stopped = "a secret of bob"
+        return deliver()
+
+    wire = Wire(PLAN, fault)
+    wire.connected = lambda party: True
+    kit = SimpleNamespace(signing_key=lambda: None, roster=Roster(ROSTER))
+    conductor = _Conductor(PLAN, kit, wire, tmp_path / "state", patience=1)
+    assert conductor.run().missed == {"bob": 16}
+    printed = capsys.readouterr().err
+    assert printed.count("note: bob refuses: it stopped: its ledger is spent or cannot be written") == 1
+    assert "missing: bob (refuses)." in printed
+    assert "secret" not in printed

@@ -288,12 +288,32 @@ def test_a_joint_certificate_is_read_back_and_verified(joint, tmp_path):
         ).signed(KEY),
         lambda joint: replace(joint, study=study(rounds=4)).signed(KEY),
         lambda joint: replace(joint, roster=joint.roster | {"ann": EVERYBODY["bob"]}).signed(KEY),
+        lambda joint: replace(joint, roster=joint.roster | {"x": "0" * 64}).signed(KEY),
     ],
-    ids=["model", "unsigned", "garbage", "stranger", "swapped", "study", "roster"],
+    ids=["model", "unsigned", "garbage", "stranger", "swapped", "study", "roster", "no party"],
 )
 def test_a_joint_certificate_that_was_put_together_otherwise_is_rejected(joint, change):
     with pytest.raises(CertificateRejected):
         change(joint).verify()
+
+
+def test_the_roster_is_compared_by_128_bits_or_more(joint):
+    """64 bits took minutes to collide for a coordinator, which makes both rosters."""
+    whole = joint.roster_digest
+    assert joint.has_roster(joint.fingerprint)
+    assert joint.has_roster(joint.fingerprint.replace(" ", "").upper())
+    assert joint.has_roster(whole)
+    assert not joint.has_roster(whole[:31] + ("0" if whole[31] != "0" else "1"))
+    assert not joint.has_roster(whole[:63] + ("0" if whole[63] != "0" else "1"))
+    for digits in (whole[:16], whole[:31], "", "x" * 32, whole + "0"):
+        with pytest.raises(InvalidParameter, match="32 digits"):
+            joint.has_roster(digits)
+
+
+def test_parties_and_coordinators_refuse_a_roster_with_strangers():
+    strange = EVERYBODY | {"x": EVERYBODY["ann"]}
+    with pytest.raises(InvalidParameter, match="no party of the study"):
+        Coordinator(PLAN, SignedWire(PLAN), strange, signing_key=KEY)
 
 
 def test_a_coordinator_that_says_another_model_than_it_handed_out_is_found_out(joint):

@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,11 +13,12 @@ from click.testing import CliRunner
 
 from discreet.adapters.joint_model import JointModel, dimension
 from discreet.cli import main
+from discreet.cli.join import _REFUSED, _tell_refusals
 from discreet.ledger import Ledger
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.schema import Schema
 from discreet.parties import Party, Study
-from discreet.parties.messages import Message, Roster
+from discreet.parties.messages import Message, Refusal, Roster
 from discreet.parties.network.kits import open_kit, revoked_parties
 from discreet.parties.table_ledger import kit_lock, ledger_lock, table_lock
 from discreet.parties.terms import Terms
@@ -420,3 +423,90 @@ def test_a_second_join_is_refused_before_it_touches_anything(folder):
     assert message.startswith("error[already-running]: Another process takes part in demo as a and pays from")
     with Ledger.open(place) as ledger:
         assert ledger.entries() == before
+
+
+def test_a_renamed_export_with_one_byte_more_is_asked_about(folder):
+    """Nobody can tell from the files that the records are the same, so all ledgers are shown and the owner says."""
+    words = ("join", "study.toml", "--data", "renamed.csv", "--kit", "kits/a.zip", "--wait", 0.1)
+    (folder / "renamed.csv").write_text(ROWS + "\n")
+    assert "other ledgers" not in run(*words, input="n\n").stderr
+    joined("kits/a.zip")
+    assert "other ledgers" not in run(*words, input="n\n").stderr  # it has spent nothing yet
+    (place,) = ledgers(folder)
+    spend(place, 2)
+    asked = run(*words, input="y\n")
+    assert f"  {place}: epsilon " in asked.stderr
+    assert "Has one of them paid for records that are in renamed.csv too?" in asked.stderr
+    assert "would be a second budget for the same records" in asked.stderr
+    assert ledgers(folder) == [place]
+    assert "You did not consent" in run(*words, input="n\nn\n").stderr
+    assert "must be given where nobody can be asked" in run(*words, input="").stderr
+    said = joined("kits/a.zip", table="renamed.csv")
+    assert "with --yes you say that none of them has paid" in said
+    assert len(ledgers(folder)) == 2
+
+
+def test_a_ledger_that_was_rolled_back_does_not_join(folder):
+    joined("kits/a.zip")
+    (place,) = ledgers(folder)
+    spend(place, 1)
+    shutil.copy(place, "old.ledger")
+    spend(place, 2)
+    anchor = run("ledger", "anchor", place)
+    (folder / "anchor.json").write_text(anchor.output)
+    assert (
+        "nobody-there" in run(*JOIN, "kits/a.zip", "--yes", "--wait", 0.1, "--anchor", "anchor.json").stderr
+    )
+    shutil.copy("old.ledger", place)
+    for file in place.parent.glob(f"{place.name}-*"):
+        file.unlink()
+    joined("kits/a.zip")  # nothing here remembers more
+    message = refused(*JOIN, "kits/a.zip", "--yes", "--wait", 0.1, "--anchor", "anchor.json")
+    assert message.startswith("error[ledger-corrupted]")
+    assert "was rolled back" in message
+    (folder / "anchor.json").write_text("nan")
+    assert "anchor" in refused(*JOIN, "kits/a.zip", "--yes", "--anchor", "anchor.json", status=2)
+
+
+# ---- what is said ----
+
+
+def test_sgd1_without_tokens_says_how_many_messages_it_plans(folder):
+    """It planned the square of the number of records, and said nothing of it."""
+    text = (folder / "study.toml").read_text()
+    text = text.replace('algorithm = "sgd2"', 'algorithm = "sgd1"').replace("rounds = 5\n", "")
+    text = text.replace("a = 4", "a = 1200").replace("b = 6", "b = 800")
+    (folder / "sgd1.toml").write_text(text)
+    said = run("study", "check", "sgd1.toml").output
+    assert (
+        "2,000 squared = 4,000,000 messages, one after the other: about 11 hours at a hundred a second"
+        in said
+    )
+    (folder / "few.toml").write_text(text.replace("[training]\n", "[training]\ntokens = 5000\n"))
+    assert "squared" not in run("study", "check", "few.toml").output
+    assert "squared" not in run("study", "check", "study.toml").output
+
+
+def test_the_owner_is_told_once_for_each_reason_that_a_request_was_refused(capsys):
+    """In 0.1.0 a party that refused waited on in silence."""
+    party = SimpleNamespace(refused=Counter({Refusal.OTHER_PLAN: 3, Refusal.PAST_ROUND: 1}))
+    told = set()
+    _tell_refusals(party, told)
+    said = capsys.readouterr().err
+    assert said.count("was refused") == 1
+    assert "lost its state file" in " ".join(said.split())
+    _tell_refusals(party, told)
+    party.refused[Refusal.MALFORMED] += 1
+    _tell_refusals(party, told)
+    assert capsys.readouterr().err.count("was refused") == 1
+    assert set(_REFUSED) <= set(Refusal.__members__)
+
+
+def test_a_party_counts_what_it_refuses(folder):
+    kit = open_kit("kits/a.zip")
+    holder = JointModel.of(agreed()).holder(folder / "a.csv")
+    with Ledger.in_memory(Terms(agreed(), "a").rule) as ledger:
+        party = Party("a", agreed(), holder, ledger, kit.signing_key(), kit.roster)
+        party.answer(b"nonsense")
+        party.answer(b"nonsense")
+    assert party.refused == {Refusal.MALFORMED: 2}

@@ -15,7 +15,7 @@ from discreet.cli import main
 from discreet.cli.study_file import evaluation_text
 from discreet.errors import InvalidParameter
 from discreet.guarantee import Budget
-from discreet.linear.glm.people import People
+from discreet.linear.gate.people import People
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
 from discreet.linear.schema import Schema

@@ -7,7 +7,6 @@ import pytest
 
 from discreet.errors import InvalidParameter
 from discreet.events import Gaussian
-from discreet.guarantee import upper_text
 from discreet.parties import Study, observers, rehearse
 from discreet.parties.optimizers import suggested_rate, suggested_rounds
 from discreet.parties.study import Aggregation, Privacy
@@ -187,7 +186,7 @@ def test_the_certified_delta_of_a_secure_study_is_the_one_of_its_budget():
     plan = study(privacy=(1.0, 1e-6), aggregation=Aggregation("secure", dropouts=1))
     certificate = rehearse(plan, holders()).certificates["ann"]
     assert certificate.guarantee.within(plan.budget)
-    assert upper_text(certificate.guarantee.delta) == "1e-06"
+    assert 0.9998e-6 < certificate.guarantee.delta <= 1e-6  # a part is held back for noise in integers
     assert any("more than 0 of the other parties" in text for text in certificate.not_covered)
 
 

@@ -15,6 +15,7 @@ from discreet.errors import InvalidParameter, PlanViolation, UnsupportedEvent
 from discreet.events import Gaussian, PoissonSampled
 from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter, TruncatedRenyiFilter
+from discreet.ledger.filters import SPARE
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 
@@ -207,7 +208,7 @@ def test_an_adaptive_plan_is_a_plan():
     assert ADAPTIVE.stages == ()
     assert ADAPTIVE.guarantee.within(BUDGET)
     assert ADAPTIVE.settings == {"degree": 3, "columns": ["age", "pay"]}
-    assert ADAPTIVE.curve.epsilon(1e-6) == pytest.approx(1.0, rel=1e-9)
+    assert ADAPTIVE.curve.epsilon(1e-6 * (1 - SPARE)) == pytest.approx(1.0, rel=1e-9)
     assert 0.01 < ADAPTIVE.curve.power(0.01) < 1
     for twin in (Plan.from_dict(ADAPTIVE.to_dict()), Plan.from_json(ADAPTIVE.to_json()), copy.copy(ADAPTIVE)):
         assert twin == ADAPTIVE
@@ -223,9 +224,10 @@ def test_the_digest_is_that_of_the_first_version():
         '{"format":"discreet procedure 1","name":"fit","rule":{"budget":{"delta":1e-06,"epsilon":1.0,'
         '"group_size":1,"neighbours":"replace-one"},"rule":"gaussian-filter"},"settings":{"steps":40}}'
     )
-    plan = Plan.adaptive("fit", GaussianFilter(BUDGET), {"steps": 40})
+    plan = Plan.adaptive("fit", GaussianFilter(BUDGET, spare=0.0), {"steps": 40})
     assert plan.digest() == hashlib.sha256(text.encode()).hexdigest()
     assert Plan.from_dict(json.loads(text)) == plan
+    assert Plan.adaptive("fit", GaussianFilter(BUDGET), {"steps": 40}).digest() != plan.digest()
 
 
 def test_an_adaptive_plan_has_no_steps():

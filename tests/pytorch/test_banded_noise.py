@@ -9,13 +9,14 @@ from discreet import Budget, InvalidParameter, Plan, PlanViolation, Recipe
 from discreet.audit import OneStep, audit
 from discreet.core.banded import coefficients, error_of_iterates, length_of_column
 from discreet.core.clipping import AdaptiveClip
-from discreet.errors import UnsupportedEvent
+from discreet.errors import UnsupportedEvent, UserCodeFailed
 from discreet.events import Gaussian, PoissonSampled, RandomlyAllocated
 from discreet.ledger import FixedPlan, Ledger
 from discreet.plan.recipe import best_bands
 from discreet.pytorch import PrivateRun, planned_steps
 from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.distributed import Processes
+from discreet.pytorch.gradients import Descent
 from discreet.pytorch.planned_steps import BandedNoise
 
 RECORDS, WIDTH = 60, 2000
@@ -175,7 +176,7 @@ def test_drawing_batches_anew_begins_the_noise_anew():
 def test_a_step_that_fails_leaves_no_gap_in_the_noise(monkeypatch):
     """Were it overlooked, a record would take part again before its noise has run out."""
 
-    def failing(self):
+    def failing(self, *_):
         raise ValueError
 
     _, run = begun(planned("poisson"))
@@ -184,11 +185,30 @@ def test_a_step_that_fails_leaves_no_gap_in_the_noise(monkeypatch):
         run.step(next(batches))
     assert len(run._banded[0]._past) == 2
     with monkeypatch.context() as patch:
-        patch.setattr(Watch, "before_forward", failing)
-        with pytest.raises(ValueError):  # noqa: PT011
+        patch.setattr(Descent, "step", failing)  # after the payment
+        with pytest.raises(UserCodeFailed, match="ValueError"):
             run.step(next(batches))
     run.step(next(batches))
     assert len(run._banded[0]._past) == 1
+
+
+def test_a_step_that_fails_before_it_is_paid_for_is_taken_again(monkeypatch):
+    def failing(self):
+        raise ValueError
+
+    _, run = begun(planned("poisson"))
+    batches = run.batches(NOBODY)
+    run.step(next(batches))
+    batch = next(batches)
+    with monkeypatch.context() as patch:
+        patch.setattr(Watch, "before_forward", failing)
+        with pytest.raises(UserCodeFailed, match="ValueError"):
+            run.step(batch)
+    assert run.steps_taken == 1
+    with pytest.raises(PlanViolation, match="Step 2 is due and the batch is for step 3"):
+        run.step(next(batches))
+    run.step(batch)
+    assert (run.steps_taken, len(run._banded[0]._past)) == (2, 2)
 
 
 # ---- plans ----

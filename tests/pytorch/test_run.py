@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from torch.nn import functional
 
 from discreet import Budget, InvalidParameter, PlanViolation, Recipe
 from discreet.core.clipping import AdaptiveClip, Flat, Normalised, PerBlock
+from discreet.core.noise import add_noise
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger, Till
 from discreet.plan import Plan
 from discreet.pytorch import Batch, CheckFailed, PrivateRun, check
@@ -296,17 +298,27 @@ def moved_by_one_record(loss, record, checked=True):
         run = PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=1), loss, unsafe_seed=6)
         if not checked:
             run._watch.before_step = lambda examples, count: None
+            run._spot_check.before_sum = run._spot_check.after_sum = lambda *of_step: None
         for batch in run.batches(dataset):
             run.step(batch)
         totals.append(torch.cat([p.grad.flatten() for p in model.parameters()]).double() * plan.divisor)
     return float((totals[1] - totals[0]).norm()) / 0.5
 
 
-@pytest.mark.parametrize("scale", [0.0, 0.01, 1.0, 100.0, 1e30])
+@pytest.mark.parametrize("scale", [0.0, 0.01, 1.0, 100.0, 1e6])
 def test_one_record_moves_a_step_by_the_clip_norm_at_most(scale):
     for label in range(3):
         record = (torch.ones(5) * scale, torch.tensor(label))
         assert moved_by_one_record(losses, record) <= 1 + 1e-4
+
+
+@pytest.mark.parametrize("scale", [1e30, 3e38])
+def test_a_record_whose_loss_is_all_rounding_is_refused_or_clipped(scale):
+    """Differences of such scores are rounding errors, or overflow, and depend on the order of additions in float32."""
+    for label in range(3):
+        record = (torch.ones(5) * scale, torch.tensor(label))
+        with suppress(CheckFailed):
+            assert moved_by_one_record(losses, record) <= 1 + 1e-4
 
 
 def test_without_the_check_a_loss_that_mixes_would_break_the_bound():
@@ -325,7 +337,7 @@ def test_without_the_check_a_loss_that_mixes_would_break_the_bound():
 # ---- bad data ----
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 3e38])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_a_bad_record_counts_as_zero(bad):
     x, y = data()
     worse = x.clone()
@@ -338,8 +350,7 @@ def test_a_bad_record_counts_as_zero(bad):
             run.step(batch)
         results.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     assert all(value.isfinite().all() for value in results)
-    if bad != 3e38:  # a finite one is clipped like any other
-        torch.testing.assert_close(*results, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(*results, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("arithmetic", ["float", "hardened"])
@@ -729,22 +740,24 @@ def test_losses_without_a_gradient_are_refused_before_paying():
 # ---- the ledger ----
 
 
-def test_a_step_is_charged_before_the_data_are_read(monkeypatch):
-    monkeypatch.setattr("discreet.pytorch.checks.watch.ONE_IN", 2**62)
+def test_a_step_is_charged_before_noise_is_drawn(monkeypatch):
+    """Sums come first: a step in which examples mix is refused before it is paid for."""
     plan = planned("full-batch")
     ledger = Ledger.in_memory(FixedPlan(plan.event, Budget(plan.guarantee.epsilon.upper, plan.delta)))
     charged = []
 
-    def noting(model, batch):
+    def noting(*total, **how):
         charged.append(sum(run.reserved for run in ledger.runs().values()))
-        return losses(model, batch)
+        return add_noise(*total, **how)
 
+    monkeypatch.setattr("discreet.pytorch.run.add_noise", noting)
     model = network()
-    run = PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=1), noting, ledger=ledger)
+    run = PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=1), losses, ledger=ledger)
     for batch in run.batches(data()):
         charged.clear()
         run.step(batch)
-        assert batch.step <= 2 or not charged or min(charged) >= batch.step
+        assert len(charged) == 1
+        assert charged[0] >= batch.step
     run.certificate()
     assert ledger.runs()["descent"].committed == plan.steps
 

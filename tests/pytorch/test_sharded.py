@@ -34,7 +34,7 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import CheckFailed, PlanViolation
 from discreet.events import Gaussian
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.checks.watch import SpotCheck
+from discreet.pytorch.checks.spot_check import SpotCheck
 from discreet.pytorch.checks import watch
 from discreet.pytorch import run as running
 from discreet.pytorch import sharded as sharding

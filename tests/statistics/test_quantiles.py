@@ -10,8 +10,9 @@ import pytest
 from discreet import Budget, Ledger
 from discreet.errors import InvalidParameter, UnsupportedEvent
 from discreet.ledger import GaussianFilter
-from discreet.statistics import private_quantiles, quantiles
-from discreet.statistics.quantiles import POINTS, _Chooser, _reach, _scale, _share
+from discreet.statistics import private_quantiles
+from discreet.trusted import choices as quantiles
+from discreet.trusted.choices import POINTS, Quantiles, _Chooser, _reach, _scale, _share
 
 X = np.random.default_rng(0).normal(50, 10, 2000)
 
@@ -30,6 +31,12 @@ class Told:
         return np.zeros(shape, np.int64)
 
 
+def chooser_of(places, budget, levels=1, confidence=None):
+    even = tuple((k + 1) / (levels + 1) for k in range(levels))
+    query = Quantiles(even, 0.0, 1.0, budget.epsilon, confidence, budget.neighbours, budget.group_size)
+    return _Chooser(places, query)
+
+
 def missed(places, level, aside=0.0, monkey=None):
     """The scores of all points."""
     seen = []
@@ -38,7 +45,7 @@ def missed(places, level, aside=0.0, monkey=None):
         def discrete_laplace(self, scale, shape):
             return np.zeros(shape, np.int64)
 
-    chooser = _Chooser(places, Budget(1.0, 0.0), 1, None)
+    chooser = chooser_of(places, Budget(1.0, 0.0))
     original = np.argmax
     monkey.setattr(quantiles.np, "argmax", lambda scores: seen.append(scores) or original(scores))
     chooser._choose(level, aside, 1.0, Keeping())
@@ -79,7 +86,7 @@ def test_the_choice_itself_is_private(monkeypatch):
     stream, epsilon, draws = quantiles.RandomStream(unsafe_seed=5), 1.0, 8000
     counts = []
     for places in (np.array([0, 0, 5, 5]), np.array([0, 0, 5, 5, 5])):
-        chooser = _Chooser(places, Budget(epsilon, 0.0), 1, None)
+        chooser = chooser_of(places, Budget(epsilon, 0.0))
         chosen = [chooser._choose(0.5, 0.0, epsilon, stream) for _ in range(draws)]
         counts.append(np.bincount(chosen, minlength=6))
     one, other = counts
@@ -107,7 +114,7 @@ class Script:
 def exact_law(spread, budget, levels, monkeypatch):
     """Log chances of all outcomes of a table of these places, by all sequences of choices."""
     law, scripts = {}, [()]
-    chooser = _Chooser(np.array([], np.int64), budget, len(levels), None)
+    chooser = chooser_of(np.array([], np.int64), budget, len(levels))
     while scripts:
         taken = scripts.pop()
         script = Script(taken)
@@ -235,8 +242,10 @@ def test_noise_is_geometric():
 
 @pytest.mark.parametrize(("levels", "confidence"), [(1, None), (3, None), (3, 0.9), (7, None)])
 def test_all_choices_together_cost_the_budget(levels, confidence, monkeypatch):
-    chooser = _Chooser(np.zeros(5, np.int64), Budget(1.0, 0.0), levels, confidence)
-    assert 0.999 < chooser.event.epsilon <= 1.0
+    chooser = chooser_of(np.zeros(5, np.int64), Budget(1.0, 0.0), levels, confidence)
+    even = tuple((k + 1) / (levels + 1) for k in range(levels))
+    event = Quantiles(even, 0.0, 1.0, 1.0, confidence).event
+    assert 0.999 < event.epsilon <= 1.0
     stream, rounds = Told(), []
 
     def choose(scores, sizes, scale, stream):
@@ -244,14 +253,14 @@ def test_all_choices_together_cost_the_budget(levels, confidence, monkeypatch):
         return int(np.argmax(sizes)), 0
 
     monkeypatch.setattr(quantiles, "choose", choose)
-    chooser.middle([(k + 1) / (levels + 1) for k in range(levels)], stream)  # all split their part in half
+    chooser.middle(list(even), stream)  # all split their part in half
     if confidence is not None:
-        chooser.ends([0.5] * levels, stream)
+        chooser.ends((0.5,) * levels, 0.05, stream)
     paid = sum(2 * 2**19 / scale for scale in stream.scales)
     if rounds:
         assert len(rounds) == levels
         paid += math.log2(levels + 1) * 2 * 2**19 / min(rounds)
-    assert 0.999 < paid <= chooser.event.epsilon * (1 + 1e-12)
+    assert 0.999 < paid <= event.epsilon * (1 + 1e-12)
     assert POINTS == 65_536
 
 

@@ -8,6 +8,9 @@ import os
 import sys
 from pathlib import Path
 
+from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey
+from nvflare.fuel.utils import fobs
+
 from discreet.errors import CannotConnect
 from discreet.parties.network import nvflare
 from discreet.parties.network.kits import open_kit
@@ -44,6 +47,11 @@ def line_command(line, order):
             return str(gone)
     if word == "intrude":  # a registered party asks another one, as itself and as the coordinator
         return [intrude(line, order["party"], origin) for origin in (None, "server")]
+    if word == "request":  # any channel of any site; its answer, if one comes
+        message = nvflare.Message({}, fobs.dumps(order.get("content")))
+        message.set_header(MessageHeaderKey.PAYLOAD_ENCODING, "fobs")
+        sent = line._site.cell.send_request(*order["channel"], order["site"], message, timeout=0.3)
+        return [str(nvflare._return_code(sent)), sent.payload is not None]
     raise ValueError(word)
 
 
@@ -63,7 +71,10 @@ def obey(site, act):
     say({"up": True})
     for text in sys.stdin:
         order = json.loads(text)
-        say(listening() if order["do"] == "listening" else act(site, order))
+        if order["do"] == "registered":
+            say(sorted(site._site.cell.req_reg.reg))
+        else:
+            say(listening() if order["do"] == "listening" else act(site, order))
 
 
 def listening():

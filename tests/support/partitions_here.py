@@ -55,10 +55,10 @@ class Here:
         log = PublicLog(self.log, self.run, partitions.digest())
         shares = shares_of(partitions, None if unit is None else unit.column)
 
-        def ask(release, values, tally):
+        def ask(release, values, tally, rule):
             for share in shares:
                 self.asked += 1
-                task = Task(log.run, release, share, workers, target, 0, tuple(values))
+                task = Task(log.run, release, share, workers, target, 0, tuple(values), rule)
                 for answer in [contribution(task)] if self.tamper is None else self.tamper(task):
                     tally.add(answer)
 

@@ -99,13 +99,18 @@ def allocation_law(noise_multiplier: float, steps: int, *, tail: float, resoluti
     steps = whole("steps", steps, at_least=1)
     tail = real("tail", tail, at_least=1e-100, at_most=0.1)
     resolution = real("resolution", resolution, at_least=1e-3, at_most=1 / 16)
-    if not (LEAST_NOISE <= noise <= MOST_NOISE and steps <= MOST_STEPS):
+    if not is_followed(noise, steps):
         raise UnsupportedEvent(
             f"random allocation with noise_multiplier={noise:g} and steps={steps} is not accounted: noise "
             f"multipliers from {LEAST_NOISE:g} to {MOST_NOISE:g} and up to {MOST_STEPS:,} steps are. Draw the "
             "batches by Poisson sampling instead: PoissonSampled(rate=1/steps, ...)."
         )
     return _enclosures(*_total(_Grid(1 / noise, steps, resolution), tail))
+
+
+def is_followed(noise: float, steps: int) -> bool:
+    """Whether :func:`allocation_law` computes this law."""
+    return LEAST_NOISE <= noise <= MOST_NOISE and steps <= MOST_STEPS
 
 
 def _total(grid: _Grid, tail: float) -> tuple[RoundedSum, float]:

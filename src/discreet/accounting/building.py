@@ -15,6 +15,7 @@ from discreet.accounting.lattice import (
     OPTIMISTIC,
     PESSIMISTIC,
     TINY,
+    ULP,
     Lattice,
     Layers,
     cell_accuracy,
@@ -173,6 +174,7 @@ def discretise(
         raise FloatingPointError("a privacy loss beyond the range of double precision")
     rows = np.zeros((len(laws), int(vertices[-1] - vertices[0]) + 1))
     scale = np.empty(len(laws))
+    error = 0.0
     place = vertices - vertices[0]
     for row, law in enumerate(laws):
         with np.errstate(divide="ignore"):
@@ -184,11 +186,16 @@ def discretise(
         total = max(float(tilted.sum()), 1e-300)
         rows[row, place] = tilted / total
         scale[row] = top + np.log(total)
+        # A tilted mass is wrong by a unit of each logarithm in its exponent. Up to 60 of them are charged with all
+        # releases (Lattice._relative), the rest of rare losses here.
+        with np.errstate(invalid="ignore"):
+            units = np.where(tilted > 0, np.abs(exponent - tilt * losses) + 2 * np.abs(tilt * losses), 0.0)
+        error = max(error, ULP * float((rows[row, place] * np.maximum(units - 60.0, 0.0)).sum()))
     layers = None
     if losses[-1] < MOST_LAYERS:
         widths = tilt * np.diff(losses, append=losses[-1])
         layers = Layers.of(losses, rows[PESSIMISTIC, place], pessimistic, widths, log_delta)
-    return Lattice(float(losses[0]), step, tilt, rows, scale, infinite, 0.0, 1, accuracy, layers)
+    return Lattice(float(losses[0]), step, tilt, rows, scale, infinite, error, 1, accuracy, layers)
 
 
 def chords(pair: Pair, losses: Array) -> tuple[Array, float]:

@@ -24,6 +24,10 @@ from discreet.guarantee import Bounds
 LONG, LOUD = 2**17, 20.0  # grid points, and logarithm of the enlargement, from which lattices are not tried
 FINE = 2e-4  # tolerances that positive arithmetic does not reach
 COARSE, FINEST = 1 / 32, 1 / 110  # resolutions of sums in positive arithmetic, in standard deviations
+TOLERANCE = 1e-3  # relative, of an epsilon for which none was asked
+# Positive arithmetic is slow. Without a tolerance that was asked for, this must do at deltas and epsilons of no use.
+FAR_TOLERANCE, FAR_DELTA, FAR_EPSILON = 2e-3, 1e-30, 100.0
+ROUNDING_OF_DIRECT = 6e-14  # of a loss, in positive arithmetic, at least
 SMALLEST_EPSILON = 1e-4  # below this the tolerance is absolute
 
 
@@ -94,7 +98,7 @@ class Composed:
             aim = replace(scout.aim_at_epsilon(min(best.upper, 1e12)), log_delta=log_delta)
             if aim.tilt > 1e10:  # beyond the largest loss
                 break
-        return self._closer(best, delta, tolerance, EpsilonAt(delta, aim))
+        return self._closer(best, aim, delta, tolerance, EpsilonAt(delta, aim))
 
     def bounds_on_grid(self, at: float, deltas: Sequence[float], tolerance: float) -> list[Bounds] | None:
         """Bounds on epsilon at many deltas from the one grid that suits the delta ``at``; wide where it does not."""
@@ -136,7 +140,7 @@ class Composed:
             answer = _DeltaAt(epsilon)
             best = self._refine(scout, aim, tolerance, answer)
             smallest = max(best.lower, min(best.upper, float(np.exp(aim.log_delta))), 1e-280)
-            return self._closer(best, smallest, tolerance, answer)
+            return self._closer(best, aim, smallest, tolerance, answer)
 
     @cached_property
     def _mixtures(self) -> list[tuple[GroupPair, int]]:
@@ -151,9 +155,13 @@ class Composed:
         enlarged = scout.moments(aim.tilt).value - aim.tilt * aim.epsilon - aim.log_delta
         return longest > LONG * step or (aim.tilt > 0 and enlarged > LOUD)
 
-    def _closer(self, best: Bounds, delta: float, tolerance: float, answer: Answer) -> Bounds:
+    def _closer(self, best: Bounds, aim: Aim, delta: float, tolerance: float, answer: Answer) -> Bounds:
         """Where the lattice is not at home: the same question in positive arithmetic."""
         resolution = COARSE
+        if answer.is_rounded_away(ROUNDING_OF_DIRECT * self.steps, 1.0):
+            return best
+        if tolerance == TOLERANCE and (delta < FAR_DELTA or aim.epsilon > FAR_EPSILON):
+            tolerance = FAR_TOLERANCE
         while answer.gap(best) > tolerance and resolution >= FINEST and self._mixtures:
             try:
                 bounds, gap = answer.measure(Direct(self._mixtures, delta, resolution))
@@ -212,7 +220,8 @@ class Composed:
             best = best.also(bounds)
             stuck = limit >= step or (attempt > 1 and 0.8 * last_gap < gap < 1.0)
             drowned, before = answer.is_drowned(lattice), drowned
-            if gap <= tolerance or stuck or (drowned and before):
+            rounded_away = answer.is_rounded_away(lattice.rounding(aim.epsilon)[0], tolerance)
+            if gap <= tolerance or stuck or (drowned and before) or rounded_away:
                 break
             last_gap = gap
             step *= max(0.2, 0.85 * np.sqrt(tolerance / gap)) if np.isfinite(gap) else 0.2
@@ -266,6 +275,9 @@ class Answer(Protocol):
     def is_drowned(self, lattice: Lattice) -> bool:
         """The lattice's own errors are as large as the answer, so finer grids do not help."""
 
+    def is_rounded_away(self, shift: float, tolerance: float) -> bool:
+        """Losses that rounding moved by ``shift`` show nothing as close as ``tolerance``, on whatever grid."""
+
 
 @dataclass(frozen=True)
 class EpsilonAt:
@@ -291,6 +303,9 @@ class EpsilonAt:
     def is_drowned(self, lattice: Lattice) -> bool:
         return lattice.floor(self.aim.epsilon) > 0.3 * self.delta
 
+    def is_rounded_away(self, shift: float, tolerance: float) -> bool:
+        return shift > tolerance * max(self.aim.epsilon, SMALLEST_EPSILON * tolerance)
+
 
 @dataclass(frozen=True)
 class _DeltaAt:
@@ -309,6 +324,9 @@ class _DeltaAt:
 
     def is_drowned(self, lattice: Lattice) -> bool:
         return lattice.floor(self.epsilon) > 0.3 * lattice.delta_upper(self.epsilon)[0]
+
+    def is_rounded_away(self, shift: float, tolerance: float) -> bool:
+        return shift > max(tolerance * self.epsilon, tolerance)
 
 
 # Where a bound on delta crosses a given delta: a search that need not be trusted, and a check that is.

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -17,13 +18,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.accounting.building import CUT, Law
-from discreet.accounting.certify import SMALLEST_EPSILON, Composed, OneStep, bounds_by_all, quiet
+from discreet.accounting.certify import (
+    SMALLEST_EPSILON,
+    TOLERANCE,
+    Composed,
+    OneStep,
+    bounds_by_all,
+    quiet,
+)
 from discreet.accounting.chernoff import Chernoff
 from discreet.accounting.dominating import (
     Direction,
     Dominating,
     Quality,
     Relation,
+    attained,
     dominating,
     without_sampling,
 )
@@ -64,14 +73,19 @@ class PrivacyCurve(AttackerView):
 
     Guarantee: the exact curve of the event's dominating pair lies between the two ends of every bound. For
     Gaussian, Laplace, Poisson-sampled and randomly allocated releases that pair is attained, so the lower end
-    is a lower bound for the release itself; for fixed-size batches it belongs to the pair only.
+    is a lower bound for the release itself; for fixed-size batches it belongs to the pair only. For batches with
+    replacement or a limit the lower end is that of two data sets, and may be far below the upper one.
     """
 
-    def __init__(self, event: Event, neighbours: AnyNeighbours, group_size: int) -> None:
+    def __init__(
+        self, event: Event, neighbours: AnyNeighbours, group_size: int, *, floor: bool = False
+    ) -> None:
         self.event = event
         self.neighbours = any_neighbours_named(neighbours)
         self.group_size = whole("group_size", group_size, at_least=1, at_most=10_000)
-        self._parts: Dominating = dominating(event, Relation(self.neighbours, self.group_size))
+        rule = attained if floor else dominating
+        self._parts: Dominating = rule(event, Relation(self.neighbours, self.group_size))
+        self._is_floor = floor
         self._composed = lru_cache(maxsize=8)(self._make_composed)
         self._bulk = lru_cache(maxsize=2)(self._make_bulk)
 
@@ -93,9 +107,11 @@ class PrivacyCurve(AttackerView):
 
         Infinite where some outcome of a black box reveals everything with more than this probability.
         """
-        delta = real("delta", delta, at_least=0, below=1, remedy=DELTA_REMEDY)
-        wanted = _tolerance(tolerance, 1e-3)
+        delta = real("delta", delta, at_least=0, at_most=1, remedy=DELTA_REMEDY)
+        wanted = _tolerance(tolerance, TOLERANCE)
         exposure = self._parts.exposure
+        if delta == 1:  # everything is (0, 1)-DP
+            return _NOTHING
         if delta < exposure.lower:
             return Bounds(np.inf, np.inf)
         if exposure.upper == 0:
@@ -104,12 +120,14 @@ class PrivacyCurve(AttackerView):
             upper = self._hidden_epsilon(_hidden_share(delta, exposure.upper, 1 - ULPS), wanted).upper
             lower = self._hidden_epsilon(_hidden_share(delta, exposure.lower, 1 + ULPS), wanted).lower
             bounds = Bounds(lower, upper)
+        if self._floor is not None:
+            bounds = _above_floor(self._floor.epsilon_bounds(delta).lower, bounds.upper)
         return self._as_asked(bounds, "epsilon", tolerance, SMALLEST_EPSILON)
 
     def epsilons(self, deltas: ArrayLike) -> list[Bounds]:
         """As :meth:`epsilon_bounds` at each of many deltas, in the time of a few: one grid serves its neighbours."""
         asked = [
-            real("deltas", value, at_least=0, below=1, remedy=DELTA_REMEDY) for value in np.ravel(deltas)
+            real("deltas", value, at_least=0, at_most=1, remedy=DELTA_REMEDY) for value in np.ravel(deltas)
         ]
         found: dict[float, Bounds] = {}
         waiting = sorted(set(asked))
@@ -123,9 +141,10 @@ class PrivacyCurve(AttackerView):
 
     def _on_one_grid(self, at: float, deltas: list[float]) -> dict[float, Bounds]:
         """Of ``deltas``, those at which the grid for the delta ``at`` is close enough."""
-        if at == 0 or self._parts.boxes or not self._parts.laws or self._parts.exposure.upper > 0:
+        trivial = at in (0, 1) or self._parts.exposure.upper > 0 or self._floor is not None
+        if trivial or self._parts.boxes or not self._parts.laws:
             return {}
-        positive = [delta for delta in deltas if delta > 0]
+        positive = [delta for delta in deltas if 0 < delta < 1]
         quality = Quality(positive[0] * 1e-5, 1e-3)
         each = [self._composed(direction, quality) for direction in self._parts.directions()]
         return bounds_by_all(each, at, positive)
@@ -149,7 +168,7 @@ class PrivacyCurve(AttackerView):
         if delta < LEAST_DELTA:  # no arithmetic follows: as if it were 0, from above
             whole = self._without_sampling
             upper = whole._hidden_epsilon(delta, tolerance).upper if whole else np.inf
-            lower = self._hidden_epsilon(LEAST_DELTA, tolerance).lower
+            lower = self._hidden_epsilon(LEAST_DELTA, max(tolerance, 0.02)).lower  # the upper one is far away
             return Bounds(lower, min(upper, self._around_largest.upper))
         near_top = self._near_largest_loss(delta)
         if near_top.upper < np.inf and near_top.upper - near_top.lower <= 1e-9 * near_top.upper:
@@ -221,6 +240,8 @@ class PrivacyCurve(AttackerView):
         exposure = self._parts.exposure
         lower = (exposure.lower + (1 - exposure.lower) * hidden.lower) * (1 - ULPS)
         upper = min(1.0, (exposure.upper + (1 - exposure.upper) * hidden.upper) * (1 + ULPS))
+        if self._floor is not None:
+            lower = min(self._floor.delta_bounds(epsilon).lower, upper)
         if epsilon >= self._largest_loss * (1 - 1e-12):  # delta vanishes; only rounding is left
             tolerance = None
         return self._as_asked(Bounds(lower, upper), "delta", tolerance, 1e-280)
@@ -289,6 +310,8 @@ class PrivacyCurve(AttackerView):
         lower = low + (1 - low) * self._hidden_power(min(1.0, alarms / max(1 - low, TINY)), wanted).lower
         upper = high + (1 - high) * self._hidden_power(min(1.0, alarms / max(1 - high, TINY)), wanted).upper
         upper = min(1.0, upper * (1 + ULPS))
+        if self._floor is not None:
+            lower = self._floor.power_bounds(alarms).lower
         bounds = Bounds(min(max(alarms, lower * (1 - ULPS)), upper), upper)
         return self._as_asked(bounds, "power", tolerance, 1e-280)
 
@@ -324,6 +347,7 @@ class PrivacyCurve(AttackerView):
                 "has no guarantee: ledgers and certificates know the other two only; use epsilon_bounds."
             )
             raise InvalidParameter("neighbours", self.neighbours, requirement)
+        delta = real("delta", delta, at_least=0, below=1, remedy=DELTA_REMEDY)
         return Guarantee(
             self.epsilon_bounds(delta, tolerance=tolerance), delta, self.neighbours, self.group_size
         )
@@ -338,6 +362,13 @@ class PrivacyCurve(AttackerView):
         return Bounds(bounds_at(mu * (1 - _MU_ERROR)).lower, bounds_at(mu * (1 + _MU_ERROR)).upper)
 
     @cached_property
+    def _floor(self) -> PrivacyCurve | None:
+        """The curve that bounds this one from below, where that of its pair is larger than any two data sets'."""
+        if self._is_floor or not self._parts.has_other_floor:
+            return None
+        return PrivacyCurve(self.event, self.neighbours, self.group_size, floor=True)
+
+    @cached_property
     def _without_boxes(self) -> PrivacyCurve:
         """Everything else: no more is known from below. Nothing at all is a black box of epsilon 0."""
         kept = tuple(
@@ -346,7 +377,7 @@ class PrivacyCurve(AttackerView):
             if not isinstance(part, RenyiDP | RepeatAndSelect | ZeroConcentratedDP)
         )
         rest = Composition(kept) if kept else ApproximateDP(0.0)
-        return PrivacyCurve(rest, self.neighbours, self.group_size)
+        return PrivacyCurve(rest, self.neighbours, self.group_size, floor=self._is_floor)
 
     @cached_property
     def _without_sampling(self) -> PrivacyCurve | None:
@@ -421,5 +452,14 @@ def _hidden_share(delta: float, exposure: float, rounding: float) -> float:
     return (delta - exposure) / (1 - exposure) * rounding if exposure < 1 else -1.0
 
 
+def _above_floor(lower: float, upper: float) -> Bounds:
+    return Bounds(min(lower, upper), upper)
+
+
 def _tolerance(asked: float | None, default: float) -> float:
-    return default if asked is None else real("tolerance", asked, at_least=1e-6, below=1)
+    if asked is None:
+        return default
+    wanted = real("tolerance", asked, at_least=1e-6, below=1)
+    return (
+        wanted if wanted != default else math.nextafter(default, 0.0)
+    )  # one that was asked for is kept everywhere

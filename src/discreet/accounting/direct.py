@@ -22,6 +22,7 @@ a mass of 1, and no tilt is needed. That is what the lattice cannot do; where it
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,7 +67,10 @@ class RoundedLoss:
             mine, theirs = self.pieces.get(exponent), other.pieces.get(exponent)
             here = together(theirs, finer_other)
             terms = max(terms, _terms(mine, here), _terms(finer_self, theirs))
-            waiting = together(waiting, _product(mine, here), _product(finer_self, theirs))
+            if other is self:  # one product, not two: each label meets the finer ones from both sides
+                waiting = together(waiting, _product(mine, together(theirs, _twice(finer_other))))
+            else:
+                waiting = together(waiting, _product(mine, here), _product(theirs, finer_self))
             kept, waiting = _divide(waiting, reach(exponent))
             if kept is not None:
                 pieces[exponent] = kept
@@ -133,8 +137,26 @@ def _product(left: Piece | None, right: Piece | None) -> Piece | None:
     """Labels of the sum of two independent losses whose labels have the same spacing."""
     if left is None or right is None:
         return None
-    rows = [np.convolve(mine, theirs) for mine, theirs in zip(left.rows, right.rows, strict=True)]
-    return Piece(left.start + right.start, np.stack(rows))
+    rows = np.zeros((2, left.rows.shape[1] + right.rows.shape[1] - 1))
+    for part in _halves(left.rows, -left.start):
+        for row, mine, theirs in zip(rows, left.rows, right.rows, strict=True):
+            row[part.start : part.stop + len(theirs) - 1] += np.convolve(mine[part], theirs)
+    return Piece(left.start + right.start, rows)
+
+
+def _halves(rows: Array, middle: int) -> tuple[slice, ...]:
+    """Slices that hold all labels with mass: of a piece that is empty around ``middle``, those on its two sides."""
+    size = rows.shape[1]
+    if not 0 < middle < size or size < SHORT or rows[:, middle].any():
+        return (slice(0, size),)
+    filled = np.flatnonzero(rows.any(axis=0))
+    above = int(np.searchsorted(filled, middle))
+    sides = (filled[:above], filled[above:])
+    return tuple(slice(int(side[0]), int(side[-1]) + 1) for side in sides if len(side))
+
+
+def _twice(piece: Piece | None) -> Piece | None:
+    return None if piece is None else Piece(piece.start, 2 * piece.rows)
 
 
 def _coarser(piece: Piece | None, spacing: float) -> Piece | None:
@@ -179,6 +201,9 @@ NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)
 NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2
 MOST_LABELS = 400_000
 MOST_EDGES = 2**21  # between which integrands are smooth: a few hundred bytes each
+UNDERFLOW = 1e-299  # more than what masses below the smallest float can add up to
+LEAST_KNOWN = 1e-290  # of a mass that has all its digits
+SHORT = 200  # labels of a piece that is not worth dividing
 OCTAVES = 40  # between the largest losses and the smallest that are told apart
 
 
@@ -222,16 +247,18 @@ class Direct:
         away, mass = losses[first:] - loss, p[first:]
         delta, tail = float(-(mass * np.expm1(-away)).sum()), float(mass.sum())
         factor = math.exp(min(self.total.error + UNIT * (2 * len(mass) + 8), 700.0))
-        bound = delta * factor + self.total.infinite
+        bound = delta * factor + self.total.infinite + UNDERFLOW
         return bound if bound < 1.0 else 1.0, -max(tail - delta, 1e-300) / max(delta, 1e-300)
 
     def delta_lower(self, epsilon: float) -> tuple[float, float]:
         """A proved lower bound on delta(epsilon), and the slope of its logarithm (not proved)."""
         losses, p, r = self._law
         loss = epsilon + self.total.shift + 2 * self.total.error + 1e-15 * (1 + abs(epsilon))
-        with np.errstate(over="ignore"):
-            scaled_q = r * np.exp(np.minimum(loss - losses, 700.0))
-        kept = p > scaled_q
+        # Every set of labels gives a lower bound. Those are left out of which r has lost its digits to underflow, or
+        # whose loss is so far below that its factor is beyond the range of double precision.
+        known = (r > LEAST_KNOWN) & (loss - losses < 700.0)
+        scaled_q = r * np.exp(np.minimum(loss - losses, 700.0))
+        kept = known & (p > scaled_q)
         delta = float((p[kept] - scaled_q[kept]).sum())
         tail = float(p[kept].sum())
         # A difference of two roundings, each a unit of its terms.
@@ -256,10 +283,16 @@ class _Grid:
         self.losses, self.masses = np.log(cells.p[kept] / cells.q[kept]), cells.p[kept]
         self.mean = self._core(steps)[0]
         self.least = 2.0**-OCTAVES * float(np.abs(self.losses).max())
+        self.spread = math.sqrt(self._core(steps)[1])
 
     def scale(self, count: int) -> float:
-        """Standard deviation of a sum of common losses, or what is nothing beside the rare ones."""
-        return max(math.sqrt(count * self._core(count)[1]), self.least, 1e-300)
+        """Standard deviation of a sum of common losses, or what is nothing beside the rare ones.
+
+        It is at least the share of the whole sum's variance that ``count`` losses have. Roundings of such a sum enter
+        the whole one steps/count times and add up to the same part of its variance at every count, so a finer
+        grid at small counts, where the losses that are rare so far do not count as common, would gain nothing.
+        """
+        return max(math.sqrt(count) * max(math.sqrt(self._core(count)[1]), self.spread), self.least, 1e-300)
 
     def _core(self, count: int) -> tuple[float, float]:
         """Mean and variance without the largest and smallest losses, of which half a one is expected in a sum."""
@@ -277,15 +310,23 @@ class _Grid:
         return lambda exponent: reach if exponent >= body else 0
 
     def total(self) -> RoundedLoss:
-        """The sum of all losses, formed along the binary digits of their number."""
-        one = self.one()
-        total = one
-        share = self.spare / (8 * self.steps.bit_length())
-        for digit in f"{self.steps:b}"[1:]:
-            for other in (total, one) if digit == "1" else (total,):
-                count = total.count + other.count
-                total = total.add(other, self.reach_of(self.scale(count)), share * count)
+        """The sum of all losses, formed along the binary digits of their number; two ones in a row add three."""
+        first, *others = re.findall("11|1|0", f"{self.steps:b}")
+        odd = {"1": self.one()}
+        if "11" in (first, *others):
+            odd["11"] = self._sum(self._sum(odd["1"], odd["1"]), odd["1"])
+        total = odd[first]
+        for digits in others:
+            for _ in digits:
+                total = self._sum(total, total)
+            if digits in odd:
+                total = self._sum(total, odd[digits])
         return total
+
+    def _sum(self, left: RoundedLoss, right: RoundedLoss) -> RoundedLoss:
+        count = left.count + right.count
+        share = self.spare / (8 * self.steps.bit_length())
+        return left.add(right, self.reach_of(self.scale(count)), share * count)
 
     def one(self) -> RoundedLoss:
         """A single loss. All integrands are positive and smooth: Gauss-Legendre quadrature is right to rounding."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import bdtrc
 
-from discreet.accounting.allocation import DiscreteLaw, allocation_law
+from discreet.accounting.allocation import DiscreteLaw, allocation_law, is_followed
 from discreet.accounting.building import Law
 from discreet.accounting.chernoff import LogMoment, log_moment_of
 from discreet.accounting.pairs import (
@@ -32,7 +32,7 @@ from discreet.accounting.pairs import (
     discrete_laplace,
     randomised_response,
 )
-from discreet.accounting.renyi import selected_moment
+from discreet.accounting.renyi import FIXED_ORDER, selected_moment
 from discreet.accounting.sampled_pairs import (
     FixedSize,
     GroupPair,
@@ -58,6 +58,7 @@ from discreet.events import (
     RenyiDP,
     RepeatAndSelect,
     SampledWithReplacement,
+    TreeAggregation,
     TruncatedPoissonSampled,
     ZeroConcentratedDP,
 )
@@ -66,6 +67,8 @@ from discreet.guarantee import AnyNeighbours, Bounds, contributions_apart, group
 Direction = Literal["remove", "add"]
 ULPS = 1e-14
 LEAST_NOISE, MOST_EPSILON = 1e-6, 1e9
+LOUD_NOISE = 0.03  # whose lower bound is returned for samples with less noise than the least
+ROUNDING = 4 * 2.0**-53  # of probabilities that add up to 1, charged with the masses of cells
 
 
 class Quality(NamedTuple):
@@ -106,6 +109,7 @@ class Dominating:
     symmetric: bool
     largest: Fraction | None  # the exact epsilon of pure differential privacy, where it is rational
     boxes: tuple[tuple[LogMoment, int], ...] = ()
+    has_other_floor: bool = False  # a pair is no lower bound: :func:`attained` has another one
 
     def directions(self) -> tuple[Direction, ...]:
         """The directions that must be composed separately."""
@@ -122,19 +126,46 @@ class Dominating:
         return laws
 
 
-def dominating(event: Event, relation: Relation) -> Dominating:
+def attained(event: Event, relation: Relation) -> Dominating:
+    """Like :func:`dominating`, with pairs of data sets in place of pairs that are larger than all of them.
+
+    What is needed to tell these apart is needed for the release itself, so bounds from below come from here. They
+    differ where `has_other_floor` says so.
+    """
+    return dominating(event, relation, floor=True)
+
+
+def dominating(event: Event, relation: Relation, floor: bool = False) -> Dominating:
     """The dominating composition of ``event``, or :class:`UnsupportedEvent` where no theorem is known.
 
     All plain Gaussian releases together are one Gaussian release, exactly.
     """
-    shifts, log_hidden, laws, symmetric = [0.0], 0.0, [], True
+    has_other_floor = False
+    shifts, log_hidden, log_unclear, laws, symmetric = [0.0], 0.0, 0.0, [], True
     largest: Fraction | None = Fraction(0)
     boxes: list[tuple[LogMoment, int]] = []
     exact_exposure: Bounds | None = Bounds(0.0, 0.0)
     for part, count in event.parts():
         _refuse_the_absurd(part)
+        if (level := _noise_level(part)) is not None and level < LEAST_NOISE:
+            # No noise: a record that takes part is seen. Less noise than can be followed is no worse than none, and
+            # no better than more noise.
+            loud = _with_noise(part, LOUD_NOISE if hasattr(part, "of") else LEAST_NOISE)
+            dominating(loud, relation)  # refuses what has no theorem
+            log_seen = count * _log_unseen(part, relation.group_size)
+            largest, exact_exposure = None, None
+            if level == 0 and not isinstance(part, TruncatedPoissonSampled):
+                log_hidden += log_seen
+                continue
+            log_unclear += log_seen
+            part = loud
         if isinstance(part, Gaussian):
             shifts.append(math.sqrt(count) / part.noise_multiplier)
+            largest = None
+        elif isinstance(part, TreeAggregation):
+            if relation.neighbours == "add-remove":
+                raise UnsupportedEvent(FIXED_ORDER)
+            shifts.append(math.sqrt(count * part.nodes) / part.noise_multiplier)
             largest = None
         elif isinstance(part, Laplace):
             laws.append(_same(LaplacePair(relation.reach / part.scale), count))
@@ -165,7 +196,8 @@ def dominating(event: Event, relation: Relation) -> Dominating:
             laws.append(_same(discrete_laplace(part.scale, shift), count))
             largest = None
         elif isinstance(part, MixtureOfGaussians):
-            laws.append(_mixture(part, count, relation))
+            laws.append(_mixture(part, count, relation, floor))
+            has_other_floor |= _missing(part) != 0
             symmetric, largest = False, None
         elif isinstance(part, DiscreteGaussian):
             laws.append(_discrete_gaussian(part, count, relation))
@@ -181,24 +213,34 @@ def dominating(event: Event, relation: Relation) -> Dominating:
             symmetric = symmetric and relation.neighbours == "replace-one"
             largest = None
         elif isinstance(part, TruncatedPoissonSampled):
-            laws.append(_truncated_law(part, count, relation))
+            laws.append(_truncated_law(part, count, relation, floor))
+            has_other_floor |= _may_be_cut(part)
             symmetric, largest = False, None
         elif isinstance(part, FixedSizeSampled):
             laws.append(_fixed_size_law(part, count, relation))
             symmetric, largest = symmetric and relation.neighbours == "replace-one", None
         elif isinstance(part, SampledWithReplacement):
-            laws.append(_with_replacement(part, count, relation))
-            largest = None
+            laws.append(_with_replacement(part, count, relation, floor))
+            has_other_floor, largest = True, None
         elif isinstance(part, RandomlyAllocated):
-            laws.append(_allocated_law(part, count, relation))
+            law = _allocated_law(part, count, relation)
+            if not is_followed(part.of.noise_multiplier, part.steps):
+                # At most the release without sampling (docs/mathematics.md, (4)). At least the sum of all steps:
+                # N(1, steps noise^2) with the record and N(0, steps noise^2) without it.
+                spread = math.sqrt(part.steps) * (1 + 1e-14) if floor else 1.0
+                shifts.append(math.sqrt(count) / part.of.noise_multiplier / spread)
+                has_other_floor, largest = True, None
+                continue
+            laws.append(law)
             symmetric, largest = False, None
         else:
             laws.append(_of_its_own(part, count, relation))
             symmetric, largest = False, None
     mu = relation.reach * math.hypot(*shifts)
-    exposure = -float(np.expm1(log_hidden))
-    exposed = Bounds(exposure * (1 - ULPS), min(exposure * (1 + ULPS), 1.0))
-    return Dominating(mu, exact_exposure or exposed, tuple(laws), symmetric, largest, tuple(boxes))
+    surely, perhaps = (-float(np.expm1(value)) for value in (log_hidden, log_hidden + log_unclear))
+    exposed = Bounds(surely * (1 - ULPS), min(perhaps * (1 + ULPS), 1.0))
+    known = (mu, exact_exposure or exposed, tuple(laws), symmetric, largest, tuple(boxes))
+    return Dominating(*known, has_other_floor)
 
 
 def without_sampling(event: Event) -> Event:
@@ -222,14 +264,45 @@ def _plus(total: Fraction | None, more: Fraction) -> Fraction | None:
 
 def _refuse_the_absurd(event: Event) -> None:
     """Numbers so far out that no arithmetic follows them, and no privacy is left to account for."""
-    noise = getattr(event, "of", event)
-    level = {Laplace: "scale", DiscreteLaplace: "scale"}.get(type(noise))
-    if isinstance(noise, Gaussian | TruncatedPoissonSampled | SampledWithReplacement):
-        level = "noise_multiplier"
-    if level and getattr(noise, level) < LEAST_NOISE:
-        raise UnsupportedEvent(f"{level} below {LEAST_NOISE:g} protects nobody; use more noise.")
     if isinstance(event, ApproximateDP | BoundedRange) and event.epsilon > MOST_EPSILON:
         raise UnsupportedEvent(f"epsilon above {MOST_EPSILON:g} promises nothing; leave the black box out.")
+
+
+def _noise_name(event: Event) -> str | None:
+    """The field of an event, or of what it samples, that holds its noise."""
+    if isinstance(event, Gaussian | TruncatedPoissonSampled | SampledWithReplacement | TreeAggregation):
+        return "noise_multiplier"
+    return "scale" if isinstance(event, Laplace | DiscreteLaplace) else None
+
+
+def _noise_level(event: Event) -> float | None:
+    noise = getattr(event, "of", event)
+    name = _noise_name(noise)
+    return None if name is None else float(getattr(noise, name))
+
+
+def _with_noise(event: Any, level: float) -> Event:
+    """The same event with that much noise."""
+    noise = getattr(event, "of", event)
+    changed: Event = replace(noise, **{str(_noise_name(noise)): level})
+    whole: Event = changed if noise is event else replace(event, of=changed)
+    return whole
+
+
+def _log_unseen(event: Event, group_size: int) -> float:
+    """log of the probability that no record of a group takes part in a release.
+
+    Without noise a record that takes part is seen, at an infinite loss. Where it does not take part, nothing differs:
+    H_a <= c + (1 - c) (1 - a)_+ for the chance c of taking part, in both directions. That is the curve of full
+    exposure with probability c and of nothing else.
+    """
+    if isinstance(event, SampledWithReplacement):
+        each = event.batch_size * float(np.log1p(-1 / event.records)) if event.records > 1 else -np.inf
+    elif isinstance(event, PoissonSampled | FixedSizeSampled | TruncatedPoissonSampled) and event.rate < 1:
+        each = float(np.log1p(-event.rate))
+    else:
+        each = -np.inf
+    return group_size * each
 
 
 def _same(pair: Pair, count: int) -> LawOf:
@@ -267,13 +340,39 @@ def _response(event: RandomisedResponse, count: int, relation: Relation) -> LawO
     return _same(randomised_response(event.epsilon, event.categories), count * relation.group_size)
 
 
-def _mixture(event: MixtureOfGaussians, count: int, relation: Relation) -> LawOf:
+def _mixture(event: MixtureOfGaussians, count: int, relation: Relation, floor: bool) -> LawOf:
+    """Given probabilities add up to 1 but for rounding, which counts once for each release.
+
+    What is missing joins the largest shift, or the smallest one for the floor; what is too much leaves the other end.
+    By that the inner products of the shifts, hence H_a, can only grow, or only fall (docs/mathematics.md, (3)).
+    """
     if not relation.one_more or relation.group_size > 1:
         raise UnsupportedEvent(
             "mixtures of Gaussians are proved for add-remove neighbours and group_size=1 only; put what a group may "
             "add into the shifts."
         )
-    return _either(MixturePair.of(event.deviation, event.shifts, event.probabilities), count)
+    missing = _missing(event)
+    chances = _moved(event.probabilities, missing, (missing > 0) != floor) if missing else event.probabilities
+    kept = [(shift, chance) for shift, chance in zip(event.shifts, chances, strict=True) if chance > 0]
+    return _either(MixturePair.of(event.deviation, *zip(*kept, strict=True)), count)
+
+
+def _missing(event: MixtureOfGaussians) -> Fraction:
+    """What its probabilities lack of 1; nothing where it is less than the rounding of a mass of 1 in every pair."""
+    missing = Fraction(1) - sum(map(Fraction, event.probabilities), Fraction(0))
+    return missing if abs(missing) > ROUNDING else Fraction(0)
+
+
+def _moved(chances: tuple[float, ...], missing: Fraction, to_the_top: bool) -> tuple[float, ...]:
+    """Probabilities that add up to 1: ``missing`` is added at one end, or taken away from there."""
+    order = range(len(chances) - 1, -1, -1) if to_the_top else range(len(chances))
+    exact = list(map(Fraction, chances))
+    for place in order:
+        exact[place], missing = (
+            max(exact[place] + missing, Fraction(0)),
+            min(exact[place] + missing, Fraction(0)),
+        )
+    return tuple(map(float, exact))
 
 
 def _discrete_gaussian(event: DiscreteGaussian, count: int, relation: Relation) -> LawOf:
@@ -306,7 +405,7 @@ def _sampled_pair(noise: float, rate: float) -> Pair:
     return Sampled(GaussianPair(1 / noise), rate) if rate < 1 else GaussianPair(1 / noise)
 
 
-def _truncated_law(event: TruncatedPoissonSampled, count: int, relation: Relation) -> LawOf:
+def _truncated_law(event: TruncatedPoissonSampled, count: int, relation: Relation, floor: bool) -> LawOf:
     """Condition on the batch of the others. Below the limit a record joins it, else it takes the place of another.
 
     Which case it is depends on the others alone and is shown; the second one dominates the first, so that a bound on
@@ -318,13 +417,41 @@ def _truncated_law(event: TruncatedPoissonSampled, count: int, relation: Relatio
             "limit away, with PoissonSampled."
         )
     joins, takes = (_sampled_pair(event.noise_multiplier / moves, event.rate) for moves in (1, 2))
-    full = (
-        float(bdtrc(event.limit - 1, event.records - 1, event.rate)) if event.limit < event.records else 0.0
-    )
-    full = min(full * (1 + 1e-6), 1.0)
-    if full < 1e-300:  # no batch is ever cut
+    if not _may_be_cut(event):
         return _either(joins, count)
+    if floor:
+        return _either(_sampled_pair(event.noise_multiplier / _moves(event), _chance_kept(event)), count)
+    full = min(_chance_of_full(event) * (1 + 1e-6), 1.0)
     return _either(Labelled((joins, takes), (1 - full, full)) if full < 1 else takes, count)
+
+
+def _chance_of_full(event: TruncatedPoissonSampled) -> float:
+    """About the probability that the others of the largest table fill the batch."""
+    if event.limit >= event.records:
+        return 0.0
+    return float(bdtrc(event.limit - 1, event.records - 1, event.rate))
+
+
+def _may_be_cut(event: TruncatedPoissonSampled) -> bool:
+    return _chance_of_full(event) >= 1e-300
+
+
+def _moves(event: TruncatedPoissonSampled) -> int:
+    """How far a record moves the sum of the data set of :func:`_chance_kept`."""
+    return 2 if event.rate == 1 else 1
+
+
+def _chance_kept(event: TruncatedPoissonSampled) -> float:
+    """Probability that a record of the largest table is in the batch, rounded down.
+
+    If everybody else adds nothing, what is released is a Poisson sample of this rate: a lower bound that is attained.
+    If all batches are full, everybody else may be its opposite, and the sum moves twice as far. Of the S others that
+    are drawn, fewer than the limit B leave a place; else B / (S + 1) of the batches keep the record:
+    rate P(S < B) + (B / n) P(Bin(n, rate) > B) for n records.
+    """
+    fewer = 1 - float(bdtrc(event.limit - 1, event.records - 1, event.rate)) * (1 + 1e-6)
+    more = float(bdtrc(event.limit, event.records, event.rate)) * (1 - 1e-6)
+    return float((event.rate * max(fewer, 0.0) + event.limit / event.records * more) * (1 - 1e-9))
 
 
 def _fixed_size_law(event: FixedSizeSampled, count: int, relation: Relation) -> LawOf:
@@ -338,14 +465,15 @@ def _fixed_size_law(event: FixedSizeSampled, count: int, relation: Relation) -> 
     return _same(FixedSize(GaussianPair(2 / event.of.noise_multiplier), event.rate), count)
 
 
-def _with_replacement(event: SampledWithReplacement, count: int, relation: Relation) -> LawOf:
+def _with_replacement(event: SampledWithReplacement, count: int, relation: Relation, floor: bool) -> LawOf:
     _refuse_a_public_number(relation)
     if relation.group_size > 1 or relation.neighbours != "replace-one":
         raise UnsupportedEvent(
             "batches drawn with replacement are proved for replace-one neighbours and group_size=1 only; use Poisson "
             "sampling."
         )
-    return _same(with_replacement(event.noise_multiplier, event.batch_size, event.records), count)
+    pairs = with_replacement(event.noise_multiplier, event.batch_size, event.records)
+    return _same(pairs[1] if floor else pairs[0], count)
 
 
 def _refuse_a_public_number(relation: Relation) -> None:

@@ -43,6 +43,16 @@ SILENT = 1e-20  # Fourier coefficients of a sum that are left out, each
 # A normal tail of mass m is computed to ULP (c + 2 log(1/m)) of itself, because its argument is rounded. The curve
 # at a loss l is P(L > l) - e^l Q(L > l), and Q(L > l) is as small as m e^-l, so with m = P(L > l) it is computed to
 # ULP m (12 + 3 log(1/m) + 3 l_+). Tests check the constants against arbitrary precision.
+#
+# After composition (docs/mathematics.md, (7)). Let h be the curve of one release and h' what was computed of it.
+#
+# * |h' - h| <= u m. As m = h + a |h'(a)| and h is convex, h + u m <= (1 + u) h(a / (1 + u)): all masses (1 + u) times
+#   as large and all losses log(1 + u) larger. T releases: e^{Tu} H(a e^{-Tu}), whatever T u is.
+# * What is wrong beyond a loss only, by r m there, is at most the curve of an additional law: r / (1 - e^-s) times
+#   the law beyond, moved up by s, for any s. At the best s its tilted mass is r / max_y e^{-ty} (1 - e^-y) times that
+#   of the law. T releases: all products with at least one of these, (1 + x)^T - 1 <= e^{Tx} - 1 of the tilted mass.
+#
+# To first order both are the mean of the error over the other losses; that is wrong unless T (tilt + 1) u is small.
 
 
 def cell_accuracy(log_delta: float) -> float:
@@ -84,7 +94,16 @@ class Layers:
         return cls(18.0 * ULP, 3.0 * ULP, 3.0 * ULP * rare)
 
     def rounding(self, tail: float) -> float:
+        """The charge to first order, for tests and choices."""
         return self.common * tail + float(np.minimum(self.each * tail, self.rare).sum())
+
+    def split(self, tail: float) -> tuple[float, float]:
+        """The sum of errors that count as a shift, and the tilted mass of those that count as additional laws.
+
+        Any choice of layers is sound; beyond ``tail`` it is best to first order.
+        """
+        shifted = self.rare >= self.each * tail
+        return self.common + self.each * int(shifted.sum()), float(self.rare[~shifted].sum())
 
     def times(self, count: int, more: Layers | None = None) -> Layers:
         """``count`` releases of this kind, and ``more``."""
@@ -155,26 +174,32 @@ class Lattice:
         """log of the factor that :meth:`curve` leaves out."""
         return float(self.log_scale[row] - self.tilt * epsilon)
 
-    def _slack(self, row: int, epsilon: float, tail: float) -> tuple[float, float]:
-        """What numerical errors can add to a delta: absolutely, and relative to it. ``tail`` is that of ``row``."""
-        tail = (tail + self.error) * float(
-            np.exp(min(self.log_scale[PESSIMISTIC] - self.log_scale[row], 50.0))
-        )
-        cells = self.cell_error * tail
+    def rounding(self, epsilon: float) -> tuple[float, float]:
+        """Rounding of cell masses at ``epsilon``: a shift of the loss, and additional tilted mass. See above.
+
+        Of all choices, which are all sound, the one that costs least near ``epsilon``.
+        """
+        weight = largest_weight(self.tilt)
+        tail = self.curve(PESSIMISTIC, epsilon)[1] + self.error
+        choices = [(self.cell_error, 0.0)]
         if self.layers is not None:
-            cells = min(cells, self.layers.rounding(tail))
+            choices += [self.layers.split(tail), self.layers.split(0.0)]
+        laws = [(shift, float(np.expm1(min(rare / weight, 50.0)))) for shift, rare in choices]
+        return min(laws, key=lambda law: law[0] * tail + law[1] * weight)
+
+    def _relative(self, epsilon: float) -> float:
+        """Rounding of scales and exponents, as a logarithm of a factor on delta."""
         span = abs(self.start) + self.step * self.masses.shape[1] + abs(epsilon)
-        relative = ULP * (64.0 * self.releases + 8.0 * self.tilt * span + self.masses.shape[1])
-        return self.error * largest_weight(self.tilt) + cells + OMITTED, relative
+        return ULP * float(64.0 * self.releases + 8.0 * self.tilt * span + self.masses.shape[1])
 
     def delta_upper(self, epsilon: float) -> tuple[float, float]:
         """A proved upper bound on delta(epsilon), and the slope of its logarithm (not proved)."""
-        delta, tail = self.curve(PESSIMISTIC, epsilon)
-        absolute, relative = self._slack(PESSIMISTIC, epsilon, tail)
-        bound = (
-            _times_exp((delta + absolute) * (1.0 + relative), self.log_unit(PESSIMISTIC, epsilon))
-            + self.infinite
-        )
+        shift, more = self.rounding(epsilon)
+        at = epsilon - shift
+        delta, tail = self.curve(PESSIMISTIC, at)
+        absolute = (self.error + more) * largest_weight(self.tilt) + OMITTED
+        factor = self.log_unit(PESSIMISTIC, at) + shift + self._relative(at)
+        bound = _times_exp(delta + absolute, factor) + self.infinite
         slope = -max(tail - delta, TINY) / (delta + absolute)
         return bound if bound < 1.0 else 1.0, slope  # a NaN becomes 1, never 0
 
@@ -183,15 +208,17 @@ class Lattice:
 
         ``errors_at`` takes the numerical errors of a smaller epsilon, which are larger.
         """
-        delta, tail = self.curve(OPTIMISTIC, epsilon)
-        absolute, relative = self._slack(OPTIMISTIC, epsilon, tail)
-        if errors_at is not None and self.tilt > 0:
-            absolute, relative = self._slack(OPTIMISTIC, errors_at, self.curve(OPTIMISTIC, errors_at)[1])
-            absolute *= float(np.exp(min(self.tilt * (epsilon - errors_at), 700.0)))
-        value = max(delta * (1.0 - relative) - absolute, 0.0)
-        return _times_exp(value, self.log_unit(OPTIMISTIC, epsilon)), -max(tail - delta, TINY) / max(
-            value, TINY
-        )
+        errors_at = epsilon if errors_at is None else errors_at
+        shift, more = self.rounding(errors_at)
+        at, weight = epsilon + shift, largest_weight(self.tilt)
+        delta, tail = self.curve(OPTIMISTIC, at)
+        # Both in units of this row at ``at``; errors are those of ``errors_at``.
+        growth = float(np.exp(min(self.tilt * (at - errors_at), 700.0)))
+        units = float(np.exp(min(self.log_scale[PESSIMISTIC] - self.log_scale[OPTIMISTIC] + shift, 50.0)))
+        absolute = ((self.error + more * units) * weight + OMITTED) * growth
+        value = max(delta * float(np.exp(-self._relative(at))) - absolute, 0.0)
+        bound = _times_exp(value, self.log_unit(OPTIMISTIC, at) - shift)
+        return bound, -max(tail - delta, TINY) / max(value, TINY)
 
     def total_lower(self) -> float:
         """A proved lower bound on the total mass of P, for a lattice that is not tilted."""

@@ -72,7 +72,7 @@ def epsilon_bounds(
     groups: dict[Event, list[tuple[int, Asked]]] = defaultdict(list)
     for place, (noise, share, count, at) in enumerate(zip(*(column.flat for column in columns), strict=True)):
         asked = Asked(
-            whole("steps", count, at_least=1, at_most=MAX_COUNT), real("delta", at, above=0, below=1)
+            whole("steps", count, at_least=1, at_most=MAX_COUNT), real("delta", at, above=0, at_most=1)
         )
         groups[PoissonSampled(share, Gaussian(noise))].append((place, asked))
     found = np.zeros((2, columns[0].size))

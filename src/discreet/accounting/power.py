@@ -61,10 +61,11 @@ def power_on(lattice: Lattice, alarms: float) -> Bounds:
 
 def _lower_power(lattice: Lattice, alarms: float, at: float, left: float) -> float:
     """The smallest value right of ``left`` of the optimistic row, which has its corners at grid points."""
-    corner = np.floor((at - lattice.start) / lattice.step)
-    grid = [lattice.start + lattice.step * (corner + k) for k in (-1.0, 0.0, 1.0, 2.0)]
+    corner, errors_at = np.floor((at - lattice.start) / lattice.step), max(left, -1e3)
+    shift = lattice.rounding(errors_at)[0]  # what is proved at a loss is the row at a loss that much larger
+    grid = [lattice.start + lattice.step * (corner + k) - shift for k in (-1.0, 0.0, 1.0, 2.0)]
     values = [
-        lattice.delta_lower(float(loss), max(left, -1e3))[0] + float(np.exp(min(loss, _FAR))) * alarms
+        lattice.delta_lower(float(loss), errors_at)[0] + float(np.exp(min(loss, _FAR))) * alarms
         for loss in grid
     ]
     return float(min(values))

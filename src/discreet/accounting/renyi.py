@@ -28,12 +28,14 @@ from scipy.special import gammaln, logsumexp
 from discreet.accounting.chernoff import LogMoment, log_moment_of
 from discreet.errors import InvalidParameter, UnsupportedEvent, probability, real, whole
 from discreet.events import (
+    ApproximateDP,
     Event,
     Gaussian,
     Laplace,
     PoissonSampled,
     RenyiDP,
     RepeatAndSelect,
+    TreeAggregation,
     ZeroConcentratedDP,
 )
 from discreet.guarantee import ROUND_UP, Neighbours, neighbours_named
@@ -41,6 +43,10 @@ from discreet.guarantee import ROUND_UP, Neighbours, neighbours_named
 Divergence = Callable[[float], float]
 """Renyi divergence as a function of its order, which is above 1."""
 
+FIXED_ORDER = (
+    "a tree holds records in a fixed order, and one record more moves all that follow it to other steps, so "
+    "add-remove neighbours have no theorem; use neighbours='replace-one' or 'zero-out'."
+)
 _MAX_ORDER = 1e6
 ROUND_UP_SEARCH = 1 + 1e-12  # more than the rounding of the formulas of a search
 _MOST_POINTS = 200_000
@@ -116,10 +122,16 @@ def _divergence(event: Event, neighbours: Neighbours) -> Divergence:
 
 def _part(event: Event, width: float) -> Divergence:
     """The divergence of a simple event whose noise hides a shift of ``width`` clip norms."""
+    if isinstance(event, TreeAggregation):
+        if width == 1:
+            raise UnsupportedEvent(FIXED_ORDER)
+        return _repeated(_part(Gaussian(event.noise_multiplier), width), event.nodes)
     if isinstance(event, Gaussian):
-        mu = width / event.noise_multiplier
+        mu = width / event.noise_multiplier if event.noise_multiplier else math.inf
         return lambda order: 0.5 * order * mu * mu
     if isinstance(event, Laplace):
+        if event.scale == 0:
+            return lambda order: math.inf
         return lambda order: _laplace(order, width / event.scale)
     if isinstance(event, ZeroConcentratedDP | RenyiDP):
         moment = log_moment_of(event, 1)
@@ -132,13 +144,19 @@ def _part(event: Event, width: float) -> Divergence:
             )
         rate, noise = event.rate, event.of.noise_multiplier
         return lambda order: _sampled_log_moment(order, rate, noise) / (order - 1)
+    if isinstance(event, ApproximateDP) and event.epsilon == event.delta == 0:  # nothing was released
+        return lambda order: 0.0
     raise UnsupportedEvent(
         f"the Renyi accountant does not cover {type(event).__name__} here; it covers Gaussian, Laplace and "
         "PoissonSampled Gaussian events and their compositions. Use account(event) instead."
     )
 
 
-# ---- the best of a random number of runs (Papernot and Steinke 2022, theorems 2 and 6) ----
+def _repeated(divergence: Divergence, count: int) -> Divergence:
+    return lambda order: count * divergence(order)
+
+
+# ---- the best of a random number of runs (Papernot and Steinke 2022; docs/mathematics.md, (3f)) ----
 
 
 def selected_moment(event: RepeatAndSelect, neighbours: Neighbours) -> LogMoment:
@@ -147,18 +165,22 @@ def selected_moment(event: RepeatAndSelect, neighbours: Neighbours) -> LogMoment
     if event.shape is None:
         whole_search = poisson_selected(trial, event.mean)
     else:
-        whole_search = negative_binomial_selected(
-            trial, stopping_chance(event.mean, event.shape), event.mean, event.shape
-        )
+        log_stop = log_stopping_chance(event.mean, event.shape)
+        whole_search = negative_binomial_selected(trial, log_stop, event.mean, event.shape)
     return lambda tilts: np.array(
         [tilt * whole_search(1 + tilt) if tilt < _MAX_ORDER / 2 else math.inf for tilt in tilts.tolist()]
     )
 
 
-def negative_binomial_selected(divergence: Divergence, stop: float, mean: float, shape: float) -> Divergence:
-    """d(a) + (1 + shape) ((1 - 1/b) d(b) - ln(stop) / b) + ln(mean) / (a - 1), for any orders a, b > 1."""
+def negative_binomial_selected(
+    divergence: Divergence, log_stop: float, mean: float, shape: float
+) -> Divergence:
+    """d(a) + (1 + shape) ((1 - 1/b) d(b) - ln(stop) / b) + ln(mean) / (a - 1), for any orders a, b > 1.
+
+    There is always a run: the number has no mass at zero.
+    """
     orders: list[float] = [1 + 10**exponent for exponent in np.linspace(-2.0, 4.0, 61).tolist()]
-    other: float = min((1 - 1 / b) * divergence(b) - math.log(stop) / b for b in orders)
+    other: float = min((1 - 1 / b) * divergence(b) - log_stop / b for b in orders)
 
     def total(order: float) -> float:
         rest = (1 + shape) * other + math.log(mean) / (order - 1)
@@ -168,14 +190,35 @@ def negative_binomial_selected(divergence: Divergence, stop: float, mean: float,
 
 
 def poisson_selected(divergence: Divergence, mean: float) -> Divergence:
-    """d(a) + mean delta(e) + ln(mean) / (a - 1) at e = ln(1 + 1 / (a - 1))."""
+    """The smaller of two bounds on the moment: (3f) with the mass of no run, and that of all runs shown.
+
+    e^-mean + mean e^{(a - 1) (d(a) + mean delta(e))} at e = ln(1 + 1 / (a - 1)), and e^{mean (e^{(a - 1) d(a)} - 1)}.
+    """
+    delta_at = _delta_of_divergence_at_many(divergence)
 
     def total(order: float) -> float:
-        delta = delta_of_divergence(divergence, math.log1p(1 / (order - 1)) / ROUND_UP_SEARCH)
-        fixed = math.log(mean) / (order - 1)
-        return (divergence(order) + mean * delta) * ROUND_UP_SEARCH + fixed + 1e-12 * abs(fixed)
+        rest, one = order - 1, divergence(order)
+        delta = delta_at(math.log1p(1 / rest) / ROUND_UP_SEARCH)
+        best = float(np.logaddexp(-mean, math.log(mean) + rest * (one + mean * delta) * ROUND_UP_SEARCH))
+        shown = mean * math.expm1(min(rest * one * ROUND_UP_SEARCH, 700.0))
+        return min(best, shown if rest * one < 690.0 else math.inf) / rest * ROUND_UP_SEARCH + 1e-15 / rest
 
     return total
+
+
+def _delta_of_divergence_at_many(divergence: Divergence) -> Divergence:
+    """As :func:`delta_of_divergence`, with the divergence computed once at some hundred orders."""
+    rest = 10.0 ** np.linspace(-7, 6, 261)[:-1]
+    orders = 1 + rest
+    divergences = np.array([divergence(order) for order in orders.tolist()])
+    fixed = (rest * divergences, rest * np.log(rest / orders), -np.log(orders))
+    slack = 1e-15 * sum(np.abs(term) for term in fixed)
+
+    def delta(epsilon: float) -> float:
+        least = float(np.min(sum(fixed) - rest * epsilon * (1 - 1e-15) + slack))
+        return math.exp(min(0.0, least)) * ROUND_UP
+
+    return delta
 
 
 def mean_of_stopping(stop: float, shape: float) -> float:
@@ -184,13 +227,28 @@ def mean_of_stopping(stop: float, shape: float) -> float:
     return (1 - stop) / (stop * growth)
 
 
-def stopping_chance(mean: float, shape: float) -> float:
-    """The law's other parameter, rounded down: a smaller one costs more."""
-    low, high = math.log(1e-30), -1e-12
-    for _ in range(100):
+def log_mean_of_stopping(log_stop: float, shape: float) -> float:
+    """Logarithm of the mean of the truncated negative binomial distribution, without cancellation or overflow."""
+    top = math.log(-math.expm1(log_stop))  # of 1 - stop
+    if shape == 0:
+        return top - log_stop - math.log(-log_stop)
+    growth = math.log(-math.expm1(-abs(shape * log_stop)) / abs(shape))
+    return top - log_stop * (1 + min(shape, 0.0)) - growth
+
+
+def log_stopping_chance(mean: float, shape: float) -> float:
+    """Logarithm of the distribution's other parameter, rounded down: a smaller one costs more.
+
+    It may be far below the smallest float: about 1e-300 for the shape -0.99 and a mean of 1000.
+    """
+    target, high = math.log(mean), -1e-12
+    low = -1.0
+    while log_mean_of_stopping(low, shape) <= target:
+        low *= 2
+    for _ in range(200):
         middle = (low + high) / 2
-        low, high = (middle, high) if mean_of_stopping(math.exp(middle), shape) > mean else (low, middle)
-    return math.exp(low) * (1 - 1e-9)
+        low, high = (middle, high) if log_mean_of_stopping(middle, shape) > target else (low, middle)
+    return low * (1 + 1e-12) - 1e-9
 
 
 def _laplace(order: float, shift: float) -> float:
@@ -283,6 +341,8 @@ def log_moment(rate: float, noise_multiplier: float, order: int) -> float:
     6.4494250942e-06
     """
     event = _sampled_gaussian(rate, noise_multiplier)
+    if event[0] == 0:
+        return 0.0
     return _log_moment(*event, whole("order", order, at_least=1, at_most=10**6))
 
 

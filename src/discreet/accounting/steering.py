@@ -226,7 +226,7 @@ class Scout:
         if self._untilted_delta(0.0) <= delta:
             return 0.0
         high = moments.mean + 10 * np.sqrt(moments.variance) + 1.0
-        return _zero(lambda epsilon: self._untilted_delta(epsilon) - delta, 0.0, float(high), 1e-12)
+        return _zero(lambda epsilon: self._untilted_delta(epsilon) - delta, 0.0, float(high))
 
 
 @lru_cache(maxsize=32)
@@ -252,10 +252,15 @@ def log_shape(tilt: float, variance: float) -> float:
     return float(np.log(max(0.5 * (erfcx(tilt * spread) - erfcx((tilt + 1) * spread)), 1e-300)))
 
 
-def _zero(falling: Callable[[float], float], low: float, high: float, width: float) -> float:
-    """Where a falling function crosses zero: false position with halving, so that both ends move."""
+def _zero(falling: Callable[[float], float], low: float, high: float) -> float:
+    """Where a falling function crosses zero: false position with halving, so that both ends move.
+
+    To a relative width, because an absolute one may be less than the distance of neighbouring floats.
+    """
     at_low, at_high = falling(low), falling(high)
-    while high - low > width and at_low > 0 > at_high:
+    for _ in range(200):
+        if not (high - low > 1e-12 * max(high, 1.0) and at_low > 0 > at_high):
+            break
         middle = (low * at_high - high * at_low) / (at_high - at_low)
         middle = min(max(middle, low + 0.02 * (high - low)), high - 0.02 * (high - low))
         value = falling(middle)

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from discreet.errors import InvalidParameter, MissingDependency
+from discreet.errors import InvalidParameter, missing_extra
 from discreet.plan.plan import Plan
 from discreet.pytorch.checks.compatibility import is_fully_sharded
 from discreet.pytorch.gradients import as_optimizers
@@ -32,8 +32,7 @@ try:
     from accelerate.optimizer import AcceleratedOptimizer
     from accelerate.utils import DistributedType
 except ImportError as error:
-    needed = f"discreet.adapters.accelerated needs {error.name}: pip install 'discreet[huggingface]'"
-    raise MissingDependency(needed) from None
+    raise missing_extra(f"discreet.adapters.accelerated needs {error.name}", "huggingface") from None
 
 REFUSED = {
     "mixed_precision": ("no", "scales losses or rounds gradients; leave it out."),

@@ -13,10 +13,9 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
-from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,11 +29,11 @@ from discreet.errors import PlanViolation, whole
 from discreet.events import Gaussian
 from discreet.guarantee import contributions_apart
 from discreet.linear import DeclarationWarning
-from discreet.linear.glm.noisy_sums import Sums
-from discreet.linear.glm.people import People
-from discreet.linear.glm.records import Block
+from discreet.linear.gate.adding import add_cells
+from discreet.linear.gate.clipped_gradients import sum_of_gradients
+from discreet.linear.gate.people import People
+from discreet.linear.gate.record_store import Block
 from discreet.linear.glm.spending import Spending, Stage
-from discreet.linear.glm.steps import noisy_gradient
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 
 Floats = NDArray[np.float64]
@@ -129,34 +128,49 @@ class _Release:
         return float(np.sum(group * (noise - group / 2))) / self.std**2
 
 
-@contextmanager
-def _record_releases(prescribed: Sequence[_Release] | None = None) -> Iterator[list[_Release]]:
-    """All that is released meanwhile. If something is ``prescribed``, that is released, and no noise is drawn."""
-    found: list[_Release] = []
-    honest = Spending.release
+class _RecordingSpending(Spending):
+    """Spending of a fit that records every release in ``found``.
 
-    def release(self: Spending, total: BoundedSum, event: Gaussian) -> Floats:
+    If releases are ``prescribed``, those are released, and no noise is drawn.
+    """
+
+    def __init__(
+        self, found: list[_Release], prescribed: Sequence[_Release] | None, *args: Any, **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self._found, self._prescribed = found, prescribed
+
+    def release(
+        self, total: BoundedSum, event: Gaussian, pay: Callable[[bool], None] | None = None
+    ) -> Floats:
+        """The sum with noise, or what was prescribed in its place."""
         value = np.asarray(total.value, np.float64).reshape(-1) * (1.0 if total.grid is None else total.grid)
+        place, prescribed = len(self._found), self._prescribed
         if prescribed is None:
-            noisy = np.asarray(honest(self, total, event))
-        elif len(found) < len(prescribed) and prescribed[len(found)].total.size == value.size:
-            noisy = prescribed[len(found)].noisy.reshape(np.shape(total.value))
+            noisy = np.asarray(super().release(total, event, pay))
+        elif place < len(prescribed) and prescribed[place].total.size == value.size:
+            noisy = prescribed[place].noisy.reshape(np.shape(total.value))
         else:
             raise PlanViolation("This table leads to another release than the one that was seen.")
-        found.append(_Release(value, event.noise_multiplier * total.clip_norm, noisy.reshape(-1)))
+        self._found.append(_Release(value, event.noise_multiplier * total.clip_norm, noisy.reshape(-1)))
         return noisy
 
-    with mock.patch.object(Spending, "release", release):
-        yield found
+
+def _releases_of(
+    model: Any, world: Sequence[Any], prescribed: Sequence[_Release] | None = None
+) -> list[_Release]:
+    """All that a fit of the model releases, or would release where something is prescribed."""
+    found: list[_Release] = []
+    model._spending_kind = partial(_RecordingSpending, found, prescribed)
+    model.fit(*world)
+    return found
 
 
 def _likelihood(make: Callable[[], Any], worlds: Sequence[tuple[Any, ...]], world: int) -> float:
     """Fit in one world, and tell how much likelier all that was released is in the second than in the first."""
-    with _record_releases() as seen:
-        make().fit(*worlds[world])
+    seen = _releases_of(make(), worlds[world])
     try:
-        with _record_releases(seen) as other:
-            make().fit(*worlds[1 - world])
+        other = _releases_of(make(), worlds[1 - world], seen)
     except PlanViolation:
         other = []
     pairs = list(zip(seen, other, strict=False))
@@ -211,7 +225,8 @@ class _Parts:
 
     def noisy(self, records: tuple[Floats, Floats]) -> Floats:
         """One release of the descent."""
-        return noisy_gradient(self._loss, self._whole(records), self._theta, _CLIP, self.stage(self._row))
+        made = _MadeUp(partial(sum_of_gradients, self._loss, self._whole(records), self._theta, _CLIP))
+        return self.stage(self._row).ask(made, _Sum(self._theta.size)).value
 
     def sums(self, records: tuple[Floats, Floats]) -> Floats:
         """The same without the noise."""
@@ -223,10 +238,10 @@ class _Parts:
 
     def count_people(self, records: tuple[Floats, Floats]) -> Floats:
         """How many people there are by the weights of their rows: the sum that every count and histogram is."""
-        sums = Sums(self.stage(self._row), 1, _CLIP)
-        block = next(iter(self._whole(records)))
-        sums.add_ones(np.zeros(len(block.z), np.int64), block.weights)
-        return sums.total
+        block, grid = next(iter(self._whole(records))), self.stage(self._row).grid(_CLIP)
+        total = np.zeros(1, np.int64)
+        add_cells(total, np.zeros(len(block.z), np.int64), block.weights, grid)
+        return np.asarray(total * grid, np.float64)
 
     def _whole(self, records: tuple[Floats, Floats]) -> _Whole:
         if self._each == 1:
@@ -239,12 +254,30 @@ class _Parts:
         """Every release of a whole fit, where the records add nothing, over the certificate's noise."""
         spent = Spending(self._budget, arithmetic=self._arithmetic)
         width = max(3, math.ceil(draws / sum(row["releases"] for row in self._rows)))
-        found = []
+        nothing, found = _MadeUp(lambda grid: np.zeros(width, np.int64)), []
         for row in self._rows:
             stage = self.stage(row, spent)
             for _ in range(row["releases"]):
-                found.append(Sums(stage, width, _CLIP).release() / (row["noise_multiplier"] * _CLIP))
+                found.append(stage.ask(nothing, _Sum(width)).value / (row["noise_multiplier"] * _CLIP))
         return np.array(found)
+
+
+@dataclass(frozen=True)
+class _Sum:
+    """A query of so many numbers, of which only the sensitivity matters here."""
+
+    size: int
+    bound: float = _CLIP
+
+
+@dataclass(frozen=True)
+class _MadeUp:
+    """Made-up records that add what a function says, whatever is asked."""
+
+    make: Callable[[float], NDArray[np.int64]]
+
+    def _total(self, query: _Sum, grid: float) -> NDArray[np.int64]:
+        return self.make(grid)
 
 
 @dataclass(frozen=True, eq=False)

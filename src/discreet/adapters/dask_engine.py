@@ -21,10 +21,11 @@ from urllib.parse import urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.adapters.dask_frames import FrameOnCluster
+from discreet.adapters.dask_frames import FrameOnCluster, quiet_workers
 from discreet.adapters.dask_rounds import Patience, Rounds
 from discreet.core.noise import BoundedSum
-from discreet.errors import CannotConnect, InvalidParameter, MissingDependency, real, whole
+from discreet.errors import CannotConnect, InvalidParameter, missing_extra, real, whole
+from discreet.ledger import GaussianFilter
 from discreet.linear.contributions import Task, contribution
 from discreet.linear.fitting import run_name
 from discreet.linear.homes import Census, Ids, Register, Share, homes_of, people_in
@@ -32,7 +33,7 @@ from discreet.linear.partitions import Partitions
 from discreet.linear.public_log import Gathering, PublicLog
 from discreet.linear.roll_call import Answer, Tally
 from discreet.linear.sources import is_dask_frame
-from discreet.statistics.purchase import MOST_RECORDS
+from discreet.trusted.rows import MOST_RECORDS
 
 Table = Partitions | FrameOnCluster
 
@@ -89,6 +90,8 @@ class DaskEngine:
 
     def _table(self, partitions: Any) -> Table:
         if is_dask_frame(partitions):
+            # What the tasks of a frame raise may quote a record: workers no longer write it into their logs.
+            self.client.register_plugin(quiet_workers(_import_distributed().WorkerPlugin))
             return FrameOnCluster(self.client, partitions)
         if isinstance(partitions, Partitions):
             return partitions
@@ -150,12 +153,12 @@ class _Question:
         self._rounds, self._table, self._model = rounds, table, model
         self._shares, self._target = shares, target
 
-    def ask(self, release: int, values: list[Any], tally: Tally) -> None:
+    def ask(self, release: int, values: list[Any], tally: Tally, rule: GaussianFilter | None) -> None:
         """Let the tally have all answers."""
 
         def call(place: int, since: int) -> tuple[Any, ...]:
             known = (self._rounds.name, release, self._shares[place], self._model, self._target)
-            task = Task(*known, since, tuple(values[since:]))
+            task = Task(*known, since, tuple(values[since:]), rule)
             if since:  # it has begun, and needs the news only
                 return contribution, task._replace(share=task.share._replace(home=None), model=None)
             return _call(self._table, contribution, task)
@@ -252,7 +255,7 @@ def _import_distributed() -> Any:
     try:
         import distributed
     except ImportError:
-        raise MissingDependency("A cluster needs Dask: pip install 'discreet[dask]'.") from None
+        raise missing_extra("A cluster needs Dask", "dask") from None
     return distributed
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,39 @@ class FrameOnCluster(Frames):
         share: Share = task.share
         places = sorted({share.place, *(() if share.home is None else share.home.files)})
         return _with_rows, function, task, places, [self._futures[place] for place in places]
+
+
+_LOGS = ("distributed.worker", "distributed.core", "distributed.protocol.core", "distributed.protocol.pickle")
+
+
+class _NoRecords(logging.Filter):
+    """Leaves out what a failed task was called with and what it raised."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info or "Failed" in str(record.msg):
+            record.msg, record.args = "A task failed. What it raised is left out: it may quote a record.", ()
+            record.exc_info = record.exc_text = record.stack_info = None
+        return True
+
+
+def quiet_logs() -> None:
+    """Let the logs of this process tell of no record. Runs on workers, once or often."""
+    for name in _LOGS:
+        logger = logging.getLogger(name)
+        if not any(isinstance(known, _NoRecords) for known in logger.filters):
+            logger.addFilter(_NoRecords())
+
+
+def quiet_workers(plugin: Any) -> Any:
+    """A ``plugin`` of Dask that makes the logs of all workers quiet, also of those that come later."""
+
+    class QuietWorkers(plugin):
+        name = "discreet-quiet-logs"
+
+        def setup(self, worker: Any) -> None:
+            quiet_logs()
+
+    return QuietWorkers()
 
 
 def _describe(place: int, frame: Any) -> Answer:

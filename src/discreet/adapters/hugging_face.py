@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from discreet.certificate import Certificate
-from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
+from discreet.errors import InvalidParameter, PlanViolation, missing_extra
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.pytorch.batches import refuse_unreadable
@@ -34,10 +36,9 @@ from discreet.pytorch.run import Clipping, PrivateRun
 try:
     import accelerate as _accelerate
     from transformers import Trainer, TrainerState, TrainingArguments
-    from transformers.trainer_utils import TrainOutput, get_last_checkpoint
+    from transformers.trainer_utils import SaveStrategy, TrainOutput, get_last_checkpoint
 except ImportError as error:
-    needed = f"discreet.adapters.hugging_face needs {error.name}: pip install 'discreet[huggingface]'"
-    raise MissingDependency(needed) from None
+    raise missing_extra(f"discreet.adapters.hugging_face needs {error.name}", "huggingface") from None
 
 del _accelerate  # the Trainer does not work without it
 
@@ -50,6 +51,8 @@ HONOURED = {
     "prediction_loss_only", "eval_do_concat_batches", "eval_accumulation_steps", "include_for_metrics",
     "batch_eval_metrics", "save_strategy", "save_steps", "seed", "use_cpu", "dataloader_num_workers",
     "remove_unused_columns", "label_names", "do_train", "do_eval", "do_predict", "logging_dir",
+    "bf16", "metric_for_best_model", "greater_is_better", "hub_model_id", "hub_token", "hub_private_repo",
+    "hub_revision",
 }  # fmt: skip
 """Arguments that mean here what they mean there; any other is refused unless it has its default value."""
 
@@ -58,7 +61,20 @@ REMEDIES = {
     "max_steps": "is the plan's business: Recipe(steps=...).",
     "gradient_accumulation_steps": "is not needed: Recipe(batch_size=...) is the batch of a step, and "
     "per_device_train_batch_size limits how much of it is in memory.",
-    "max_grad_norm": "would clip the mean of a batch, which protects nobody; the plan's clip_norm is for each one.",
+    "max_grad_norm": "would clip the mean of a batch, which protects nobody; the plan's clip_norm is for each "
+    "example. Set it to 0, or leave it out.",
+    "fp16": "needs losses that are scaled, and so gradients whose norms are not those of the losses; use bf16.",
+    "bf16_full_eval": "would round the weights that are trained; use bf16.",
+    "fp16_full_eval": "would round the weights that are trained; use bf16.",
+    "tf32": "would round the norms of examples.",
+    "torch_compile": "would hide the layers of the model from per-example gradients.",
+    "full_determinism": "cannot be had: noise and batches that follow from a seed protect nobody.",
+    "push_to_hub": "would upload the folder while training goes on. Call trainer.push_to_hub() after train().",
+    "hub_strategy": "goes with push_to_hub. Call trainer.push_to_hub() after train().",
+    "hub_always_push": "goes with push_to_hub. Call trainer.push_to_hub() after train().",
+    "eval_on_start": "is not done here. Call trainer.evaluate() before train().",
+    "save_total_limit": "is not kept here: all checkpoints stay. Delete old ones yourself.",
+    "save_only_model": "is not done here: without the state of the run a checkpoint cannot be resumed.",
     "label_smoothing_factor": "belongs into losses=.",
     "neftune_noise_alpha": "belongs into losses=.",
     "gradient_checkpointing": "is asked for by model.gradient_checkpointing_enable({'use_reentrant': False}).",
@@ -84,7 +100,9 @@ class PrivateTrainer(Trainer):
     ``losses(model, batch)`` returns one loss per example; without it they are those of the model's head
     (:func:`~discreet.adapters.hugging_face.losses_of`). ``clipping``, ``ledger``, ``ledger_key``, ``data`` and
     ``unsafe_seed`` are those of :class:`~discreet.pytorch.run.PrivateRun`; ``options`` are those of ``Trainer``.
-    ``per_device_train_batch_size`` is how many examples are in memory at a time.
+    ``per_device_train_batch_size`` is how many examples are in memory at a time. ``bf16`` computes the losses under
+    autocast. ``max_grad_norm``, whose default there is 1, is not applied: ``trainer.args`` holds 0 in its place, and
+    the plan's ``clip_norm`` bounds each example's gradient.
 
     Guarantee: training costs what ``plan.guarantee`` says at most. It is not for ``evaluate`` and ``predict``: what
     they tell of their records is not paid for. They refuse the records of the training.
@@ -129,7 +147,11 @@ class PrivateTrainer(Trainer):
             "unsafe_seed": unsafe_seed,
         }
         self._begun: PrivateRun | None = None
+        args = copy(args)
+        args.max_grad_norm = 0.0
         super().__init__(model, args, **options)
+        if args.bf16:
+            self._losses = in_bfloat16(self._losses, args.device.type)
         if self.is_fsdp_enabled or self.is_deepspeed_enabled:  # by what started the process
             remedy = "shards the model, which private training does not; start it with torchrun."
             raise InvalidParameter("accelerate", "FSDP or DeepSpeed", remedy)
@@ -222,7 +244,9 @@ class PrivateTrainer(Trainer):
         if self.control.should_log:
             self.log({"learning_rate": self._get_learning_rate()})
         if self.control.should_evaluate:
-            self.evaluate(ignore_keys=ignore_keys)
+            best = self._determine_best_metric(self.evaluate(ignore_keys=ignore_keys), None)
+            if self.args.save_strategy == SaveStrategy.BEST:
+                self.control.should_save = best
         if self.control.should_save:
             place = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
             self.save_model(str(place), _internal_call=True)
@@ -275,6 +299,16 @@ class PrivateTrainer(Trainer):
             seen = getattr(seen, "dataset", None)  # a Subset
 
 
+def in_bfloat16(losses: Losses, device: str) -> Losses:
+    """Losses that are computed under autocast; norms and sums are taken outside of it."""
+
+    def rounded(model: Any, batch: Any) -> Tensor:
+        with torch.autocast(device, torch.bfloat16):
+            return losses(model, batch).float()
+
+    return rounded
+
+
 def refuse_arguments(args: TrainingArguments) -> None:
     """Refuse arguments that ask for something that private training does not do."""
     if not isinstance(args, TrainingArguments):
@@ -283,7 +317,9 @@ def refuse_arguments(args: TrainingArguments) -> None:
     for field in fields(args):
         value = getattr(args, field.name)
         if field.name not in HONOURED and value != getattr(default, field.name):
-            remedy = REMEDIES.get(field.name, "has no effect in private training; leave it out.")
+            if field.name == "max_grad_norm" and not value:
+                continue
+            remedy = REMEDIES.get(field.name, "is not used by the loop of PrivateTrainer; leave it out.")
             raise InvalidParameter(field.name, value, remedy)
 
 

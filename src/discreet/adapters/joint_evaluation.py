@@ -35,12 +35,15 @@ from discreet.evaluation.answers import task_for
 from discreet.evaluation.question import Question, declared_groups
 from discreet.evaluation.result import Evaluation, group_name
 from discreet.evaluation.scoring import Scoring
-from discreet.evaluation.tally import Ballots, Grouping, Tally
+from discreet.evaluation.splitting import row_count, unit_ids
+from discreet.evaluation.tally import Grouping, Tally
 from discreet.files import parse_json, read_text, write_whole
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.schema import Schema
 from discreet.parties.joint import model_digest
 from discreet.parties.study import Study
+from discreet.trusted.queries import Blocks
+from discreet.trusted.rows import PrivateRows
 
 KIND = "evaluation"
 FILE = "evaluation.json"
@@ -112,7 +115,7 @@ class JointEvaluation:
     @property
     def lengths(self) -> Floats:
         """How much a record adds to each block, in records; their norm is below 1."""
-        return self.tally.lengths / np.linalg.norm(self.tally.lengths) * (1 - 1e-12)
+        return self.tally.limits("l2")
 
     # ---- a party's side ----
 
@@ -120,8 +123,11 @@ class JointEvaluation:
         """The records in a table, ready to be counted. What is not as declared counts as unscored, silently."""
         table, people = table_and_people(path, self.schema, self.study.model.get("unit"))
         by = list(self.study.model.get("by", [])) or None
-        cast = Question(self.fitted, self.tally.task, None, by, people).ask(table)
-        return HistogramHolder(cast, self.lengths)
+        tally, rows = Question(self.fitted, self.tally.task, None, by, people).ask(table)
+        records = row_count(table)
+        if people is not None:
+            records = len(set(unit_ids(table, people, records)) - {None})
+        return HistogramHolder(rows, tally.query("l2"), records)
 
     def unlike_declared(self, path: Path) -> list[str]:
         """The columns of a table in which no cell is as declared, for its owner's eyes only."""
@@ -192,25 +198,20 @@ class JointEvaluation:
 
 
 class HistogramHolder:
-    """A party's records as ballots: a :class:`~discreet.parties.messages.Holder` whatever the model that is sent.
+    """A party's records as cells: a :class:`~discreet.parties.messages.Holder` whatever the model that is sent.
 
-    Guarantee: each record adds a vector of norm at most 1 to the sums: in each block at most its length, by the l1
-    norm, and the lengths have norm 1 (1 - 1e-12) together.
+    ``records`` is the number of rows, or of persons.
+
+    Guarantee: each record, or person, adds a vector of norm at most 1 to the sums, as its rows answer ``query``.
     """
 
-    def __init__(self, cast: Ballots, lengths: Floats) -> None:
-        self._cast, self._lengths = cast, lengths
+    def __init__(self, rows: PrivateRows, query: Blocks, records: int) -> None:
+        self._rows, self._query, self.records = rows, query, records
 
     @property
     def dimension(self) -> int:
         """The number of cells."""
-        return self._cast.tally.size
-
-    @property
-    def records(self) -> int:
-        """The number of rows, or of persons: their weights add up to 1 each."""
-        weights = self._cast.weights
-        return len(self._cast.group) if weights is None else round(float(weights.sum()))
+        return self._query.size
 
     def clipped_sum(self, theta: Floats, records: NDArray[np.intp] | None) -> BoundedSum:
         """Floating-point sums are refused when the study is read."""
@@ -220,8 +221,7 @@ class HistogramHolder:
         """Minus the histogram, in whole steps of ``grid``; of all records, whatever ``theta`` is."""
         if records is not None:
             raise NotImplementedError("all records are counted")
-        steps = [int(length / grid) for length in self._lengths]
-        return BoundedSum(-self._cast.total(steps), 1.0, grid=grid)
+        return BoundedSum(-self._rows.total(self._query, grid), self._query.bound, grid=grid)
 
 
 def tally_of(fitted: FittedModel, by: Any) -> Tally:

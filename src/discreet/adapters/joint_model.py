@@ -33,13 +33,13 @@ from numpy.typing import NDArray
 from discreet.errors import CertificateRejected, InvalidParameter, one_of, whole
 from discreet.evaluation.question import as_in_the_file
 from discreet.linear.additive.additive_model import AdditiveModel
-from discreet.linear.additive.basis import Basis, Curve
 from discreet.linear.additive.looking import places_of
 from discreet.linear.cells import declared_codes, declared_numbers
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric
 from discreet.linear.encoder import SchemaEncoding, declared_labels, scale_to_unit
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
 from discreet.linear.fitting import Model
+from discreet.linear.gate.basis import Basis, Curve
 from discreet.linear.inputs import codes
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.linear_holder import LinearHolder

@@ -22,7 +22,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from discreet.certificate import Certificate
-from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
+from discreet.errors import InvalidParameter, PlanViolation, missing_extra
 from discreet.plan.plan import Plan
 from discreet.pytorch.batches import Batch, Collate
 from discreet.pytorch.planned_steps import Course, checked_plan
@@ -32,8 +32,7 @@ try:
     from lightning.pytorch import LightningModule, Trainer, callbacks
     from lightning.pytorch.strategies import SingleDeviceStrategy
 except ImportError as error:
-    needed = f"discreet.adapters.lightning_module needs {error.name}: pip install 'discreet[lightning]'"
-    raise MissingDependency(needed) from None
+    raise missing_extra(f"discreet.adapters.lightning_module needs {error.name}", "lightning") from None
 
 REFUSED = {
     "accumulate_grad_batches": (1, "is not needed: Recipe(batch_size=...) is the batch of a step, and "

@@ -98,7 +98,7 @@ def _mu(curve: PrivacyCurve) -> float | None:
     """The mu of a curve that belongs to Gaussian releases only, rounded up; None for all others."""
     squares = 0.0
     for event, count in curve.event.parts():
-        if not isinstance(event, Gaussian):
+        if not isinstance(event, Gaussian) or event.noise_multiplier == 0:
             return None
         squares += count / event.noise_multiplier**2
     reach = contributions_apart(curve.neighbours, curve.group_size)

@@ -9,20 +9,21 @@
 ...     certificate = Certificate.of(ledger, plan)
 >>> print(Certificate.from_json(certificate.to_json()).verify())
 consistent; nobody vouches for it
-  procedure ...: 500 events charged, as its rule allows
-  guarantee recomputed: (1, 1e-06)-differentially private for one record, add-remove neighbours, against an ...
-  second accountant (Renyi): at most 1.1...; no accountant can go below 0.99...
-  noise from the operating system's entropy, as it says
-  proved for real numbers, computed as floats
-  not covered: 8 things, listed in the certificate
-  ledger not at hand: its head should be 2, ...
-  it holds no digest of any file: which weights it is for, nobody can tell
+  claimed: procedure ...: 500 events charged, as its rule allows
+  computed: guarantee from these events: (1, 1e-06)-differentially private for one record, add-remove neighbours, ...
+  computed: second accountant (Renyi): at most 1.1...; no accountant can go below 0.99...
+  claimed: noise from the operating system's entropy
+  claimed: float sums: proved for real numbers
+  claimed: not covered: 8 things, listed in the certificate, and no others
+  claimed: made with discreet ...
+  not at hand: the ledger, whose head should be 2, ...
+  not at hand: which weights it is for: it holds no digest of any file
 
-Who has the ledger, or a copy of its entries, passes it to ``verify``. Who wants to know who issued the certificate
-asks for a signature (:mod:`~discreet.certificate.signatures`). Without either it is consistent at best: anybody can
-make up numbers that follow from each other. ``certificate.for_files(path, ...)`` binds it to the files of a model,
-and a signature that follows covers them. A certificate holds declared numbers, events and counts of steps: nothing in
-it depends on a record but, through the noise, the digests of such files.
+Pass the ledger, or a copy of its entries, to ``verify``, or the key of somebody who has signed the certificate
+(:mod:`~discreet.certificate.signatures`). Without either it is consistent at best: anybody can make up numbers that
+follow from each other. ``certificate.for_files(path, ...)`` binds it to the files of a model, and a signature that
+follows covers them; so does the ledger, if it is passed there. A certificate holds declared numbers, events and
+counts of steps: nothing in it depends on a record but, through the noise, the digests of such files.
 """
 
 from discreet.certificate.certificate import Certificate

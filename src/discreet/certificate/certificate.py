@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -14,12 +15,20 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from discreet import __version__
 from discreet.accounting.power import power_bound
-from discreet.certificate.promises import Arithmetic, promises
+from discreet.certificate.promises import Arithmetic, continued_plans, promises
 from discreet.certificate.signatures import Signature, sign
 from discreet.certificate.verification import Verification, checked_files, file_digest, verify_certificate
 from discreet.charts import Picture, attack_chart, html_table
-from discreet.errors import CertificateRejected, InvalidParameter, PlanViolation, one_of, real
+from discreet.errors import (
+    CertificateRejected,
+    InvalidParameter,
+    LedgerUnavailable,
+    PlanViolation,
+    one_of,
+    real,
+)
 from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.guarantee import Bounds, Budget, Guarantee, without_usual_unit
 from discreet.ledger import Ledger
@@ -31,6 +40,8 @@ FORMAT, FORMAT_WITH_MORE = "discreet certificate 1", "discreet certificate 2"
 IN_MEMORY = "other runs on these records: this one was accounted for in memory, without a ledger on disk"
 CHOSEN = "how this model was chosen among others: by scores on records, which this does not pay for"
 """Not covered, and said in the first line, where a search fitted the model."""
+LEARNT = "learnt of the records before this fit"
+"""How what is not covered ends, and is said in the first line, where a pipeline was fitted to the same records."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,7 +80,9 @@ class Certificate:
         """Certify what ``plan`` has released under ``ledger``.
 
         ``trusted`` is False when a seed made the noise; such a certificate is never accepted. ``not_covered``
-        adds to what no training run covers, and ``checks`` says what was looked at on the way.
+        adds to what no training run covers, and ``checks`` says what was looked at on the way. The ledger writes
+        down the digest of the certificate, so that it vouches for all of it; if it cannot be written to any more,
+        the certificate says the same, and what only its issuer knows counts as claimed.
 
         Guarantee: the epsilons are proved, or :class:`~discreet.errors.BudgetExceeded` is raised.
         """
@@ -84,7 +97,7 @@ class Certificate:
         statement, arithmetic = ledger.statement(), arithmetic or Arithmetic()
         if not any(run.plan_hash == plan.digest() for run in statement.runs):
             raise PlanViolation("The ledger knows no run of this plan; there is nothing to certify.")
-        return cls(
+        certificate = cls(
             plan,
             statement,
             *promises(plan, statement, arithmetic),
@@ -94,6 +107,8 @@ class Certificate:
             current_versions(),
             checks=_texts("checks", checks),
         )
+        certificate._issue(ledger)
+        return certificate
 
     # ---- checking ----
 
@@ -112,24 +127,39 @@ class Certificate:
         required. ``folder`` holds the files that the certificate is for, which must be the ones it names.
 
         There are three outcomes: this raises (rejected); ``outcome == "accepted"``: the numbers hold, and the
-        ledger or the signature vouches for them; ``outcome == "consistent"``: the numbers follow from each other,
-        but nobody vouches for them, and anybody could have made them up.
+        ledger or the signature vouches for everything else; ``outcome == "consistent"``: the numbers follow from
+        each other, but something is only claimed, and anybody could have made it up. ``lines`` says of each line
+        whether it was computed, is in the ledger, is signed, or is claimed.
         """
         return verify_certificate(self, ledger, signed_by, folder)
 
-    def for_files(self, *paths: str | PathLike[str]) -> Certificate:
-        """This certificate for these files, by name and digest; earlier signatures did not cover them and go."""
+    def for_files(self, *paths: str | PathLike[str], ledger: Ledger | None = None) -> Certificate:
+        """This certificate for these files, by name and digest; earlier signatures did not cover them and go.
+
+        With ``ledger``, the one that was charged, the ledger vouches for the files too, if it can be written to.
+        Otherwise a signature has to.
+        """
         files = tuple(sorted((Path(path).name, file_digest(path)) for path in paths))
-        return replace(self, files=checked_files(files), signatures=())
+        certificate = replace(self, files=checked_files(files), signatures=())
+        if ledger is not None:
+            certificate._issue(ledger)
+        return certificate
+
+    def _issue(self, ledger: Ledger) -> None:
+        """Have the ledger write down this certificate's digest. A disk that is full now must not cost the model."""
+        with suppress(LedgerUnavailable):
+            ledger.issue("certificate", self.digest())
 
     @property
     def headline(self) -> str:
         """The guarantee in words, and what somebody who reads nothing else has to know beside it.
 
-        That it is not of the very bits that were released, or that the model was chosen by scores.
+        That it is not of the very bits that were released, that the model was chosen by scores, or that a pipeline
+        learnt of the records before it.
         """
-        chosen = f"not covered is {CHOSEN}" if CHOSEN in self.not_covered else ""
-        return "; ".join(filter(None, (str(self.guarantee), self.arithmetic.caution, chosen)))
+        also = [text for text in self.not_covered if text == CHOSEN or text.endswith(LEARNT)]
+        not_covered = (f"not covered is {text}" for text in also)
+        return "; ".join(filter(None, (str(self.guarantee), self.arithmetic.caution, *not_covered)))
 
     def signed(self, key: Ed25519PrivateKey) -> Certificate:
         """This certificate with one more signature."""
@@ -138,7 +168,7 @@ class Certificate:
     # ---- as text ----
 
     def __str__(self) -> str:
-        charged = sum(self.ledger.spent(self.plan.digest()).values())
+        charged = sum(self.ledger.spent(self.plan.digest(), *continued_plans(self.plan)).values())
         named = f"{self.plan.name}: " if self.plan.name else ""
         head = f"{named}{charged:,} releases, each charged before it happened; {self.arithmetic.kind} sums"
         return "\n".join([self.headline, head, *(f"not covered: {text}" for text in self.not_covered)])
@@ -236,8 +266,8 @@ class Certificate:
 @cache  # asking takes longer than a small fit
 def current_versions() -> tuple[tuple[str, str], ...]:
     """The versions of what computed the guarantee."""
-    found = {"python": platform.python_version()}
-    for name in ("discreet", "numpy", "scipy"):
+    found = {"discreet": __version__, "python": platform.python_version()}
+    for name in ("numpy", "scipy"):
         try:
             found[name] = version(name)
         except PackageNotFoundError:

@@ -9,7 +9,7 @@ from typing import Literal
 from discreet.errors import BudgetExceeded, one_of, real
 from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee
-from discreet.ledger.book import Statement
+from discreet.ledger.book import Statement, hex_digest
 from discreet.ledger.filters import SpendingRule
 from discreet.plan.plan import Plan
 
@@ -47,33 +47,52 @@ def promises(
     plan: Plan,
     ledger: Statement,
     arithmetic: Arithmetic,
-    claimed: tuple[float, float] = (math.inf, math.inf),
+    claimed: tuple[Guarantee | None, Guarantee | None] = (None, None),
 ) -> tuple[Guarantee, Guarantee]:
     """What follows for the plan, and for all runs of the ledger together.
 
-    Where an epsilon that is ``claimed`` is a little smaller, more digits are computed.
+    A plan that continues others (``"continues"`` in its settings) answers for their runs as well. Where an epsilon
+    that is ``claimed`` is a little smaller, more digits are computed.
 
     Guarantee: proved for what the ledger shows, as far as the rules were kept along the way.
     """
-    own = promise_of(plan.rule, ledger.spent(plan.digest()), claimed[0])
-    together = promise_of(ledger.rule, ledger.spent(), claimed[1])
-    noted = [run.distance for run in ledger.runs if run.plan_hash == plan.digest()]
-    others = [run.distance for run in ledger.runs if run.plan_hash != plan.digest()]
+    plans = {plan.digest(), *continued_plans(plan)}
+    noted = [run.distance for run in ledger.runs if run.plan_hash in plans]
+    others = [run.distance for run in ledger.runs if run.plan_hash not in plans]
     of_plan = max(arithmetic.distance, _sum_of(noted))  # older versions noted none
     of_all = min(1.0, _sum_of([of_plan, *others]))
-    return own.at_distance(of_plan), together.at_distance(of_all)
+    return (
+        promise_of(plan.rule, ledger.spent(*plans), of_plan, claimed[0]),
+        promise_of(ledger.rule, ledger.spent(), of_all, claimed[1]),
+    )
 
 
-def promise_of(rule: SpendingRule, spent: dict[Event, int], claimed: float = math.inf) -> Guarantee:
-    """What ``rule`` promises, if ``spent`` kept to it and it keeps its own budget."""
+def continued_plans(plan: Plan) -> tuple[str, ...]:
+    """The digests of the plans that this one continues: its guarantee is for their runs and its own together."""
+    found = plan.settings.get("continues", ())
+    return tuple(hex_digest("continues", one) for one in found) if isinstance(found, list | tuple) else ()
+
+
+def promise_of(
+    rule: SpendingRule, spent: dict[Event, int], distance: float = 0.0, claimed: Guarantee | None = None
+) -> Guarantee:
+    """What ``rule`` promises, if ``spent`` kept to it and it keeps its own budget.
+
+    ``distance`` is that of all releases to the ones accounted for. Versions before 0.2 added what it costs to the
+    delta of the rule's budget; what they ``claimed`` is recomputed in the same way.
+    """
     if spent and rule.room({}, Composition(tuple(spent.items()))) < 1:
         raise BudgetExceeded("The ledger shows more than the rule of the plan allows; nothing is certified.")
     guarantee = rule.guarantee(spent)
-    if guarantee.epsilon.upper > min(claimed, rule.budget.epsilon):
+    if guarantee.epsilon.upper > min(
+        math.inf if claimed is None else claimed.epsilon.upper, rule.budget.epsilon
+    ):
         guarantee = rule.closer_guarantee(spent)
     if not guarantee.within(rule.budget):
         raise BudgetExceeded(f"The rule promises {guarantee}, which exceeds its {rule.budget}.")
-    return guarantee
+    if claimed is not None and claimed.delta > rule.budget.delta:
+        return guarantee.at_distance(distance)
+    return rule.at_distance(guarantee, distance)
 
 
 def _sum_of(distances: list[float]) -> float:

@@ -1,4 +1,4 @@
-"""Ed25519 signatures: who vouches for a certificate.
+"""Ed25519 signatures: who vouches for a certificate, or for the page of a report.
 
 A certificate without a signature can be recomputed, but says nothing of who issued it.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -21,7 +22,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from discreet.errors import InvalidParameter
 
-_PURPOSE = b"discreet certificate\0"  # a signature made for something else is none of ours
+Signed = Literal["certificate", "report"]
+SigningKey = Ed25519PrivateKey
 
 
 @dataclass(frozen=True)
@@ -39,21 +41,26 @@ class Signature:
             ):
                 raise InvalidParameter(name, value, f"must be {size} bytes in hexadecimal.")
 
-    def valid(self, digest: str) -> bool:
-        """True if the owner of the key signed the certificate of this digest."""
+    def valid(self, digest: str, kind: Signed = "certificate") -> bool:
+        """True if the owner of the key signed the certificate, or the report, of this digest."""
         key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.public_key))
         try:
-            key.verify(bytes.fromhex(self.signature), _PURPOSE + digest.encode())
+            key.verify(bytes.fromhex(self.signature), _signed_text(digest, kind))
         except InvalidSignature:
             return False
         return True
 
 
-def sign(digest: str, key: Ed25519PrivateKey) -> Signature:
-    """Sign the certificate of this digest."""
+def sign(digest: str, key: Ed25519PrivateKey, kind: Signed = "certificate") -> Signature:
+    """Sign the certificate, or the report, of this digest."""
     if not isinstance(key, Ed25519PrivateKey):
         raise InvalidParameter("key", type(key), "must be an Ed25519 private key; see new_signing_key().")
-    return Signature(public_key_of(key), key.sign(_PURPOSE + digest.encode()).hex())
+    return Signature(public_key_of(key), key.sign(_signed_text(digest, kind)).hex())
+
+
+def _signed_text(digest: str, kind: Signed) -> bytes:
+    """A digest with its purpose, so that a signature made for something else is none of ours."""
+    return f"discreet {kind}\0{digest}".encode()
 
 
 def public_key_of(key: Ed25519PrivateKey) -> str:

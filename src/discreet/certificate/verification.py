@@ -1,91 +1,153 @@
 """Recomputing a certificate: every number anew, by the accountant that issued it and by one that shares no code.
 
-A certificate is rejected unless all checks pass. What a check finds is told in words; nothing in a certificate is
-taken on trust but who carried out the procedure as described. That is what ledgers and signatures are for: without
-either a certificate is consistent at best, because anybody can make up numbers that follow from each other.
+A certificate is rejected unless all checks pass. What is found is told line by line, each with what it rests on:
+
+* *computed*: it was computed here, from the events in the certificate;
+* *in the ledger*: the entries of the ledger that was given say so, or say that this very certificate was issued;
+* *signed*: a key that the reader trusts has signed this very certificate;
+* *claimed*: none of these. Anybody can write it, and recompute the digest afterwards.
+
+A certificate with a claimed line is consistent at best, and never accepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from os import PathLike
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from discreet.accounting.curve import account
 from discreet.accounting.renyi import renyi_epsilon
-from discreet.certificate.promises import promises
+from discreet.certificate.promises import continued_plans, promises
 from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter, UnsupportedEvent
 from discreet.events import Composition, Event
 from discreet.guarantee import Guarantee, lower_text, upper_text
 from discreet.ledger import FixedPlan, Ledger
-from discreet.ledger.book import Statement
+from discreet.ledger.book import Book, Statement, hex_digest
 from discreet.ledger.filters import SpendingRule
 from discreet.plan.explanation import NOT_COVERED
 
 if TYPE_CHECKING:
     from discreet.certificate.certificate import Certificate
-import hashlib
-import re
-from collections.abc import Iterable
-from pathlib import Path
-
-from discreet.ledger.book import hex_digest
 
 _AGREE = 1e-9  # relative: what another version of the numeric libraries may change in a recomputed epsilon
 
 
 CONSISTENT = "consistent; nobody vouches for it"
-NO_FILES = "it holds no digest of any file: which weights it is for, nobody can tell"
+COMPUTED, RECORDED, SIGNED, CLAIMED, MISSING = "computed", "in the ledger", "signed", "claimed", "not at hand"
+"""What a line of a verdict rests on; the last is for something that could be checked and was not given."""
+
+
+class Finding(NamedTuple):
+    """One line of a verdict: what it says, and what that rests on."""
+
+    basis: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.basis}: {self.text}"
 
 
 @dataclass(frozen=True)
 class Verification:
-    """A certificate that was not rejected, what was found on the way, and whether anybody vouches for it.
+    """A certificate that was not rejected, and what was found, line by line.
 
-    ``vouched`` is true if the ledger was at hand or a trusted key has signed, and if that covers all that was asked
-    about: a signature on a certificate that names no files does not cover the files of a folder.
+    ``vouched`` is true if no line is merely claimed: the ledger or a trusted signature stands behind every line that
+    was not computed here.
     """
 
     guarantee: Guarantee
-    findings: tuple[str, ...]
-    vouched: bool = False
+    lines: tuple[Finding, ...]
+
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """The lines as text, each beginning with what it rests on."""
+        return tuple(map(str, self.lines))
+
+    @property
+    def claimed(self) -> tuple[str, ...]:
+        """What nobody vouches for."""
+        return tuple(line.text for line in self.lines if line.basis == CLAIMED)
+
+    @property
+    def vouched(self) -> bool:
+        """True if nothing is merely claimed."""
+        return not self.claimed
 
     @property
     def outcome(self) -> Literal["accepted", "consistent"]:
-        """``"accepted"``, or ``"consistent"`` if nobody vouches for it. What is rejected raises instead."""
+        """``"accepted"``, or ``"consistent"`` if something is merely claimed. What is rejected raises instead."""
         return "accepted" if self.vouched else "consistent"
 
+    @property
+    def headline(self) -> str:
+        """The outcome in words."""
+        if self.vouched:
+            return "accepted"
+        if any(basis in line.basis for line in self.lines for basis in (RECORDED, SIGNED)):
+            many = len(self.claimed)
+            return f"consistent; {many} line{' is' if many == 1 else 's are'} only claimed, and nobody vouches for it"
+        return CONSISTENT
+
     def __str__(self) -> str:
-        headline = "accepted" if self.vouched else CONSISTENT
-        return "\n".join((headline, *(f"  {finding}" for finding in self.findings)))
+        return "\n".join((self.headline, *(f"  {line}" for line in self.lines)))
 
 
 def verify_certificate(
-    certificate: Certificate, ledger: object, signed_by: str | None, folder: str | PathLike[str] | None = None
+    certificate: Certificate,
+    ledger: object,
+    signed_by: str | None,
+    folder: str | PathLike[str] | None = None,
+    covered: Iterable[str] = (),
 ) -> Verification:
-    """Run all checks, or raise :class:`~discreet.errors.CertificateRejected`."""
+    """Run all checks, or raise :class:`~discreet.errors.CertificateRejected`.
+
+    ``covered`` names what vouches for the whole text of the certificate from outside: for instance the signature on
+    a page that carries it. That is checked by the caller.
+    """
     try:
-        claimed = certificate.guarantee.epsilon.upper, certificate.together.epsilon.upper
+        claimed = certificate.guarantee, certificate.together
         proved, together = promises(certificate.plan, certificate.ledger, certificate.arithmetic, claimed)
-        findings = (
-            *_procedure(certificate),
+        entries = None if ledger is None else entries_of(ledger)
+        issued = set() if entries is None else issued_in(entries)
+        behind = {*covered, *([] if signed_by is None else [SIGNED])}
+        spent = _basis(behind, entries is not None)
+        whole = _basis(behind, _recorded(certificate, issued))
+        # Naming files changes the digest; the ledger may know the certificate from before.
+        rest = _basis(
+            behind, _recorded(certificate, issued) or _recorded(replace(certificate, files=()), issued)
+        )
+        lines = (
+            *_procedure(certificate, spent),
             *_guarantees(certificate, proved, together),
             *_second_opinion(certificate),
-            *_circumstances(certificate),
+            *_circumstances(certificate, rest),
             *_signatures(certificate, signed_by),
-            *_ledger(certificate, ledger),
-            *_files(certificate, folder),
+            *_ledger(certificate, entries),
+            *_files(certificate, folder, whole),
         )
     except CertificateRejected:
         raise
     except DiscreetError as error:
         raise CertificateRejected(f"The certificate is rejected: {error}") from error
-    covered = folder is None or bool(certificate.files)
-    return Verification(proved, findings, covered and (ledger is not None or signed_by is not None))
+    return Verification(proved, lines)
 
 
-def _procedure(certificate: Certificate) -> Iterator[str]:
+def _basis(behind: set[str], recorded: bool) -> str:
+    """What stands behind a line, in words."""
+    return " and ".join(sorted(behind | ({RECORDED} if recorded else set()))) or CLAIMED
+
+
+def _recorded(certificate: Certificate, issued: set[tuple[str, str]]) -> bool:
+    """Whether the ledger says that this very certificate was issued."""
+    return ("certificate", certificate.digest()) in issued
+
+
+def _procedure(certificate: Certificate, basis: str) -> Iterator[Finding]:
     """The runs that name this procedure carried out what it says."""
     digest = certificate.plan.digest()
     runs = [run for run in certificate.ledger.runs if run.plan_hash == digest]
@@ -94,22 +156,28 @@ def _procedure(certificate: Certificate) -> Iterator[str]:
         planned = certificate.plan.event.parts()
         _insist(all(run.event.parts() == planned for run in runs), "a run's event is not that of the plan")
     charges = sum(sum(run.taken) for run in runs)
-    yield f"procedure {digest[:12]}: {charges:,} events charged, as its rule allows"
+    yield Finding(basis, f"procedure {digest[:12]}: {charges:,} events charged, as its rule allows")
+    earlier = continued_plans(certificate.plan)
+    known = {run.plan_hash for run in certificate.ledger.runs}
+    _insist(known.issuperset(earlier), "the ledger knows no run of a procedure that it continues")
+    if earlier:
+        more = sum(certificate.ledger.spent(*earlier).values())
+        yield Finding(basis, f"it continues {len(earlier)} others, whose {more:,} events count as its own")
 
 
-def _guarantees(certificate: Certificate, proved: Guarantee, together: Guarantee) -> Iterator[str]:
+def _guarantees(certificate: Certificate, proved: Guarantee, together: Guarantee) -> Iterator[Finding]:
     """Both promises follow from the events."""
     _insist_follows("guarantee", certificate.guarantee, proved)
     _insist_follows("together", certificate.together, together)
-    yield f"guarantee recomputed: {proved}"
+    yield Finding(COMPUTED, f"guarantee from these events: {proved}")
     if certificate.guarantee.epsilon.upper > proved.epsilon.upper * (1 + _AGREE):
-        yield f"the certificate claims less than it could: {certificate.guarantee}"
+        yield Finding(COMPUTED, f"the certificate claims less than it could: {certificate.guarantee}")
     if together.epsilon != proved.epsilon:
         more = together.delta > certificate.ledger.rule.budget.delta
         why = (
             "; its delta is that of the ledger's budget and what noise in whole numbers adds" if more else ""
         )
-        yield f"all runs of this ledger together: {together}{why}"
+        yield Finding(COMPUTED, f"all runs of this ledger together: {together}{why}")
 
 
 def _insist_follows(name: str, claimed: Guarantee, proved: Guarantee) -> None:
@@ -125,26 +193,27 @@ def _insist_follows(name: str, claimed: Guarantee, proved: Guarantee) -> None:
         _insist(fits, f"{name} says {field}={says!r}, and what follows is {follows!r}")
 
 
-def _second_opinion(certificate: Certificate) -> Iterator[str]:
+def _second_opinion(certificate: Certificate) -> Iterator[Finding]:
     """The Renyi accountant must not contradict: it bounds from above what the first bounds from below."""
     rule = certificate.plan.rule
     spent = certificate.ledger.spent(certificate.plan.digest())
     event = _account_spending(rule, spent)
     neighbours, delta = rule.budget.neighbours, rule.budget.delta
     if event is None or rule.budget.group_size > 1 or delta == 0:
-        yield "second accountant: has no theorem for this"
+        yield Finding(COMPUTED, "second accountant: has no theorem for this")
         return
     try:
         second = renyi_epsilon(event, delta, neighbours)
     except UnsupportedEvent:
-        yield "second accountant: has no theorem for these events"
+        yield Finding(COMPUTED, "second accountant: has no theorem for these events")
         return
     lower = account(event, neighbours).epsilon_bounds(delta).lower
     _insist(
         second >= lower * (1 - _AGREE),
         f"the second accountant proves {second}, below the lower bound {lower}",
     )
-    yield f"second accountant (Renyi): at most {upper_text(second)}; no accountant can go below {lower_text(lower)}"
+    bounds = f"at most {upper_text(second)}; no accountant can go below {lower_text(lower)}"
+    yield Finding(COMPUTED, f"second accountant (Renyi): {bounds}")
 
 
 def _account_spending(rule: SpendingRule, spent: dict[Event, int]) -> Event | None:
@@ -153,63 +222,90 @@ def _account_spending(rule: SpendingRule, spent: dict[Event, int]) -> Event | No
     return Composition(tuple(spent.items())) if spent else None
 
 
-def _circumstances(certificate: Certificate) -> Iterator[str]:
+def _circumstances(certificate: Certificate, basis: str) -> Iterator[Finding]:
+    """What no events show: randomness, arithmetic, what is not covered, checks and versions."""
     _insist(certificate.trusted, "a seed made the noise, so nothing is private: no guarantee")
-    yield "noise from the operating system's entropy, as it says"
     _insist(set(NOT_COVERED) <= set(certificate.not_covered), "it hides something that is not covered")
-    if certificate.arithmetic.kind == "hardened":
-        yield "proved for the bits that were released, if the sums were hardened as it says"
-    else:
-        yield "proved for real numbers, computed as floats"
-    yield f"not covered: {len(certificate.not_covered)} things, listed in the certificate"
+    yield Finding(basis, "noise from the operating system's entropy")
+    exact = certificate.arithmetic.kind == "hardened"
+    yield Finding(
+        basis,
+        "hardened sums: proved for the bits that were released"
+        if exact
+        else "float sums: proved for real numbers",
+    )
+    yield Finding(
+        basis, f"not covered: {len(certificate.not_covered)} things, listed in the certificate, and no others"
+    )
+    if certificate.checks:
+        yield Finding(
+            basis, f"{len(certificate.checks)} checks were made on the way, listed in the certificate"
+        )
+    yield Finding(
+        basis, f"made with {', '.join(f'{name} {number}' for name, number in certificate.versions)}"
+    )
 
 
-def _signatures(certificate: Certificate, signed_by: str | None) -> Iterator[str]:
+def _signatures(certificate: Certificate, signed_by: str | None) -> Iterator[Finding]:
     digest = certificate.digest()
     for signature in certificate.signatures:
-        _insist(
-            signature.valid(digest),
-            f"the signature of {signature.public_key[:12]} is not of this certificate",
-        )
-        yield f"signed by {signature.public_key}"
+        key = signature.public_key
+        _insist(signature.valid(digest), f"the signature of {key[:12]} is not of this certificate")
+        if key == signed_by:
+            yield Finding(SIGNED, f"signed by {key}, which you trust")
+        else:
+            yield Finding(COMPUTED, f"signed by {key}; to rely on it, give this key yourself (--signed-by)")
     if signed_by is not None:
         keys = {signature.public_key for signature in certificate.signatures}
         _insist(signed_by in keys, f"it is not signed by {signed_by}")
 
 
-def _ledger(certificate: Certificate, ledger: object) -> Iterator[str]:
+def _ledger(certificate: Certificate, entries: list[str] | None) -> Iterator[Finding]:
     """The entries, up to the one that the certificate names, say the same, and those after it keep the rules."""
     statement, count = certificate.ledger, certificate.ledger.anchor.sequence + 1
     least = 1 + len(statement.runs) + sum(any(run.taken) for run in statement.runs)
     _insist(count >= least, f"a ledger of {count} entries cannot say so much")
-    if ledger is None:
-        yield f"ledger not at hand: its head should be {count - 1}, {statement.anchor.hash[:12]}"
+    if entries is None:
+        yield Finding(MISSING, f"the ledger, whose head should be {count - 1}, {statement.anchor.hash[:12]}")
         return
-    entries = _entries(ledger)
     _insist(len(entries) >= count, "the ledger is older than the certificate")
     _insist(Statement.of_entries(entries[:count]) == statement, "the ledger says something else")
-    yield f"the ledger's first {count:,} entries say the same"
-    if len(entries) > count:
-        later = Statement.of_entries(entries)
+    yield Finding(RECORDED, f"the ledger's first {count:,} entries say the same of what was spent")
+    later = Statement.of_entries(entries)
+    if later.anchor != statement.anchor:
         promises(certificate.plan, later, certificate.arithmetic)
         own = certificate.plan.digest()
         more = sum(later.spent(own).values()) - sum(statement.spent(own).values())
-        yield f"the ledger went on by {len(entries) - count:,} entries and {more:,} releases of this procedure"
+        went = later.anchor.sequence + 1 - count
+        yield Finding(
+            RECORDED, f"the ledger went on by {went:,} entries and {more:,} releases of this procedure"
+        )
 
 
-def _files(certificate: Certificate, folder: str | PathLike[str] | None) -> Iterator[str]:
+def _files(certificate: Certificate, folder: str | PathLike[str] | None, basis: str) -> Iterator[Finding]:
     """The files in the folder are those that the certificate names."""
     names = ", ".join(name for name, _ in certificate.files)
     if not certificate.files:
-        yield NO_FILES
-    elif folder is None:
-        yield f"files not at hand: {names}; give the model's folder to check that they are the ones it is for"
+        what = "which weights it is for: it holds no digest of any file"
+        yield Finding(MISSING if folder is None else CLAIMED, what)
+        return
+    yield Finding(basis, f"it is for the files {names}")
+    if folder is None:
+        yield Finding(MISSING, "these files: give the model's folder to compare them")
     else:
         insist_on_files(certificate.files, folder)
-        yield f"{names}: the files that it is for"
+        yield Finding(COMPUTED, f"the files in {Path(folder).name or folder} are those that it names")
 
 
-def _entries(ledger: object) -> list[str]:
+def issued_in(entries: list[str]) -> set[tuple[str, str]]:
+    """What these entries say was issued: ``("certificate", digest)`` and ``("report", digest)``."""
+    book = Book()
+    book.follow(entries)
+    return book.issued
+
+
+def entries_of(ledger: object) -> list[str]:
+    """The entries of a ledger, or those that were given in its place."""
     if isinstance(ledger, Ledger):
         return ledger.entries()
     if isinstance(ledger, list | tuple) and all(isinstance(entry, str) for entry in ledger):

@@ -16,6 +16,7 @@ try:
     import click
     from click.shell_completion import CompletionItem
 
+    from discreet import __version__
     from discreet.cli.shell import Group
 except KeyboardInterrupt:  # Ctrl-C before there is anything that could catch it
     sys.stderr.write("error[interrupted]: Stopped by Ctrl-C before anything began.\n")
@@ -81,7 +82,7 @@ Completion of words by the Tab key, for bash (zsh and fish alike):
 
 
 @click.group(cls=LazyGroup, epilog=COMPLETION, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="discreet", prog_name="discreet")
+@click.version_option(__version__, prog_name="discreet")
 def main() -> None:
     """Differentially private learning, and proof of what was given away.
 

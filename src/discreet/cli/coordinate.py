@@ -80,7 +80,7 @@ def coordinate(
     if serve:
         _insist_on_end(folder / "state.npz", study)
     click.echo(f"{study_table(study)}\n", err=True)
-    with listen(kit, address) as transport:
+    with listen(kit, address, dimension=study.dimension) as transport:
         place = address or study.network.coordinator
         note(f"roster {kit.fingerprint}; listening on {place} for {', '.join(study.names)}.")
         page = _status_page(study, status, folder, transport)
@@ -141,6 +141,7 @@ class _Conductor:
     ) -> None:
         self._study, self._kit, self._transport = study, kit, transport
         self._state, self._patience, self._page = state, patience, page
+        self._said: set[tuple[str, str]] = set()
         self.coordinator = self._make_coordinator(None)
 
     def _make_coordinator(self, told: Any) -> Any:
@@ -164,6 +165,7 @@ class _Conductor:
                 try:
                     return self.coordinator.run()
                 except StudyStopped:
+                    self._tell_refusals(self.coordinator.refused)
                     if len(self._present()) >= needed:  # they are there, so something else is wrong
                         raise
 
@@ -176,6 +178,7 @@ class _Conductor:
         while True:
             waiting = [name for name in self._present() if name not in heard]
             taken = self.coordinator.finish(waiting) if waiting else {}
+            self._tell_refusals(self.coordinator.refused)
             self._transport.dismiss(list(taken))
             heard += taken
             certificates |= {name: found for name, found in taken.items() if found is not None}
@@ -190,6 +193,13 @@ class _Conductor:
             if len(heard) == len(self._study.names) or time.monotonic() >= end:
                 return heard
             time.sleep(_POLL)
+
+    def _tell_refusals(self, refused: Mapping[str, str]) -> None:
+        """Say once for each party and reason that it refuses."""
+        for name, why in refused.items():
+            if (name, why) not in self._said:
+                self._said.add((name, why))
+                note(f"{name} refuses: {why}")
 
     def _write_joint(self, path: Path, certificates: Mapping[str, Any]) -> None:
         from discreet.parties.joint import JointCertificate
@@ -230,11 +240,12 @@ class _Conductor:
             spent, tenths = EpsilonSoFar(terms), Tenths(self._study.updates)
 
             def tell(now: Progress) -> None:
+                self._tell_refusals({name: now.refused[name] for name in now.missing if name in now.refused})
                 if self._page is not None:
                     self._page.tell(now)
                 if bar.disable:
-                    missing = f"; missing: {', '.join(now.missing)}" if now.missing else ""
-                    tenths.at(now.update, f"round {now.update} of {now.updates}{missing}.")
+                    absent = f"; {_absent(now)}" if now.missing else ""
+                    tenths.at(now.update, f"round {now.update} of {now.updates}{absent}.")
                     return
                 if now.update % max(1, now.updates // 200):
                     return
@@ -243,7 +254,13 @@ class _Conductor:
                     completed=now.update,
                     round=f"{now.update}/{now.updates}",
                     spent=spent.at(now.update / now.updates),
-                    missing=f"missing: {', '.join(now.missing)}" if now.missing else "all there",
+                    missing=_absent(now) if now.missing else "all there",
                 )
 
             yield tell
+
+
+def _absent(now: Any) -> str:
+    """The parties without an answer, those that refuse marked."""
+    names = (f"{name} (refuses)" if name in now.refused else name for name in now.missing)
+    return f"missing: {', '.join(names)}"

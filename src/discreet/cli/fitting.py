@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from discreet.cli.events import delta_note, gaussian_budget
 from discreet.cli.ledger import RUN_NAME, open_ledger
 from discreet.cli.shell import MODEL, REPORT, Answer, ignore_interrupts, note, refuse_existing, table
 from discreet.cli.watching import Spent, watch_chunks
-from discreet.errors import InvalidParameter, one_of
+from discreet.errors import InvalidParameter, LedgerUnavailable, one_of
 from discreet.files import insist_writable, parse_json, read_text, whole_folder
 from discreet.guarantee import Budget, Neighbours, Unit
 from discreet.ledger import GaussianFilter, Ledger
@@ -88,12 +88,16 @@ def fit_table(
             files = [*write_model(model, folder, signer), REPORT]
             title = f"Privacy report of {type(model).__name__}"
             said = parse_json(read_text(folder / MODEL), MODEL)
-            page = Report(model.certificate_, title, notes=model.diagnosis_.notes, model=said)
+            told = (*model.diagnosis_.notes, *filter(None, [model.diagnosis_.scores]))
+            page = Report(model.certificate_, title, notes=told, model=said)
+            page = page if signer is None else page.signed(signer)
+            with suppress(LedgerUnavailable):  # the model was paid for, and is written
+                book.issue("report", page.digest())
             page.save(folder / REPORT)
     notes += _of_delta(budget, model)
     for text in notes:
         note(text)
-    return _answer(out, task, model, files, notes)
+    return _answer(out, task, model, files, notes, ledger)
 
 
 def preview_fit(
@@ -232,7 +236,9 @@ def _of_delta(budget: Budget, model: Any) -> list[str]:
 # ---- what is told ----
 
 
-def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]) -> Answer:
+def _answer(
+    out: Path, task: str, model: Any, files: list[str], notes: list[str], ledger: str | None
+) -> Answer:
     certificate: Certificate = model.certificate_
     spent = spending(certificate)
     data = {
@@ -255,10 +261,11 @@ def _answer(out: Path, task: str, model: Any, files: list[str], notes: list[str]
     rows = [
         (s["stage"], str(s["releases"]), f"{s['noise_multiplier']:.4g}", f"{s['share']:.1%}") for s in spent
     ]
+    checking = f"discreet verify {out}" + ("" if ledger is None else f" --ledger {ledger}")
     text = (
         f"{type(model).__name__} of {model.schema.target!r} on {_columns(model)}: {_choice(model)}\n"
         f"{certificate.headline}\n\n{table(('spent on', 'releases', 'noise multiplier', 'share'), rows)}\n\n"
-        f"{_effects(model)}written to {out}: {', '.join(files)}\ncheck it: discreet verify {out}"
+        f"{_effects(model)}written to {out}: {', '.join(files)}\ncheck it: {checking}"
     )
     return Answer(data, text)
 

@@ -15,7 +15,7 @@ from discreet.cli.ledger import remember_plan
 from discreet.cli.shell import FILE, NUMBER, Answer, Tenths, command, ignore_interrupts, note, progress
 from discreet.cli.watching import EpsilonSoFar, digest_line, study_table
 from discreet.errors import CannotConnect, InvalidParameter, NotConsented, NotYet, PartyStopped, real, whole
-from discreet.files import whole_file, write_whole
+from discreet.files import read_text, whole_file, write_whole
 from discreet.guarantee import upper_text
 
 _INTERRUPTED = "What was released by then is in the ledger; join again with the same ledger to go on."
@@ -32,6 +32,11 @@ ROSTER = "roster.json"
     "--ledger",
     type=FILE,
     help="What pays for it; by default the one ledger of this table in your data folder.",
+)
+@click.option(
+    "--anchor",
+    type=FILE,
+    help="An anchor of the ledger that was kept elsewhere; a ledger older than it is refused.",
 )
 @click.option("--out", type=FILE, help="Folder for certificate and model; by default STUDY-PARTY.")
 @click.option(
@@ -57,6 +62,7 @@ def join(
     kit_file: Path,
     key: Path | None,
     ledger: Path | None,
+    anchor: Path | None,
     out: Path | None,
     approvers: tuple[str, ...],
     approvals: int | None,
@@ -75,13 +81,23 @@ def join(
     """
     from discreet.adapters.joint_evaluation import joint_of
     from discreet.ledger import Till
+    from discreet.ledger.book import Anchor
     from discreet.parties import Party, Study
+    from discreet.parties.ledger_heads import LedgerHeads
     from discreet.parties.network.kits import open_kit
     from discreet.parties.network.nvflare import connect
-    from discreet.parties.table_ledger import kit_lock, ledger_lock, paying_ledger, remember, table_lock
+    from discreet.parties.table_ledger import (
+        kit_lock,
+        ledger_lock,
+        notes_folder,
+        paying_ledger,
+        remember,
+        table_lock,
+    )
     from discreet.parties.terms import Terms
 
     patience = real("wait", wait, above=0)
+    earlier = None if anchor is None else Anchor.from_json(read_text(anchor))
     study = Study.load(study_file)
     model, locks = joint_of(study), click.get_current_context()
     locks.with_resource(kit_lock(kit_file))
@@ -95,6 +111,8 @@ def join(
         locks.with_resource(table_lock(data))
     place = paying_ledger(data, ledger, terms)
     locks.with_resource(ledger_lock(place, study.name, kit.party))
+    heads = LedgerHeads(place, kit.folder, notes_folder(), given=earlier)
+    heads.insist_on_newest()
     folder = (out or Path(f"{study.name}-{kit.party}")).resolve()
     folder.mkdir(parents=True, exist_ok=True)
     holder = model.holder(data)
@@ -107,21 +125,32 @@ def join(
     remember(data, place)
     with Till.open(place, terms.plan()) as till:
         book = till.ledger
-        shows = not keep_certificate
-        party = Party(kit.party, study, holder, book, signing_key, kit.roster, shows_certificate=shows)
+        heads.check(book)
+        party = Party(
+            kit.party,
+            study,
+            holder,
+            book,
+            signing_key,
+            kit.roster,
+            shows_certificate=not keep_certificate,
+            keep_head=heads.keep,
+        )
         party.prepare()
         end = time.monotonic() + patience
         _reach(kit, end)
-        with connect(kit, party.answer, end - time.monotonic()) as line:
+        with connect(kit, party.answer, end - time.monotonic(), dimension=study.dimension) as line:
             note(f"{kit.party} has joined {study.name}.")
             ending = _follow(party, line, book, place)
             line.linger()
         ignore_interrupts()  # the model is here: it is written, and told, whatever is pressed now
-        certificate = party.certificate()
+        written = model.write(folder, ending.theta)
+        write_whole(folder / ROSTER, kit.path(ROSTER).read_bytes())
+        certificate = (
+            party.certificate().for_files(*written, folder / ROSTER, ledger=book).signed(signing_key)
+        )
     path = folder / "certificate.json"
-    written = model.write(folder, ending.theta)
-    write_whole(folder / ROSTER, kit.path(ROSTER).read_bytes())
-    certificate.for_files(*written, folder / ROSTER).signed(signing_key).save(path)
+    certificate.save(path)
     epsilon = certificate.guarantee.epsilon.upper
     exact = (
         ""
@@ -139,7 +168,7 @@ def join(
 
 def _ask_consent(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> None:
     """Show what is agreed to, and ask once for a study with these keys; the answer is kept beside the ledger."""
-    from discreet.parties.table_ledger import spending
+    from discreet.parties.table_ledger import spending, spent_elsewhere
 
     study, memory = terms.study, ledger.with_name(f"{ledger.name}.consent.json")
     agreed = json.loads(memory.read_text()) if memory.exists() else []
@@ -159,16 +188,31 @@ def _ask_consent(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> 
         "--keep-certificate keeps it here.",
         err=True,
     )
-    if not (yes or _agrees()):
+    if elsewhere := spent_elsewhere(ledger, table, terms):
+        _refuse_second_budget(ledger, table, elsewhere, yes)
+    if not (yes or _agrees("Do you consent?")):
         raise NotConsented("You did not consent: nothing was sent and nothing was spent.")
     ledger.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(memory) as file:
         json.dump([*agreed, kit.digest], file)
 
 
-def _agrees() -> bool:
+def _refuse_second_budget(ledger: Path, table: Path, elsewhere: list[str], yes: bool) -> None:
+    """Show this user's other ledgers and ask whether one of them has paid for records of this table."""
+    lines = "\n".join(elsewhere)
+    click.echo(f"You have other ledgers, for other tables. They have spent:\n{lines}", err=True)
+    if yes:
+        note(f"with --yes you say that none of them has paid for records of {table.name}.")
+    elif _agrees(f"Has one of them paid for records that are in {table.name} too?", default=None):
+        raise NotConsented(
+            f"{ledger.name} would be a second budget for the same records. Name the ledger that has paid for them "
+            "with --ledger, if it has room for this study. Nothing was sent and nothing was spent."
+        )
+
+
+def _agrees(question: str, default: bool | None = False) -> bool:
     try:
-        return click.confirm("Do you consent?", err=True)
+        return click.confirm(question, default=default, err=True)
     except click.Abort:
         if sys.stdin.isatty():
             raise
@@ -218,15 +262,36 @@ def _reach(kit: Any, end: float) -> None:
             time.sleep(1.0)
 
 
+_REFUSED = {
+    "MALFORMED": "it made no sense, or was not signed with the coordinator's key in the roster",
+    "OTHER_STUDY": "it was for another study, or for another party",
+    "OTHER_PLAN": "it was for another schedule than the one that this ledger began. The coordinator may have lost "
+    "its state file: it must start with that one, or agree on a study of another name",
+    "BEYOND_PLAN": "it was for more than was agreed",
+    "OTHER_REQUEST": "it asked for a round once more, with another model",
+}
+"""What the owner is told; a round that is over, or that was not begun, is asked for whenever a site was restarted."""
+
+
+def _tell_refusals(party: Any, told: set[str]) -> None:
+    """Say once for each reason that requests are refused; the coordinator gets a number and cannot say it here."""
+    for reason in list(party.refused):
+        if reason.name in _REFUSED and reason.name not in told:
+            told.add(reason.name)
+            note(f"a request of the coordinator was refused: {_REFUSED[reason.name]}.")
+
+
 def _follow(party: Any, line: Any, book: Any, place: Path) -> Any:
     """The end of the study; until then, show what the ledger has charged, and nothing else."""
     terms, known = party.terms, False
     spending, name = EpsilonSoFar(terms), f"{terms.study.name}/{terms.party}"
     tenths, here = Tenths(terms.steps), True
+    told: set[str] = set()
     with progress("{task.fields[state]}", "{task.fields[spent]}") as bar:
         task = bar.add_task(terms.party, total=terms.steps, state="waiting", spent="")
         while not party.wait(_POLL):
             line.check()
+            _tell_refusals(party, told)
             run = book.runs().get(name)
             charged = 0 if run is None else run.reserved
             if not known and party.plan is not None:

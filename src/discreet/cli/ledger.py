@@ -187,7 +187,7 @@ def new(
 def show(ledger: str, key: Path | None, anchor: Path | None) -> Answer:
     """The budget of LEDGER, what is spent, its runs, and what remains. All entries are verified first."""
     with open_ledger(ledger, key, anchor=anchor) as book:
-        statement, guarantee = book.statement(), book.guarantee()
+        statement, guarantee, head_now = book.statement(), book.guarantee(), book.anchor()
     spent, remaining = _share(statement.rule, statement.spent()), _remaining(statement)
     runs = [_run(run, statement.rule) for run in statement.runs]
     data = {
@@ -198,12 +198,12 @@ def show(ledger: str, key: Path | None, anchor: Path | None) -> Answer:
         "spent": spent,
         "remaining": remaining,
         "runs": runs,
-        "anchor": asdict(statement.anchor),
+        "anchor": asdict(head_now),
     }
     head = [f"{ledger}: {_words(statement.rule)}", f"everything under it: {guarantee}"]
     head.append(f"spent {spent:.1%} of the budget; {_room_left(remaining)}")
     listed = table(("run", "reserved", "planned", "share"), _group_runs(runs)) if runs else "no runs yet"
-    anchored = f"anchor {statement.anchor.sequence} {statement.anchor.hash}"
+    anchored = f"anchor {head_now.sequence} {head_now.hash}"
     return Answer(data, "\n".join([*head, "", listed, "", anchored]))
 
 

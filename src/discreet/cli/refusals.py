@@ -12,7 +12,14 @@ from pathlib import Path
 
 import click
 
-from discreet.errors import DiscreetError, InvalidParameter, UnsupportedEvent, cut, without_passwords
+from discreet.errors import (
+    DiscreetError,
+    InvalidParameter,
+    UnsupportedEvent,
+    cut,
+    missing_extra,
+    without_passwords,
+)
 
 _ERRNO = re.compile(r"\[Errno \d+\] ([^:()]+)(: '[^']*')?")  # what Python adds to the system's words
 _ASSIGNED = re.compile(r"\w+\((?:[^()]|\([^()]*\))*\)|(?<![\w-])(?P<name>\w+)=")  # calls stay as they are
@@ -48,7 +55,7 @@ def refusal(error: Exception, ctx: click.Context) -> Refusal:
         status = WRONG if isinstance(error, UnsupportedEvent) else REFUSED
         return Refusal(_kebab(type(error).__name__), _with_options(str(error), ctx), status)
     if isinstance(error, ModuleNotFoundError) and (extra := _EXTRAS.get(str(error.name).partition(".")[0])):
-        return Refusal("missing-dependency", f"This needs {error.name}: pip install 'discreet[{extra}]'.")
+        return Refusal("missing-dependency", str(missing_extra(f"This needs {error.name}", extra)))
     if isinstance(error, OSError):
         place = f"{error.filename}: " if isinstance(error.filename, str | os.PathLike) else ""
         return Refusal("file", f"{place}{error.strerror or type(error).__name__}.")

@@ -10,7 +10,9 @@ from typing import Any
 import click
 
 from discreet.certificate import Certificate
+from discreet.certificate.signatures import read_signing_key
 from discreet.certificate.verification import insist_on_files
+from discreet.cli.ledger import open_ledger
 from discreet.cli.shell import CERTIFICATE, FILE, MODEL, Answer, command, refuse_existing
 from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.files import parse_json, read_text, whole_file
@@ -30,6 +32,13 @@ from discreet.report import Cover, Report
 @click.option("--audit", type=FILE, help="What `discreet audit --json` printed, to be shown too.")
 @click.option("--observers", type=FILE, help="What `discreet study check --json` printed, to be shown too.")
 @click.option("--evaluation", type=FILE, help="What `discreet evaluate --out` wrote, to be shown too.")
+@click.option(
+    "--ledger", type=str, help="The ledger that was charged: it vouches for the HTML page as a whole."
+)
+@click.option("--key", type=FILE, help="The ledger's key file, if it is not beside it.")
+@click.option(
+    "--sign-with", type=FILE, help="A file with an Ed25519 key, in PEM, that signs the HTML page as a whole."
+)
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 def report(
     certificate: Path,
@@ -41,6 +50,9 @@ def report(
     audit: Path | None,
     observers: Path | None,
     evaluation: Path | None,
+    ledger: str | None,
+    key: Path | None,
+    sign_with: Path | None,
     overwrite: bool,
     **forms: Path | None,
 ) -> Answer:
@@ -49,14 +61,24 @@ def report(
     \b
     discreet report certificate.json --html report.html
     discreet report model --owner 'County hospital' --record 'one person' --html report.html
+    discreet report model --html report.html --ledger ledger.sqlite --sign-with key.pem
 
     CERTIFICATE is a file, or the folder of a model. Every number is computed anew; a certificate whose claims do not
     follow is reported as such, and one that was altered is refused. Without a file to write to, the report is
     printed in Markdown.
+
+    The certificate does not cover what the report shows besides: the owner's words, an evaluation, the model, an
+    audit. With --sign-with or --ledger you vouch for the whole page; without, discreet verify calls them claimed.
     """
     wanted = {option: path for option, path in forms.items() if path is not None}
     for option, path in wanted.items():
         refuse_existing(option, path, overwrite)
+    for option, value in (("ledger", ledger), ("sign_with", sign_with)):
+        if value is not None and "html" not in wanted:
+            raise InvalidParameter(option, str(value), "goes with --html: only a page can be vouched for.")
+    if ledger is None and key is not None:
+        raise InvalidParameter("key", str(key), "goes with --ledger.")
+    signer = None if sign_with is None else read_signing_key(sign_with)
     found = _load_certificate(certificate)
     model = _model(certificate, found)
     page = Report(
@@ -69,6 +91,12 @@ def report(
         model or None,
         _read("evaluation", evaluation),
     )
+    if signer is not None:
+        page = page.signed(signer)
+    if ledger is not None:
+        with open_ledger(ledger, key) as book:
+            found.verify(book)  # a ledger vouches only for reports of what it has paid
+            book.issue("report", page.digest())
     texts: dict[str, Callable[[], str]] = {
         "html": page.to_html,
         "markdown": page.to_markdown,

@@ -108,6 +108,8 @@ class Group(click.Group):
             sys.exit(0)
         except click.UsageError as error:
             problem = of_usage(error)
+        except ModuleNotFoundError as error:  # of a command that cannot even be loaded
+            problem = refusal(error, click.Context(self))
         else:
             if not standalone_mode:
                 return status

@@ -39,7 +39,7 @@ def split(
     \b
     discreet split people.csv --test 0.3 --train-out train.csv --test-out test.csv --key split.key
 
-    Each record decides by a coin of its own, a hash of its line or cells under a secret key. So budgets of training
+    Each record decides by a coin of its own, a hash of its text or cells under a secret key. So budgets of training
     and test do not add up: together they cost the larger of both. The same key makes the same split again; without
     one, do not split twice.
     """
@@ -68,13 +68,11 @@ def _deal_csv(
     people = None
     if unit is not None:
         people = np.concatenate([chunk.kept[unit] for chunk in source.chunks({}, [unit])] or [np.empty(0)])
-    with table.open("r", encoding="utf-8-sig", errors="replace") as file:
-        header = file.readline().rstrip("\n")
-        lines = np.array([line.rstrip("\n") for line in file if not line.isspace()], object)
+    lines = np.array([line.rstrip("\n") for records in source.records() for line in records], object)
     sides = dealt(lines, test=test, unit=people, key=secret)
     for path, side in zip(outs, sides, strict=True):
-        with whole_file(path) as out:
-            out.write("".join(f"{line}\n" for line in (header, *side)))
+        with whole_file(path, like=table) as out:
+            out.write("".join(f"{line}\n" for line in (source.header, *side)))
     return sides.digest
 
 
@@ -89,7 +87,7 @@ def _deal_parquet(
     parquet = pyarrow().parquet
     sides = dealt(parquet.read_table(table), test=test, unit=unit, key=secret)
     for path, side in zip(outs, sides, strict=True):
-        with whole_file(path, "wb") as out:
+        with whole_file(path, "wb", like=table) as out:
             parquet.write_table(side, out)
     return sides.digest
 

@@ -13,7 +13,7 @@ import click
 
 from discreet.cli.ledger import open_ledger
 from discreet.cli.shell import FILE, NUMBER, Answer, command, note
-from discreet.errors import MissingDependency
+from discreet.errors import missing_extra
 
 
 @command("studio", interrupted="The studio is closed.")
@@ -30,9 +30,7 @@ def studio(port: int, ledger: str | None, key: Path | None, browser: bool) -> An
     try:
         from discreet.studio.application import listener_on, serve
     except ImportError:
-        raise MissingDependency(
-            "The studio needs starlette and uvicorn: pip install 'discreet[studio]'."
-        ) from None
+        raise missing_extra("The studio needs starlette and uvicorn", "studio") from None
     with ExitStack() as stack:
         shown = stack.enter_context(open_ledger(ledger, key)) if ledger is not None else None
         listener = stack.enter_context(listener_on(port))

@@ -11,6 +11,7 @@ import click
 from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import FILE, NUMBER, Answer, group, refuse_existing, table
 from discreet.cli.study_file import evaluation_text, named_values, study_text
+from discreet.cli.watching import tokens_in_words
 from discreet.errors import CertificateRejected
 from discreet.files import whole_file
 from discreet.guarantee import upper_text
@@ -206,7 +207,7 @@ def describe(loaded: Any, seen: str, spends: dict[str, float]) -> str:
         for name, epsilon in spends.items()
     ]
     not_covered = [f"  {text}" for text in Terms(loaded, loaded.names[0]).not_covered]
-    return "\n".join([*head, seen, "", *lines, "", "Not covered:", *not_covered])
+    return "\n".join([*head, seen + tokens_in_words(loaded), "", *lines, "", "Not covered:", *not_covered])
 
 
 def _prices_in_words(loaded: Any, prices: dict[int, dict[str, float]]) -> str:
@@ -258,6 +259,7 @@ def kits(
     paths = make_kits(loaded, out, valid_days=days, keys=keys)  # type: ignore[arg-type]
     kit = open_kit(paths["coordinator"])
     data = {"kits": {name: str(path) for name, path in paths.items()}, "roster": kit.fingerprint}
+    data |= {"roster_digest": kit.digest}
     data |= {"digest": loaded.digest(), "expires": kit.expires.isoformat()}
     deployed = _write_deployment(loaded, out / "deploy", platform, own_keys=keys) if platform else []
     data["deploy"] = [str(path) for path in deployed]
@@ -315,7 +317,9 @@ _COMPARE = "Give the digits of the roster that were on your own screen: --roster
 
 @study.command("verify")
 @click.argument("path", metavar="JOINT", type=FILE)
-@click.option("--roster", help="The sixteen digits that every site showed on joining.")
+@click.option(
+    "--roster", help="The 32 digits that every site showed on joining, or the roster's whole digest."
+)
 @click.option("--model", "folder", type=FILE, help="A model's folder; by default the one that JOINT lies in.")
 def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
     """Verify the joint certificate JOINT of a study, joint.json in the coordinator's folder.
@@ -335,7 +339,7 @@ def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
     from discreet.parties.joint import JointCertificate
 
     joint = JointCertificate.load(path)
-    if roster is not None and roster != joint.fingerprint:
+    if roster is not None and not joint.has_roster(roster):
         raise CertificateRejected(f"{path} was made with the roster {joint.fingerprint}, not {roster}.")
     found = {name: verification.guarantee for name, verification in joint.verify().items()}
     lines = [f"  {name}: {guarantee}" for name, guarantee in found.items()]
@@ -355,6 +359,7 @@ def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
             "parties": data,
             "missing": joint.missing,
             "roster": joint.fingerprint,
+            "roster_digest": joint.roster_digest,
             "model": joint.model,
             "weights": weights,
             "given": joint.given,

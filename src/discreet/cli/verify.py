@@ -1,4 +1,4 @@
-"""``discreet verify``: recompute a certificate, by two accountants, and say what was found."""
+"""``discreet verify``: recompute a certificate, by two accountants, and say line by line what vouches for it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import click
 
 from discreet.certificate import Certificate
 from discreet.certificate.certificate import read_certificate
+from discreet.certificate.verification import COMPUTED, MISSING, Finding
 from discreet.cli.ledger import open_ledger
 from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import CERTIFICATE, FILE, Answer, command
 from discreet.errors import InvalidParameter
 from discreet.files import read_text
 from discreet.ledger import Ledger
-from discreet.report.report import is_page, read_page
+from discreet.report.page import is_page, verify_page
 
 
 @command("verify")
@@ -38,12 +39,13 @@ def verify(
     discreet verify report.html --signed-by 3b6a27bc...
 
     \b
-    exit status 0  accepted: the numbers hold, and the ledger or a key that you trust vouches for them
+    exit status 0  accepted: the numbers hold, and the ledger or a key that you trust vouches for the rest
     exit status 1  rejected: something was altered, or does not follow
-    exit status 3  consistent; nobody vouches for it: anybody can make up numbers that follow from each other
+    exit status 3  consistent: the numbers follow from each other, and something is only claimed
 
-    In a folder, the weights and model.json must be the files that the certificate is for. The page of a report
-    carries its certificate; what else it says must be what follows from it.
+    Each line says what it rests on: computed here, in the ledger, signed, or claimed. Anybody can change what is
+    claimed. In a folder, the weights and model.json must be the files that the certificate is for. The page of a
+    report is accepted if it was signed or issued as a whole: discreet report --sign-with, --ledger.
     """
     folder = certificate if certificate.is_dir() else None
     path = certificate if folder is None else folder / CERTIFICATE
@@ -51,16 +53,20 @@ def verify(
     if certificate == joint or (joint.exists() and not path.exists()):
         remedy = f"is of a study, in which every party has a certificate: discreet study verify {joint}."
         raise InvalidParameter("certificate", str(certificate), remedy)
-    found, page = _read(path)
     with ExitStack() as stack:
         book: Ledger | list[str] | None = None
         if ledger is not None:
             book = stack.enter_context(open_ledger(ledger, key))
         elif entries is not None:
             book = read_text(entries).splitlines()
-        result = found.verify(book, signed_by=signed_by, folder=folder)
-    more = page if folder is None else (_whole(folder, found),)
-    result = replace(result, findings=(*result.findings, *more))
+        if path.is_file() and is_page(read_text(path)):
+            report, result = verify_page(path, book, signed_by)
+            found = report.certificate
+        else:
+            found = read_certificate(path)
+            result = found.verify(book, signed_by=signed_by, folder=folder)
+    if folder is not None:
+        result = replace(result, lines=(*result.lines, _whole(folder, found)))
     guarantee = result.guarantee
     data = {
         "outcome": result.outcome,
@@ -75,29 +81,25 @@ def verify(
         "model": folder is not None,
         "files": dict(found.files),
         "findings": list(result.findings),
+        "claimed": list(result.claimed),
+        "versions": dict(found.versions),
         "not_covered": list(found.not_covered),
     }
     return Answer(data, f"{path}: {result}", status=0 if result.vouched else UNVOUCHED)
 
 
-def _read(path: Path) -> tuple[Certificate, tuple[str, ...]]:
-    """The certificate in a file, and what was found of the page around it, if it is a page."""
-    if not (path.is_file() and is_page(read_text(path))):
-        return read_certificate(path), ()
-    report, found = read_page(path)
-    return report.certificate, (found,)
-
-
-def _whole(folder: Path, certificate: Certificate) -> str:
+def _whole(folder: Path, certificate: Certificate) -> Finding:
     """That the model in the folder is the certificate's, or it is rejected."""
     try:  # what it needs takes seconds to import
         from discreet.linear.model_folder import WHOLE, verified_model
     except ImportError:  # of a light installation; the digests were compared all the same
-        return "weights and coefficients were not compared with model.json: pip install 'discreet[tables]' for that"
+        return Finding(
+            MISSING, "what compares weights with model.json: install Discreet with its extra 'tables'"
+        )
     if (folder / "evaluation.json").exists():
-        return _joint(folder, certificate) or WHOLE
+        return Finding(COMPUTED, _joint(folder, certificate) or WHOLE)
     verified_model(folder, certificate)
-    return _joint(folder, certificate) or WHOLE
+    return Finding(COMPUTED, _joint(folder, certificate) or WHOLE)
 
 
 def _joint(folder: Path, certificate: Certificate) -> str | None:

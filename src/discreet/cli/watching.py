@@ -37,7 +37,7 @@ class Spent:
     """A bar for each stage of a fit, and what the ledger has reserved when it begins."""
 
     def __init__(self, ledger: Ledger, budget: Budget) -> None:
-        self._ledger, self._rule = ledger, GaussianFilter(budget)
+        self._ledger, self._rule = ledger, GaussianFilter(budget, spare=0.0)
         self._before = self._total()
 
     @contextmanager
@@ -77,7 +77,22 @@ def study_table(study: Any) -> str:
     """Digest and observers."""
     from discreet.parties import observers
 
-    return f"Study {study.name}, {study.digest()}\n{observers(study)}"
+    return f"Study {study.name}, {study.digest()}\n{observers(study)}{tokens_in_words(study)}"
+
+
+def tokens_in_words(study: Any) -> str:
+    """What SGD1 without ``tokens`` means: the square of the number of records, one message after the other."""
+    if study.algorithm != "sgd1" or study.training.tokens is not None:
+        return ""
+    hours = study.updates / _TOKENS_AN_HOUR
+    lasts = f"{hours:,.0f} hours" if hours >= 2 else f"{60 * hours:.0f} minutes"
+    return (
+        f"\n\nThe study names no `tokens` in [training], so there are {study.records:,} squared = {study.updates:,} "
+        f"messages, one after the other: about {lasts} at a hundred a second. `tokens = ...` names fewer."
+    )
+
+
+_TOKENS_AN_HOUR = 360_000
 
 
 class EpsilonSoFar:

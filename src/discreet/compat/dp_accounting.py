@@ -18,12 +18,13 @@ from __future__ import annotations
 import ast
 import json
 import math
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from discreet.accounting.curve import account
-from discreet.errors import InvalidParameter, UnsupportedEvent
+from discreet.errors import InvalidParameter, MissingDependency, UnsupportedEvent, whole
 from discreet.events import (
     ApproximateDP,
     Composition,
@@ -97,8 +98,12 @@ def _object(name: object, fields: dict[str, Any]) -> Any:
 
 
 def _parts(theirs: Any, count: int) -> Iterator[tuple[Event, int]]:
+    if not count:
+        return
     match type(theirs).__name__:
         case "NoOpDpEvent":
+            return
+        case "PoissonSampledDpEvent" if theirs.sampling_probability == 0:
             return
         case "SelfComposedDpEvent":
             yield from _parts(theirs.event, count * theirs.count)
@@ -162,35 +167,108 @@ def _noise(theirs: Any) -> Any:
     return several.parts()[0][0] if len(several.parts()) == 1 and several.parts()[0][1] == 1 else several
 
 
+def _is_unprotected(theirs: Any) -> bool:
+    """Whether an event protects nobody: it says so, or its noise is zero."""
+    match type(theirs).__name__:
+        case "NonPrivateDpEvent":
+            return True
+        case "GaussianDpEvent" | "LaplaceDpEvent":
+            return bool(theirs.noise_multiplier == 0)
+        case "SelfComposedDpEvent":
+            return theirs.count > 0 and _is_unprotected(theirs.event)
+        case "PoissonSampledDpEvent":
+            return theirs.sampling_probability > 0 and _is_unprotected(theirs.event)
+        case "SampledWithoutReplacementDpEvent":
+            return theirs.sample_size > 0 and _is_unprotected(theirs.event)
+        case "ComposedDpEvent":
+            return any(map(_is_unprotected, theirs.events))
+    return False
+
+
+class CompositionError(NamedTuple):
+    """The part of an event that cannot be accounted for, and why: as dp-accounting describes it."""
+
+    invalid_event: Any
+    error_message: str
+
+
 class DpAccountant:
-    """The interface of dp-accounting's ``PrivacyAccountant``: compose, then ask."""
+    """The interface of dp-accounting's ``PrivacyAccountant``: compose, then ask.
+
+    It can be given to their ``calibrate_dp_mechanism``. Where dp-accounting is imported, refusals are also its
+    ``UnsupportedEventError``. Events without noise are accepted and cost an infinite epsilon, as they do there.
+    """
 
     def __init__(self, neighboring_relation: Any = "ADD_OR_REMOVE_ONE") -> None:
         name = getattr(neighboring_relation, "name", neighboring_relation)
         if name not in RELATIONS:
             raise UnsupportedEvent(f"the relation {name} is not known here; {' and '.join(RELATIONS)} are.")
         self.neighbours = RELATIONS[name]
+        self.neighboring_relation = neighboring_relation
         self._parts: list[tuple[Event, int]] = []
+        self._theirs: list[tuple[Any, int]] = []
+        self._unprotected = False
 
     def supports(self, event: Any) -> bool:
         """Whether a theorem covers ``event`` for these neighbours."""
-        try:
-            account(event_of(event), self.neighbours)
-        except (UnsupportedEvent, ValueError):
-            return False
-        return True
+        return self._maybe_compose(event, 0, False) is None
 
     def compose(self, event: Any, count: int = 1) -> DpAccountant:
         """Add ``count`` releases; what has no theorem is refused and changes nothing."""
-        more = event_of(event) * count
-        account(more, self.neighbours)
-        self._parts += more.parts()
+        times = whole("count", count, at_least=1)
+        problem = self._maybe_compose(event, times, True)
+        if problem is not None:
+            raise _unsupported()(
+                f"Unsupported event: {problem.error_message} This is caused by subevent {problem.invalid_event}."
+            )
+        self._theirs.append((event, times))
         return self
+
+    def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> CompositionError | None:
+        """What stands against composing; if nothing does and ``do_compose``, it is done. Theirs has this name."""
+        unprotected = _is_unprotected(event)
+        more: Event | None = None
+        if not unprotected:
+            try:
+                more = event_of(event) * max(1, count)
+                account(more, self.neighbours)
+            except (UnsupportedEvent, ValueError) as error:
+                return CompositionError(self._culprit(event), str(error))
+        if do_compose:
+            self._unprotected |= unprotected
+            self._parts += () if more is None else more.parts()
+        return None
+
+    def _culprit(self, event: Any) -> Any:
+        """The innermost part of a refused event that is refused by itself."""
+        match type(event).__name__:
+            case "SelfComposedDpEvent":
+                inside = [event.event]
+            case "ComposedDpEvent":
+                inside = list(event.events)
+            case _:
+                inside = []
+        problems = (self._maybe_compose(part, 1, False) for part in inside)
+        return next((problem.invalid_event for problem in problems if problem is not None), event)
+
+    @property
+    def ledger(self) -> Any:
+        """Everything composed so far, as an event of dp-accounting, which has to be imported for it."""
+        library = sys.modules.get("dp_accounting")
+        if library is None:
+            raise MissingDependency("`ledger` is an event of dp-accounting. Import dp_accounting first.")
+        builder = library.DpEventBuilder()
+        for event, count in self._theirs:
+            builder.compose(event, count)
+        return builder.build()
 
     def epsilon_bounds(self, target_delta: float) -> Bounds:
         """Certified bounds on epsilon."""
-        event = Composition(tuple(self._parts)) if self._parts else ApproximateDP(0.0)
-        return account(event, self.neighbours).epsilon_bounds(target_delta)
+        if self._unprotected:
+            return Bounds(0.0, math.inf)
+        if not self._parts or target_delta == 1:
+            return Bounds(0.0, 0.0)
+        return account(Composition(tuple(self._parts)), self.neighbours).epsilon_bounds(target_delta)
 
     def get_epsilon(self, target_delta: float) -> float:
         """Guarantee: everything composed so far is (this epsilon, target_delta)-DP."""
@@ -198,5 +276,21 @@ class DpAccountant:
 
     def get_delta(self, target_epsilon: float) -> float:
         """Guarantee: everything composed so far is (target_epsilon, this delta)-DP."""
-        event = Composition(tuple(self._parts)) if self._parts else ApproximateDP(0.0)
-        return account(event, self.neighbours).delta(target_epsilon)
+        if self._unprotected:
+            return 1.0
+        if not self._parts:
+            return 0.0
+        curve = account(Composition(tuple(self._parts)), self.neighbours)
+        return curve.delta(min(target_epsilon, LARGEST_EPSILON))
+
+
+LARGEST_EPSILON = 1e6
+"""Delta at this epsilon stands for delta at larger ones: it is an upper bound there."""
+
+
+def _unsupported() -> type[UnsupportedEvent]:
+    """Our error for events without a theorem, which is theirs, too, where dp-accounting is imported."""
+    theirs = getattr(sys.modules.get("dp_accounting"), "UnsupportedEventError", None)
+    if theirs is None:
+        return UnsupportedEvent
+    return type("UnsupportedEvent", (UnsupportedEvent, theirs), {})

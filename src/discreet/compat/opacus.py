@@ -1,7 +1,12 @@
-"""An accountant that Opacus' PrivacyEngine can be given: ``engine.accountant = OpacusAccountant()``.
+"""An accountant for Opacus' ``PrivacyEngine``.
+
+    from opacus.accountants import register_accountant
+    register_accountant("discreet", OpacusAccountant)        # once in a process
+    engine = PrivacyEngine(accountant="discreet")            # or engine.accountant = OpacusAccountant()
 
 It is told of every optimizer step and answers with a proved upper bound; ``epsilon_bounds`` has the lower one beside
-it. Histories of Opacus' own accountants can be loaded, to see what a finished run really cost.
+it. Batches must be drawn by Poisson sampling: ``make_private(poisson_sampling=False)`` is refused. Histories of
+Opacus' own accountants can be loaded, to see what a finished run really cost.
 
 >>> accountant = OpacusAccountant()
 >>> accountant.load_state_dict({"history": [(4.0, 0.01, 10_000)], "mechanism": "rdp"})
@@ -12,6 +17,8 @@ it. Histories of Opacus' own accountants can be loaded, to see what a finished r
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -39,18 +46,25 @@ class OpacusAccountant:
         self.history: list[tuple[float, float, int]] = []  # noise multiplier, sample rate, steps
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
-        """One optimizer step."""
-        PoissonSampled(sample_rate, Gaussian(noise_multiplier))  # refuses what has no meaning
-        if self.history and self.history[-1][:2] == (noise_multiplier, sample_rate):
-            self.history[-1] = (noise_multiplier, sample_rate, self.history[-1][2] + 1)
+        """One optimizer step on a batch drawn by Poisson sampling.
+
+        After a step without noise epsilon is infinite.
+        """
+        noise, rate, _ = _entry((noise_multiplier, sample_rate, 1))
+        if self.history and self.history[-1][:2] == (noise, rate):
+            self.history[-1] = (noise, rate, self.history[-1][2] + 1)
         else:
-            self.history.append((noise_multiplier, sample_rate, 1))
+            self.history.append((noise, rate, 1))
 
     @property
     def event(self) -> Event:
         """All steps so far."""
         if not self.history:
             raise InvalidParameter("history", [], "is empty: nothing was released yet.")
+        if self._without_noise():
+            raise InvalidParameter(
+                "noise_multiplier", 0.0, "has no event: without noise, epsilon is infinite."
+            )
         return Composition(
             tuple((PoissonSampled(rate, Gaussian(noise)), steps) for noise, rate, steps in self.history)
         )
@@ -61,7 +75,14 @@ class OpacusAccountant:
 
     def epsilon_bounds(self, delta: float) -> Bounds:
         """Certified bounds on epsilon."""
-        return account(self.event).epsilon_bounds(delta) if self.history else Bounds(0.0, 0.0)
+        if not self.history:
+            return Bounds(0.0, 0.0)
+        if self._without_noise():
+            return Bounds(0.0, math.inf)
+        return account(self.event).epsilon_bounds(delta)
+
+    def _without_noise(self) -> bool:
+        return any(noise == 0 for noise, _, _ in self.history)
 
     def __len__(self) -> int:
         return sum(steps for _, _, steps in self.history)
@@ -71,8 +92,24 @@ class OpacusAccountant:
         """The name in saved states."""
         return "discreet"
 
-    def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
-        """What Opacus attaches to its optimizer."""
+    def get_optimizer_hook_fn(
+        self, sample_rate: float, *, poisson_sampling: bool | None = None
+    ) -> Callable[[Any], None]:
+        """What Opacus attaches to its optimizer.
+
+        ``poisson_sampling`` says that every record joins every batch independently, with chance ``sample_rate``.
+        ``PrivacyEngine.make_private`` does not pass it on, so it is read from there.
+
+        Guarantee: without Poisson sampling, or where it is not known, there is no hook: no theorem used here covers
+        batches of shuffled records, and accounting for them as sampled ones would promise too much.
+        """
+        drawn = _of_engine() if poisson_sampling is None else poisson_sampling
+        if drawn is not True:
+            remedy = (
+                "is needed, because shuffled batches are not as private as sampled ones. Call make_private with "
+                "poisson_sampling=True, or say poisson_sampling=True here if a sampler of your own does it."
+            )
+            raise InvalidParameter("poisson_sampling", drawn, remedy)
 
         def step(optimizer: Any) -> None:
             rate = sample_rate * optimizer.accumulated_iterations
@@ -91,11 +128,22 @@ class OpacusAccountant:
         history = state_dict.get("history") if isinstance(state_dict, Mapping) else None
         if not isinstance(history, list | tuple):
             raise InvalidParameter("state_dict", state_dict, "has no history to load.")
-        loaded = []
-        for entry in history:
-            if not (isinstance(entry, list | tuple) and len(entry) == 3):
-                raise InvalidParameter("history", entry, "must be (noise multiplier, sample rate, steps).")
-            rate = real("sample_rate", entry[1], above=0, at_most=1)
-            noise = real("noise_multiplier", entry[0], above=0)
-            loaded.append((noise, rate, whole("steps", entry[2], at_least=1)))
-        self.history = loaded
+        self.history = [_entry(entry) for entry in history]
+
+
+def _entry(entry: Any) -> tuple[float, float, int]:
+    if not (isinstance(entry, list | tuple) and len(entry) == 3):
+        raise InvalidParameter("history", entry, "must be (noise multiplier, sample rate, steps).")
+    noise = real("noise_multiplier", entry[0], at_least=0)
+    rate = real("sample_rate", entry[1], above=0, at_most=1)
+    return noise, rate, whole("steps", entry[2], at_least=1)
+
+
+def _of_engine() -> bool | None:
+    """What ``make_private``, from which this is called, was told about ``poisson_sampling``; None if it is not."""
+    frame = sys._getframe().f_back
+    while frame is not None:
+        if frame.f_code.co_name == "make_private" and "poisson_sampling" in frame.f_locals:
+            return bool(frame.f_locals["poisson_sampling"])
+        frame = frame.f_back
+    return None

@@ -226,7 +226,8 @@ class AdaptiveClip:
 
         Guarantee: the two releases on the same batch cost at most this event on it, however it is drawn.
         """
-        signal = math.hypot(1 / of_sum.noise_multiplier, 1 / self.count_event.noise_multiplier)
+        noise = real("noise_multiplier", of_sum.noise_multiplier, above=0)
+        signal = math.hypot(1 / noise, 1 / self.count_event.noise_multiplier)
         return Gaussian((1 - 8 * UNIT) / signal)
 
     def of_sum(self, combined: Gaussian) -> Gaussian:

@@ -14,33 +14,114 @@ from __future__ import annotations
 
 import warnings
 from array import array
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-_ROWS = (list, tuple, np.ndarray)
 _ALIKE = (str, bytes, memoryview, array)  # sequences of one type, which no cell decides
 
 
 def cells_of(values: Any) -> NDArray[Any]:
     """A column of a frame, or a list, as an array.
 
-    Guarantee: what a cell becomes depends on the type of the column and on the cell. A list holds cells of any type;
-    one of nothing but rows is a table, and so is a frame.
+    Guarantee: what a cell becomes depends on the type of the column and on the cell. A list holds cells of any type.
+    It is a table if most of its items are rows of two cells or more (:func:`list_width`); so is a frame.
     """
     if hasattr(values, "columns") and hasattr(values, "to_numpy"):
         return _table(_columns(values), values.shape)
+    if isinstance(values, np.ma.MaskedArray):
+        return np.asarray(unmasked(values))
     if hasattr(values, "dtype") or hasattr(values, "__array__") or hasattr(values, "to_numpy"):
         return _column(values)
     if not isinstance(values, Sequence) or isinstance(values, _ALIKE):
         return np.asarray(values)
-    values = list(values)
-    if not values or not all(isinstance(row, _ROWS) and np.ndim(row) for row in values):
-        return _each(values)
-    return np.asarray(values, None if all(isinstance(row, np.ndarray) for row in values) else object)
+    items = list(values)
+    width = list_width(items)
+    return _each(list(map(_only_cell, items))) if width is None or width < 2 else list_table(items, width)
+
+
+def list_width(items: Iterable[Any], declared: int | None = None) -> int | None:
+    """Return how many cells most of the items of a list have; None if most of them are no rows.
+
+    The shape of a list follows from its items, which are private. One record changes the most frequent length only
+    where two lengths are equally frequent: then the ``declared`` one counts, or the smaller. None is no item.
+    """
+    lengths = Counter(len(item) if _is_row(item) else -1 for item in items if item is not None)
+    if not lengths:
+        return declared
+    most = max(lengths.values())
+    frequent = {length for length, count in lengths.items() if count == most}
+    width = declared if declared in frequent else min(frequent)
+    return None if width == -1 else width
+
+
+def list_table(rows: Sequence[Any], width: int) -> NDArray[Any]:
+    """A list of rows as an array of cells; the cells of an item that is no row of ``width`` cells are None.
+
+    Guarantee: each row of the result depends on the same item of the list only. No item raises.
+    """
+    table = np.full((len(rows), width), None, object)
+    for place, row in enumerate(rows):
+        cells = list(row) if _is_row(row) else [row] if width == 1 else ()
+        if len(cells) == width:
+            for column, cell in enumerate(cells):
+                table[place, column] = cell
+    return table
+
+
+def unmasked(values: Any) -> Any:
+    """A masked array as an array whose masked cells are missing: NaN, NaT, or None where its type has neither.
+
+    Anything else comes back as it is. Integers become objects whether or not a cell is masked.
+    """
+    if not isinstance(values, np.ma.MaskedArray):
+        return values
+    mask, data = np.ma.getmaskarray(values), np.asarray(values.data)
+    if data.dtype.kind in "fcmM":
+        missing = np.nan if data.dtype.kind in "fc" else np.array("NaT", data.dtype)
+        return np.where(mask, missing, data).astype(data.dtype)
+    cells = data.astype(object)
+    cells[mask] = None
+    return cells
+
+
+def list_cells(column: Any) -> list[Any]:
+    """The cells of a column of pyarrow, polars or pandas as Python objects; None where Python has no value.
+
+    A date after the year 9999 is such a cell. A text that is not UTF-8 keeps its bytes, as surrogates: pyarrow would
+    raise, and quote it.
+
+    Guarantee: a cell becomes the same whatever the others are.
+    """
+    names = ("to_pylist", "to_list", "tolist")
+    with suppress(Exception):
+        found: list[Any] = next(getattr(column, name) for name in names if hasattr(column, name))()
+        return found
+    cells = getattr(column, "iloc", column)
+    return [_cell_alone(cells, place) for place in range(len(column))]
+
+
+def _cell_alone(cells: Any, place: int) -> Any:
+    cell: Any = None
+    with suppress(Exception):
+        cell = cells[place]
+        return cell.as_py() if hasattr(cell, "as_py") else cell
+    with suppress(Exception):
+        return cell.as_buffer().to_pybytes().decode("utf-8", "surrogateescape")
+    return None
+
+
+def _is_row(item: Any) -> bool:
+    return isinstance(item, list | tuple) or (isinstance(item, np.ndarray) and item.ndim > 0)
+
+
+def _only_cell(item: Any) -> Any:
+    """The cell of a row that has one; anything else as it is."""
+    return item[0] if _is_row(item) and len(item) == 1 else item
 
 
 def floats_of(cells: NDArray[Any]) -> NDArray[np.float64]:
@@ -85,7 +166,19 @@ def _column(values: Any) -> NDArray[Any]:
     """
     kind = str(getattr(values, "dtype", getattr(values, "type", ""))).lower()
     if kind.startswith("dictionary"):
-        return _each(_list_cells(values))
+        return _each(list_cells(values))
+    if kind.startswith(("date", "timestamp")) and hasattr(getattr(values, "dtype", None), "pyarrow_dtype"):
+        values = values.array.__arrow_array__()  # numbers in pyarrow, objects of Python in pandas
+    if kind.startswith(("str", "cat", "enum")) and hasattr(values, "to_arrow"):
+        with suppress(ImportError):  # polars panics at texts that are not UTF-8
+            values = values.to_arrow()
+            return _column(values)
+    with suppress(Exception):  # a text that is not UTF-8, a date that Python does not have
+        return _as_numpy_has_it(values, kind)
+    return _each(list_cells(values))
+
+
+def _as_numpy_has_it(values: Any, kind: str) -> NDArray[Any]:
     if kind == "category":
         return np.asarray(values.astype(object))
     own = getattr(getattr(values, "dtype", None), "numpy_dtype", None)
@@ -93,14 +186,7 @@ def _column(values: Any) -> NDArray[Any]:
         return np.asarray(values.to_numpy(dtype=own, na_value=np.nan))
     asked = hasattr(values, "to_numpy") and not hasattr(values, "buffers")
     found = np.asarray(values.to_numpy() if asked else values)
-    return _each(_list_cells(values)) if found.dtype.kind == "f" and "int" in kind else found
-
-
-def _list_cells(values: Any) -> list[Any]:
-    """The cells as they are, by whatever name a library has for that."""
-    names = ("to_pylist", "to_list", "tolist")
-    found: list[Any] = next(getattr(values, name) for name in names if hasattr(values, name))()
-    return found
+    return _each(list_cells(values)) if found.dtype.kind == "f" and "int" in kind else found
 
 
 def _each(values: Sequence[Any]) -> NDArray[Any]:

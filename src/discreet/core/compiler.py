@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from discreet.errors import MissingDependency
+from discreet.errors import missing_extra
 
 __all__ = ["compiled", "njit"]
 
@@ -23,7 +23,7 @@ except ImportError:
 
 
 def _refuse(*_: object, **__: object) -> None:
-    raise MissingDependency("Clipping records and drawing noise need numba: pip install 'discreet[tables]'.")
+    raise missing_extra("Clipping records and drawing noise need numba", "tables")
 
 
 Function = TypeVar("Function")

@@ -66,7 +66,9 @@ def person_of(cell: Any) -> Hashable | None:
             return (head if whole else name) or None
         if cell is None or cell != cell:
             return None
-        if isinstance(cell, Number) and cell == (nearest := int(cell)):  # type: ignore[call-overload]
+        if isinstance(cell, complex | np.complexfloating):
+            cell = cell.real if cell.imag == 0 else complex(cell)  # numpy warns where int() drops a part
+        if isinstance(cell, Number) and not isinstance(cell, complex) and cell == (nearest := int(cell)):  # type: ignore[call-overload]
             return str(nearest)
         alone: Any = object.__eq__
         if type(cell).__eq__ is alone:  # equal to itself only: whose it is cannot be told

@@ -10,7 +10,7 @@ Laplace(scale=1.0...)
 
 The sensitivity is the caller's promise: the most by which the statistic differs between two neighbouring data
 sets, in the l1 norm for Laplace and in the l2 norm for Gaussian noise. Where the library can see the records
-it needs no promise: see :func:`discreet.core.mean.private_mean`.
+it needs no promise: see :func:`discreet.statistics.mean.private_mean`.
 
 Events count noise in units of what one record may add, and exchanging a record removes one contribution and
 adds another. So under replace-one neighbours the sensitivity stands for two contributions of half its size;

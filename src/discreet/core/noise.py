@@ -154,11 +154,12 @@ def checked_grid(grid: object) -> float:
 
 
 def noise_ratio(event: Gaussian | Laplace) -> float:
-    """The scale of the noise in clip norms."""
+    """The scale of the noise in clip norms. An event without noise may be accounted, and is never released."""
+    remedy = "No noise gives no privacy: nothing is released."
     if isinstance(event, Gaussian):
-        return event.noise_multiplier
+        return real("noise_multiplier", event.noise_multiplier, above=0, remedy=remedy)
     if isinstance(event, Laplace):
-        return event.scale
+        return real("scale", event.scale, above=0, remedy=remedy)
     raise InvalidParameter("event", event, "must be a Gaussian or a Laplace event, without its sampling.")
 
 
@@ -169,7 +170,9 @@ def noise_steps(event: Gaussian | Laplace, clip_norm: float, grid: float, shares
     """
     steps = _whole_steps(noise_ratio(event), clip_norm, grid, whole("shares", shares, at_least=1))
     if not FEWEST_STEPS <= steps <= MOST_STEPS:
-        requirement = "must divide the noise's scale into 2**20 to 2**40 steps; hardened.grid_for() does."
+        requirement = (
+            "must divide the noise's scale into 2**20 to 2**40 steps; discreet.core.grid_for() does."
+        )
         raise InvalidParameter("grid", grid, requirement)
     return steps
 
@@ -293,6 +296,9 @@ def _all_finite(values: NDArray[Any]) -> Any:
 
 SPARED_DELTA = 1e-4
 """The part of delta kept for :func:`distance_to_continuous`; the rest is accounted as for continuous noise."""
+
+SPARED_DELTA_OF_FIT = 1e-5
+"""The part of delta that a fit of a table keeps, whose grid is made for its budget and may be finer."""
 
 MOST_ROWS = 2**32
 """Records in one sum of whole numbers that becomes a float."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -65,10 +66,15 @@ def _interval(bounds: Any) -> tuple[float, float]:
 
 
 def answers(model: Any, task: Task, x: Any) -> Array:
-    """A row of answers for each record: probabilities of the classes, a class's place, or a number."""
+    """A row of answers for each record: probabilities of the classes, a class's place, or a number.
+
+    What the model warns of is not passed on: one record may be why.
+    """
     ask, width = _question(model, task)
-    refuse_if_deaf(ask, x)
-    found = _ask_rows(lambda rows: _as_rows(ask(rows), width), x, np.arange(row_count(x)), width)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        refuse_if_deaf(ask, x)
+        found = _ask_rows(lambda rows: _as_rows(ask(rows), width), x, np.arange(row_count(x)), width)
     if isinstance(task, TwoClasses | ManyClasses):
         found = np.where(((found >= 0) & (found <= 1)).all(1, keepdims=True), found, np.nan)
     return found

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from discreet.core.noise import BoundedSum
+from discreet.engines import engine_for
 from discreet.errors import InvalidParameter, probability
 from discreet.evaluation.answers import task_for
 from discreet.evaluation.question import Counting, Question, counts_there
 from discreet.evaluation.result import Evaluation
 from discreet.evaluation.scoring import Scoring
-from discreet.evaluation.tally import Ballots, Tally
-from discreet.evaluation.tasks import Cells, Numbers
+from discreet.evaluation.tally import Tally
+from discreet.evaluation.tasks import Numbers
 from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.frame_parts import Frames, empty_frame
 from discreet.linear.homes import Share
 from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.sources import is_dask_frame
-from discreet.statistics.purchase import MOST_RECORDS, Purchase, buy
+from discreet.statistics.least_noise import candidates, deviation, norm_of
+from discreet.trusted.queries import Blocks
+from discreet.trusted.rows import MOST_RECORDS, PartitionedRows, PrivateRows
+from discreet.trusted.session import Noise, Session
 
 Array = NDArray[np.float64]
 
-_CLUSTER = "discreet.adapters.dask_engine"  # loaded for frames of Dask only
 MODEL_NOT_COVERED = "the model: it is public, or paid for elsewhere, and answers for each record by itself"
 
 
@@ -82,30 +83,33 @@ def evaluate(
     task = task_for(model, classes, target_bounds)
     question = Question(model, task, y, by, unit)
     if engine is None and is_dask_frame(x):
-        engine = import_module(_CLUSTER).engine_of(x)
+        engine = engine_for("dask", x)
     if engine is not None:
         refuse_other_engines(engine, "total")
         _refuse_arrays(x, question)
-    cast = question.ask(_table(x, engine))
-    with buy(
+    tally, rows = question.ask(_table(x, engine), neighbours)
+    if engine is not None:
+        gather = Elsewhere(engine, x, question, tally).total
+        rows = PartitionedRows(gather, rows.columns, neighbours, unit is not None)
+    with Session.open(
         "evaluation",
-        _settings(cast.tally, unit, confidence),
+        _settings(tally, unit, confidence),
         budget,
-        float(cast.tally.lengths.sum()),
+        *candidates(budget, float(tally.lengths.sum())),
         ledger=ledger,
         ledger_key=ledger_key,
         unsafe_seed=unsafe_seed,
-        not_covered=(MODEL_NOT_COVERED,),
-        numbers=cast.tally.size,
-        later=engine is not None,
-    ) as purchase:
-        noisy, lengths = release(purchase, cast, None if engine is None else Elsewhere(engine, x, question))
-    found = cast.tally.score(noisy, purchase.noise, lengths, Scoring(reach))
+    ) as session:
+        assert isinstance(session.event, Noise)
+        norm = norm_of(session.event)
+        noisy = _release(session, rows, tally.query(norm))
+        certificate = session.certificate((MODEL_NOT_COVERED,))
+    found = tally.score(noisy, deviation(session.event), tally.limits(norm), Scoring(reach))
     return Evaluation(
         found.overall,
         found.groups,
         found.notes,
-        purchase.certificate,
+        certificate,
         confidence,
         task.labels,
         "person" if unit is not None else "record",
@@ -171,27 +175,21 @@ class Elsewhere:
     engine: Any
     partitions: Any
     question: Question
+    tally: Tally
 
-    def total(self, like: BoundedSum, steps: tuple[int, ...], public: str) -> Cells:
-        """The sum over all partitions, of the kind of ``like``."""
-        question, grid = self.question.for_workers(), like.grid
-        assert grid is not None
+    def total(self, query: Blocks, like: Any) -> NDArray[np.int64]:
+        """Return the sum over all partitions, of the kind of ``like``."""
+        question = self.question.for_workers()
 
         def ask(share: Share) -> tuple[Any, Counting]:
-            return counts_there, Counting(share, question, steps, grid)
+            return counts_there, Counting(share, question, query, like.grid)
 
+        public = self.tally.digest(query)
         return self.engine.total(self.partitions, question.unit, ask, like, public)  # type: ignore[no-any-return]
 
 
-def release(purchase: Purchase, cast: Ballots, there: Elsewhere | None = None) -> tuple[Array, Array]:
-    """The noisy sum of what all records add, and how much of it a record may add to each block.
-
-    Guarantee: as the purchase. A record adds to the cells of each block, all together, what :meth:`Purchase.weights`
-    allows it, and a person's rows together no more, because their weights add up to 1.
-    """
-    lengths = purchase.weights(cast.tally.lengths)
-    steps = tuple(purchase.steps(length) for length in lengths)
-    total = cast.total(steps)
-    if there is not None:
-        total = total + there.total(purchase.sum_of(total), steps, cast.tally.digest(steps))
-    return purchase.release(total), lengths
+def _release(session: Session, rows: PrivateRows, query: Blocks) -> Array:
+    """Return the noisy sum of what all records add. Partitions that fail cost nothing."""
+    if isinstance(rows, PartitionedRows):
+        session.prepare(rows, query)
+    return session.release(session.charge(numbers=query.size), rows, query)

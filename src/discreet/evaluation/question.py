@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core.columns import list_cells
 from discreet.errors import DiscreetError, InvalidParameter
 from discreet.evaluation.answers import answers
 from discreet.evaluation.splitting import row_count, unit_ids
-from discreet.evaluation.tally import Ballots, Grouping, Tally, person_weights
-from discreet.evaluation.tasks import Cells, Numbers, Task
+from discreet.evaluation.tally import Grouping, Tally
+from discreet.evaluation.tasks import Numbers, Task
+from discreet.guarantee import Neighbours
 from discreet.linear.cells import declared_numbers
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric, distinct
 from discreet.linear.encoder import declared_labels, one_for_each_row, target_numbers
@@ -28,7 +30,8 @@ from discreet.linear.roll_call import Answer
 from discreet.linear.schema import schema_of
 from discreet.linear.sources import source_of
 from discreet.linear.tables import as_they_are, join_chunks
-from discreet.statistics.purchase import MOST_RECORDS
+from discreet.trusted.queries import Blocks
+from discreet.trusted.rows import MOST_RECORDS, PrivateRows
 
 Array = NDArray[np.float64]
 
@@ -43,8 +46,8 @@ class Question:
     by: Any
     unit: Any
 
-    def ask(self, x: Any) -> Ballots:
-        """The cells of the records of ``x``, which may have to be read. Refusals depend on names and shapes."""
+    def ask(self, x: Any, neighbours: Neighbours = "add-remove") -> Encoded:
+        """The records of ``x``, which may have to be read. Refusals depend on names and shapes."""
         x, unit = self._in_memory(x)
         rows = row_count(x)
         if rows > MOST_RECORDS:
@@ -53,10 +56,10 @@ class Question:
         y, x = _target(x, self.y, target[0] if target else None)
         truth = _truth(one_for_each_row("y", y, rows), self.task, target[1] if target else None)
         groups = _groups(self.by, x, rows, _schema_columns(self.model))
-        weights = None if unit is None else person_weights(unit_ids(x, unit, rows))
+        persons = None if unit is None else unit_ids(x, unit, rows)
         tally = Tally(self.task, tuple(one for one, _ in groups))
-        placed = tally.cells_of(truth, answers(self.model, self.task, x))
-        return Ballots(tally, placed, tally.combination([places for _, places in groups], rows), weights)
+        numbers = np.column_stack([truth, answers(self.model, self.task, x), *(codes for _, codes in groups)])
+        return Encoded(tally, PrivateRows(numbers, neighbours, persons))
 
     def for_workers(self) -> Question:
         """The same without ledger, key and seed of the model."""
@@ -84,10 +87,17 @@ class Question:
         return join_chunks(chunks, columns), ids
 
 
+class Encoded(NamedTuple):
+    """The records of a table as label, answers and groups, behind the gate, and what is counted of them."""
+
+    tally: Tally
+    rows: PrivateRows
+
+
 # ---- what is asked for ----
 
 
-Places = tuple[Grouping, Cells]
+Places = tuple[Grouping, NDArray[np.int64]]
 """A grouping, and the place of each record's value in it; the last one is for others."""
 
 
@@ -167,7 +177,7 @@ def _truth(y: NDArray[Any], task: Task, column: Column | None) -> Array:
 
 def as_in_the_file(cells: Any) -> NDArray[Any]:
     """Whole numbers stay what they are: as floats, large ids would be others than beside a missing one."""
-    return as_they_are(cells.to_pylist() if hasattr(cells, "to_pylist") else cells)
+    return as_they_are(list_cells(cells) if hasattr(cells, "to_pylist") else cells)
 
 
 # ---- a part of a table, where it lies ----
@@ -178,7 +188,7 @@ class Counting(NamedTuple):
 
     share: Share
     question: Question
-    steps: tuple[int, ...]
+    query: Blocks
     grid: float
 
 
@@ -188,11 +198,11 @@ def counts_there(task: Counting) -> Answer:
     try:
         if not task.share.is_as_it_was():
             return Answer("changed", place, 0)
-        cast = task.question.ask(task.share.source())
-        total, public = cast.total(task.steps), cast.tally.digest(task.steps)
+        tally, rows = task.question.ask(task.share.source())
+        total, public = rows.total(task.query, task.grid), tally.digest(task.query)
         if not task.share.is_as_it_was():
             return Answer("changed", place, 0)
-        return Answer("sum", place, 0, total, 1.0, task.grid, public)
+        return Answer("sum", place, 0, total.astype(np.int64), task.query.bound, task.grid, public)
     except OSError:
         return Answer("unreadable", place, 0)
     except DiscreetError:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -187,10 +186,6 @@ class Bins:
         self.low, self.high = edges[:-1], edges[1:]
         self.size = len(edges) - 1
 
-    def place(self, values: Array) -> NDArray[np.int64]:
-        """The bin of each number; an edge belongs to the bin below it."""
-        return np.searchsorted(self.edges[1:-1], values, side="left").astype(np.int64)
-
     @property
     def middle(self) -> Array:
         """The mean."""
@@ -241,18 +236,6 @@ def error_bins(size: int) -> Bins:
     return Bins(np.concatenate([[0.0], 1.35 ** -np.arange(size - 1, -1, -1.0)]))
 
 
-class Shared(NamedTuple):
-    """The cells that records add to, (records, some), and the share of each record in each: together at most 1."""
-
-    cells: NDArray[np.int64]
-    shares: Array
-
-    @classmethod
-    def alone(cls, cells: NDArray[np.int64]) -> Shared:
-        """One cell for each record."""
-        return cls(cells[:, None], np.ones((len(cells), 1)))
-
-
 class Nodes:
     """Public points from 0 to 1. A number between two of them counts for both, in shares that keep its mean exact.
 
@@ -262,13 +245,6 @@ class Nodes:
 
     def __init__(self, points: Array, power: int) -> None:
         self.points, self.power, self.size = points, power, len(points)
-
-    def place(self, values: Array) -> Shared:
-        """The two points that each number is between."""
-        place = np.interp(values**self.power, self.points**self.power, np.arange(float(self.size)))
-        first = np.minimum(place.astype(np.int64), self.size - 2)
-        beyond = place - first
-        return Shared(np.stack([first, first + 1], 1), np.stack([1 - beyond, beyond], 1))
 
     @property
     def above(self) -> Array:

@@ -36,7 +36,9 @@ from scipy.sparse import issparse
 
 from discreet.certificate import Certificate
 from discreet.core.arrays import is_tensor, to_numpy
+from discreet.core.columns import unmasked
 from discreet.core.grouping import person_of
+from discreet.core.silence import silently
 from discreet.errors import InvalidParameter, PlanViolation, probability
 from discreet.guarantee import Bounds, Guarantee
 from discreet.linear.inputs import cells_of, column_values, is_frame
@@ -93,6 +95,7 @@ def together(train: Certificate, test: Certificate) -> Guarantee:
     return replace(both, observer="sees every release of both")
 
 
+@silently
 def split(*tables: Any, test: float, unit: Any = None, key: bytes | None = None) -> Split:
     """Deal the records of a table, or of several with the same rows, to a training and a test side.
 
@@ -205,7 +208,7 @@ def _columns_in_bytes(tables: tuple[Any, ...]) -> Iterator[list[bytes]]:
         elif hasattr(table, "to_numpy") and not isinstance(getattr(table, "dtype", None), np.dtype):
             yield _cells(cells_of(table))  # a column of which numpy would make others, beside a missing cell
         else:
-            array = np.asarray(table.to_numpy() if hasattr(table, "to_numpy") else table)
+            array = np.asarray(table.to_numpy() if hasattr(table, "to_numpy") else unmasked(table))
             array = array.reshape(len(array), math.prod(array.shape[1:]))
             if array.dtype.kind in "fiub":
                 yield _number_rows(array)
@@ -218,11 +221,19 @@ def _number_rows(array: NDArray[Any]) -> list[bytes]:
     """The rows as bytes. That a column holds floats, not whole numbers, plays no part: one missing cell does that."""
     wide = array.astype(np.float64) + 0.0  # there is one zero, not two
     wide[np.isnan(wide)] = np.nan  # and one NaN
-    rest = array - wide.astype(array.dtype) if array.dtype.kind in "iu" else np.zeros(wide.shape)
+    rest = _rest(array, wide) if array.dtype.kind in "iu" else np.zeros(wide.shape)
     both = np.concatenate(
         [wide, rest.astype(np.float64)], axis=1
     )  # whole numbers beyond 2**53 differ in the rest
     return [row.tobytes() for row in both]
+
+
+def _rest(array: NDArray[Any], wide: NDArray[np.float64]) -> NDArray[Any]:
+    """Whole numbers minus their nearest floats, of which the largest is one more than its type holds."""
+    most = np.iinfo(array.dtype).max
+    beyond = wide >= float(most)
+    near = np.where(beyond, 0.0, wide).astype(array.dtype)
+    return np.asarray(np.where(beyond, array - array.dtype.type(most), array - near))
 
 
 def _sparse_rows(table: Any) -> list[bytes]:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter
-from discreet.evaluation.scoring import Counts, Scoring, Shared
-from discreet.evaluation.tasks import Cells, Measured, Task
+from discreet.evaluation.scoring import Counts, Scoring
+from discreet.evaluation.tasks import Measured, Task
+from discreet.trusted.outcomes import Outcome
+from discreet.trusted.queries import Blocks, Norm, SharedCells
 
 Array = NDArray[np.float64]
 
@@ -74,49 +76,26 @@ class Tally:
         """How much a record may add to each block, if all of it shall have the l2 norm 1."""
         return np.sqrt([block.share for block in self.task.blocks])
 
-    def digest(self, steps: Sequence[int]) -> str:
-        """Of all that is public of a sum: those whose sums are added up must agree in it."""
-        known = (self.task.blocks, [(one.name, one.declared) for one in self.groups], list(steps))
-        return hashlib.sha256(repr(known).encode()).hexdigest()
+    def limits(self, norm: Norm) -> Array:
+        """How much a record may add to each block, if all of it shall have norm 1 at most."""
+        length = np.linalg.norm(self.lengths, 2 if norm == "l2" else 1)
+        return np.asarray(self.lengths / length * (1 - 1e-12))
 
-    # ---- counting ----
-
-    def cells_of(self, truth: Array, said: Array) -> list[Shared]:
-        """The cells of all records: those that cannot be scored are in the last cell of the first block only."""
-        good = np.isfinite(truth) & np.isfinite(said).all(1)
-        placed = []
-        for number, (block, part) in enumerate(
-            zip(self.task.blocks, self.task.cells(truth[good], said[good]), strict=True)
-        ):
-            cells = np.full((len(truth), part.cells.shape[1]), block.size - 1, np.int64)
-            shares = np.zeros(cells.shape)
-            if number == 0:
-                shares[:, 0] = 1.0
-            cells[good], shares[good] = part
-            placed.append(Shared(cells, shares))
-        return placed
-
-    def combination(self, places: Sequence[Cells], rows: int) -> Cells:
-        """The number of each record's group among all combinations, from its place in each grouping."""
-        found = np.zeros(rows, np.int64)
-        for one, place in zip(self.groups, places, strict=True):
-            found = found * one.size + place
-        return found
-
-    def total(
-        self, placed: Sequence[Shared], group: Cells, steps: Sequence[int], weights: Array | None = None
-    ) -> Cells:
-        """The sum over all records, in whole numbers: a record adds at most ``steps`` to each block.
-
-        Guarantee: so it does, by the l1 norm, whatever it says; and a person's rows together no more, if their
-        weights add up to 1.
-        """
-        blocks = zip(self.task.blocks, placed, steps, strict=True)
-        parts = [
-            spread(where, group, self.combinations, block.size, most, weights)
-            for block, where, most in blocks
+    def query(self, norm: Norm) -> Blocks:
+        """Return the sum over all records: each adds its limit to the cells of each block, within its group."""
+        groups = tuple(one.size for one in self.groups)
+        blocks = [
+            SharedCells(Outcome(view, groups, unscored=number == 0), limit)
+            for number, (view, limit) in enumerate(
+                zip(self.task.views, self.limits(norm).tolist(), strict=True)
+            )
         ]
-        return np.concatenate(parts)
+        return Blocks(tuple(blocks), norm=norm)
+
+    def digest(self, query: Blocks) -> str:
+        """Of all that is public of a sum: those whose sums are added up must agree in it."""
+        known = (self.task.blocks, [(one.name, one.declared) for one in self.groups], query.digest())
+        return hashlib.sha256(repr(known).encode()).hexdigest()
 
     # ---- scoring ----
 
@@ -154,43 +133,6 @@ class Tally:
             measured = self._measure(part, scoring)[0]
             if place < len(groups.declared) or measured["records"].value > 4 * measured["records"].noise:
                 yield value, measured
-
-
-class Ballots(NamedTuple):
-    """Where each record falls in a tally, and what it weighs; private."""
-
-    tally: Tally
-    placed: list[Shared]
-    group: Cells
-    weights: Array | None = None
-
-    def total(self, steps: Sequence[int]) -> Cells:
-        """:meth:`Tally.total` of them."""
-        return self.tally.total(self.placed, self.group, steps, self.weights)
-
-
-def spread(
-    where: Shared, group: Cells, groups: int, size: int, steps: int, weights: Array | None = None
-) -> Cells:
-    """Whole numbers, at most ``steps`` in all from each record, in its cells.
-
-    Each is cut toward zero. What shares and weights are above 1 together by their rounding is less than one step in
-    ``steps``, which is below 2^48; so a sum of whole numbers cannot be above ``steps`` by it.
-    """
-    total = np.zeros(groups * size, np.int64)
-    for cells, shares in zip(where.cells.T, where.shares.T, strict=True):
-        amounts = (shares if weights is None else shares * weights) * steps
-        np.add.at(total, group * size + cells, amounts.astype(np.int64))
-    return total
-
-
-def person_weights(ids: Sequence[bytes | None]) -> Array:
-    """1 over the number of a person's rows, for each row; 0 for rows of nobody."""
-    many: dict[bytes, int] = {}
-    for one in ids:
-        if one is not None:
-            many[one] = many.get(one, 0) + 1
-    return np.array([0.0 if one is None else 1.0 / many[one] for one in ids], np.float64)
 
 
 def _notes(overall: Measured, unscored: Counts) -> Iterator[str]:

@@ -12,18 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.evaluation.scoring import (
+    Bins,
     Block,
     Counts,
     Nodes,
     Score,
     Scoring,
-    Shared,
     error_bins,
     probability_bins,
 )
+from discreet.trusted.outcomes import Binned, Classified, Feature, Miss, Target
 
 Array = NDArray[np.float64]
-Cells = NDArray[np.int64]
+View = Classified | Miss | Target
 _CHANCES, _COARSE, _ERRORS = probability_bins(32), probability_bins(16), error_bins(18)
 _MISSES = Nodes(error_bins(32).edges, 2)  # down to 1e-4 of the bounds: those of counts and amounts are wide
 _TARGETS, _FEW = Nodes(_COARSE.edges, 1), Nodes(np.linspace(0, 1, 5), 1)
@@ -70,9 +71,10 @@ class Task(ABC):
     blocks: tuple[Block, ...]
     names: tuple[str, ...]
 
+    @property
     @abstractmethod
-    def cells(self, y: Array, answers: Array) -> list[Shared]:
-        """For each block the cells of each record whose label and answer are as they should be."""
+    def views(self) -> tuple[View, ...]:
+        """For each block the cells of a record whose label and answer are as they should be."""
 
     @abstractmethod
     def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
@@ -96,8 +98,9 @@ class TwoClasses(Task):
     def labels(self) -> tuple[Any, ...]:
         return self.classes
 
-    def cells(self, y: Array, answers: Array) -> list[Shared]:
-        return [Shared.alone(y.astype(np.int64) * _CHANCES.size + _CHANCES.place(answers[:, 1]))]
+    @property
+    def views(self) -> tuple[View, ...]:
+        return (Classified(2, 2, ("label", Binned("second", _edges(_CHANCES)))),)
 
     def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
         bins, (both,) = _CHANCES, counts
@@ -122,6 +125,10 @@ class TwoClasses(Task):
             points = tuple(_calibration(both.cells.reshape(2, -1), both.noise, scoring))
         half = both.cells.reshape(2, 2, -1).sum(2)
         return Measured(scores, half, points)
+
+
+def _edges(bins: Bins) -> tuple[float, ...]:
+    return tuple(bins.edges.tolist())
 
 
 def _second(size: int) -> Array:
@@ -171,21 +178,18 @@ class ManyClasses(Task):
     def _are_many(self) -> bool:
         return len(self.classes) >= _MANY
 
-    def cells(self, y: Array, answers: Array) -> list[Shared]:
-        rows, label = np.arange(len(y)), y.astype(np.int64)
-        answer = answers.argmax(1)
-        right = (answer == label).astype(np.int64)
-        chance = answers[rows, label]
-        brier = (np.square(answers).sum(1) - 2 * chance + 1) / 2
-        cells = (
-            right,
-            label * len(self.classes) + answer,
-            _CHANCES.place(chance),
-            _ERRORS.place(np.clip(brier, 0, 1)),
-            right * _COARSE.size + _COARSE.place(answers[rows, answer]),
-            *((2 * label + right,) if self._are_many else ()),
-        )
-        return [Shared.alone(cell) for cell in cells]
+    @property
+    def views(self) -> tuple[View, ...]:
+        features: list[tuple[Feature | Binned, ...]] = [
+            ("right",),
+            ("label", "answer"),
+            (Binned("of the label", _edges(_CHANCES)),),
+            (Binned("Brier score", _edges(_ERRORS)),),
+            ("right", Binned("largest", _edges(_COARSE))),
+        ]
+        if self._are_many:
+            features.append(("label", "right"))
+        return tuple(Classified(len(self.classes), len(self.classes), one) for one in features)
 
     def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
         right, table, chances, brier, confidence, *own = counts
@@ -216,8 +220,9 @@ class Labels(Task):
     def blocks(self) -> tuple[Block, ...]:  # type: ignore[override]
         return (Block("label and answer", len(self.classes) ** 2 + 1),)
 
-    def cells(self, y: Array, answers: Array) -> list[Shared]:
-        return [Shared.alone(y.astype(np.int64) * len(self.classes) + answers[:, 0].astype(np.int64))]
+    @property
+    def views(self) -> tuple[View, ...]:
+        return (Classified(len(self.classes), 1, ("label", "answer")),)
 
     def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
         (table,) = counts
@@ -258,14 +263,11 @@ class Numbers(Task):
         )
     )
 
-    def cells(self, y: Array, answers: Array) -> list[Shared]:
-        lower, upper = self.bounds
-        target, answer = (np.clip((part - lower) / (upper - lower), 0, 1) for part in (y, answers[:, 0]))
-        square = np.square(target - answer)[:, None]
-        most, few = _TARGETS.place(target), _FEW.place(target)
-        cells = np.hstack([most.cells, few.cells + _TARGETS.size])
-        shares = np.hstack([most.shares * (1 - square), few.shares * square])
-        return [_MISSES.place(np.abs(target - answer)), Shared(cells, shares)]
+    @property
+    def views(self) -> tuple[View, ...]:
+        targets, few = tuple(_TARGETS.points.tolist()), tuple(_FEW.points.tolist())
+        misses = tuple(_MISSES.points.tolist())
+        return (Miss(*self.bounds, misses, _MISSES.power), Target(*self.bounds, targets, few))
 
     def measure(self, counts: list[Counts], scoring: Scoring) -> Measured:
         errors, targets = counts

@@ -114,7 +114,7 @@ class DiscreteLaplace(Event):
     kind: ClassVar[str] = "discrete-laplace"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "scale", real("scale", self.scale, above=0))
+        object.__setattr__(self, "scale", real("scale", self.scale, at_least=0))
         object.__setattr__(
             self, "sensitivity", whole("sensitivity", self.sensitivity, at_least=1, at_most=10_000)
         )
@@ -262,6 +262,9 @@ class TreeAggregation(Event):
 
     Every node of the tree has Gaussian noise of ``noise_multiplier`` clip norms. A record takes part at one step of
     each tree, wherever: it is in at most floor(log2(steps)) + 1 nodes. No sampling is needed, and none is credited.
+
+    The order of the records is fixed, so one record more would move all that follow it to other steps. The event is
+    accounted under replace-one and zero-out neighbours, where every other record stays at its step.
     """
 
     steps: int
@@ -274,8 +277,10 @@ class TreeAggregation(Event):
         object.__setattr__(self, "restarts", whole("restarts", self.restarts, at_least=1, at_most=10**9))
         object.__setattr__(self, "noise_multiplier", Gaussian(self.noise_multiplier).noise_multiplier)
 
-    def parts(self) -> tuple[tuple[Event, int], ...]:
-        return ((Gaussian(self.noise_multiplier), self.steps.bit_length() * self.restarts),)
+    @property
+    def nodes(self) -> int:
+        """The most nodes, of all trees together, that hold one record."""
+        return self.steps.bit_length() * self.restarts
 
     def to_dict(self) -> dict[str, Any]:
         return {

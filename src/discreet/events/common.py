@@ -117,14 +117,17 @@ def registered(cls: type[Event]) -> type[Event]:
 @registered
 @dataclass(frozen=True)
 class Gaussian(Event):
-    """A sum released with Gaussian noise of ``noise_multiplier`` times the l2 clip norm."""
+    """A sum released with Gaussian noise of ``noise_multiplier`` times the l2 clip norm.
+
+    No noise is an event, too: its epsilon is infinite, and engines refuse to release it.
+    """
 
     noise_multiplier: float
     kind: ClassVar[str] = "gaussian"
 
     def __post_init__(self) -> None:
         remedy = "It is the noise's standard deviation divided by the clip norm; no noise gives no privacy."
-        value = real("noise_multiplier", self.noise_multiplier, above=0, remedy=remedy)
+        value = real("noise_multiplier", self.noise_multiplier, at_least=0, remedy=remedy)
         object.__setattr__(self, "noise_multiplier", value)
 
     def to_dict(self) -> dict[str, Any]:
@@ -141,7 +144,7 @@ class Laplace(Event):
 
     def __post_init__(self) -> None:
         remedy = "It is the noise's scale divided by the l1 clip norm; no noise gives no privacy."
-        object.__setattr__(self, "scale", real("scale", self.scale, above=0, remedy=remedy))
+        object.__setattr__(self, "scale", real("scale", self.scale, at_least=0, remedy=remedy))
 
     def to_dict(self) -> dict[str, Any]:
         return {"event": self.kind, "scale": self.scale}
@@ -179,9 +182,10 @@ def _one_gaussian(several: Composition) -> Gaussian:
 
     One kernel makes all of them from it, with the record and without.
     """
-    shifts = [
-        math.sqrt(n) / part.noise_multiplier for part, n in several.parts() if isinstance(part, Gaussian)
-    ]
+    parts = [(part.noise_multiplier, n) for part, n in several.parts() if isinstance(part, Gaussian)]
+    if any(noise == 0 for noise, _ in parts):
+        return Gaussian(0.0)
+    shifts = [math.sqrt(n) / noise for noise, n in parts]
     return Gaussian(1 / math.hypot(*shifts) * (1 - 1e-15))
 
 
@@ -192,6 +196,7 @@ class PoissonSampled(Event):
 
     Several Gaussian releases of the same batch, such as one for every layer, may be given as their sum.
     The batch size is random and the divisor public. A shuffled or fixed-size loader is *not* this event.
+    At the rate 0 nothing is released.
     """
 
     rate: float
@@ -200,10 +205,12 @@ class PoissonSampled(Event):
 
     def __post_init__(self) -> None:
         remedy = "It is the chance of one record to be in a batch: expected batch size / number of records."
-        object.__setattr__(self, "rate", real("rate", self.rate, above=0, at_most=1, remedy=remedy))
+        object.__setattr__(self, "rate", real("rate", self.rate, at_least=0, at_most=1, remedy=remedy))
         object.__setattr__(self, "of", _noise("of", self.of))
 
     def parts(self) -> tuple[tuple[Event, int], ...]:
+        if self.rate == 0:
+            return ((ApproximateDP(0.0), 1),)
         return ((self.of if self.rate == 1 else self, 1),)
 
     def to_dict(self) -> dict[str, Any]:

@@ -27,7 +27,6 @@ from numpy.typing import ArrayLike, NDArray
 from discreet.accounting.calibration import calibrate
 from discreet.accounting.curve import account
 from discreet.core.descent import Average, Path, Projection, Schedule, Update, descend
-from discreet.core.mean.error_bounds import deviation
 from discreet.core.mechanisms import Release, laplace_event
 from discreet.core.noise import add_noise
 from discreet.core.randomness import RandomStream, system_stream
@@ -42,6 +41,7 @@ from discreet.linear.losses import Loss
 from discreet.plan.plan import Plan
 from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Sampling, Stage
+from discreet.statistics.mean.error_bounds import deviation
 
 
 @dataclass(frozen=True, eq=False)

@@ -36,7 +36,6 @@ from scipy.special import logsumexp
 
 from discreet.accounting.gaussian import gaussian_epsilon_bounds
 from discreet.errors import InvalidParameter, probability, real, whole
-from discreet.events import Gaussian, PoissonSampled
 from discreet.events.common import MAX_COUNT
 from discreet.guarantee import ROUND_UP, EpsilonDelta, checked_pair, round_up
 from discreet.lecture.amplification import poisson_amplification
@@ -226,7 +225,7 @@ def _step(epsilon: Any, delta: Any, steps: Any, most: int = MAX_COUNT) -> tuple[
 
 
 def _noisy_sgd(rate: Any, noise_multiplier: Any, steps: Any, delta: Any) -> tuple[float, float, int, float]:
-    noise = Gaussian(noise_multiplier)
-    rate = PoissonSampled(rate, noise).rate
+    noise = real("noise_multiplier", noise_multiplier, above=0)
+    rate = real("rate", rate, above=0, at_most=1)
     steps = whole("steps", steps, at_least=1, at_most=MAX_COUNT)
-    return rate, noise.noise_multiplier, steps, real("delta", delta, at_least=1e-250, below=1)
+    return rate, noise, steps, real("delta", delta, at_least=1e-250, below=1)

@@ -33,7 +33,6 @@ from typing import Literal
 import numpy as np
 
 from discreet.accounting.gaussian import gaussian_delta_bounds
-from discreet.core.mean.error_bounds import deviation
 from discreet.core.mechanisms import certified_cost, gaussian_event, laplace_event
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.errors import InvalidParameter, real
@@ -41,6 +40,7 @@ from discreet.events import Gaussian
 from discreet.guarantee import Budget, Neighbours
 from discreet.lecture.release import LinearRelease, black_box
 from discreet.lecture.risk import Problem, Risk
+from discreet.statistics.mean.error_bounds import deviation
 
 # ---- what objective perturbation costs, and the least noise for a budget: :class:`ObjectiveNoise` ----
 #

@@ -1,4 +1,4 @@
-"""What the entries of a ledger say. Entries are JSON, there are six kinds, and they only ever add up.
+"""What the entries of a ledger say. Entries are JSON, there are seven kinds, and they only ever add up.
 
     ["ledger", format, name, rule]                 the first entry: the rule by which the ledger spends
     ["run", run, plan, data, event, distance]      a run is opened: its plan's hash, its data, what it may release,
@@ -11,6 +11,8 @@
     ["commit", run, attempt, done]                 the attempt's steps up to ``done`` have happened
     ["mark", run, attempt, place]                  the run may have come as far as ``place``, in whatever it counts
                                                    beside steps; costs nothing
+    ["issued", kind, digest]                       a certificate or a report with this SHA-256 was issued; costs
+                                                   nothing
 
 Nothing here reads a clock, and no entry holds an epsilon: what was spent is a collection of events.
 
@@ -43,7 +45,7 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Literal, get_args
 
 from discreet.errors import DiscreetError, InvalidParameter, LedgerCorrupted, real, whole
 from discreet.events import Event
@@ -52,6 +54,10 @@ from discreet.ledger.store import Row
 
 FORMAT = 2
 Entry = list[Any]
+Issued = Literal["certificate", "report"]
+"""What a ledger may say was issued under it."""
+
+_ISSUED = '["issued",'  # how such an entry begins
 
 
 @dataclass
@@ -92,13 +98,23 @@ class Book:
         self.name = ""
         self.sequence = -1
         self.runs: dict[str, RunRecord] = {}
+        self.issued: set[tuple[str, str]] = set()
         self._chain = Chain()
+        self._trailing: list[str] = []  # the last entries, if they say what was issued; not yet in the chain
         self._habit: _Habit | None = None
 
     @property
     def hash(self) -> str:
         """The hash of all entries."""
-        return self._chain.hash()
+        return self._chain.hash(*self._trailing)
+
+    @property
+    def last_spending(self) -> Anchor:
+        """The head before the trailing entries that only say what was issued.
+
+        Issuing a certificate therefore does not change what the next certificate of the same spending says.
+        """
+        return Anchor(self.sequence - len(self._trailing), self._chain.hash())
 
     def spent(self) -> dict[Event, int]:
         """All that was reserved: simple events, and how often."""
@@ -116,13 +132,19 @@ class Book:
         entries = iter(entries)
         while chunk := list(islice(entries, 4096)):
             try:
-                self._chain.extend(chunk)
+                self._extend_chain(chunk)
                 self._take_all(chunk)
             except (DiscreetError, ValueError, LookupError, TypeError, RecursionError) as error:
                 raise LedgerCorrupted(
                     f"Entry {self.sequence + 1} of the ledger makes no sense: {error}. It was altered by another "
                     "hand. Restore the ledger from a backup and open it with its anchor."
                 ) from error
+
+    def _extend_chain(self, texts: list[str]) -> None:
+        found = self._trailing + texts
+        keep = next((n for n in range(len(found), 0, -1) if not found[n - 1].startswith(_ISSUED)), 0)
+        self._chain.extend(found[:keep])
+        self._trailing = found[keep:]
 
     def _take_all(self, texts: list[str]) -> None:
         place = 0
@@ -180,6 +202,11 @@ class Book:
         _insist(type(place) is int and record.marked < place, "a mark moves forward only")
         record.marked = place
 
+    def _take_issued(self, kind: str, digest: str) -> None:
+        _insist(self.sequence >= 0, "the first entry is missing")
+        _insist(kind in get_args(Issued), "nothing of this kind is issued")
+        self.issued.add((kind, hex_digest("digest", digest)))
+
     # ---- writing ----
 
     def next_row(self, entry: Entry) -> Row:
@@ -190,7 +217,7 @@ class Book:
 
     def hash_after(self, row: Row) -> str:
         """The hash of all entries and of this next one."""
-        return self._chain.hash(row.text)
+        return self._chain.hash(*self._trailing, row.text)
 
 
 _TAKE: dict[str, Callable[..., None]] = {
@@ -200,6 +227,7 @@ _TAKE: dict[str, Callable[..., None]] = {
     "reserve": Book._take_reserve,
     "commit": Book._take_commit,
     "mark": Book._take_mark,
+    "issued": Book._take_issued,
 }
 
 
@@ -292,7 +320,7 @@ class RunStatement:
 
 @dataclass(frozen=True)
 class Statement:
-    """The rule, the runs and the head of a ledger, all of one moment."""
+    """The rule, the runs and the head of a ledger, all of one moment; see :attr:`Book.last_spending`."""
 
     rule: SpendingRule
     runs: tuple[RunStatement, ...]
@@ -305,7 +333,7 @@ class Statement:
             RunStatement(run.name, run.plan_hash, run.event, tuple(run.taken), run.distance)
             for run in book.runs.values()
         )
-        return cls(book.rule, tuple(runs), Anchor(book.sequence, book.hash))
+        return cls(book.rule, tuple(runs), book.last_spending)
 
     @classmethod
     def of_entries(cls, entries: Iterable[str]) -> Statement:
@@ -314,11 +342,11 @@ class Statement:
         book.follow(entries)
         return cls.of_book(book)
 
-    def spent(self, plan_hash: str | None = None) -> dict[Event, int]:
-        """All steps that were reserved, or those under one plan: simple events, and how often."""
+    def spent(self, *plan_hashes: str) -> dict[Event, int]:
+        """All steps that were reserved, or those under some plans: simple events, and how often."""
         total: dict[Event, int] = {}
         for run in self.runs:
-            if plan_hash in (None, run.plan_hash):
+            if not plan_hashes or run.plan_hash in plan_hashes:
                 for (event, _), taken in zip(run.event.parts(), run.taken, strict=True):
                     if taken:
                         total[event] = total.get(event, 0) + taken

@@ -63,6 +63,9 @@ from discreet.errors import AccuracyNotReached, BudgetExceeded, InvalidParameter
 from discreet.events import Composition, Event, Gaussian
 from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, Unit, round_up
 
+SPARE = 1e-4
+"""The part of delta that a filter holds back for releases in integers: see :meth:`SpendingRule.at_distance`."""
+
 Spent = Mapping[Event, int]
 """Everything that was reserved: simple events and how often."""
 
@@ -89,6 +92,22 @@ class SpendingRule(ABC):
         """The same with more digits, if they can be had: other versions of the accountant may have proved less."""
         return self.guarantee(spent)
 
+    def at_distance(self, guarantee: Guarantee, distance: float) -> Guarantee:
+        """The guarantee of releases whose joint distribution is ``distance`` from the one that is accounted for.
+
+        ``guarantee`` is that of this rule, and ``distance`` a total variation distance: noise in integers has one to
+        continuous noise. It costs a part of delta, which comes out of the budget as far as the rule holds it back.
+        """
+        return guarantee.at_distance(distance)
+
+    @property
+    def largest_distance(self) -> float:
+        """The largest distance of all releases together that leaves :meth:`at_distance` within the budget.
+
+        Infinity where the rule holds nothing back, and the distance is added to the delta of the budget.
+        """
+        return math.inf
+
     def curve(self) -> PrivacyCurve | None:
         """The privacy curve of all releases under this rule together, where more is known than a guarantee."""
         return None
@@ -103,8 +122,9 @@ class SpendingRule(ABC):
         if isinstance(data, dict):
             read = READ.get(str(data.get("rule")))
             try:
-                if read is not None:
-                    return read({key: value for key, value in data.items() if key != "rule"})
+                found = None if read is None else read(data)
+                if found is not None and found.to_dict().keys() == data.keys():  # no unknown keys
+                    return found
             except (KeyError, TypeError):
                 pass
         raise InvalidParameter("rule", data, f"is not a spending rule; known kinds are {', '.join(READ)}.")
@@ -139,8 +159,13 @@ class FixedPlan(SpendingRule):
         group_size: int = 1,
         unit: Unit = "record",
     ) -> FixedPlan:
-        """The rule of a ledger for ``event`` alone: its budget is what that costs at ``delta``."""
-        epsilon = account(event, neighbours, group_size).guarantee(delta).epsilon.upper
+        """The rule of a ledger for ``event`` alone: its budget is what that costs at ``delta``.
+
+        It leaves room for the distance of noise in integers: see :meth:`at_distance`.
+        """
+        curve = account(event, neighbours, group_size)
+        epsilon = _epsilon_at(curve, delta * (1 - SPARE))
+        epsilon = curve.guarantee(delta).epsilon.upper if epsilon == math.inf else epsilon
         return cls(event, Budget(max(epsilon, math.ulp(0.0)), delta, neighbours, group_size, unit))
 
     def room(self, spent: Spent, event: Event) -> int:
@@ -156,6 +181,18 @@ class FixedPlan(SpendingRule):
             return replace(found, unit=self.budget.unit)
         return self.guarantee(spent)
 
+    def at_distance(self, guarantee: Guarantee, distance: float) -> Guarantee:
+        """The guarantee at the delta of the budget, if epsilon stays within it, for the whole curve is known."""
+        budget = self.budget
+        if not distance or guarantee.delta == 0:
+            return guarantee
+        left = Fraction(budget.delta) - _cost_of_distance(budget.epsilon) * Fraction(distance)
+        epsilon = _epsilon_at(self.curve(), math.nextafter(float(left), 0.0)) if left > 0 else math.inf
+        if epsilon > budget.epsilon:
+            return guarantee.at_distance(distance)
+        bounds = Bounds(guarantee.epsilon.lower, max(epsilon, guarantee.epsilon.upper))
+        return replace(guarantee, epsilon=bounds)
+
     def curve(self) -> PrivacyCurve:
         return account(self.event, self.budget.neighbours, self.budget.group_size)
 
@@ -167,7 +204,39 @@ class Filter(SpendingRule):
     """A rule that gives every event a price, in one or more currencies, and lets each add up to a limit.
 
     Prices are floats above 0, rounded up; limits are rounded down; they are added as exact fractions.
+
+    The part ``spare`` of delta is held back for noise in integers, and the limits are those of the rest. Let P and
+    Q be the distributions of all releases in two neighbouring worlds with the noise as accounted, P' and Q' those
+    with the noise in integers, and d the sum of the distances of all runs. Given the past, each release in integers
+    is within its part of d of the accounted one, so P' is within d of P and Q' within d of Q, in total variation,
+    however releases are chosen. Hence for every set S
+
+        P'(S)  <=  P(S) + d  <=  e^epsilon Q(S) + (1 - spare) delta + d
+               <=  e^epsilon Q'(S) + (1 - spare) delta + (1 + e^epsilon) d,
+
+    which is within the budget if (1 + e^epsilon) d <= spare * delta. A ledger enforces that on every path
+    (:attr:`largest_distance`). The part is fixed before the first release, as everything else in a filter. In ledgers
+    that were begun before version 0.2 it is 0.
     """
+
+    spare: float
+
+    @property
+    def accounted_delta(self) -> float:
+        """The delta of the budget without what is held back."""
+        return self.budget.delta * (1 - self.spare)
+
+    @property
+    def largest_distance(self) -> float:
+        if not self.spare:
+            return math.inf
+        held = (Fraction(self.budget.delta) - Fraction(self.accounted_delta)) * Fraction(1 - 1e-12)
+        return float(held / _cost_of_distance(self.budget.epsilon)) * (1 - 1e-12)
+
+    def at_distance(self, guarantee: Guarantee, distance: float) -> Guarantee:
+        if distance <= self.largest_distance < math.inf:
+            return guarantee
+        return replace(guarantee, delta=self.accounted_delta).at_distance(distance)
 
     @abstractmethod
     def prices(self, event: Event) -> tuple[float, ...]:
@@ -216,10 +285,12 @@ class GaussianFilter(Filter):
     """
 
     budget: Budget
+    spare: float = SPARE
     kind: ClassVar[str] = "gaussian-filter"
 
     def __post_init__(self) -> None:
         checked_budget(self.budget)
+        object.__setattr__(self, "spare", _checked_spare(self.spare))
 
     def prices(self, event: Event) -> tuple[float]:
         if not isinstance(event, Gaussian):
@@ -227,27 +298,28 @@ class GaussianFilter(Filter):
                 f"a GaussianFilter holds only Gaussian releases, not {type(event).__name__}; "
                 "use a TruncatedRenyiFilter, or fix the whole list of releases in advance with a FixedPlan."
             )
+        real("noise_multiplier", event.noise_multiplier, above=0, remedy="No noise fits into no budget.")
         reach = self.budget.reach
         return (round_up((reach / Fraction(event.noise_multiplier)) ** 2),)
 
     def limits(self) -> tuple[Fraction]:
-        return (Fraction(_gaussian_mu(self.budget.epsilon, self.budget.delta)) ** 2,)
+        return (Fraction(_gaussian_mu(self.budget.epsilon, self.accounted_delta)) ** 2,)
 
     def curve(self) -> PrivacyCurve:
         reach = self.budget.reach
-        mu = math.nextafter(_gaussian_mu(self.budget.epsilon, self.budget.delta), math.inf)
+        mu = math.nextafter(_gaussian_mu(self.budget.epsilon, self.accounted_delta), math.inf)
         return account(Gaussian(reach / mu), self.budget.neighbours, self.budget.group_size)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"rule": self.kind, "budget": self.budget.to_dict()}
+        return _named(self.kind, self.spare) | {"budget": self.budget.to_dict()}
 
 
 READ: dict[str, Callable[[dict[str, Any]], SpendingRule]] = {
     FixedPlan.kind: lambda data: FixedPlan(Event.from_dict(data["event"]), Budget.from_dict(data["budget"])),
-    GaussianFilter.kind: lambda data: GaussianFilter(Budget.from_dict(data["budget"])),
-    "truncated-renyi-filter": lambda data: TruncatedRenyiFilter(
-        Budget.from_dict(data["budget"]), data["order"], data["cut"], data["exposure"]
-    ),
+    GaussianFilter.kind: lambda data: GaussianFilter(Budget.from_dict(data["budget"]), 0.0),
+    "gaussian-filter-2": lambda data: GaussianFilter(Budget.from_dict(data["budget"]), data["spare"]),
+    "truncated-renyi-filter": lambda data: _truncated(data, 0.0),
+    "truncated-renyi-filter-2": lambda data: _truncated(data, data["spare"]),
 }
 
 LEAST = 1e-200  # stands for every smaller price, which floating point might take for nothing
@@ -267,6 +339,34 @@ def checked_budget(budget: Budget) -> Budget:
     remedy = "Noise with Gaussian tails is never purely private; choose for instance 1e-6."
     real("delta", _a_budget(budget).delta, at_least=1e-300, below=1, remedy=remedy)
     return budget
+
+
+def _checked_spare(spare: object) -> float:
+    remedy = f"It is the part of delta that is held back for noise in integers; leave it out for {SPARE:g}."
+    return real("spare", spare, at_least=0, at_most=0.5, remedy=remedy)
+
+
+def _named(kind: str, spare: float) -> dict[str, Any]:
+    """The name of a filter in files. Versions before 0.2 refuse one that holds a part of delta back."""
+    return {"rule": f"{kind}-2", "spare": spare} if spare else {"rule": kind}
+
+
+def _truncated(data: dict[str, Any], spare: float) -> TruncatedRenyiFilter:
+    numbers = data["order"], data["cut"], data["exposure"]
+    return TruncatedRenyiFilter(Budget.from_dict(data["budget"]), *numbers, spare)
+
+
+def _cost_of_distance(epsilon: float) -> Fraction:
+    """What delta grows by for each unit of total variation distance: see :meth:`Guarantee.at_distance`."""
+    return 1 + Fraction(math.exp(min(epsilon, 700.0)) * (1 + 1e-15))
+
+
+def _epsilon_at(curve: PrivacyCurve, delta: float) -> float:
+    """The certified epsilon at ``delta``; infinity if none was found."""
+    try:
+        return curve.guarantee(delta).epsilon.upper
+    except (AccuracyNotReached, InvalidParameter):
+        return math.inf
 
 
 def _a_budget(budget: Budget) -> Budget:
@@ -291,12 +391,14 @@ class TruncatedRenyiFilter(Filter):
     order: float
     cut: float
     exposure: float
+    spare: float = SPARE
     kind: ClassVar[str] = "truncated-renyi-filter"
 
     def __post_init__(self) -> None:
         checked_budget(self.budget)
+        object.__setattr__(self, "spare", _checked_spare(self.spare))
         order, cut = checked_order_and_cut(self.order, self.cut)
-        exposure = real("exposure", self.exposure, above=0, below=self.budget.delta)
+        exposure = real("exposure", self.exposure, above=0, below=self.accounted_delta)
         for name, value in (("order", order), ("cut", cut), ("exposure", exposure)):
             object.__setattr__(self, name, value)
         if self.limits()[0] <= 0:
@@ -311,13 +413,13 @@ class TruncatedRenyiFilter(Filter):
 
     def limits(self) -> tuple[Fraction, ...]:
         """For each direction: what the divergences, and what the masses may add up to."""
-        left = self.budget.delta - self.exposure
+        left = self.accounted_delta - self.exposure
         limit = renyi_limit(self.budget.epsilon, left, self.order)
         return (limit, Fraction(self.exposure)) * 2
 
     def to_dict(self) -> dict[str, Any]:
         numbers = {"order": self.order, "cut": self.cut, "exposure": self.exposure}
-        return {"rule": self.kind, "budget": self.budget.to_dict()} | numbers
+        return _named(self.kind, self.spare) | {"budget": self.budget.to_dict()} | numbers
 
     @classmethod
     def for_event(cls, event: Event, budget: Budget) -> TruncatedRenyiFilter:
@@ -325,7 +427,7 @@ class TruncatedRenyiFilter(Filter):
         checked_budget(budget)
 
         def limit(order: float, exposure: float) -> float:
-            return float(renyi_limit(budget.epsilon, budget.delta - exposure, order))
+            return float(renyi_limit(budget.epsilon, budget.delta * (1 - SPARE) - exposure, order))
 
         best = best_truncation(event, budget, limit)
         if best is None:

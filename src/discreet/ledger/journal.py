@@ -7,13 +7,14 @@ the book. Only then may it add an entry of its own. A :class:`Run` takes such tu
 from __future__ import annotations
 
 import hmac
+import math
 import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from discreet.errors import BudgetExceeded, LedgerCorrupted, LedgerUnavailable, PlanViolation, whole
+from discreet.errors import BudgetExceeded, LedgerCorrupted, LedgerUnavailable, PlanViolation, cut, whole
 from discreet.events import Event
 from discreet.events.common import MAX_COUNT
 from discreet.ledger.book import Anchor, Book, Entry, RunRecord, same_seal, seal_of
@@ -330,6 +331,23 @@ def refuse_beyond_budget(book: Book, event: Event, count: int) -> None:
     if room < count:
         budget = book.rule.budget
         raise BudgetExceeded(
-            f"{count} more of {event} would exceed the budget (epsilon={budget.epsilon:g}, delta={budget.delta:g}): "
-            f"there is room for {room}. Nothing was reserved."
+            f"{cut(list_parts(event, count))} would exceed the ledger's budget (epsilon={budget.epsilon:g}, "
+            f"delta={budget.delta:g}): there is room for {room}. Nothing was reserved."
         )
+
+
+def refuse_beyond_spare(book: Book, distance: float) -> None:
+    """Raise unless the rule holds enough of delta back for one more run at this distance."""
+    noted = math.fsum(run.distance for run in book.runs.values())
+    if distance and (noted + distance) * (1 + 1e-12) > book.rule.largest_distance:
+        budget = book.rule.budget
+        raise BudgetExceeded(
+            f"The noise of this run is in integers, at a distance of {distance:.3g} from continuous noise. With it, "
+            f"the ledger (epsilon={budget.epsilon:g}, delta={budget.delta:g}) would exceed its delta. Choose "
+            "arithmetic='float', or a ledger of a smaller epsilon or a larger delta. Nothing was reserved."
+        )
+
+
+def list_parts(event: Event, count: int = 1) -> str:
+    """The simple events of ``count`` such events, and how often each of them happens."""
+    return " + ".join(f"{count * number} x {part}" for part, number in event.parts())

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
+from typing import get_args
 
 from discreet.errors import (
     BudgetExceeded,
@@ -15,13 +18,30 @@ from discreet.errors import (
     LedgerCorrupted,
     LedgerUnavailable,
     PlanViolation,
+    one_of,
 )
 from discreet.events import Composition, Event
 from discreet.files import appears_whole
 from discreet.guarantee import Guarantee
-from discreet.ledger.book import Anchor, Book, RunRecord, Statement, checked_distance, first_entry, hex_digest
-from discreet.ledger.filters import SpendingRule
-from discreet.ledger.journal import Journal, Run, refuse_beyond_budget, sealed_head
+from discreet.ledger.book import (
+    Anchor,
+    Book,
+    Issued,
+    RunRecord,
+    Statement,
+    checked_distance,
+    first_entry,
+    hex_digest,
+)
+from discreet.ledger.filters import GaussianFilter, SpendingRule, TruncatedRenyiFilter
+from discreet.ledger.journal import (
+    Journal,
+    Run,
+    list_parts,
+    refuse_beyond_budget,
+    refuse_beyond_spare,
+    sealed_head,
+)
 from discreet.ledger.store import Head, Row, SQLiteStore, Store, in_memory
 
 Place = str | Path
@@ -137,11 +157,27 @@ class Ledger:
             fingerprint = turn.data_tag(_data_name(data))
             if record is None:
                 refuse_beyond_budget(turn.book, event, 1)
+                refuse_beyond_spare(turn.book, apart)
                 turn.add(["run", name, plan_hash, fingerprint, event.to_dict(), *([apart] if apart else [])])
             else:
-                _refuse_departure(record, plan_hash, event, fingerprint, apart)
+                noted = record.distance > 0 or turn.book.rule.largest_distance < math.inf
+                _refuse_departure(record, plan_hash, event, fingerprint, apart if noted else 0.0)
                 turn.add(["resume", name, record.attempt + 1])
         return Run(self._journal, name, 1 if record is None else record.attempt, event)
+
+    def issue(self, kind: Issued, digest: str) -> None:
+        """Write down that a certificate or a report with this SHA-256 was issued. Costs nothing.
+
+        ``Certificate.of`` does so by itself. What was written down before is not written again.
+
+        Guarantee: whoever verifies a certificate or a page with this ledger, or its entries, can tell it from every
+        other one. The ledger vouches for it as far as whoever holds its key is trusted.
+        """
+        one_of("kind", kind, get_args(Issued))
+        hex_digest("digest", digest)
+        with self._journal.turn() as turn:
+            if (kind, digest) not in turn.book.issued:
+                turn.add(["issued", kind, digest])
 
     # ---- asking ----
 
@@ -165,10 +201,11 @@ class Ledger:
     def guarantee(self) -> Guarantee:
         """What is promised of everything released under this ledger, computed anew from its events.
 
-        Its delta is that of the budget, and what noise in whole numbers adds to it.
+        Its delta is that of the budget. Where the rule holds nothing back for noise in integers, as in ledgers of
+        versions before 0.2, what such noise adds comes on top.
         """
         statement = self.statement()
-        return statement.rule.guarantee(statement.spent()).at_distance(statement.distance)
+        return statement.rule.at_distance(statement.rule.guarantee(statement.spent()), statement.distance)
 
     def runs(self) -> dict[str, RunRecord]:
         """What is known of each run, by name."""
@@ -194,8 +231,13 @@ class Ledger:
 
     def _check_rule(self, rule: SpendingRule | None) -> None:
         found = self.rule  # the first turn: everything is read and verified
-        if rule not in (None, found):
+        if rule is not None and _without_spare(rule) != _without_spare(found):
             raise PlanViolation(f"This ledger spends by {found}, not by {rule}; create another ledger.")
+
+
+def _without_spare(rule: SpendingRule) -> SpendingRule:
+    """The rule without the part of delta that ledgers of versions before 0.2 do not hold back."""
+    return replace(rule, spare=0.0) if isinstance(rule, GaussianFilter | TruncatedRenyiFilter) else rule
 
 
 def _check_promise(rule: SpendingRule) -> None:
@@ -222,12 +264,12 @@ def _refuse_departure(
 ) -> None:
     """Raise unless a run is resumed as it began."""
     if record.event.parts() != event.parts():
-        what = f"to release {_list_parts(record.event)}, not {_list_parts(event)}"
+        what = f"to release {list_parts(record.event)}, not {list_parts(event)}"
     elif record.plan_hash != plan_hash:
         what = f"with plan {record.plan_hash[:12]}, not {plan_hash[:12]}"
     elif record.data != data:
         what = "for data of another name (data=)"
-    elif 0 < record.distance < distance * (1 - 1e-9):
+    elif record.distance < distance * (1 - 1e-9):  # versions before 0.2 may have noted none
         what = f"with noise that is {record.distance:.3g} from the event's, not {distance:.3g}"
     else:
         return
@@ -235,10 +277,6 @@ def _refuse_departure(
         f"The run {record.name!r} was opened {what}. Resume it with the plan and the data it began with, or choose "
         "another name for a new run."
     )
-
-
-def _list_parts(event: Event) -> str:
-    return " + ".join(f"{count} x {part}" for part, count in event.parts())
 
 
 def _store_kind(place: Place) -> type[Store]:

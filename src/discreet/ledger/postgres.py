@@ -15,7 +15,7 @@ from discreet.errors import (
     InvalidParameter,
     LedgerCorrupted,
     LedgerUnavailable,
-    MissingDependency,
+    missing_extra,
     without_passwords,
 )
 from discreet.ledger.store import READ_HEAD, Head, Row, Store, Transaction
@@ -24,9 +24,7 @@ try:
     import psycopg  # noqa: F401
     import sqlalchemy
 except ImportError as error:
-    raise MissingDependency(
-        "A ledger in PostgreSQL needs SQLAlchemy and psycopg: pip install 'discreet[postgres]'"
-    ) from error
+    raise missing_extra("A ledger in PostgreSQL needs SQLAlchemy and psycopg", "postgres") from error
 
 
 class PostgresStore(Store):
@@ -114,6 +112,9 @@ def _url(address: str) -> Any:
         raise InvalidParameter("place", "...", remedy) from None
 
 
+_MAY_NOT_WRITE = ("42501", "25006")  # insufficient privilege, and a transaction that is read-only
+
+
 @contextmanager
 def _database_errors() -> Iterator[None]:
     """Say what the database's error means for the ledger: not now, or never again."""
@@ -127,5 +128,10 @@ def _database_errors() -> Iterator[None]:
             raise LedgerUnavailable(
                 f"The ledger's database cannot be used ({reason}). Whatever was being reserved counts as spent if it "
                 "arrived; nothing may be released. Open the ledger again when the database is back."
+            ) from None
+        if getattr(error.orig, "sqlstate", None) in _MAY_NOT_WRITE:
+            raise LedgerUnavailable(
+                f"The ledger's database may not be written to ({reason}), so nothing was granted. The role needs "
+                "SELECT, INSERT and UPDATE on ledger_entries and ledger_head, on a server that is no read-only copy."
             ) from None
         raise LedgerCorrupted(f"The ledger's database is not in order ({reason}).") from None

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from copy import deepcopy
-from importlib import import_module
+from dataclasses import replace
+from itertools import zip_longest
 from os import PathLike
 from typing import Any, Self
 
@@ -17,14 +19,20 @@ from sklearn.utils.validation import check_is_fitted
 
 from discreet.core.mechanisms import gaussian_event
 from discreet.core.silence import silently
+from discreet.engines import engine_for
 from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.events import ApproximateDP, Event
+from discreet.guarantee import Budget
 from discreet.linear.column_kinds import Category
 from discreet.linear.diagnosis import (
     DeclarationWarning,
     cost_of_repetition,
     diagnosis,
+    note_of_weights,
+    undecided,
     warn_noise,
+    warn_of_learners,
+    warn_undecided,
     warn_undeclared,
     warn_unseen,
     warn_weak,
@@ -34,8 +42,10 @@ from discreet.linear.diagnosis import (
 from discreet.linear.encoder import SchemaEncoding, encoded_columns, record_weights
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import Charge, Encoded, Model, by_recipe, by_theorem, open_charge, show_progress
-from discreet.linear.glm.people import People, declared_rows, learned_rows
+from discreet.linear.gate.people import People
+from discreet.linear.gate.record_store import MISSING
 from discreet.linear.glm.spending import Elsewhere, Spending
+from discreet.linear.glm.typical_people import declared_rows, learned_rows
 from discreet.linear.inputs import OnDemand, part_of, without_column
 from discreet.linear.named_coefficients import Coefficients
 from discreet.linear.partitions import Partitions, refuse_other_engines
@@ -50,8 +60,6 @@ from discreet.linear.table_reader import TableReader, known_spending, row_count
 
 Array = NDArray[np.float64]
 
-_CLUSTER = "discreet.adapters.dask_engine"  # loaded for frames of Dask only
-
 
 class PrivateLinearModel(TableReader):
     """Base of the estimators: they add the loss and what a target means.
@@ -64,8 +72,10 @@ class PrivateLinearModel(TableReader):
 
     coef_: Array
     _procedures: tuple[str, ...]
+    _budgets: tuple[Budget, ...] = ()
     _task: str
     intercept_: Any
+    _spending_kind: Callable[..., Spending] = Spending  # what an audit exchanges for one that records
 
     # ---- what each estimator knows ----
 
@@ -103,7 +113,7 @@ class PrivateLinearModel(TableReader):
         :class:`~discreet.adapters.dask_engine.DaskEngine`. A Dask frame is fitted by its own client.
         """
         if engine is None and is_dask_frame(X):
-            engine = import_module(_CLUSTER).engine_of(X)
+            engine = engine_for("dask", X)
         if engine is not None:
             if sample_weight is not None or people is not None:
                 raise InvalidParameter("engine", type(engine).__name__, "takes columns of the files only.")
@@ -120,8 +130,10 @@ class PrivateLinearModel(TableReader):
         """Go on with further records, or the same ones, at the cost of another (epsilon, delta).
 
         The new model and the one so far are averaged, weighed by what their noise and numbers of records say of
-        their precision. It needs the ``ledger`` of the first fit, with room for one more; the guarantee is then that
-        of the ledger.
+        their precision. It needs the ``ledger`` of the first fit, with room for one more. The guarantee of the
+        certificate is then what all these fits cost together, if they had the same budget, and otherwise that of the
+        ledger. It is for a number of fits that was fixed in advance; ``together``, the guarantee of the ledger, holds
+        in any case.
         """
         check_is_fitted(self)
         if self.ledger is None:
@@ -201,7 +213,7 @@ class PrivateLinearModel(TableReader):
         y = self._target_in(X) if y is None else y
         target, weights = self._read_target(y, rows, weights, reset)
         self._refuse_inference(reset)  # and what the loss refuses: before anything is spent
-        with self._open_charge(not reset, elsewhere) as charge, show_progress(self.verbose) as progress:
+        with self._open_charge(reset, elsewhere) as charge, show_progress(self.verbose) as progress:
             charge.refuse_foreign(() if reset else self._procedures)
             spending = charge.spending() if self.method == "recipe" else None
             if spending is not None:
@@ -219,6 +231,8 @@ class PrivateLinearModel(TableReader):
             counted = self._count_first(target, weights, owners, spending) if reset else None
             if reset:
                 self._encoding = self._new_encoding(X, table, weights, spending, counted, chosen)
+                if spending is not None:  # until the mean of each column is known
+                    self._encoding.missing = np.full(self._encoding.columns.numerics, float(MISSING))
             encoded = part_of(self._encoding.on_demand(table), chosen)
             target, bounds = self._bounded_target(target, weights, spending)
             columns = self._encoding.columns
@@ -230,19 +244,30 @@ class PrivateLinearModel(TableReader):
                 model = self._by_recipe(records, spending)
             distance = 0.0 if spending is None else spending.distance
             self.certificate_ = charge.certificate(distance, (*self._not_covered(), *what_callers_did()))
+        if reset:
+            self._encoding.missing = model.missing
         names = getattr(self, "feature_names_in_", None)
         label = None if self.schema is None else schema_of(self.schema).target
         told = (label or "", self._class_names())
-        self.diagnosis_ = diagnosis(self._encoding, names, model.counts, model.released, told)
+        self.diagnosis_ = diagnosis(
+            self._encoding, names, model.counts, model.released, told, None if unit is None else unit.column
+        )
+        if sample_weight is not None:
+            notes = (*self.diagnosis_.notes, note_of_weights(self.max_weight))
+            self.diagnosis_ = replace(self.diagnosis_, notes=notes)
         model = without_empty(model, self._encoding, self.diagnosis_.empty)
+        self.diagnosis_ = replace(self.diagnosis_, scores=undecided(model))
         own = charge.plan.digest()
         self._procedures = (own,) if reset else (*self._procedures, own)
+        self._budgets = (charge.budget,) if reset else (*self._budgets, charge.budget)
         self._model = model if previous is None else previous.join(model)
         self._publish()
+        warn_of_learners(self.certificate_.not_covered)
         warn_undeclared(model, self._target_in_words())
         warn_unseen(self._encoding)
         if spending is not None:
             warn_noise(model, spending.strength)
+            warn_undecided(model)
         warn_weak(self._budget())
         return self
 
@@ -288,9 +313,8 @@ class PrivateLinearModel(TableReader):
             if isinstance(column, Category) and column.reference is not None
         }
 
-    def _open_charge(
-        self, continued: bool, elsewhere: Elsewhere | None = None
-    ) -> AbstractContextManager[Charge]:
+    def _open_charge(self, reset: bool, elsewhere: Elsewhere | None = None) -> AbstractContextManager[Charge]:
+        earlier = {} if reset else dict(zip_longest(self._procedures, self._budgets))
         return open_charge(
             type(self).__name__,
             self._settings(),
@@ -301,8 +325,9 @@ class PrivateLinearModel(TableReader):
             self._chosen_arithmetic(),
             staged=self.method == "recipe",
             sample=self._sample(),
-            continued=continued,
+            earlier=earlier,
             elsewhere=elsewhere,
+            kind=self._spending_kind,
         )
 
     def _publish(self) -> None:

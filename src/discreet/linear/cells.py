@@ -23,6 +23,15 @@ from discreet.linear.inputs import codes, numbers
 
 Floats = NDArray[np.floating[Any]]
 
+_PER_DAY = {
+    "D": 1,
+    "h": 24,
+    "m": 1440,
+    "s": 86_400,
+    "ms": 86_400_000,
+    "us": 86_400_000_000,
+    "ns": 86_400 * 10**9,
+}
 _KEPT = 2**16  # texts whose meaning is remembered
 
 
@@ -69,8 +78,12 @@ def _number_reader(column: Numeric) -> Callable[[Any], Any]:
 def _days(column: Date, values: NDArray[Any]) -> Floats:
     """Cells as days since 1970: dates of any type, and texts in the declared format."""
     if values.dtype.kind == "M":
-        days = values.astype("datetime64[D]")
-        return np.where(np.isnat(days), np.nan, days.astype(np.float64))
+        unit, count = np.datetime_data(values.dtype)
+        if unit in _PER_DAY and count == 1:  # numpy's own conversion wraps around at the ends of 64 bits
+            days = (values.astype(np.int64) // _PER_DAY[unit]).astype(np.float64)
+        else:
+            days = values.astype("datetime64[D]").astype(np.float64)
+        return np.where(np.isnat(values), np.nan, days)
 
     def read(cell: Any) -> float:
         if isinstance(cell, int | float | np.number) and not isinstance(cell, bool):
@@ -80,6 +93,14 @@ def _days(column: Date, values: NDArray[Any]) -> Floats:
         return float(cell.toordinal() - EPOCH) if isinstance(cell, date) else float("nan")
 
     return _each(values, read, np.float64)
+
+
+def dates(days: Floats) -> NDArray[np.datetime64]:
+    """Days since 1970 as dates of numpy's, which reach as far as 64 bits; NaT for NaN."""
+    found = np.full(len(days), np.datetime64("NaT"), "datetime64[D]")
+    known = ~np.isnan(days)
+    found[known] = days[known].astype(np.int64).astype("datetime64[D]")
+    return found
 
 
 def _parse_date(text: str, form: str) -> date | None:

@@ -29,8 +29,9 @@ _FARTHEST = 1e150  # bounds are kept where their differences and squares are ord
 class Numeric:
     """A number between ``lower`` and ``upper``. Without them the bounds are learnt privately.
 
-    A missing value counts as the middle; ``missing="flag"`` adds a column that says so. ``missing_values`` are
-    numbers that stand for a missing one, such as 999. ``decimal`` and ``thousands`` are how texts are written:
+    A missing value counts as the noisy mean that a fit measures (in encoders without a model, and in studies of
+    several parties, as the middle of the bounds); ``missing="flag"`` adds a column that says so. ``missing_values``
+    are numbers that stand for a missing one, such as 999. ``decimal`` and ``thousands`` are how texts are written:
     "1.234,5" has the decimal "," and the thousands ".". ``shape`` is what the curve of an additive model has to be:
     ``"increasing"``, ``"decreasing"`` or ``"linear"``.
     """

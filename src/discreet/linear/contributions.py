@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from discreet.core.noise import BoundedSum
 from discreet.errors import DiscreetError
+from discreet.ledger import GaussianFilter
 from discreet.linear.homes import Share
 from discreet.linear.roll_call import Answer
 
@@ -28,7 +29,8 @@ _STATES = 256  # fits of partitions that a worker keeps waiting
 class Task(NamedTuple):
     """What a worker is asked: what a share of the table adds to a release. ``values`` are those from ``since`` on.
 
-    ``model`` and the share's home are needed to begin; a worker that has begun is told the new values only.
+    ``model`` and the share's home are needed to begin; a worker that has begun is told the new values only. ``rule``
+    is that of the driver's ledger: noise and grids depend on the part of delta that it holds back.
     """
 
     fit: str
@@ -38,6 +40,7 @@ class Task(NamedTuple):
     target: str | None
     since: int
     values: tuple[Array, ...]
+    rule: GaussianFilter | None = None
 
     @property
     def place(self) -> int:
@@ -77,6 +80,10 @@ class _Waiting:
             self._sums.put("unreadable")
         except BaseException:  # a traceback could hold a row
             self._sums.put("failed")
+
+    def shared_rule(self, rule: GaussianFilter) -> GaussianFilter:
+        """The rule of the driver's ledger."""
+        return rule if self._task.rule is None else self._task.rule
 
     def release(self, total: BoundedSum, public: str, draw: Any, pay: Any) -> Array:
         self._sums.put((np.array(total.value), total.clip_norm, total.grid, public))

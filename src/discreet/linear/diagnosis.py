@@ -27,15 +27,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.gaussian import gaussian_epsilon, gaussian_mu
-from discreet.certificate.certificate import CHOSEN
+from discreet.certificate.certificate import CHOSEN, LEARNT
 from discreet.guarantee import Budget
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import Model
+from discreet.linear.gate.coordinates import Released
+from discreet.linear.gate.sparse_rows import NARROW
 from discreet.linear.glm.counts import Counts
-from discreet.linear.glm.marginals import BINS, Released
-from discreet.linear.glm.sparse_rows import NARROW
+from discreet.linear.glm.marginals import BINS
 from discreet.linear.glm.spending import Wealth
+from discreet.linear.glm.steps import LEAST_SLOPE
 
 Array = NDArray[np.float64]
 
@@ -44,7 +46,12 @@ _MOST, _ALL = (
     0.5,
     0.96,
 )  # shares of records that are noted: elsewhere, and at the lower bound, where zeros may be
-_SOME, _NAMED = 0.25, 3  # the share of unknown categories that is noted beside declared ones that nobody has
+_BESIDE_UNHELD = 0.02  # the share of unknown categories that is noted beside a declared one that nobody has
+_NAMED = 3  # categories that nobody seems to have are named, so many at most
+_RARE_OR_MISSPELT = (
+    "too few to be told from noise: they are rare, or spelt otherwise in the table. strip and casefold forgive "
+    "blanks and capitals."
+)
 _SHARP = 0.025  # the largest doubt about a share with which anything is said of a flag
 _CENTRE = BINS // 2
 _WEAK, _VOID = 10.0, 30.0  # epsilons beyond which a promise is weak, as reports say, and empty
@@ -59,16 +66,18 @@ class Diagnosis:
     each column the share of records "in the middle" (where missing ones count), "at the lower bound", "at the upper
     bound"; "missing" where it has a column of its own; "yes" for flags, "unknown" for categories. There are none
     where records were too few to look at columns. Columns in which nothing was found are ``empty``: they get the
-    coefficient 0.
+    coefficient 0. ``scores`` is a sentence on a model whose scores are all the same, or could be chance; of any other
+    it is empty.
     """
 
     records: float | None = None
     shares: dict[str, dict[str, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     empty: tuple[str, ...] = ()
+    scores: str = ""
 
     def __str__(self) -> str:
-        return "\n".join(self.notes) or "nothing to note"
+        return "\n".join((*self.notes, *([self.scores] if self.scores else ()))) or "nothing to note"
 
 
 def diagnosis(
@@ -77,8 +86,12 @@ def diagnosis(
     counts: Counts | None,
     released: Released | None,
     target: tuple[str, tuple[str, ...]] = ("", ()),
+    unit: str | None = None,
 ) -> Diagnosis:
-    """What can be said of the columns of an encoding; ``target`` is its name, and what its classes are called."""
+    """What can be said of the columns of an encoding; ``target`` is its name, and what its classes are called.
+
+    ``unit`` is the column of the people who count as one each, if the rows are theirs.
+    """
     if counts is None:
         return Diagnosis()
     records, doubt = float(counts.classes.sum()), counts.noise_of_records
@@ -88,7 +101,7 @@ def diagnosis(
             "records with a target as declared, and is the budget enough for them?"
         )
         return Diagnosis(records, notes=(note,))
-    unseen = (*_of_target(counts, *target), *_unseen(encoding, names))
+    unseen = (*_of_unit(unit), *_of_target(counts, *target), *_unseen(encoding, names))
     if released is None:
         return Diagnosis(records, notes=unseen)
     found = list(_columns(encoding, names, released, records, doubt))
@@ -97,16 +110,23 @@ def diagnosis(
     return Diagnosis(records, shares, notes, tuple(column.name for column in found if column.is_empty))
 
 
+def _of_unit(unit: str | None) -> Iterator[str]:
+    """What the model is of, where people have several rows. No released number shows whether it matters."""
+    if unit is not None:
+        yield (
+            f"{unit}: everybody counts once, so this is a model of the average person and not of the average row. "
+            "If the number of rows depends on the target (such as one row a month until an event), its level is not "
+            "that of the rows; one row for each person avoids it."
+        )
+
+
 def _of_target(counts: Counts, name: str, classes: tuple[str, ...]) -> Iterator[str]:
     """Which classes nobody seems to be of, where the counts are sharp enough to tell."""
     error = counts.noise / counts.records
     for label, count in zip(classes, counts.classes, strict=True) if classes and error <= _SHARP else ():
         if count < _RARE * counts.noise:
             share = f"{max(count, 0) / counts.records:.0%}"
-            yield (
-                f"{name or 'target'}: about {share} are {label}, which noise alone could explain: is it spelt as in "
-                "the table? strip and casefold forgive blanks and capitals."
-            )
+            yield f"{name or 'target'}: about {share} are {label}, {_RARE_OR_MISSPELT}"
 
 
 def _unseen(encoding: Encoding, names: Any) -> Iterator[str]:
@@ -117,15 +137,21 @@ def _unseen(encoding: Encoding, names: Any) -> Iterator[str]:
         yield f"{name}: its bounds were not found, as noise hides them, so it is not used; can they be declared?"
 
 
+def note_of_weights(max_weight: float) -> str:
+    """What becomes of weights, which no released number shows."""
+    told = f"sample_weight: a weight above max_weight={max_weight:g} counts as that"
+    return f"{told}; declare the largest there may be."
+
+
 def without_empty(model: Any, encoding: Encoding, empty: tuple[str, ...]) -> Any:
     """The model with coefficients 0 for empty columns; what they added to every score is in the intercept."""
     if not empty or not isinstance(encoding, SchemaEncoding):
         return model
     owners = _owners(encoding)
     dead = np.isin(owners, empty)
-    # What every record has there: the middle, no flag and no category, but the flag of a missing number.
+    # What every record has there: what counts for a missing number and its flag, no other flag and no category.
     constant = np.array([float(isinstance(encoding.schema.features[name], Numeric)) for name in owners])
-    constant[: len(encoding.numerics)] = 0.5
+    constant[: len(encoding.numerics)] = encoding.fills
     return model.without(dead, constant)
 
 
@@ -203,7 +229,7 @@ class _Seen:
         if isinstance(self.column, Flag):
             yield from self._of_flag(self.column)
         elif isinstance(self.column, Category):
-            if self._surely("unknown", _SOME if self.unheld else _MOST):
+            if self._surely("unknown", _BESIDE_UNHELD if self.unheld else _MOST):
                 nobody = ", ".join(repr(self.column.values[place]) for place in self.unheld[:_NAMED])
                 also = f", and nobody seems to be {nobody}" if nobody else ""
                 yield (
@@ -215,10 +241,7 @@ class _Seen:
 
     def _of_flag(self, column: Flag) -> Iterator[str]:
         if self.error <= _SHARP and self.shares["yes"] < _RARE * self.error:
-            yield (
-                f"{self.name}: about {self._percent('yes')} are {column.yes!r}, which noise alone could explain: is "
-                "it spelt as in the table? strip and casefold forgive blanks and capitals."
-            )
+            yield f"{self.name}: about {self._percent('yes')} are {column.yes!r}, {_RARE_OR_MISSPELT}"
 
     def _of_numbers(self) -> Iterator[str]:
         dates = isinstance(self.column, Date)
@@ -307,25 +330,59 @@ def warn_noise(model: Model, strength: float) -> None:
     """Say so if a model has more coefficients than its records can tell, or therefore none. From noisy counts."""
     if model.counts is None:
         return
-    size = len(model.coefficients) + 1
-    wealth = Wealth(model.counts.records, strength, 1.0)
-    scarcity = size / wealth.overall
-    classes = len(model.counts.classes) > 1
-    seen = wealth.compares_classes(model.counts.balance) if classes else wealth.sees_slopes(size)
+    counts, size = model.counts, len(model.coefficients) + 1
+    wealth = Wealth(counts.records, strength, 1.0)
+    balance = counts.balance if len(counts.classes) > 1 else None
+    seen = wealth.sees_slopes(size) if balance is None else wealth.compares_classes(balance)
     constant = size > 1 and not (seen or np.any(model.coefficients))
-    if scarcity > _SCARCE or constant:
-        told = "a constant" if constant else "mostly noise"
-        message = (
-            f"This model is {told}: records times epsilon are too few for its columns by a factor of about "
-            f"{max(scarcity, 2.0):.1g}."
+    if size <= _SCARCE * wealth.overall and not constant:
+        return
+    # Where the count itself is noise, so would be a factor computed from it, and so is how unequal classes are.
+    hidden = counts.records < _FEW * counts.noise_of_records
+    balance = 1.0 if hidden and balance is not None else balance
+    needed = max(size, wealth.fewest(size, balance)) if constant else size
+    if hidden:
+        why = (
+            f"noise hides how many records there are; a model of {size} coefficients needs at least about "
+            f"{needed / strength:.1g} of them at this epsilon."
         )
-        warnings.warn(message, DeclarationWarning, stacklevel=4)
+    else:
+        factor = max(needed / wealth.overall, 2.0)
+        why = f"records times epsilon are too few for its columns by a factor of about {factor:.1g}."
+    told = "a constant" if constant else "mostly noise"
+    warnings.warn(f"This model is {told}: {why}", DeclarationWarning, stacklevel=4)
+
+
+def undecided(model: Model) -> str:
+    """A sentence on a model whose scores are all the same, or could be chance; empty for any other.
+
+    Follows from the released coefficients and from noisy counts.
+    """
+    if len(model.coefficients) and not np.any(model.coefficients):
+        return (
+            "all scores are the same: the columns say nothing of the target, or noise hides it. Predictions are "
+            "those of a model without columns; more records or a larger epsilon could tell."
+        )
+    if model.borne_out <= LEAST_SLOPE:
+        return (
+            "chance could explain all that the columns say of the target. Scores keep the order that was found, but "
+            "probabilities are near those of a model without columns; more records or a larger epsilon could tell."
+        )
+    return ""
+
+
+def warn_undecided(model: Model) -> None:
+    """Warn of :func:`undecided` models that have slopes; of those without, :func:`warn_noise` tells the reason."""
+    told = undecided(model)
+    if told and np.any(model.coefficients):
+        warnings.warn(f"This model is mostly noise: {told}", DeclarationWarning, stacklevel=4)
 
 
 # ---- who calls fit: scikit-learn's tools fit many models on the same records, and pipelines learn before us ----
 
 
 _SEARCH, _PIPELINE = "sklearn.model_selection._search", "sklearn.pipeline"
+_TARGET = "sklearn.compose._target"
 _SEVERAL = (
     "sklearn.model_selection",
     "sklearn.multioutput",
@@ -365,19 +422,60 @@ def what_callers_did() -> tuple[str, ...]:
         if _module(frame).startswith(_SEARCH) and CHOSEN not in found:
             found.append(CHOSEN)
         owner = frame.f_locals.get("self")
-        if _module(frame) == _PIPELINE and frame.f_code.co_name == "fit":
-            found += [f"what {name} learnt of the records before this fit" for name in _learners(owner)]
-    return tuple(found)
+        if frame.f_code.co_name == "fit" and _module(frame) in (_PIPELINE, _TARGET):
+            found += [f"what {name} {LEARNT}" for name in _learners(owner)]
+    return tuple(dict.fromkeys(found))
 
 
-def _learners(pipeline: Any) -> Iterator[str]:
-    """The steps before the last that learn from records, other than ours, which say themselves what they are."""
+def warn_of_learners(not_covered: tuple[str, ...]) -> None:
+    """Say aloud what a pipeline learnt of the records without paying."""
+    found = [text for text in not_covered if text.endswith(LEARNT)]
+    if found:
+        message = (
+            f"The guarantee does not cover {'; '.join(found)}. These steps were fitted to the private records "
+            "without noise. Declare bounds= or schema= in their place, or use discreet.linear.PublicBounds."
+        )
+        warnings.warn(message, DeclarationWarning, stacklevel=4)
+
+
+_STATELESS = {"PolynomialFeatures": {}, "SimpleImputer": {"strategy": "constant"}}
+"""Transformers of scikit-learn that learn nothing but shapes, with these parameters."""
+
+
+def _learners(owner: Any) -> Iterator[str]:
+    """The transformers around a model that learn from records; ours say themselves what they are."""
+    if hasattr(owner, "steps"):
+        steps = [step for _, step in owner.steps[:-1]]
+    else:
+        steps = [getattr(owner, "transformer", None)]
+    for step in steps:
+        yield from _learners_within(step)
+
+
+def _learners_within(step: Any) -> Iterator[str]:
     from sklearn.utils import get_tags
 
-    for _, step in pipeline.steps[:-1]:
-        ours = type(step).__module__.startswith("discreet.")
-        if hasattr(step, "fit") and not ours and get_tags(step).requires_fit:
-            yield type(step).__name__
+    if step is None or isinstance(step, str):  # "passthrough", "drop"
+        return
+    parts = getattr(step, "steps", None) or getattr(step, "transformers", None)
+    parts = parts or getattr(step, "transformer_list", None)
+    if parts and type(step).__module__.startswith(("sklearn.pipeline", "sklearn.compose")):
+        for part in parts:
+            yield from _learners_within(part[1])
+        return
+    ours = type(step).__module__.startswith("discreet.")
+    if hasattr(step, "fit") and not ours and not _is_stateless(step) and get_tags(step).requires_fit:
+        yield type(step).__name__
+
+
+def _is_stateless(step: Any) -> bool:
+    if not type(step).__module__.startswith("sklearn."):
+        return False
+    categories = getattr(step, "categories", "auto")
+    if type(step).__name__ in ("OneHotEncoder", "OrdinalEncoder"):
+        return not isinstance(categories, str)  # declared
+    known = _STATELESS.get(type(step).__name__)
+    return known is not None and all(getattr(step, name) == value for name, value in known.items())
 
 
 def _frames() -> Iterator[FrameType]:

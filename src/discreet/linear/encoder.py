@@ -5,7 +5,8 @@ does not count.
 
 ======================  ============================================================================
 a number below, above   the lower, the upper bound; so are -inf and inf
-NaN, missing, no number the middle of the bounds, and 1 in the flag column if one was asked for
+NaN, missing, no number the middle of the bounds, or what a model says (``missing``), and 1 in the flag column if one
+                        was asked for
 an unknown category     none of the known ones: zeros
 ======================  ============================================================================
 
@@ -32,10 +33,11 @@ from scipy.sparse import csr_array, issparse
 from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
 
+from discreet.core.columns import list_table, unmasked
 from discreet.errors import InvalidParameter, real
 from discreet.linear.cells import declared_codes, declared_numbers
 from discreet.linear.column_kinds import Category, Flag, Numeric, distinct, ordered_bounds
-from discreet.linear.glm.records import Columns
+from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.inputs import (
     OnDemand,
     cells_of,
@@ -72,6 +74,13 @@ class Encoding(ABC):
     """Encoded columns whose bounds are no more than a guess: nothing can be learnt from them."""
     learnt: NDArray[np.intp] = np.empty(0, np.intp)
     """Encoded columns whose bounds nobody has declared."""
+    missing: Array | None = None
+    """What a missing number counts as, for each numeric column, in [0, 1]; the middle if nobody has said."""
+
+    @property
+    def fills(self) -> Array:
+        """The same as an array in any case."""
+        return np.full(self.columns.numerics, 0.5) if self.missing is None else self.missing
 
     def encode(self, X: Any) -> Any:
         """The encoded table: a new float32 array, or a CSR array for a sparse table."""
@@ -108,7 +117,7 @@ class BoundedNumbers(Encoding):
         step = max(1, _BLOCK // max(1, rows.shape[1]))
         for start in range(0, len(rows), step):
             part = readable(rows[start : start + step])
-            scale_rows(part, self.lower, self.upper, encoded[start : start + step])
+            scale_rows(part, self.lower, self.upper, self.fills, encoded[start : start + step])
         return encoded
 
     def _sparse(self, table: csr_array) -> csr_array:
@@ -128,7 +137,7 @@ class Scaled(OnDemand):
 
     def __init__(self, table: Any, numbers: BoundedNumbers) -> None:
         super().__init__(table.shape, lambda rows: numbers.scale(table[rows]))
-        self.table, self.lower, self.upper = table, numbers.lower, numbers.upper
+        self.table, self.lower, self.upper, self.missing = table, numbers.lower, numbers.upper, numbers.fills
 
 
 class BoundedRows(Encoding):
@@ -169,7 +178,9 @@ class SchemaEncoding(Encoding):
         for name in self.numerics:  # types are refused here, before anything is spent
             declared_numbers(self.numerics[name], features[name][:0], f"X[{name!r}]")
         if self._is_of_numbers(X):
-            return Scaled(number_table(np.asarray(X)), BoundedNumbers(self.lower, self.upper))
+            numbers = BoundedNumbers(self.lower, self.upper)
+            numbers.missing = self.missing
+            return Scaled(number_table(X), numbers)
         rows = len(next(iter(features.values())))
         return OnDemand((rows, self.columns.width), lambda rows: self._rows(features, rows))
 
@@ -181,10 +192,10 @@ class SchemaEncoding(Encoding):
     def _rows(self, features: dict[str, Any], rows: Any) -> NDArray[np.float32]:
         part = {name: values[rows] for name, values in features.items()}
         encoded = np.zeros((len(next(iter(part.values()))), self.columns.width), np.float32)
+        fills = self.fills
         for place, (name, column) in enumerate(self.numerics.items()):
-            encoded[:, place] = scale_to_unit(
-                declared_numbers(column, part[name]), column.lower, column.upper
-            )
+            values = declared_numbers(column, part[name])
+            encoded[:, place] = scale_to_unit(values, column.lower, column.upper, fills[place])
         start = len(self.numerics)
         for name, labels in self.groups.items():
             found = _codes(self.schema.features[name], part[name])
@@ -199,11 +210,11 @@ class SchemaEncoding(Encoding):
         return np.concatenate([head, coefficients[count:]]), intercept
 
 
-def scale_to_unit(values: Any, lower: Any, upper: Any) -> Any:
-    """The values between the bounds mapped to [0, 1]; what is outside clamped; NaN to the middle."""
+def scale_to_unit(values: Any, lower: Any, upper: Any, missing: float = 0.5) -> Any:
+    """The values between the bounds mapped to [0, 1]; what is outside clamped; NaN to ``missing``, the middle."""
     with np.errstate(all="ignore"):
         inside = (np.asarray(values, np.float64) - lower) / (np.asarray(upper, np.float64) - lower)
-    return np.where(np.isnan(inside), 0.5, np.clip(inside, 0.0, 1.0))
+    return np.where(np.isnan(inside), missing, np.clip(inside, 0.0, 1.0))
 
 
 def encoded_columns(schema: Schema) -> Columns:
@@ -245,13 +256,9 @@ def schema_columns(X: Any, schema: Schema) -> dict[str, Any]:
 
 
 def _cells(X: Any, width: int) -> NDArray[Any]:
-    if hasattr(X, "dtype"):
-        return np.asarray(X)
-    cells = np.full((len(X), width), None, object)
-    for place, row in zip(cells, X, strict=True):
-        if len(row) == width:  # a row of another length counts as missing
-            place[:] = list(row)
-    return cells
+    if hasattr(X, "dtype") or hasattr(X, "__array__"):
+        return np.asarray(unmasked(X))
+    return list_table(list(X), width)
 
 
 def _codes(column: Any, values: NDArray[Any]) -> NDArray[np.int64]:

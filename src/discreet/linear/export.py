@@ -1,7 +1,7 @@
 """A fitted model for others, to predict without this package: :func:`plain_pipeline` and :func:`onnx_model`.
 
 The steps of the scikit-learn pipeline are the public rules of :mod:`discreet.linear.encoder` in scikit-learn's own
-words: numbers clamped to their bounds, missing ones in the middle, all mapped to [0, 1]; one-hot categories;
+words: numbers clamped to their bounds and mapped to [0, 1], missing ones as in the model; one-hot categories;
 everything in single precision, as the model was fitted; then the limits of the model, and its coefficients. They
 are fitted to the bounds and categories of the schema, never to a record.
 """
@@ -22,13 +22,13 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, OneHotEncoder
 from sklearn.svm import LinearSVC
 
-from discreet.errors import InvalidParameter, MissingDependency
+from discreet.errors import InvalidParameter, MissingDependency, missing_extra
 from discreet.linear.additive.additive_model import AdditiveModel
-from discreet.linear.additive.basis import Basis, Curve
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import Model
+from discreet.linear.gate.basis import Basis, Curve
 from discreet.linear.schema import Schema
 
 
@@ -41,7 +41,7 @@ def plain_pipeline(model: FittedModel) -> Pipeline:
     if not isinstance(model.model, Model):
         what = model.estimator or "an additive model"
         raise InvalidParameter("to_sklearn", what, "is for linear models; use predict here.")
-    encoding = SchemaEncoding(model.schema)
+    encoding = _named(model)
     for name, column in model.schema.features.items():
         _refuse_special(name, column)
     lower, upper = model.model.limits
@@ -53,6 +53,13 @@ def plain_pipeline(model: FittedModel) -> Pipeline:
             ("model", _predictor(model)),
         ]
     )
+
+
+def _named(model: FittedModel) -> SchemaEncoding:
+    """How the model reads a table with named columns."""
+    model.schema  # noqa: B018  # refuses rows without names
+    assert isinstance(model.encoding, SchemaEncoding)
+    return model.encoding
 
 
 def _refuse_special(name: str, column: Column) -> None:
@@ -73,12 +80,14 @@ def _encoder(encoding: SchemaEncoding) -> ColumnTransformer:
     steps: list[tuple[str, Any, list[str]]] = []
     if encoding.numerics:
         clamp = FunctionTransformer(np.clip, kw_args={"a_min": encoding.lower, "a_max": encoding.upper})
-        parts = [("clamp", clamp), ("fill", SimpleImputer(strategy="mean")), ("scale", MinMaxScaler())]
+        parts = [("clamp", clamp), ("scale", MinMaxScaler()), ("fill", SimpleImputer(strategy="mean"))]
         steps.append(("numbers", Pipeline(parts), list(encoding.numerics)))
     for name in encoding.groups:
         steps.append((f"group {name}", _group(encoding.schema.features[name]), [name]))
-    made = ColumnTransformer(steps, sparse_threshold=0.0)
-    return made.fit(_ends(encoding.schema))
+    made = ColumnTransformer(steps, sparse_threshold=0.0).fit(_ends(encoding.schema))
+    if encoding.numerics:
+        made.named_transformers_["numbers"]["fill"].statistics_ = encoding.fills.copy()
+    return made
 
 
 def _group(column: Column) -> Any:
@@ -168,7 +177,7 @@ def onnx_model(model: FittedModel) -> Any:
             requirement = "strip and casefold have no ONNX operator; bring the cells in order before."
             raise InvalidParameter("schema", name, requirement)
     graph = _Graph()
-    encoding = SchemaEncoding(model.schema)
+    encoding = _named(model)
     rows = _encode(graph, encoding)
     score = (
         _curves(graph, model.model, rows)
@@ -188,7 +197,7 @@ class _Graph:
         try:
             self.onnx = import_module("onnx")
         except ImportError:
-            raise MissingDependency("to_onnx needs onnx: pip install 'discreet[onnx]'.") from None
+            raise missing_extra("to_onnx needs onnx", "onnx") from None
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
@@ -256,7 +265,8 @@ def _encode(graph: _Graph, encoding: SchemaEncoding) -> str:
     features = encoding.schema.features
     inputs = {name: graph.input(name, _is_text(column)) for name, column in features.items()}
     known = {name: _with_gaps(graph, inputs[name], column) for name, column in encoding.numerics.items()}
-    parts = [_scale(graph, known[name], column) for name, column in encoding.numerics.items()]
+    columns = zip(encoding.numerics.items(), encoding.fills.tolist(), strict=True)
+    parts = [_scale(graph, known[name], column, missing) for (name, column), missing in columns]
     for name in encoding.groups:
         column = features[name]
         if isinstance(column, Numeric):
@@ -285,10 +295,10 @@ def _with_gaps(graph: _Graph, values: str, column: Numeric) -> str:
     return values
 
 
-def _scale(graph: _Graph, values: str, column: Numeric) -> str:
+def _scale(graph: _Graph, values: str, column: Numeric, missing: float) -> str:
     lower, upper = np.array([[column.lower]]), np.array([[column.upper]])
     inside = graph.add("Div", graph.add("Sub", values, lower), upper - lower)
-    filled = graph.add("Where", graph.add("IsNaN", inside), np.array([[0.5]]), inside)
+    filled = graph.add("Where", graph.add("IsNaN", inside), np.array([[missing]]), inside)
     return graph.add("Min", graph.add("Max", filled, np.array([[0.0]])), np.array([[1.0]]))
 
 

@@ -42,11 +42,11 @@ from discreet.linear.encoder import (
     target_range,
 )
 from discreet.linear.fitting import Model
-from discreet.linear.glm.records import Columns
+from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.named_coefficients import Coefficients, named_coefficients
 from discreet.linear.schema import TASKS, Schema
-from discreet.linear.summary import Line, Summary, estimand_of, lines_from, summary_lines
+from discreet.linear.summary import Line, Summary, cut_columns, estimand_of, lines_from, summary_lines
 
 FORMAT = "discreet model 1"
 WEIGHTS, MODEL = "weights.safetensors", "model.json"
@@ -306,7 +306,10 @@ def _inference_of(fitted: Any) -> tuple[tuple[Line, ...], str]:
     if names is None:
         names = [f"x{place}" for place in range(encoding.columns.width)]
     clamp = None if model.inference is None else model.inference.clamp
-    return summary_lines(model.inference, encoding, names), estimand_of(clamp, fitted._unit() is not None)
+    told = list(map(str, names))
+    cut, learnt = cut_columns(model.released, told), [told[place] for place in encoding.learnt]
+    estimand = estimand_of(clamp, fitted._unit() is not None, cut, learnt)
+    return summary_lines(model.inference, encoding, names), estimand
 
 
 def _shares_of(fitted: Any) -> dict[str, float]:
@@ -348,13 +351,18 @@ def _name_columns(encoding: Encoding, names: Any) -> SchemaEncoding | BoundedRow
     found = [f"x{place}" for place in range(encoding.columns.width)] if names is None else names
     bounds = zip(encoding.lower.tolist(), encoding.upper.tolist(), strict=True)
     columns = {str(name): Numeric(*pair) for name, pair in zip(found, bounds, strict=True)}
-    return SchemaEncoding(Schema(columns))
+    named = SchemaEncoding(Schema(columns))
+    named.missing = encoding.missing
+    return named
 
 
 def _declarations(encoding: SchemaEncoding | BoundedRows) -> dict[str, Any]:
     """What an encoding knows of tables, as plain data."""
     if isinstance(encoding, SchemaEncoding):
-        return {"target": encoding.schema.target, "schema": encoding.schema.to_dict()}
+        known: dict[str, Any] = {"target": encoding.schema.target, "schema": encoding.schema.to_dict()}
+        if encoding.missing is not None and len(encoding.missing):
+            known["missing"] = dict(zip(encoding.numerics, encoding.missing.tolist(), strict=True))
+        return known
     return {"target": None, "row_norm": encoding.columns.text_norm, "width": encoding.columns.text}
 
 
@@ -362,7 +370,13 @@ def _read_encoding(text: Mapping[str, Any]) -> SchemaEncoding | BoundedRows:
     """The inverse of :func:`_declarations`."""
     if "row_norm" in text:
         return BoundedRows(whole("width", text["width"], at_least=1), text["row_norm"])
-    return SchemaEncoding(Schema.from_dict(text["schema"]))
+    encoding = SchemaEncoding(Schema.from_dict(text["schema"]))
+    told = text.get("missing")  # which versions before 0.2 did not write: then it is the middle
+    if told is not None:
+        if list(told) != list(encoding.numerics):
+            raise ValueError("what counts for missing numbers does not fit its schema")
+        encoding.missing = np.array([real("missing", told[name], at_least=0, at_most=1) for name in told])
+    return encoding
 
 
 def model_text(folder: Path) -> dict[str, Any]:

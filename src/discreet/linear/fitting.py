@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -21,24 +21,27 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from scipy.sparse import csr_array, issparse
 
+from discreet.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from discreet.certificate import Arithmetic as CertifiedArithmetic
 from discreet.certificate import Certificate
 from discreet.core.mechanisms import Arithmetic
+from discreet.core.noise import SPARED_DELTA_OF_FIT
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.events import ApproximateDP
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan, GaussianFilter, Till
+from discreet.ledger.filters import SPARE as LEDGER_SPARE
 from discreet.ledger.filters import SpendingRule
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.encoder import Scaled
+from discreet.linear.gate.coordinates import Released
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.people import People
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.inference import Inference
-from discreet.linear.glm.marginals import Released
-from discreet.linear.glm.people import People
-from discreet.linear.glm.records import Columns
-from discreet.linear.glm.spending import SPARE, Elsewhere, Spending
+from discreet.linear.glm.spending import Elsewhere, Spending
 from discreet.linear.glm.spending import Progress as Told
 from discreet.linear.inputs import OnDemand
 from discreet.linear.kernels.kernel import readable
@@ -65,6 +68,7 @@ class Charge:
     alone: bool = False
     elsewhere: Elsewhere | None = None
     sample: float | None = None
+    kind: Callable[..., Spending] = Spending
 
     @property
     def sampled(self) -> bool:
@@ -78,14 +82,16 @@ class Charge:
             raise InvalidParameter("sample", self.sample, "is for tables of one machine; leave it out.")
         if self.sample is not None and self.sampled:
             return self._spending_of_sample(self.sample, name)
-        return Spending(self.budget, self.till, self.stream, self.arithmetic, name, self.elsewhere)
+        return self.kind(self.budget, self.till, self.stream, self.arithmetic, name, self.elsewhere)
 
     def _spending_of_sample(self, sample: float, name: str) -> Spending:
         """What a sample is worth. It is paid for when something is released, and not where that is refused before."""
         self.till.refuse_other_neighbours()
         inner = amplified_budget(_within(self.budget, self.arithmetic), sample)
         try:
-            return Spending(inner, None, self.stream, self.arithmetic, name, on_first=self.reserve_everything)
+            return self.kind(
+                inner, None, self.stream, self.arithmetic, name, on_first=self.reserve_everything
+            )
         except InvalidParameter as error:
             remedy = f"would let the fit spend epsilon={inner.epsilon:.4g} on the sample, which {error.requirement}"
             raise InvalidParameter("sample", sample, remedy) from None
@@ -143,27 +149,47 @@ def open_charge(
     *,
     staged: bool = True,
     sample: float | None = None,
-    continued: bool = False,
+    earlier: Mapping[str, Budget | None] | None = None,
     elsewhere: Elsewhere | None = None,
+    kind: Callable[..., Spending] = Spending,
 ) -> Iterator[Charge]:
     """Open the ledger for one fit, and close it again if it was opened here.
 
     ``staged`` fits spend by a Gaussian filter; others, and those of a secret ``sample`` under add-remove neighbours,
-    reserve their whole budget as one release. A ``continued``
-    fit goes on from a model that was made under the same ledger, so all that its plan can promise is what
-    the ledger promises of everything.
+    reserve their whole budget as one release. ``earlier`` has the digests of the plans that made the model so
+    far, and the budget of each: the plan of a fit that goes on from it answers for all of them together.
     """
     staged = staged and not (sample is not None and budget.neighbours == "add-remove")
     spent = _within(budget, arithmetic)
-    rule: SpendingRule = GaussianFilter(spent) if staged else FixedPlan(_black_box(spent), spent)
+    rule: SpendingRule = GaussianFilter(spent, spare=0.0) if staged else FixedPlan(_black_box(spent), spent)
     plan = Plan.adaptive(name, rule, {**settings, "run": run_name(name, elsewhere)})
     with Till.open(ledger, plan, key=ledger_key) as opened:
-        plan = Plan.adaptive(name, opened.ledger.rule, plan.settings) if continued else plan
+        if earlier:
+            plan = _continue(plan, opened.ledger.rule, budget, earlier, staged)
         till = Till.open(opened.ledger, plan)
         stream = system_stream() if unsafe_seed is None else RandomStream(unsafe_seed=unsafe_seed)
-        yield Charge(
-            budget, till, plan, stream, arithmetic, alone=ledger is None, elsewhere=elsewhere, sample=sample
-        )
+        yield Charge(budget, till, plan, stream, arithmetic, ledger is None, elsewhere, sample, kind)
+
+
+def _continue(
+    plan: Plan, ledger: SpendingRule, budget: Budget, earlier: Mapping[str, Budget | None], staged: bool
+) -> Plan:
+    """The plan of a fit that goes on from others: it promises what all of them cost together.
+
+    If all have the same budget and spend it by Gaussian noise, m fits are as private as one with noise that is
+    smaller by the root of m. This is proved for each number m: for the process that stops after m fits at the
+    latest, whatever the releases of each fit depend on. It does not cover an m that is chosen by what earlier fits
+    showed; then, and where budgets differ, all that can be promised is what the ledger promises of everything.
+    """
+    known = staged and isinstance(ledger, GaussianFilter) and set(earlier.values()) == {budget}
+    if not known or budget.delta <= 0:
+        return Plan.adaptive(plan.name, ledger, plan.settings)
+    one = gaussian_mu(budget.epsilon, budget.delta)
+    epsilon = gaussian_epsilon(budget.delta * (1 - LEDGER_SPARE), one * math.sqrt(1 + len(earlier)))
+    rule: SpendingRule = GaussianFilter(replace(budget, epsilon=epsilon * (1 + 1e-9)))
+    if rule.budget.epsilon >= ledger.budget.epsilon and budget.delta >= ledger.budget.delta:
+        rule = ledger  # which has room for no more
+    return Plan.adaptive(plan.name, rule, {**plan.settings, "continues": list(earlier)})
 
 
 def run_name(name: str, elsewhere: Elsewhere | None = None) -> str:
@@ -176,7 +202,7 @@ def _within(budget: Budget, arithmetic: Arithmetic) -> Budget:
     """What the releases may cost if the noise were continuous."""
     if arithmetic != "hardened":
         return budget
-    return replace(budget, delta=budget.delta * (1 - SPARE))
+    return replace(budget, delta=budget.delta * (1 - SPARED_DELTA_OF_FIT))
 
 
 def _black_box(budget: Budget) -> ApproximateDP:
@@ -209,6 +235,8 @@ class Model:
     column in which records were found, beyond which a line means nothing. ``counts`` are the noisy numbers of
     records, None for the methods with theorems, and ``released`` those in each column, where there were enough.
     ``inference`` are estimates with their errors, where they were asked for and there were enough records.
+    ``missing`` is what a missing number counts as, for each numeric column: its noisy mean.
+    ``borne_out`` is the share of slopes for classes that other records will bear out.
     """
 
     coefficients: Array
@@ -218,6 +246,8 @@ class Model:
     counts: Counts | None = None
     released: Released | None = None
     inference: Inference | None = None
+    missing: Array | None = None
+    borne_out: float = 1.0
 
     def scores(self, encoded: Any) -> Array:
         """intercept + row times coefficients, for each row and output; values beyond the limits count as these."""
@@ -233,9 +263,9 @@ class Model:
         """The same of dense rows, block by block; numbers for a single output are scaled on the way."""
         limits = readable(self.limits[0]), readable(self.limits[1])
         weights = readable(self.coefficients.reshape(len(self.coefficients), -1).T)
-        table, bounds = encoded, (np.empty(0), np.empty(0))
+        table, bounds = encoded, (np.empty(0), np.empty(0), np.empty(0))
         if isinstance(encoded, Scaled) and len(weights) == 1:
-            table, bounds = encoded.table, (encoded.lower, encoded.upper)
+            table, bounds = encoded.table, (encoded.lower, encoded.upper, readable(encoded.missing))
         found = np.empty((len(weights), table.shape[0]))
         step = max(1, _CELLS // max(1, table.shape[1]))
         for start in range(0, table.shape[0], step):
@@ -265,7 +295,13 @@ class Model:
             bins = np.zeros((known + missing, released.bins.shape[1]))
             bins[seen[:known]] = released.bins
             released = released._replace(bins=bins)
-        return replace(self, coefficients=coefficients, limits=limits, released=released, inference=None)
+        means = self.missing
+        if means is not None:
+            numerics = len(means)
+            means = np.full(numerics + width - len(seen), 0.5)
+            means[seen[:numerics]] = self.missing
+        fitted = replace(self, coefficients=coefficients, limits=limits, released=released)
+        return replace(fitted, inference=None, missing=means)
 
     def join(self, other: Model) -> Model:
         """The mean of two models, each with the weight of its precision."""
@@ -274,7 +310,8 @@ class Model:
         intercept = weight * self.intercept + (1 - weight) * other.intercept
         limits = (np.minimum(self.limits[0], other.limits[0]), np.maximum(self.limits[1], other.limits[1]))
         precision = self.precision + other.precision
-        return Model(coefficients, intercept, precision, limits, other.counts, other.released)
+        known = other.counts, other.released, None, self.missing  # which the other was fitted with as well
+        return Model(coefficients, intercept, precision, limits, *known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,7 +361,17 @@ def by_recipe(
     variance = 1 / count + size / (count * spending.strength) ** 2
     intercept = np.asarray(fit.intercept)
     limits = (fit.lower, fit.upper)
-    return Model(fit.coefficients, intercept, 1 / variance, limits, fit.counts, fit.released, fit.inference)
+    return Model(
+        fit.coefficients,
+        intercept,
+        1 / variance,
+        limits,
+        fit.counts,
+        fit.released,
+        fit.inference,
+        fit.missing,
+        fit.borne_out,
+    )
 
 
 def by_theorem(method: str, loss: Loss, records: Encoded, charge: Charge, declared: int | None) -> Model:

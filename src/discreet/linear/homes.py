@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core.columns import list_cells
 from discreet.core.grouping import NOBODY, person_of
 from discreet.errors import PlanViolation
 from discreet.linear.roll_call import Answer, Roll
@@ -47,7 +48,7 @@ class Ids(NamedTuple):
         in all files, whatever their types.
         """
         encoded = cells.dictionary_encode()
-        each = [self._ticket(cell) for cell in encoded.dictionary.to_pylist()]
+        each = [self._ticket(cell) for cell in list_cells(encoded.dictionary)]
         known = np.array([*each, NOBODY], np.int64)
         found: Codes = known[
             encoded.indices.cast("int64").fill_null(len(each)).to_numpy(zero_copy_only=False)

@@ -10,7 +10,8 @@ array([3. , 4.5, nan, nan])
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import repeat
 from typing import Any
 
@@ -106,7 +107,7 @@ def numbers(values: Any, name: str = "X") -> Floats:
 
     float32 and float64 arrays come back as they are, not copied.
     """
-    array = values if isinstance(values, np.ndarray) else cells_of(values)
+    array = _array_of(values)
     if array.dtype in (np.float32, np.float64):
         return array
     if array.dtype.kind in "fiub":
@@ -128,7 +129,7 @@ def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
     >>> codes(np.array(["b", "a", None, "c"], object), ("a", "b")).tolist()
     [1, 0, -1, -1]
     """
-    array = values if isinstance(values, np.ndarray) else cells_of(values)
+    array = _array_of(values)
     found = np.full(array.shape, -1, np.int64)
     if array.dtype.kind in "fiub":
         for place, value in enumerate(known):
@@ -155,11 +156,20 @@ def _as_compared(value: Any, kind: str) -> Any:
     return value
 
 
+def declared_width(bounds: Any) -> int | None:
+    """The number of columns that bounds are declared for; None where one pair is for all of them."""
+    sides = bounds if isinstance(bounds, list | tuple | np.ndarray) and len(bounds) == 2 else ()
+    widths = [
+        len(side) for side in sides if isinstance(side, list | tuple | np.ndarray) and np.ndim(side) == 1
+    ]
+    return widths[0] if widths else None
+
+
 def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
     """The table as a two-dimensional array of floats, as a CSR array if it is sparse, on demand if it is a frame.
 
-    ``width`` is the declared number of columns; without one, the first row of a list says it. Rows of another length
-    in a list of rows count as missing.
+    A list has as many columns as most of its rows, and ``width`` columns, as declared, if it has no rows. The cells
+    of a row of another length count as missing.
     """
     if issparse(X):
         table = sane_csr(csr_array(X))
@@ -177,6 +187,11 @@ def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
             table = numbers(array, name)
         else:
             table = OnDemand(array.shape, lambda rows: numbers(array[rows], name))
+    if table.ndim != 2 and isinstance(X, list | tuple) and not len(X):
+        remedy = (
+            "has no rows that tell its columns. Give np.empty((0, columns)), or declare schema= or bounds=."
+        )
+        raise InvalidParameter(name, "an empty list", remedy)
     if table.ndim != 2:
         requirement = "Expected 2D array: must have a row for each record and a column for each feature. "
         remedy = (
@@ -253,6 +268,11 @@ def cells_of(values: Any) -> NDArray[Any]:
     return values[:] if isinstance(values, OnDemand) else columns.cells_of(values)
 
 
+def _array_of(values: Any) -> NDArray[Any]:
+    plain = isinstance(values, np.ndarray) and not isinstance(values, np.ma.MaskedArray)
+    return values if plain else cells_of(values)
+
+
 def _place(cell: Any, places: dict[Any, int]) -> int:
     """Where a cell is among the known values; -1 for anything that is not even comparable."""
     try:
@@ -264,21 +284,15 @@ def _place(cell: Any, places: dict[Any, int]) -> int:
 def _rectangular(X: Any, width: int | None) -> NDArray[Any]:
     """An array of what may be a list of rows. The type of a list comes from its cells, hence is not believed."""
     if hasattr(X, "dtype") or hasattr(X, "__array__"):
-        return np.asanyarray(X)
-    try:
-        array = np.asarray(X)
-    except ValueError:  # rows of different lengths
-        return _pad_rows(X, width)
-    return array if array.dtype.kind in "fiub" or array.ndim != 2 else _pad_rows(X, array.shape[1])
-
-
-def _pad_rows(X: Any, width: int | None) -> NDArray[Any]:
-    """Rows of which some are not as long as declared, or as the first one: those count as missing."""
-    rows = [list(row) if isinstance(row, list | tuple | np.ndarray) else [] for row in X]
-    width = len(rows[0]) if width is None else width
-    table = np.full((len(rows), width), np.nan, object)
-    for place, row in zip(table, rows, strict=True):
-        if len(row) == width:
-            for column, cell in enumerate(row):
-                place[column] = cell
-    return table
+        return np.asanyarray(columns.unmasked(X))
+    if not isinstance(X, Sequence):
+        return np.asarray(X)
+    rows = list(X)
+    known = columns.list_width(rows, width)
+    if known is None:  # most items are no rows: nothing says how many columns there are
+        return np.empty(len(rows))
+    with suppress(Exception):
+        array = np.asarray(rows)
+        if array.dtype.kind in "fiub" and array.shape[1:] == (known,):
+            return array
+    return columns.list_table(rows, known)

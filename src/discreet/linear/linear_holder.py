@@ -22,7 +22,8 @@ from discreet.core.clipping import clip_norm_of
 from discreet.core.noise import BoundedSum
 from discreet.core.silence import silently
 from discreet.errors import InvalidParameter, real
-from discreet.linear.glm.people import People
+from discreet.linear.gate.people import People
+from discreet.linear.inputs import number_table, numbers
 from discreet.linear.kernels.coefficients import OneScore
 from discreet.linear.kernels.kernel import (
     clip_margin,
@@ -68,7 +69,7 @@ class LinearHolder:
     ) -> None:
         self._loss = loss
         self._rows = _rows(X, bounds)
-        self._targets = np.asarray(y).astype(self._rows.dtype)
+        self._targets = numbers(y, "y").astype(self._rows.dtype)
         if self._targets.shape != self._rows.shape[:1]:
             raise InvalidParameter("y", type(y), "must hold one number for each row.")
         self._persons = None if people is None else self._sort_people(people)
@@ -179,10 +180,8 @@ def _rows(X: Any, bounds: tuple[ArrayLike, ArrayLike] | None) -> Any:
         if bounds is not None:
             raise InvalidParameter("bounds", bounds, "cannot be applied to sparse rows; clamp them before.")
         return X.tocsr()
-    rows = np.asarray(X)
+    rows = np.asarray(number_table(X))
     rows = np.ascontiguousarray(rows, np.float32 if rows.dtype == np.float32 else np.float64)
-    if rows.ndim != 2:
-        raise InvalidParameter("X", f"{rows.ndim} dimensions", "must have two: records and features.")
     if bounds is None:
         return rows
     lower, upper = (np.asarray(bound, np.float64) for bound in bounds)

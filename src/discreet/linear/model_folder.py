@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +23,10 @@ from discreet.certificate import Certificate
 from discreet.certificate.certificate import read_certificate
 from discreet.certificate.signatures import read_signing_key
 from discreet.certificate.verification import insist_on_files
-from discreet.errors import CertificateRejected, InvalidParameter
+from discreet.errors import CertificateRejected, InvalidParameter, LedgerUnavailable
 from discreet.events import Gaussian
 from discreet.files import whole_folder
+from discreet.ledger import Ledger
 from discreet.linear.column_kinds import Numeric
 from discreet.linear.encoder import BoundedRows, SchemaEncoding, bounds_of
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
@@ -52,7 +54,8 @@ def save_model(fitted: Any, folder: str | os.PathLike[str], sign_with: SigningKe
 def write_model(fitted: Any, folder: Path, sign_with: SigningKey | None = None) -> tuple[str, ...]:
     """Write all that belongs to a fitted estimator into an existing folder; the names of the files.
 
-    The certificate is for the files that were written, and so is its signature.
+    The certificate is for the files that were written. Its signature covers them, and so does the ledger that paid,
+    if it can still be written to.
     """
     more = {
         "estimator": type(fitted).__name__,
@@ -60,13 +63,31 @@ def write_model(fitted: Any, folder: Path, sign_with: SigningKey | None = None) 
         "notes": list(fitted.diagnosis_.notes),
     }
     files = FittedModel.of(fitted).write(folder, more)
-    certificate = fitted.certificate_.for_files(*files)
+    with _paying_ledger(fitted) as ledger:
+        certificate = fitted.certificate_.for_files(*files, ledger=ledger)
     if sign_with is not None:
         key = sign_with if isinstance(sign_with, Ed25519PrivateKey) else read_signing_key(Path(sign_with))
         certificate = certificate.signed(key)
     certificate.save(folder / CERTIFICATE)
     fitted.certificate_ = certificate
     return WEIGHTS, MODEL, CERTIFICATE
+
+
+@contextmanager
+def _paying_ledger(fitted: Any) -> Iterator[Ledger | None]:
+    """The ledger that paid for an estimator, if there is one on disk that can be opened."""
+    place = fitted.ledger
+    if place is None or isinstance(place, Ledger):
+        yield place
+        return
+    with ExitStack() as stack:
+        found = None
+        with suppress(LedgerUnavailable):
+            key = None if fitted.ledger_key is None else Path(fitted.ledger_key)
+            found = stack.enter_context(
+                Ledger.open(place if isinstance(place, str) else Path(place), key=key)
+            )
+        yield found
 
 
 def spending(certificate: Certificate) -> list[dict[str, Any]]:

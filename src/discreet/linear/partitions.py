@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,12 +36,16 @@ class Part(NamedTuple):
         if not path.lower().endswith((".parquet", ".pq")):
             requirement = "must be a Parquet file: it tells how many rows there are, and which columns."
             raise InvalidParameter("partition", path, requirement)
-        try:
+        inside = None
+        with suppress(OSError, ValueError):  # pyarrow's messages might quote what is in the file
             inside = pyarrow().parquet.read_metadata(path)
-        except Exception:  # pyarrow's messages might quote what is in the file
-            raise InvalidParameter("partition", path, "is not a Parquet file.") from None
+        if inside is None:
+            raise InvalidParameter("partition", path, "is not a Parquet file.")
         groups = tuple(inside.row_group(place).total_byte_size for place in range(inside.num_row_groups))
         return cls(path, about.st_size, about.st_mtime_ns, int(inside.num_rows), groups)
+
+    def __repr__(self) -> str:
+        return f"Part({self.path})"  # the number of rows is private
 
     def is_as_it_was(self, thoroughly: bool = True) -> bool:
         """Whether the file is still this one: by size and time, and thoroughly by what it says of its row groups."""

@@ -19,9 +19,11 @@ from numpy.typing import NDArray
 from discreet.core.noise import BoundedSum
 from discreet.errors import AlreadyRunning, InvalidParameter
 from discreet.files import hold_lock, whole_file, write_whole
+from discreet.ledger import GaussianFilter
 from discreet.linear.roll_call import Tally
 
 Array = NDArray[np.float64]
+Ask = Callable[[int, list[Array], Tally, GaussianFilter | None], None]
 
 _FORMAT = "discreet public log 2"
 
@@ -68,6 +70,21 @@ class PublicLog:
     def _tag(self, key: Path) -> str:
         return hmac.digest(bytes.fromhex(key.read_text()), self._about.encode(), "sha256").hex()
 
+    def keep_rule(self, rule: GaussianFilter) -> None:
+        """Raise unless the values were released under a ledger with this rule; of a new log, note the rule.
+
+        Noise depends on the part of delta that a ledger holds back: another ledger would be charged for other noise
+        than the log's. Logs of versions before 0.2 note no rule, and their ledgers hold nothing back.
+        """
+        if self._folder is None:
+            return
+        path, ours = self._folder / "rule.json", rule.to_dict()
+        if not self.values:
+            write_whole(path, json.dumps(ours) + "\n")
+        elif json.loads(path.read_text()) != ours if path.exists() else rule.spare:
+            requirement = "was begun under a ledger with another rule: use that ledger, or name a new folder."
+            raise InvalidParameter("log", str(self._folder), requirement)
+
     def append(self, value: Array) -> None:
         """Write a value down."""
         if self._folder is not None:
@@ -81,14 +98,15 @@ class PublicLog:
 
 
 class Gathering:
-    """The driver's side of a fit. ``rows`` are those of each partition, at most; ``ask(release, values, tally)`` lets
-    the tally have all answers."""
+    """The driver's side of a fit. ``rows`` are those of each partition, at most.
 
-    def __init__(
-        self, rows: Sequence[int], log: PublicLog, ask: Callable[[int, list[Array], Tally], None]
-    ) -> None:
+    ``ask(release, values, tally, rule)`` lets the tally have all answers; ``rule`` is that of the driver's ledger.
+    """
+
+    def __init__(self, rows: Sequence[int], log: PublicLog, ask: Ask) -> None:
         self._rows, self._log, self._ask = rows, log, ask
         self._made = 0
+        self._rule: GaussianFilter | None = None
 
     @property
     def run(self) -> str:
@@ -99,6 +117,12 @@ class Gathering:
     def rows(self) -> int:
         """How many rows all partitions have."""
         return sum(self._rows)
+
+    def shared_rule(self, rule: GaussianFilter) -> GaussianFilter:
+        """The rule of the driver's ledger, which is sent to all workers."""
+        self._log.keep_rule(rule)
+        self._rule = rule
+        return rule
 
     def release(
         self, total: BoundedSum, public: str, draw: Callable[[BoundedSum], Array], pay: Callable[[bool], None]
@@ -114,7 +138,7 @@ class Gathering:
         if total.grid is None:
             raise InvalidParameter("arithmetic", "float", "sums of several machines are hardened ones.")
         tally = Tally(number, len(self._rows), total, self._rows, public)
-        self._ask(number, list(self._log.values), tally)
+        self._ask(number, list(self._log.values), tally, self._rule)
         pay(False)
         value = draw(BoundedSum(total.value + tally.total(), total.clip_norm, total.norm, grid=total.grid))
         self._log.append(value)

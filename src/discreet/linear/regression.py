@@ -14,6 +14,7 @@ from discreet.linear.base import PrivateLinearModel
 from discreet.linear.cells import declared_numbers
 from discreet.linear.column_kinds import Date, Numeric
 from discreet.linear.encoder import one_for_each_row, target_numbers, target_range
+from discreet.linear.gate.raw import RawColumns
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import OnDemand
@@ -70,7 +71,9 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
                 requirement = "must be declared for this method; only 'recipe' can learn them."
                 raise InvalidParameter("target_bounds", None, requirement)
             column = OnDemand((*y.shape, 1), lambda rows: y[rows][:, None])
-            found = learned_ranges(column, weights, spending, _TARGET, "target-range", by_mass=True)
+            found = learned_ranges(
+                RawColumns(column, weights), spending, _TARGET, "target-range", by_mass=True
+            )
             self.target_bounds_ = found.ranges[0]
         lower, upper = self._usable(self.target_bounds_)
         return OnDemand(y.shape, lambda rows: np.clip(y[rows], lower, upper)), (lower, upper)

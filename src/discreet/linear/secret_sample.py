@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import successes
 from discreet.guarantee import Budget
-from discreet.linear.glm.people import People
+from discreet.linear.gate.people import People
 
 Rows = NDArray[np.int64]
 

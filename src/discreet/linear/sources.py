@@ -10,12 +10,14 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from discreet.errors import InvalidParameter
 from discreet.linear.column_kinds import Numeric
+from discreet.linear.lenient import guarded, lenient_lazy_frame, lenient_relation, refuse_on_failure
 from discreet.linear.tables import Read, Source, Table, table_in
 
 _ROWS = 2**16  # that are read at once
@@ -47,7 +49,7 @@ def source_of(X: Any) -> Source | None:
         requirement = "can be read only once; give what it reads: a path, a pattern, a dataset or a table."
         raise InvalidParameter("X", kind, requirement)
     if home == "pyarrow" and hasattr(X, "to_batches") and hasattr(X, "count_rows"):  # a dataset
-        return ArrowSource(kind, X.schema, lambda names: X.to_batches(columns=names, **_AHEAD))
+        return _of_dataset(kind, X)
     if home == "polars" and kind == "LazyFrame":
         return _of_lazy_frame(X)
     if home in ("duckdb", "_duckdb") and kind == "DuckDBPyRelation":
@@ -81,7 +83,7 @@ class ArrowSource(Source):
         wanted = list(dict.fromkeys((*readers, *keep)))
         for name in wanted:
             refuse_nested(str(self.path), name, self.schema.field(name).type)
-        for batch in self._batches(wanted):
+        for batch in guarded(lambda: self._batches(wanted), str(self.path)):
             columns = {name: read(cells_of(batch.column(name))) for name, read in readers.items()}
             yield Table(columns, batch.num_rows, {name: batch.column(name) for name in keep})
 
@@ -151,10 +153,11 @@ def arrow_file(path: Path) -> Source:
 
     with path.open("rb"):  # whether it is there is told as for other files
         pass
-    try:
+    found = None
+    with suppress(arrow.ArrowInvalid):
         found = dataset.dataset(str(path), format="ipc")
-    except arrow.ArrowInvalid:
-        raise InvalidParameter("table", str(path), "is not an Arrow file.") from None
+    if found is None:
+        raise InvalidParameter("table", str(path), "is not an Arrow file.")
     return ArrowSource(str(path), found.schema, lambda names: found.to_batches(columns=names, **_AHEAD))
 
 
@@ -181,11 +184,44 @@ def _holds_numbers(kind: Any) -> bool:
     return any(is_number(kind) for is_number in known)
 
 
-def _of_lazy_frame(frame: Any) -> Source:
-    empty = frame.head(0).collect().to_arrow()
+def _of_dataset(kind: str, dataset: Any) -> Source:
+    """A pyarrow dataset. The cells of CSV files are read as texts, and each is converted by itself."""
+    from discreet.linear.parquet import cast_each, pyarrow
+
+    arrow = pyarrow()
+    types = {field.name: field.type for field in dataset.schema}
+    is_csv = type(getattr(dataset, "format", None)).__name__ == "CsvFileFormat"
+    read = refuse_on_failure(lambda: _as_texts(arrow, dataset), kind) if is_csv else dataset
 
     def batches(names: list[str]) -> Iterator[Any]:
-        chosen = frame.select(names)
+        for batch in read.to_batches(columns=names, **_AHEAD):
+            columns = [cast_each(batch.column(name), types[name]) for name in names]
+            yield arrow.RecordBatch.from_arrays(columns, names=names)
+
+    return ArrowSource(kind, dataset.schema, batches)
+
+
+def _as_texts(arrow: Any, dataset: Any) -> Any:
+    """A dataset of CSV files with texts for all columns but those that the names of its files tell."""
+    told = getattr(getattr(dataset, "partitioning", None), "schema", None)
+    known = set(told.names) if told is not None else set()
+    fields = [field if field.name in known else field.with_type(arrow.string()) for field in dataset.schema]
+    return type(dataset).from_paths(
+        dataset.files,
+        schema=arrow.schema(fields),
+        format=dataset.format,
+        filesystem=dataset.filesystem,
+        partitions=[fragment.partition_expression for fragment in dataset.get_fragments()],
+        root_partition=dataset.partition_expression,
+    )
+
+
+def _of_lazy_frame(frame: Any) -> Source:
+    schema = refuse_on_failure(lambda: frame.head(0).collect().to_arrow().schema, "LazyFrame")
+    lenient = lenient_lazy_frame(frame)
+
+    def batches(names: list[str]) -> Iterator[Any]:
+        chosen = lenient.select(names)
         parts = (
             chosen.collect_batches(chunk_size=_ROWS)
             if hasattr(chosen, "collect_batches")
@@ -194,20 +230,22 @@ def _of_lazy_frame(frame: Any) -> Source:
         for part in parts:
             yield from part.to_arrow().to_batches(max_chunksize=_ROWS)
 
-    return ArrowSource("LazyFrame", empty.schema, batches)
+    return ArrowSource("LazyFrame", schema, batches)
 
 
 def _of_relation(relation: Any) -> Source:
     from discreet.linear.parquet import pyarrow
 
     pyarrow()
-    schema = relation.limit(0).to_arrow_table().schema
+    kind = "DuckDBPyRelation"
+    schema = refuse_on_failure(lambda: relation.limit(0).to_arrow_table().schema, kind)
+    lenient = lenient_relation(relation)
 
     def batches(names: list[str]) -> Any:
         quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
-        return relation.project(quoted).to_arrow_reader(_ROWS)
+        return lenient.project(quoted).to_arrow_reader(_ROWS)
 
-    return ArrowSource("DuckDBPyRelation", schema, batches)
+    return ArrowSource(kind, schema, batches)
 
 
 def _of_stream(stream: Any) -> Source:
@@ -218,4 +256,6 @@ def _of_stream(stream: Any) -> Source:
     def batches(names: list[str]) -> Any:
         return (batch.select(names) for batch in arrow.RecordBatchReader.from_stream(stream))
 
-    return ArrowSource(type(stream).__name__, arrow.RecordBatchReader.from_stream(stream).schema, batches)
+    kind = type(stream).__name__
+    schema = refuse_on_failure(lambda: arrow.RecordBatchReader.from_stream(stream).schema, kind)
+    return ArrowSource(kind, schema, batches)

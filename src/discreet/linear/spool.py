@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.grouping import NOBODY, number_of_id
-from discreet.linear.cells import declared_codes, declared_numbers
+from discreet.linear.cells import dates, declared_codes, declared_numbers
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric, Unit
 from discreet.linear.inputs import OnDemand
 from discreet.linear.storage import Storage, no_room
@@ -54,10 +54,7 @@ class _Days(Codec):
     """Dates, as days since 1970."""
 
     def cells(self, numbers: Cells) -> Cells:
-        days = np.full(len(numbers), np.datetime64("NaT"), "datetime64[D]")
-        known = ~np.isnan(numbers)
-        days[known] = numbers[known].astype("datetime64[D]")
-        return days
+        return dates(numbers)
 
 
 class _Values(Codec):

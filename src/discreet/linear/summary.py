@@ -14,7 +14,7 @@ Standard errors are of sampling and of the noise for privacy together; what is e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, NamedTuple
@@ -25,12 +25,14 @@ from scipy.special import ndtr, ndtri
 
 from discreet.errors import InvalidParameter
 from discreet.linear.encoder import Encoding
+from discreet.linear.gate.coordinates import Released
 from discreet.linear.glm.inference import Inference
 
 Array = NDArray[np.float64]
 
 INTERCEPT = "intercept"
 _UNRESOLVED = "not resolved at this budget"
+_CLEAR = 3.0  # standard deviations of noise
 _NAME, _LONGEST, _SHOWN = 26, 60, 3  # letters of a name, at least and at most; pooled values that are named
 
 
@@ -166,15 +168,49 @@ def lines_from(data: Iterable[Mapping[str, Any]]) -> tuple[Line, ...]:
     return tuple(Line(*(line[key] for key in keys)) for line in data)
 
 
-def estimand_of(clamp: float | None, of_people: bool = False) -> str:
-    """What is estimated, in words: under any truth, and if the model holds."""
+def estimand_of(
+    clamp: float | None, of_people: bool = False, cut: Sequence[str] = (), learnt: Sequence[str] = ()
+) -> str:
+    """What is estimated, in words: under any truth, and if the model holds.
+
+    ``cut`` names columns of which many records are beyond a bound, as far as released numbers show, and ``learnt``
+    those whose bounds nobody declared: they leave out what noise hides, such as the end of a long tail.
+    """
     shared = ", the rows of a person share one weight among all people" if of_people else ""
     residuals = "" if clamp is None else f", residuals beyond +-{clamp:.3g} count as that"
+    symmetric = "" if clamp is None else ", with errors that are as large on either side"
+    many = (
+        f" Many records seem to be beyond a bound of {', '.join(cut)}: the coefficients are then those of the "
+        "clamped column, and not those of a model that holds without bounds."
+        if cut
+        else ""
+    )
+    if learnt:
+        many += (
+            f" The bounds of {', '.join(learnt)} were learnt, and a long tail may be beyond them: the coefficients "
+            "are those of the clamped columns. Declared bounds give those of the model."
+        )
     return (
         "the coefficients are those at which weighted residuals of the population add up to nothing, where columns "
-        f"are clamped to the ranges in which records were found{residuals}, and rows far from all others have less "
-        f"weight, by their columns alone{shared}. If the model holds, these are its coefficients."
+        f"are clamped to their bounds{residuals}, and rows far from all others have less weight, by their columns "
+        f"alone{shared}. If the model holds within the bounds{symmetric}, these are its coefficients.{many}"
     )
+
+
+def cut_columns(released: Released | None, names: Sequence[str]) -> list[str]:
+    """The numeric columns whose outermost bin holds far more records than the one beside it, which is not empty.
+
+    So many were clamped to the bound. Values of a scale, such as 0 and 1, have empty bins beside them. Depends on
+    released numbers only; false alarms are one in a thousand columns at most for a smooth density.
+    """
+    if released is None:
+        return []
+    bins, clear = released.bins, _CLEAR * released.noise
+    ends = (bins[:, 0], bins[:, 1], bins[:, 2]), (bins[:, -1], bins[:, -2], bins[:, -3])
+    found = [
+        (beside > clear) & (after > clear) & (last - 2 * beside > 3 * clear) for last, beside, after in ends
+    ]
+    return [name for name, one in zip(names, found[0] | found[1], strict=False) if one]
 
 
 def _pooled_name(names: list[str]) -> str:

@@ -33,16 +33,18 @@ from discreet.linear.encoder import (
     schema_columns,
 )
 from discreet.linear.fitting import METHODS
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.people import People
+from discreet.linear.gate.raw import RawColumns
 from discreet.linear.glm.inference import kind_of
 from discreet.linear.glm.looks import FirstCounts, count_first
-from discreet.linear.glm.people import People
 from discreet.linear.glm.ranges import Learned, learned_ranges, unlearnt_ranges
-from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending, Wealth
 from discreet.linear.inputs import (
     OnDemand,
     column_names,
     column_values,
+    declared_width,
     lazy_column,
     number_table,
     part_of,
@@ -200,12 +202,13 @@ class TableReader(Declarations):
                 self.n_features_in_ = len(columns)
             return X
         side_by_side = X.numbers() if isinstance(X, Spooled) else None
-        table = number_table(
-            X if side_by_side is None else side_by_side, None if reset else self.n_features_in_
-        )
+        width = declared_width(self.bounds) if reset else self.n_features_in_
+        table = number_table(X if side_by_side is None else side_by_side, width)
         if not isinstance(X, Spooled):
             column_names(X)  # refuses names that occur twice
-            validate_data(self, X, reset=reset, skip_check_array=True)
+            listed = isinstance(X, list | tuple)  # of which scikit-learn would ask the first record
+            named = np.empty((0, table.shape[1])) if listed else X
+            validate_data(self, named, reset=reset, skip_check_array=True)
         elif reset:  # scikit-learn does not know such a table
             self.feature_names_in_ = np.array(X.column_names, object)
         if reset:
@@ -324,4 +327,4 @@ def _learn_ranges(
         return unlearnt_ranges(table.shape[1])
     records = counted.counts.records
     wealth = Wealth(records, spending.strength, math.sqrt(table.shape[1]))
-    return learned_ranges(table, weights, spending, wealth.for_marginals, records=records)
+    return learned_ranges(RawColumns(table, weights), spending, wealth.for_marginals, records=records)

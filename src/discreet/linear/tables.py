@@ -1,10 +1,12 @@
 """Tables in files, CSV or Parquet, read in chunks of rows and without a word about any cell.
 
-A CSV file holds one record per line, always: an open quote ends with its line. So one line more or less, or another
-one in its place, changes one row of the table, whatever is written in it, and the guarantee for a record is one for a
-line. Blank lines are no records. Lines with too few or too many cells, and cells that are not what the schema says,
-count as missing. What is refused is refused by the names in the header line, which are public; the error names only
-what was declared.
+A CSV file holds records as spreadsheets and databases write them: a cell in quotes may hold line breaks, and a quote
+in it is doubled. One record more or less, written so, changes one row of the table. A quote that is opened and not
+closed by one before a delimiter or the end of a line, within a million characters, ends with its own line. So a stray
+quote, which no such writer makes, costs its own record, unless a later cell in quotes begins with a delimiter. Blank
+lines are no records. Records with too few or too many cells, and cells that are not what the schema says, count as
+missing. What is refused is refused by the names in the header line, which are public; the error names only what was
+declared.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from io import TextIOWrapper
 from itertools import chain
 from pathlib import Path
@@ -24,7 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter
-from discreet.linear.column_kinds import Category, Column, Flag, Numeric, Unit
+from discreet.linear.cells import dates, declared_numbers
+from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric, Unit
 from discreet.linear.schema import schema_of
 
 Cells = NDArray[Any]
@@ -33,6 +37,9 @@ Read = Callable[[Sequence[Any]], Cells]
 
 CHUNK = 2**17  # characters of a CSV file that are parsed at once: what fits into a processor's cache
 DELIMITERS = ",;\t"
+_LONGEST = 2**20  # characters of a record with line breaks in it
+_REST = '[^"]*+(?:""[^"]*+)*+"'  # of a cell in quotes
+_CLOSING = re.compile(_REST)
 _ODD = re.compile('["\x1c-\x1f]')  # quotes, and blanks to numpy's parser that are none to float
 
 
@@ -99,7 +106,7 @@ class Source(ABC):
 def read_table(path: str | os.PathLike[str], schema: Any) -> Table:
     """The columns of a schema (or of a ``schema.toml``) in a CSV or Parquet file, for ``fit`` and ``predict``.
 
-    Guarantee: a line is a record. What is refused is refused by names and types, never by a cell.
+    Guarantee: a record of the file is a row. What is refused is refused by names and types, never by a cell.
     """
     return table_in(Path(path)).whole(schema_of(schema).to_read())
 
@@ -137,25 +144,78 @@ class CsvSource(Source):
     def __init__(self, path: Path) -> None:
         self.path, self._read, self._size = path, 0, 0
         self._input = _text(sys.stdin.buffer) if str(path) == "-" else None
-        if self._input:
-            header = self._input.readline()
-        else:
-            with _text(path.open("rb")) as file:
-                header = file.readline()
+        with nullcontext(self._input) if self._input else _text(path.open("rb")) as file:
+            header = file.readline()
+            self._delimiter = max(DELIMITERS, key=header.count)
+            cell = f'(?:"{_REST}[^{self._delimiter}]*+|[^{self._delimiter}"][^{self._delimiter}]*+|)'
+            self._closed = re.compile(
+                f"{cell}(?:{self._delimiter}{cell})*+"
+            )  # a line that ends outside of quotes
+            header = next(iter(self._joined([header], file)[0]), "")
         if header.startswith("\ufffd\ufffd") and "\0" in header:
             requirement = "is written in UTF-16; save it as UTF-8, as spreadsheets call 'CSV UTF-8'."
             raise InvalidParameter("table", str(path), requirement)
-        self._delimiter = max(DELIMITERS, key=header.count)
+        self.header = header.rstrip("\n")
         self.names = tuple(name.strip() for name in self._cells(header))
 
     def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+        for records in self.records():
+            yield self._chunk(records, readers, keep)
+
+    def records(self) -> Iterator[list[str]]:
+        """The records as they are written, with the ends of their lines, some at a time."""
         with self._input or _text(self.path.open("rb")) as file:
             if not self._input:
                 self._size = os.fstat(file.fileno()).st_size
-                file.readline()
+                self._joined([file.readline()], file)
             while lines := file.readlines(CHUNK):
+                records, lines = self._joined(lines, file)
                 self._read += sum(map(len, lines))
-                yield self._chunk([line for line in lines if not line.isspace()], readers, keep)
+                yield [record for record in records if not record.isspace()]
+
+    def _joined(self, lines: list[str], file: TextIO) -> tuple[list[str], list[str]]:
+        """Records of these lines, and of as many more as the last one needs; and all lines that were read."""
+        if not any('"' in line for line in lines):
+            return lines, lines
+        records, place = [], 0
+        while place < len(lines):
+            end = self._end_of_record(lines, place, file)
+            records.append("".join(lines[place:end]))
+            place = end
+        return records, lines
+
+    def _end_of_record(self, lines: list[str], start: int, file: TextIO) -> int:
+        """Where the record that begins at a line ends; right after this line if a quote in it is not closed."""
+        if self._closed.fullmatch(lines[start]):
+            return start + 1
+        inside, length = self._ends_inside(lines[start]), len(lines[start])
+        place = start + 1
+        while inside:
+            if place == len(lines):
+                lines.extend(file.readlines(1))
+            if place == len(lines) or length > _LONGEST:
+                return start + 1
+            length += len(lines[place])
+            inside = self._ends_inside(lines[place], inside=True)
+            place += 1
+        return start + 1 if inside is None else place
+
+    def _ends_inside(self, line: str, inside: bool = False) -> bool | None:
+        """Whether a line ends within quotes, for one that begins there or not; None if they are closed amiss."""
+        place, begun = 0, inside
+        while True:
+            if inside or line.startswith('"', place):
+                place += not inside
+                close = _CLOSING.match(line, place)
+                if close is None:
+                    return True
+                place = close.end()
+                if begun and not line.startswith((self._delimiter, "\n"), place) and place < len(line):
+                    return None
+                inside = begun = False
+            place = line.find(self._delimiter, place) + 1
+            if not place:
+                return False
 
     def _chunk(self, lines: list[str], readers: Mapping[str, Read], keep: Sequence[str]) -> Table:
         numbers = self._numbers(lines, [name for name in readers if readers[name] is numbers_in])
@@ -191,7 +251,7 @@ class CsvSource(Source):
         if '"' not in line:
             return line.rstrip("\n").split(self._delimiter)
         try:
-            return next(csv.reader([line], delimiter=self._delimiter))
+            return next(csv.reader(line.splitlines(keepends=True), delimiter=self._delimiter))
         except csv.Error:
             return []
 
@@ -210,6 +270,8 @@ def reader(column: Column | Unit) -> Read:
     """How to read the cells of such a column."""
     if isinstance(column, Unit):
         return as_they_are
+    if isinstance(column, Date):
+        return lambda cells: dates(declared_numbers(column, _any_array(cells)))
     if isinstance(column, Numeric):
         return numbers_in if column.plain else as_they_are
     return _Known(column).read
@@ -234,6 +296,10 @@ def _number(cell: Any) -> float:
         return float(cell) if cell else float("nan") if cell is None or cell == "" else 0.0
     except (ValueError, TypeError, OverflowError):
         return float("nan")
+
+
+def _any_array(cells: Sequence[Any]) -> Cells:
+    return cells if isinstance(cells, np.ndarray) else as_they_are(cells)
 
 
 def as_they_are(cells: Sequence[Any]) -> Cells:

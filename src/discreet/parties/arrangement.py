@@ -55,7 +55,7 @@ class Arrangement:
     * ``rate`` (SGD2): below 1 each record joins a round by its owner's secret coin.
     * ``weights`` (SGD2): public factors of the parties' noisy sums; 1 for all unless given.
     * ``most_uses`` (SGD1): a party refuses to use a record more often, whatever the coordinator asks.
-    * ``contraction`` (SGD2): a promise about the loss, see :func:`~discreet.parties.who_sees.views.contracted`.
+    * ``contraction`` (SGD2): a promise about the loss, see :func:`~discreet.parties.who_sees.views.contracted_noise`.
     * ``party_bound`` (SGD2): each party cuts its whole sum to so many clip norms, which protects it as a whole.
     * ``robust`` (SGD2, plain): the coordinator looks at every message by itself before it adds up, so that the model
       is no function of their sum, and the noise of other parties hides nothing.

@@ -26,7 +26,7 @@ from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, StudyStopped
 from discreet.parties import sgd1
 from discreet.parties.arrangement import Arrangement
-from discreet.parties.joint import Ending, is_of
+from discreet.parties.joint import Ending, is_of, refuse_strangers
 from discreet.parties.messages import Asking, DirectTransport, Message, Pause, Refusal, Roster, Transport
 from discreet.parties.optimizers import Descent, Iterate, averages, predicted_excess_risk, step_size
 from discreet.parties.sgd2 import PlainSums, SecureSums
@@ -42,11 +42,16 @@ MOST_EMPTY_ROUNDS = 3
 
 @dataclass(frozen=True)
 class Progress:
-    """What a coordinator may show: planned numbers, and who did not answer."""
+    """The public state of a running study: planned numbers, the missing parties, and why those refuse who do.
+
+    ``missing`` names the parties without a valid answer in this update. ``refused`` has a sentence for each party
+    whose last reply was a refusal; a sentence depends on the number of the refusal only.
+    """
 
     update: int
     updates: int
     missing: tuple[str, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +140,7 @@ class Coordinator:
         for name in self.study.names:
             following = self._greet(name)
             if isinstance(following, Refusal):
-                why = _REASONS.get(following, following.name.lower())
-                raise StudyStopped(f"{name} refuses this study: {why}")
+                raise StudyStopped(f"{name} refuses this study: {_REASONS[following]}")
             if following is not None:
                 found[name] = following
         return found
@@ -190,6 +194,11 @@ class Coordinator:
         finally:
             self._save(now=True)
         return self._result()
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """Why parties refuse: a sentence for each one whose last reply was a refusal."""
+        return {name: _REASONS[reason] for name, reason in sorted(self._asking.refused.items())}
 
     @property
     def finished(self) -> bool:
@@ -312,9 +321,10 @@ class Coordinator:
 
     def _too_few(self, when: str) -> StudyStopped:
         least = len(self.study.parties) - self.study.dropouts
+        refused = "".join(f"{name} refuses: {why} " for name, why in self.refused.items())
         return StudyStopped(
             f"Too few parties gave a valid answer in {when}: the study needs {least} of {len(self.study.parties)}. "
-            "Check that the parties run, and start the coordinator again with the same state file to go on."
+            f"{refused}Check that the parties run, and start the coordinator again with the same state file to go on."
         )
 
     def _tell(self, update: int, missing: list[str]) -> None:
@@ -322,7 +332,7 @@ class Coordinator:
             self._state.missed[name] = self._state.missed.get(name, 0) + 1
         self._save()
         if self._progress is not None:
-            self._progress(Progress(update, self.study.updates, tuple(missing)))
+            self._progress(Progress(update, self.study.updates, tuple(missing), self.refused))
 
     def _save(self, *, now: bool = False) -> None:
         if self._file is not None:
@@ -333,9 +343,15 @@ _REASONS = {
     Refusal.OTHER_STUDY: "its study file differs; compare the digests that `discreet study check` prints.",
     Refusal.OTHER_PLAN: "it has begun it with another schedule. Start the coordinator with the state file it began "
     "with; without it, agree on a study of another name.",
-    Refusal.STOPPED: "it stopped, because its ledger is spent or cannot be written; its own screen says more.",
+    Refusal.STOPPED: "it stopped: its ledger is spent or cannot be written, or something failed there; its own "
+    "screen says more.",
     Refusal.MALFORMED: "it does not accept this coordinator's signature.",
+    Refusal.PAST_ROUND: "the round is over there, or was lost when it was restarted; it answers the next one.",
+    Refusal.BEYOND_PLAN: "this is more than the plan that it agreed to.",
+    Refusal.OTHER_REQUEST: "it was asked for this round before, with another model or other parties.",
+    Refusal.NOT_BEGUN: "it was restarted and has not been greeted yet.",
 }
+"""A public sentence for each refusal, for the coordinator's screen."""
 
 
 def _checked_roster(roster: object, study: Study, transport: Transport) -> Roster:
@@ -353,4 +369,5 @@ def _checked_roster(roster: object, study: Study, transport: Transport) -> Roste
     missing = [name for name in study.names if name not in found.names()]
     if missing:
         raise InvalidParameter("roster", missing, "lacks the public keys of these parties.")
+    refuse_strangers(found.names(), study)
     return found

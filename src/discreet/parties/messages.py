@@ -282,6 +282,7 @@ class Asking:
         self._timeout = study.network.timeout
         self._bounds = {name: longest_message(study, name) for name in study.names}
         self.silent: set[str] = set()  # who did not answer last time is not asked twice in one round
+        self.refused: dict[str, Refusal] = {}  # the last reason of each party that has not answered since
 
     def hello(self, party: str, schedule: bytes) -> int | Refusal | None:
         """The next round that a party will answer, or why not, or None if it is not there."""
@@ -335,14 +336,20 @@ class Asking:
             reply = Message.decode(frame)
         except MalformedMessage:
             return None
-        fits = reply.study == self._study.digest() and reply.party == party and reply.round == round
+        rounds = (round, 0) if reply.kind == "refused" else (round,)  # 0: refused before the round was read
+        fits = reply.study == self._study.digest() and reply.party == party and reply.round in rounds
         if not fits or not self._roster.vouches(reply, party):
             return None
         if reply.kind != "refused":
+            if reply.kind != "ready":  # a party may answer a hello and refuse the question again
+                self.refused.pop(party, None)
             return reply
         code = reply.array
         known = code.dtype == np.uint8 and code.shape == (1,) and code[0] in Refusal._value2member_map_
-        return Refusal(int(code[0])) if known else None
+        if not known:
+            return None
+        self.refused[party] = Refusal(int(code[0]))
+        return self.refused[party]
 
 
 def longest_message(study: Study, party: str) -> float:

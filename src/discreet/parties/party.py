@@ -20,7 +20,8 @@ A refusal is a number (:class:`~discreet.parties.messages.Refusal`). No text, co
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -38,7 +39,7 @@ from discreet.errors import (
 from discreet.ledger import Ledger, Till
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.parties import sgd1, sgd2
-from discreet.parties.joint import Ending, for_model
+from discreet.parties.joint import Ending, for_model, refuse_strangers
 from discreet.parties.messages import EVERYBODY, Holder, Message, Refusal, Roster
 from discreet.parties.sgd1 import CallSession
 from discreet.parties.sgd2 import RoundSession, SecureSession
@@ -53,7 +54,9 @@ class Party:
     ``ledger`` pays for it: a Ledger that has room, a path or a ``postgresql://`` address (with ``ledger_key``), where
     one is begun for this study alone if there is none, or None for one in memory: :mod:`discreet.ledger.till`.
     ``roster`` holds the public keys of all parties (and of the coordinator, if it signs). At the end the coordinator
-    gets the signed certificate, unless ``shows_certificate`` is False. ``stream`` is for tests.
+    gets the signed certificate, unless ``shows_certificate`` is False. ``keep_head`` is called with the ledger before
+    an answer leaves, to remember its head elsewhere (:mod:`discreet.parties.ledger_heads`); if it raises, the party
+    stops. ``stream`` is for tests.
 
     Guarantee: whatever is asked, by whomever, in whatever order and however often the party is restarted, all its
     answers together cost what ``Terms(study, name).event`` costs at most. With secure sums the noise is
@@ -71,6 +74,7 @@ class Party:
         *,
         ledger_key: KeyFile = None,
         shows_certificate: bool = True,
+        keep_head: Callable[[Ledger], object] | None = None,
         stream: RandomStream | None = None,
     ) -> None:
         self.name, self.study = name, study
@@ -88,9 +92,11 @@ class Party:
         self._last: tuple[bytes, bytes] | None = None  # the request that was answered, and the answer
         self.stopped: str | None = None
         """Why the party says no more, for its owner's eyes: only a restart, with the same ledger, goes on."""
+        self.refused: Counter[Refusal] = Counter()
+        """How many requests were refused for which reason, for its owner's eyes."""
         self.ending: Ending | None = None
         """The model, once the coordinator has signed the end of the study."""
-        self._over, self._shows = threading.Event(), shows_certificate
+        self._over, self._shows, self._keep_head = threading.Event(), shows_certificate, keep_head
 
     def wait(self, seconds: float) -> bool:
         """Wait for the end of the study, or until the party has stopped; True if one of them came."""
@@ -115,8 +121,12 @@ class Party:
             try:
                 request = self._read(message)
                 round = request.round
-                return self._reply(request)
+                reply = self._reply(request)
+                if self._keep_head is not None:
+                    self._keep_head(self.ledger)
+                return reply
             except Refused as refused:
+                self.refused[refused.reason] += 1
                 return self._refusal(round, refused.reason)
             except Exception as error:  # its text might tell something, so nobody gets it
                 ours = isinstance(error, BudgetExceeded | PlanViolation | LedgerCorrupted | LedgerUnavailable)
@@ -243,6 +253,7 @@ def _checked_key(name: str, key: object, roster: Roster, study: Study) -> Ed2551
                 "roster", "without wire", "cannot do for secure sums, which need signatures."
             )
         return None
+    refuse_strangers(roster.names(), study)
     if not isinstance(key, Ed25519PrivateKey) or name not in roster.names():
         raise InvalidParameter(
             "signing_key", type(key), f"must be the Ed25519 key that the roster lists for {name}."

@@ -62,6 +62,14 @@ def known_ledgers(table: Path) -> Iterator[Path]:
                 yield Path(line)
 
 
+def ledgers_of_user() -> list[Path]:
+    """All ledgers that this user has begun or named for any table, whether they are still there or not."""
+    found = dict.fromkeys(sorted((user_folder() / "ledgers").glob("*.ledger")))
+    for page in sorted(notes_folder().glob("[0-9a-f]" * 64)):
+        found |= dict.fromkeys(map(Path, page.read_text(encoding="utf-8")[:_LARGEST].splitlines()))
+    return list(found)
+
+
 def remember(table: Path, ledger: Path) -> None:
     """Note that this ledger pays for this table."""
     if ledger in known_ledgers(table) and all(page.exists() for page in _notes(table)):
@@ -91,9 +99,14 @@ def _could_pay(place: Path, terms: Terms) -> bool:
         return book.remaining(terms.event) > 0
 
 
+def notes_folder() -> Path:
+    """Where it is noted which ledger pays for which table, and how far each ledger has come."""
+    return user_folder() / "tables"
+
+
 def _notes(table: Path) -> tuple[Path, Path]:
     """The notes about a table: by its place, and by its content."""
-    folder = user_folder() / "tables"
+    folder = notes_folder()
     return folder / _hash(f"place {table.resolve()}"), folder / _hash(f"content {file_digest(table)}")
 
 
@@ -116,6 +129,16 @@ def spending(place: Path, table: Path, terms: Terms) -> str:
     return "\n".join(lines)
 
 
+def spent_elsewhere(place: Path, table: Path, terms: Terms) -> list[str]:
+    """What this user's ledgers of other tables have spent, a line for each: they may hold the same records.
+
+    Nobody can tell that from the files: an export with another name and one byte more is another table.
+    """
+    ours = {place, *known_ledgers(table)}
+    found = {other: _so_far(other, terms) for other in ledgers_of_user() if other not in ours}
+    return [f"  {other}: epsilon {spent}" for other, spent in found.items() if spent != "0"]
+
+
 def _so_far(place: Path, terms: Terms) -> str:
     return _epsilon(place, terms, after=False)
 
@@ -127,6 +150,8 @@ def _after(place: Path, terms: Terms) -> str:
 def _epsilon(place: Path, terms: Terms, after: bool) -> str:
     total: dict[Event, int] = {}
     taken = [0] * len(terms.event.parts())
+    if not (after or place.exists()) and place in ledgers_of_user():
+        return "unknown (the ledger is gone)"
     try:
         if place.exists():
             with Ledger.open(place) as book:

@@ -97,7 +97,9 @@ class Stage:
         one_of("sampling", self.sampling, tuple(SAMPLERS))
         object.__setattr__(self, "steps", whole("steps", self.steps, at_least=1, at_most=MOST_STEPS))
         object.__setattr__(self, "clip_norm", clip_norm_of("clip_norm", self.clip_norm))
-        object.__setattr__(self, "noise_multiplier", Gaussian(self.noise_multiplier).noise_multiplier)
+        remedy = "It is the noise's standard deviation divided by the clip norm; no noise gives no privacy."
+        noise = real("noise_multiplier", self.noise_multiplier, above=0, remedy=remedy)
+        object.__setattr__(self, "noise_multiplier", noise)
         object.__setattr__(self, "records", FullBatch(self.records).records)
         size = FixedSizeSampler(self.records, self.batch_size).batch_size
         object.__setattr__(self, "batch_size", size)

@@ -4,16 +4,16 @@
 * :func:`~discreet.pytorch.fit.fit`: training in one call;
 * :class:`~discreet.pytorch.per_person.PerPerson`: a data set of people, each with several rows;
 * :func:`~discreet.pytorch.fit.of_views`: losses over several augmented views of each example;
-* :func:`~discreet.pytorch.check.check`: does the guarantee hold for this model and this loss?
+* :func:`~discreet.pytorch.checks.check.check`: does the guarantee hold for this model and this loss?
 * :func:`~discreet.pytorch.checks.compatibility.without_batch_norm`: the model with group norm instead.
 """
 
-from discreet.errors import MissingDependency
+from discreet.errors import missing_extra
 
 try:
     import torch as _torch
 except ImportError as error:
-    raise MissingDependency(f"discreet.pytorch needs {error.name}: pip install 'discreet[torch]'") from None
+    raise missing_extra(f"discreet.pytorch needs {error.name}", "torch") from None
 
 from discreet.errors import CheckFailed
 from discreet.pytorch.batches import Batch

@@ -16,9 +16,12 @@ True
 
 from __future__ import annotations
 
+import copy
 import secrets
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import starmap
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -38,7 +41,10 @@ from torch.utils.data import (
 
 from discreet.core.sampling import Indices
 from discreet.errors import CheckFailed, InvalidParameter, PlanViolation, whole
+from discreet.pytorch.checks.chances import FIRST_STEPS, chosen_places, steady_is_due
+from discreet.pytorch.checks.generators import Draws as Noticing
 from discreet.pytorch.checks.steady import steady_draws
+from discreet.pytorch.checks.withheld import origin, withhold
 from discreet.pytorch.per_example import Losses, number_of_examples, rebuild, select
 
 Collate = Callable[[list[Any]], Any]
@@ -74,6 +80,22 @@ class Batch:
         iter(self)
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """The examples of a step, and some of its records that ``collate`` has made into batches of their own.
+
+    ``alone`` are those at ``places`` among the records, which no one can foresee; none where examples are stacked as
+    they are. ``must_compare`` says that records of different sizes met for one of the first times. ``steady`` holds
+    the whole batch and such records, collated once more under steady draws, where ``collate`` draws random numbers.
+    """
+
+    batch: Any
+    places: tuple[int, ...] = ()
+    alone: tuple[Any, ...] = ()
+    must_compare: bool = False
+    steady: tuple[Any, tuple[Any, ...]] | None = None
+
+
 MOST_TIMES = 3
 """A data set so many times as long as planned is a mistake; a finer comparison would tell who is in it."""
 
@@ -96,7 +118,7 @@ class Turns:
         self._last = taken
 
     def batch_of(self, drawn: tuple[int, Any]) -> Batch:
-        """A batch that carries the number of its step, and nothing else of what was drawn."""
+        """A batch that carries the number of its step, and nothing else of what was drawn: examples, or `Drawn`."""
         batch = Batch(drawn[0])
         self._drawn[batch] = drawn
         self._last = drawn[0]
@@ -130,7 +152,11 @@ class Turns:
             )
 
     def examples_of(self, batch: object, due: int) -> Any:
-        """What was drawn for a batch, if it is the one that is due."""
+        """The examples of a batch, if it is the one that is due."""
+        return self.drawn_for(batch, due).batch
+
+    def drawn_for(self, batch: object, due: int) -> Drawn:
+        """The examples of a batch, and some of its records alone, if it is the one that is due."""
         if not isinstance(batch, Batch) or batch not in self._drawn:
             raise PlanViolation(
                 "The batch does not come from this run's latest batches(dataset), so nothing is known of how it "
@@ -141,7 +167,7 @@ class Turns:
             raise PlanViolation(
                 f"Step {due} is due and the batch is for step {step}: every batch is used once, in the order drawn."
             )
-        return examples
+        return examples if isinstance(examples, Drawn) else Drawn(examples)
 
 
 def _same_records(one: Any, other: Any) -> bool:
@@ -201,17 +227,65 @@ class Reader:
     ) -> None:
         self.rows, self.collate = rows, collate
         self._fetch = fetch
+        self._uneven = 0  # batches so far in which records of different sizes met
 
     def __call__(self, indices: Sequence[int] | Indices) -> Any:
         if not len(indices):
             return None
         if self.collate is None:
             return self._fetch(indices)
+        return self._collated(self._records(indices))
+
+    def drawn(self, step: int, indices: Sequence[int] | Indices) -> Drawn:
+        """The batch of a step, and some of its records alone, chosen by the operating system's randomness.
+
+        ``step`` counts from 1, and says how many: see :mod:`~discreet.pytorch.checks.chances`; none if it is 0. Where
+        records of different sizes meet for one of the first times, the shortest and the longest are among them.
+        """
+        if not (step and len(indices)) or self.collate is None or self.collate is default_collate:
+            return Drawn(self(indices))
+        records = self._records(indices)
+        sizes = [size_of(record) for record in records]
+        self._uneven += min(sizes) != max(sizes)
+        uneven = min(sizes) != max(sizes) and self._uneven <= FIRST_STEPS
+        places = chosen_places(step, len(records))
+        if uneven:
+            places = tuple(dict.fromkeys((sizes.index(min(sizes)), sizes.index(max(sizes)), *places)))
+        some = [_own_copy(records[place]) for place in places]
+        with Noticing() as draws:
+            alone = tuple(self._alone(record) for record in some)
+        if not draws.happened:
+            batch = self._collated(records)
+            for one in alone:
+                refuse_other_numbers(one, batch)
+            return Drawn(batch, places, alone, must_compare=uneven)
+        steady = None
+        if steady_is_due(step):
+            with steady_draws():
+                together = self._collated([_own_copy(record) for record in records])
+                steady = together, tuple(self._alone(record) for record in some)
+        return Drawn(self._collated(records), steady=steady)
+
+    def _records(self, indices: Sequence[int] | Indices) -> list[Any]:
         records = list(self._fetch(indices))
         refuse_odd_records(records)
+        return records
+
+    def _collated(self, records: list[Any]) -> Any:
+        assert self.collate is not None
+        count = len(records)
         batch = self.collate(records)
-        refuse_other_number(batch, len(indices))
+        refuse_other_number(batch, count)
         return batch
+
+    def _alone(self, record: Any) -> Any:
+        """A batch of one record, which ``collate`` may change."""
+        try:
+            return self._collated([_own_copy(record)])
+        except CheckFailed:
+            raise
+        except Exception as error:  # whose message may quote the record
+            raise CheckFailed(f"{_FAILS} {origin(error, 'collate')}") from None
 
     def examples(self, indices: Sequence[int]) -> list[Any]:
         """The records as the data set holds them, not yet made into a batch."""
@@ -228,12 +302,25 @@ class Reader:
         fetch = self._fetch
         return Reader(len(rows), lambda indices: fetch([rows[int(i)] for i in indices]), self.collate)
 
-    def each(self, drawn: Iterable[Indices], workers: int = 0, draws: Draws = nullcontext) -> Iterator[Any]:
-        """What was drawn, one batch after the other; ``workers`` processes read ahead, within ``draws``."""
+    def each(
+        self,
+        drawn: Iterable[Indices],
+        workers: int = 0,
+        draws: Draws = nullcontext,
+        *,
+        compared: bool = True,
+    ) -> Iterator[Drawn]:
+        """What was drawn, one batch after the other; ``workers`` processes read ahead, within ``draws``.
+
+        Unless ``compared``, no records are made into batches of their own.
+        """
+        numbered = enumerate(drawn, 1) if compared else ((0, indices) for indices in drawn)
         if whole("workers", workers, at_least=0) == 0:
-            return map(self, drawn)
+            return starmap(self.drawn, numbered)
         rows = _Rows(self, draws)
-        return iter(DataLoader(rows, batch_size=None, sampler=drawn, num_workers=workers, collate_fn=_same))
+        return iter(
+            DataLoader(rows, batch_size=None, sampler=numbered, num_workers=workers, collate_fn=_same)
+        )
 
 
 class _Rows(Dataset[Any]):
@@ -242,9 +329,10 @@ class _Rows(Dataset[Any]):
     def __init__(self, read: Reader, draws: Draws) -> None:
         self._read, self._draws = read, draws
 
-    def __getitem__(self, indices: Any) -> Any:
+    @withhold("the data set or collate")  # here, because torch passes on messages of other processes as texts
+    def __getitem__(self, numbered: Any) -> Any:
         with self._draws():
-            return self._read(indices)
+            return self._read.drawn(*numbered)
 
 
 def _same(batch: Any) -> Any:
@@ -356,6 +444,46 @@ def refuse_other_number(batch: Any, drawn: int) -> None:
         )
 
 
+def refuse_other_numbers(alone: Any, batch: Any) -> None:
+    """Refuse plain numbers in a batch that are other ones where a record is collated alone.
+
+    A number that counts or measures the records of a batch is one that every example can see.
+    """
+    if numbers_in(alone, 1) != numbers_in(batch, number_of_examples(batch)):
+        raise CheckFailed(
+            "collate returns a number that depends on the other records of the batch, such as a count or a maximum, "
+            "so one record could rescale the losses of all others. Return tensors with one entry for each record; "
+            "what follows from their shapes can be computed in losses."
+        )
+
+
+def numbers_in(batch: Any, count: int) -> list[str]:
+    """The plain numbers of a batch with their places; a list that holds one for each of ``count`` examples is none.
+
+    >>> numbers_in({"x": torch.zeros(2), "scale": 0.5, "lengths": [3, 4]}, 2)
+    ["['scale'] = 0.5"]
+    """
+    if isinstance(batch, Mapping):
+        pairs: Iterable[tuple[Any, Any]] = batch.items()
+    elif isinstance(batch, list | tuple):
+        each = len(batch) == count and all(_is_number(value) for value in batch)
+        pairs = () if each else enumerate(batch)
+    else:
+        return [f" = {batch!r}"] if _is_number(batch) else []
+    return [f"[{key!r}]{rest}" for key, value in pairs for rest in numbers_in(value, count)]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | complex | np.generic) or (
+        isinstance(value, np.ndarray) and value.ndim == 0
+    )
+
+
+def _own_copy(record: Any) -> Any:
+    """A record of which ``collate`` may take away or lengthen entries without changing the one of the data set."""
+    return copy.copy(record) if isinstance(record, Mapping | list) else record
+
+
 # ---- collate must not let examples see each other ----
 #
 # Real rows are made into batches alone, in pairs and all together by the run's own reader, and the losses of
@@ -376,6 +504,7 @@ def refuse_mixing_collate(model: nn.Module, losses: Losses, read: Reader) -> Non
     with steady_draws():
         alone = {id(row): _losses(model, losses, read, [row]) for row in rows}
         for group in groups:
+            refuse_other_numbers(_batch_of(read, group[:1]), _batch_of(read, group))
             together = _losses(model, losses, read, group).sort().values
             apart = torch.cat([alone[id(row)] for row in group]).sort().values
             if not torch.allclose(together, apart, rtol=TOLERANCE, atol=1e-5, equal_nan=True):
@@ -409,16 +538,24 @@ def size_of(row: Any) -> int:
     return 1
 
 
-def _losses(model: nn.Module, losses: Losses, read: Reader, rows: list[Any]) -> Tensor:
+_FAILS = (
+    "collate fails for a batch of a few records, and sampled batches may hold one only. Let it work for any number "
+    "of records."
+)
+
+
+def _batch_of(read: Reader, rows: list[Any]) -> Any:
     assert read.collate is not None
     try:
-        batch = read.collate(list(rows))
+        batch = read.collate([_own_copy(row) for row in rows])
     except Exception as error:
-        raise CheckFailed(
-            "collate fails for a batch of a few records, and sampled batches may hold one only. Let it work for any "
-            "number of records."
-        ) from error
+        raise CheckFailed(f"{_FAILS} {origin(error, 'collate')}") from None
     refuse_other_number(batch, len(rows))
+    return batch
+
+
+def _losses(model: nn.Module, losses: Losses, read: Reader, rows: list[Any]) -> Tensor:
+    batch = _batch_of(read, rows)
     device = next(model.parameters()).device
     values: Tensor = losses(model, rebuild(batch, lambda tensor: tensor.to(device))).detach().double()
     return values

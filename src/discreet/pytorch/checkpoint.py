@@ -28,7 +28,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from discreet.core.clipping import AdaptiveClip
-from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
+from discreet.errors import InvalidParameter, PlanViolation, missing_extra
 from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.ledger import Anchor
 from discreet.pytorch.checks.constancy import own
@@ -188,9 +188,18 @@ def catch_up(schedulers: Sequence[LRScheduler], kept: int, taken: int) -> None:
             "ignore", "Detected call of `lr_scheduler.step"
         )  # before the optimizer's first
         for scheduler in schedulers:
-            if scheduler.last_epoch == kept and not isinstance(scheduler, ReduceLROnPlateau):
+            if _steps_of(scheduler) == kept and not isinstance(scheduler, ReduceLROnPlateau):
                 for _ in range(taken - kept):
                     scheduler.step()
+
+
+def _steps_of(scheduler: LRScheduler) -> int | None:
+    """How often a scheduler was stepped. A ``ChainedScheduler`` steps all of its parts and counts nothing itself."""
+    own_count: int | None = getattr(scheduler, "last_epoch", None)
+    if own_count is not None:
+        return own_count
+    counts = {_steps_of(part) for part in getattr(scheduler, "_schedulers", ())}
+    return counts.pop() if len(counts) == 1 else None
 
 
 def _describe(owners: Sequence[Optimizer | LRScheduler], name: str, tensors: dict[str, Tensor]) -> Any:
@@ -223,7 +232,7 @@ def _safetensors() -> Any:
     try:
         import safetensors.torch
     except ImportError:
-        raise MissingDependency("checkpoints need safetensors: pip install 'discreet[torch]'") from None
+        raise missing_extra("Checkpoints need safetensors", "torch") from None
     return safetensors.torch
 
 

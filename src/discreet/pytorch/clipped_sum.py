@@ -37,9 +37,11 @@ from discreet.pytorch.per_example import (
     mapped_gradients,
     number_of_examples,
     per_example_gradients,
+    refuse_written,
     select,
     tensors_of,
     trainable,
+    write_counts,
 )
 from discreet.pytorch.recording import Key, Recording
 
@@ -55,6 +57,30 @@ MOST_HELD = 1 << 26
 A plain backward pass drops them as it goes; here they wait for the norms. What a process frees beyond 64 MB the usual
 allocator gives back to the system, which hands it out again page by page, and that takes longer than another part.
 """
+
+
+class Seen:
+    """The losses and gradient norms that a sum has computed for the examples of a batch: private, not for release."""
+
+    def __init__(self) -> None:
+        self._losses: list[Tensor | None] = []
+        self._squares: list[Tensor] = []
+
+    def add(self, losses: Tensor | None, squares: Tensor) -> None:
+        """Add the examples of one part; ``squares`` are squared norms, with a column for each block."""
+        self._losses.append(losses)
+        self._squares.append(squares)
+
+    @property
+    def losses(self) -> Tensor | None:
+        """One loss for each example in float64 on the CPU; None where gradients were formed without them."""
+        found = [part.double().cpu() for part in self._losses if part is not None]
+        return torch.cat(found) if found and len(found) == len(self._losses) else None
+
+    @property
+    def norms(self) -> Tensor:
+        """The norms by which examples were clipped, in float64 on the CPU, with a column for each block."""
+        return torch.cat([part.double().cpu() for part in self._squares]).sqrt()
 
 
 class ClippedSum:
@@ -100,6 +126,8 @@ class ClippedSum:
         self._unmapped = False
         self._ruled_out = False
         self._scratch = Scratch()
+        self.seen: Seen | None = None
+        """If set, the next sums write down here what they compute for each example."""
         kinds = {wide_type(value) for value in self.parameters.values()}
         self._error = max(ERRORS[kind] for kind in kinds)
         self._least = max(LEAST_CLIP_NORM[kind] for kind in kinds)
@@ -108,7 +136,7 @@ class ClippedSum:
     def __call__(self, batch: Any) -> Sums:
         """The sum over the batch of each example's clipped gradient, by parameter, in float32 or wider."""
         self._check_settings()
-        blocks, sums = self.blocks(), None
+        blocks, sums, writes = self.blocks(), None, write_counts(batch)
         for part, count in self._parts(batch):
             gradients = self._gradients(part, count)
             self._held = gradients.received / count
@@ -116,6 +144,7 @@ class ClippedSum:
                 sums = self._clipped(gradients, blocks)
             else:
                 gradients.add_to(sums, blocks, self.weights_of(gradients, blocks))
+        refuse_written(batch, writes)
         return sums or Sums(self.parameters)
 
     @torch.no_grad()
@@ -145,6 +174,8 @@ class ClippedSum:
         if type(self.rule) is Flat and isinstance(gradients, LinearGradients):
             sums = gradients.clipped_sums(self.rule, self._error)
             if sums is not None:
+                if self.seen is not None:
+                    self.seen.add(gradients.losses, gradients.squared_norms(blocks))
                 return sums
         return gradients.weighted_sums(blocks, self.weights_of(gradients, blocks))
 
@@ -152,6 +183,8 @@ class ClippedSum:
         """What the rule multiplies each example's gradient with; gradients that are not finite become zeros."""
         self._check_settings()
         squares = gradients.squared_norms(blocks)
+        if self.seen is not None:
+            self.seen.add(gradients.losses, squares)
         if not kernels.on_host(squares):
             found = factors_on_device(self.rule, squares.sqrt(), self._error)
             if found is not None:
@@ -164,8 +197,9 @@ class ClippedSum:
 
         What is known of the model comes from :meth:`follows_rules`.
         """
-        count = number_of_examples(batch)
+        count, writes = number_of_examples(batch), write_counts(batch)
         recording, values, new = self._forward(batch, count)
+        refuse_written(batch, writes)
         if values.requires_grad:
             with torch.enable_grad():
                 recording.differentiate(values)
@@ -228,9 +262,11 @@ class ClippedSum:
         recording = None if self._ruled_out else self._record(batch, count)
         if recording is None:
             return Gradients(self.parameters, count, [], self._rows(batch, sorted(self.parameters)))
-        return Gradients(
+        found = Gradients(
             self.parameters, count, recording.uses, self._rows(batch, sorted(recording.distrusted))
         )
+        found.losses = recording.losses
+        return found
 
     def _read(self, batch: Any, count: int) -> Gradients | None:
         """The gradients as far as the graph shows all uses of parameters; None if it does not."""
@@ -241,7 +277,11 @@ class ClippedSum:
         except UnusualCall:
             return None
         layers = self._networks.layers(values) if calls.only else None
-        return gradients_in_graph(self.parameters, values, layers, self._scratch) if layers else None
+        if not layers:
+            return None
+        found = gradients_in_graph(self.parameters, values, layers, self._scratch)
+        found.losses = values.detach()
+        return found
 
     def _record(self, batch: Any, count: int) -> Recording | None:
         """The uses of all parameters in this batch, or None if gradients by rules are out of the question."""
@@ -256,6 +296,7 @@ class ClippedSum:
         if values.requires_grad and recording.distrusted < set(self.parameters):
             with torch.enable_grad():
                 recording.differentiate(values)
+        recording.losses = values.detach()
         return recording
 
     def _forward(self, batch: Any, count: int) -> tuple[Recording, Tensor, set[Key]]:

@@ -247,9 +247,9 @@ def _train_plainly(
     parameters, records = trainable(model), reader(dataset, collate)
     descent = Descent(parameters, trainer.optimizers, stage.divisor)
     device = next(iter(parameters.values())).device
-    for data in records.each(stage.batches(stream, rows=records.rows), workers):
+    for drawn in records.each(stage.batches(stream, rows=records.rows), workers, compared=False):
         sums = Sums(parameters)
-        for part in _parts(data, physical_batch_size):
+        for part in _parts(drawn.batch, physical_batch_size):
             values = losses(model, rebuild(part, lambda tensor: tensor.to(device)))
             add_plain_sums(sums, values, parameters)
         descent.step(sums, finish=lambda total: None)

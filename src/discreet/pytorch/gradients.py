@@ -42,6 +42,8 @@ class Gradients:
         self, parameters: Mapping[str, Tensor], examples: int, uses: list[Use], rows: dict[str, Tensor]
     ) -> None:
         self.parameters, self.examples = parameters, examples
+        self.losses: Tensor | None = None
+        """The losses of the forward pass that the gradients come from; None if there was none of the whole batch."""
         self.rows = {name: wide(value) for name, value in rows.items()}
         self.received = sum({use.place: use.received for use in uses}.values())
         """Bytes of the gradients that were handed to the uses and wait for the norms, on the CPU."""

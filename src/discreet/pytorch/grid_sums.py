@@ -79,20 +79,28 @@ def steps_of_batch(of: ClippedSum, batch: Any, noise: Gaussian) -> Tensor:
     total = torch.zeros(sum(sizes), dtype=torch.int64, device=parameters[0].device)
     for index in range(0 if batch is None else number_of_examples(batch)):
         found = gradients_alone(of.model, of.losses, batch, index, parameters)
-        factors = _factors(found, of.rule, blocks, error)
+        squares = squares_of(found, blocks)
+        if of.seen is not None:
+            of.seen.add(None, torch.from_numpy(squares))
+        factors = _factors(squares, of.rule, blocks, error)
         for part, value, factor in zip(torch.split(total, sizes), found, factors, strict=True):
             if factor > 0:
                 add_steps(part, value.reshape(-1), factor / grid)
     return total
 
 
-def _factors(gradients: list[Tensor], rule: ClipRule, blocks: list[int], error: float) -> list[float]:
-    """What the rule multiplies each part of one example's gradient with; zeros if it is not finite."""
+def squares_of(gradients: list[Tensor], blocks: list[int]) -> NDArray[np.float64]:
+    """The squared norms of one example's gradient: one row, with a column for each block."""
     squares = np.zeros((1, 1 + max(blocks)))
     for value, block in zip(gradients, blocks, strict=True):
         squares[0, block] += square_of(value.reshape(-1))
+    return squares
+
+
+def _factors(squares: NDArray[np.float64], rule: ClipRule, blocks: list[int], error: float) -> list[float]:
+    """What the rule multiplies each part of one example's gradient with; zeros if it is not finite."""
     if not math.isfinite(squares.sum()):
-        return [0.0] * len(gradients)
+        return [0.0] * len(blocks)
     factors = rule.factors(np.sqrt(squares), error)
     return [float(factors[0, block]) for block in blocks]
 

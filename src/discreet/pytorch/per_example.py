@@ -28,7 +28,7 @@ from torch.func import grad, vmap
 from torch.nn.modules.loss import _Loss
 from torch.overrides import TorchFunctionMode
 
-from discreet.errors import InvalidParameter
+from discreet.errors import CheckFailed, InvalidParameter
 
 
 def tensors_of(batch: Any) -> Iterator[Tensor]:
@@ -114,6 +114,24 @@ def _takes_two(function: Callable[..., Any]) -> bool:
     except ValueError:  # what is compiled may hide its parameters
         return True
     return True
+
+
+WRITTEN = (
+    "The model or the losses write to the batch in place, as x -= 1 or x[mask] = 0 do, so that a second pass over "
+    "the same examples would see other numbers. Make a new tensor: x = x - 1, x = x.masked_fill(mask, 0), or begin "
+    "with x = x.clone()."
+)
+
+
+def write_counts(batch: Any) -> list[int]:
+    """How often each tensor of a batch was written to, as torch counts it."""
+    return [0 if tensor.is_inference() else tensor._version for tensor in tensors_of(batch)]
+
+
+def refuse_written(batch: Any, before: list[int]) -> None:
+    """Raise if a tensor of the batch was written to since its :func:`write_counts` were taken."""
+    if write_counts(batch) != before:
+        raise CheckFailed(WRITTEN)
 
 
 def checked_losses(losses: Losses, model: Any, batch: Any, count: int) -> Tensor:

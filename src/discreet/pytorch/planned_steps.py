@@ -32,7 +32,7 @@ from discreet.core.banded import coefficients, length_of_column
 from discreet.core.clipping import AdaptiveClip, ClipRule, Flat
 from discreet.core.noise import BoundedSum, add_noise, refuse_not_finite
 from discreet.core.randomness import RandomStream
-from discreet.errors import InvalidParameter, MissingDependency, PlanViolation
+from discreet.errors import InvalidParameter, PlanViolation, missing_extra
 from discreet.events import Event, Gaussian
 from discreet.guarantee import upper_text
 from discreet.ledger import Till
@@ -133,12 +133,16 @@ class Payments:
         self._before = processes.let_first_decide(lambda: self._open(till, resumed))
         self.taken = self._course.steps(self._before)
 
-    def pay(self) -> None:
-        """Pay for the next step."""
+    def refuse_past_the_end(self) -> None:
+        """Refuse a step that the plan does not hold."""
         if self.taken >= self._planned:
             raise PlanViolation(
                 f"The plan has {self._planned} steps, and all of them are taken. More need a plan of their own."
             )
+
+    def pay(self) -> None:
+        """Pay for the next step."""
+        self.refuse_past_the_end()
         leg = self._course.leg(self.taken + 1)
         done, odd = divmod(self.taken - leg.before, leg.steps_per_charge)
         if not odd:
@@ -340,7 +344,7 @@ def show_progress(batches: Iterator[Any], plan: Plan, start: int) -> Iterator[An
     try:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     except ImportError:
-        raise MissingDependency("progress=True needs rich: pip install 'discreet[torch]'") from None
+        raise missing_extra("progress=True needs rich", "torch") from None
     columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn())
     with Progress(*columns) as bar:
         task = bar.add_task("", total=plan.steps, completed=start)

@@ -76,6 +76,7 @@ class Recording(TorchFunctionMode):
         self.parameters, self.count, self.scratch = parameters, count, scratch
         self.constant = frozenset(constant)
         self.uses: list[Use] = []
+        self.losses: Tensor | None = None
         self.distrusted: set[str] = set()
         self.differentiated = (
             False  # the losses differentiate by themselves, so that gradients come too early

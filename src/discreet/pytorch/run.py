@@ -2,12 +2,12 @@
 
     run = PrivateRun(plan, model, optimizer, losses)     # nothing wrapped, nothing rebound
     for batch in run.batches(dataset):                   # exactly plan.steps of them, some may be empty
-        run.step(batch)                                  # pay, clip, sum, noise, optimizer.step()
+        run.step(batch)                                  # clip, sum, pay, noise, optimizer.step()
         scheduler.step()                                 # as usual
     run.certificate().save("certificate.json")
 
 ``losses(model, batch)`` returns one loss per example. Before the first step, and when the model's modes or
-modules change, model and losses are checked: see :mod:`discreet.pytorch.check`.
+modules change, model and losses are checked: see :mod:`discreet.pytorch.checks.check`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
-from discreet.pytorch.batches import Batch, Collate, Draws, Turns, refuse_many_rows, take_apart
+from discreet.pytorch.batches import Batch, Collate, Drawn, Draws, Turns, refuse_many_rows, take_apart
 from discreet.pytorch.checkpoint import Schedulers, schedulers
+from discreet.pytorch.checks.chances import DESCRIPTION, STEADY, STEADY_DESCRIPTION
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded
 from discreet.pytorch.checks.generators import unknown_draws
-from discreet.pytorch.checks.watch import DESCRIPTION, SpotCheck, Watch
+from discreet.pytorch.checks.spot_check import EVERY, SpotCheck
+from discreet.pytorch.checks.watch import Watch
+from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.distributed import Processes, stream_of
 from discreet.pytorch.gradients import Descent, Sums, as_optimizers
@@ -74,6 +77,9 @@ from discreet.pytorch.planned_steps import (
 
 if TYPE_CHECKING:
     from discreet.pytorch.sharded import Shards
+
+READING = "the data set or collate"
+END = object()
 
 Clipping = ClipRule | AdaptiveClip
 Finish = Callable[[Tensor], None]
@@ -145,7 +151,7 @@ class PrivateRun:
             self._sum = ClippedSum(model, losses, rule, physical_batch_size=physical_batch_size)
         self._sharded = None if shards is None else shards.sum_of(self._sum)
         self._parameters = trainable(model)
-        self._spot_check = SpotCheck(self._sum)
+        self._spot_check = SpotCheck(self._sum, EVERY if shards is None else STEADY)
         self._watch = Watch(model, losses, self._parameters, self._sum.part_size)
         self._descent = Descent(self._parameters, self._optimizers, plan.stages[0].divisor)
         self._noises = [*map(noise_of_sum, self._clipping, (stage.noise for stage in plan.stages))]
@@ -183,6 +189,7 @@ class PrivateRun:
         """The steps that this run has paid for or resumed after."""
         return 0 if self._payments is None else self._payments.taken
 
+    @withhold(READING)
     def batches(self, dataset: Any, *, collate: Collate | None = None, workers: int = 0) -> Iterator[Batch]:
         """The batches of all steps that are left, stage after stage, drawn as the plan says. Some may be empty.
 
@@ -234,17 +241,20 @@ class PrivateRun:
         )
         return (turns.until(batches, end) for end in self._course.epoch_ends() if end > start)
 
+    @withhold("the model, the losses or the optimizer")
     @silent_gradients()
     def step(self, batch: Batch) -> None:
-        """One step of the plan: pay, clip, sum, add noise, divide, and let the optimizer step.
+        """One step of the plan: clip, sum, pay, add noise, divide, and let the optimizer step.
 
         Afterwards ``parameter.grad`` holds the private gradient.
 
         Guarantee: nothing of the batch is released but its clipped sum with the plan's noise, after the ledger
-        was charged. A batch of other origin and a step beyond the plan are refused.
+        was charged. A batch of other origin and a step beyond the plan are refused; so is a batch in which an example
+        that was looked at is not the same alone, before the ledger is charged.
         """
         refuse_coarse_products()  # before paying, and whatever the batch
-        examples = self._turns.examples_of(batch, self._taken + 1)
+        drawn = self._turns.drawn_for(batch, self._taken + 1)
+        examples = drawn.batch
         count = 0 if examples is None else number_of_examples(examples)
         if count:
             examples = self._on_device(examples)
@@ -253,15 +263,15 @@ class PrivateRun:
             self._spot_check.before_step(examples, count)
         else:
             self._sharded.before_step(examples, count, self._watch, self._spot_check)
-        self._paying().pay()
-        leg = self._course.leg(self._taken)
+        payments, leg = self._paying(), self._course.leg(self._taken + 1)
+        payments.refuse_past_the_end()
         rule = self._sum.rule = rule_of_step(self._clipping[leg.index])
-        self._descent.divisor = leg.divisor
         self._watch.before_forward()
         self._descent.forget()
         with self._draws():
-            sums, finish = self._sum_up(examples, count, leg)
-        self._watch.after_forward()
+            sums, finish = self._compared_sums(examples, count, leg, drawn)
+        payments.pay()
+        self._descent.divisor = leg.divisor
         self._descent.step(sums, finish)
         self._watch.after_step()
         adaptive = self._clipping[leg.index]
@@ -276,13 +286,14 @@ class PrivateRun:
         return unknown_draws if self._stream.trusted else nullcontext
 
     def _each(self, read: Iterator[Any]) -> Iterator[Any]:
+        following = withhold(READING)(partial(next, read, END))
         while True:
             with self._draws():
-                try:
-                    batch = next(read)
-                except StopIteration:
-                    return
+                batch = following()
+            if batch is END:
+                return
             yield batch
+            del batch  # or a traceback through this frame would hold it
 
     def edited(self) -> None:
         """Say that weights were changed between two steps by something that knows nothing of the records.
@@ -303,7 +314,7 @@ class PrivateRun:
                 arithmetic=self._certified_arithmetic(),
                 trusted=self._trusted,
                 not_covered=(*NOT_COVERED, ROUNDED if self._arithmetic == "float" else PADDED),
-                checks=(DESCRIPTION,),
+                checks=(DESCRIPTION, STEADY_DESCRIPTION),
             ).to_json()
 
         return Certificate.from_json(self._processes.text_of_first(write))
@@ -387,6 +398,28 @@ class PrivateRun:
     def _on_device(self, examples: Any) -> Any:
         device = next(iter(self._parameters.values())).device
         return rebuild(examples, lambda tensor: tensor.to(device, non_blocking=True))
+
+    def _compared_sums(self, examples: Any, count: int, leg: Leg, drawn: Drawn) -> tuple[Sums, Finish]:
+        """:meth:`_sum_up`, refused in all processes if an example in one of them is not the same alone."""
+        problem: Exception | None = None
+        alone_anyway = self._arithmetic == "hardened" and not (drawn.alone or drawn.steady)
+        compares = bool(count) and self._sharded is None and not alone_anyway
+        if compares:
+            self._spot_check.before_sum(drawn, count)
+        sums, finish = self._sum_up(examples, count, leg)
+        try:
+            if compares:
+                self._spot_check.after_sum(examples, drawn)
+            self._watch.after_forward()
+        except Exception as found:
+            problem = found
+            if self._processes.size == 1:
+                raise
+        if self._processes.size > 1 and self._processes.most([problem is not None])[0]:
+            raise problem or PlanViolation(
+                "Another process refused the step, so nothing is released; it says why."
+            )
+        return sums, finish
 
     def _sum_up(self, examples: Any, count: int, leg: Leg) -> tuple[Sums, Finish]:
         """The clipped sums of this process's records, or the own shard of everybody's, and what makes a release."""

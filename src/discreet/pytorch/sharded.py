@@ -31,7 +31,8 @@ from torch.distributed.tensor import DTensor, Shard
 from torch.nn.functional import pad
 
 from discreet.errors import CheckFailed, PlanViolation
-from discreet.pytorch.checks.watch import SpotCheck, Watch
+from discreet.pytorch.checks.spot_check import SpotCheck
+from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.distributed import Processes, reduce_scatter
 from discreet.pytorch.gradients import Sums

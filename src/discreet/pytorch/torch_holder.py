@@ -26,12 +26,15 @@ from discreet.errors import InvalidParameter
 from discreet.pytorch.batches import Collate, reader
 from discreet.pytorch.checks.check import check_read
 from discreet.pytorch.checks.generators import unknown_draws
+from discreet.pytorch.checks.spot_check import SpotCheck
+from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.per_example import Losses, per_example_gradients, rebuild, silent_gradients
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
+WHO = "the model, the losses or the data set"
 _MOST_NUMBERS = 1 << 24  # of per-example gradients at once, for sums in grid steps
 
 
@@ -47,6 +50,7 @@ class TorchHolder:
     with a seed that is known, one example less would give all others other masks.
     """
 
+    @withhold(WHO)
     def __init__(
         self,
         model: nn.Module,
@@ -59,6 +63,8 @@ class TorchHolder:
     ) -> None:
         self._read = reader(dataset, collate)
         self._sum = ClippedSum(model, losses, Flat(clip_norm), physical_batch_size=physical_batch_size)
+        self._spot_check = SpotCheck(self._sum)
+        self._parts_read = 0
         self._size = physical_batch_size
         self._parameters = list(self._sum.parameters.values())
         if self._read.rows:
@@ -86,6 +92,7 @@ class TorchHolder:
                 value.copy_(source[start : start + value.numel()].view_as(value))
                 start += value.numel()
 
+    @withhold(WHO)
     @unknown_draws()
     @silent_gradients()
     def clipped_sum(self, theta: Floats, records: Indices | None) -> BoundedSum:
@@ -94,9 +101,16 @@ class TorchHolder:
         self.load(theta)
         total = np.zeros(self.dimension)
         for some in self._parts(records, self._size):
-            total += self._sum(self._batch(some)).vector.double().cpu().numpy()
+            self._parts_read += 1
+            drawn = self._read.drawn(self._parts_read, some)
+            batch = self._on_device(drawn.batch)
+            self._spot_check.before_sum(drawn, len(some))
+            sums = self._sum(batch)
+            self._spot_check.after_sum(batch, drawn)  # before anything leaves this party
+            total += sums.vector.double().cpu().numpy()
         return BoundedSum(total, self._sum.rule.clip_norm)
 
+    @withhold(WHO)
     @unknown_draws()
     @silent_gradients()
     def hardened_sum(self, theta: Floats, records: Indices | None, grid: float) -> BoundedSum:
@@ -123,8 +137,11 @@ class TorchHolder:
             yield chosen[start : start + size]
 
     def _batch(self, indices: NDArray[Any]) -> Any:
+        return self._on_device(self._read(indices))
+
+    def _on_device(self, batch: Any) -> Any:
         device = self._parameters[0].device
-        return rebuild(self._read(indices), lambda tensor: tensor.to(device))
+        return rebuild(batch, lambda tensor: tensor.to(device))
 
 
 def _flat(values: list[Any]) -> Floats:

@@ -10,9 +10,11 @@
 At 1% false alarms the best attack finds at most 2.79% of the records that were used; guessing finds 1%.
 >>> page.save("report.html")  # doctest: +SKIP
 
-A report holds what the certificate holds, nothing else about the data, so it may be published with it. It is
-written as one HTML file that needs no network and carries its certificate (``discreet verify report.html``), as
-Markdown, and as JSON. What it says, section by section, is listed in :mod:`discreet.report.chapters`.
+A report holds what the certificate holds, nothing else about the data, so it may be published with it. It is written
+as one HTML file that needs no network and carries its certificate (``discreet verify report.html``), as Markdown,
+and as JSON. ``page.signed(key)`` signs the HTML file as a whole: a signature on the certificate does not cover the
+title, the owner's words, an evaluation or the model. What it says, section by section, is listed in
+:mod:`discreet.report.chapters`.
 """
 
 from discreet.report.cover import Cover

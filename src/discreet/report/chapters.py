@@ -131,21 +131,30 @@ def not_covered(report: Report) -> Section:
 def verifying(report: Report) -> Section:
     """How to compute everything again."""
     facts = report.facts
-    keys = [signature.public_key for signature in report.certificate.signatures]
-    ways = (f"--signed-by {keys[0] if keys else 'KEY'}", "--ledger LEDGER")
-    commands = "\n".join(["pip install discreet", *(f"discreet verify report.html {way}" for way in ways)])
+    commands = (
+        "sha256sum discreet-*.whl  # compare it\n"
+        "pip install ./discreet-*.whl\n"
+        "discreet verify report.html --signed-by KEY\n"
+        "discreet verify report.html --ledger LEDGER"
+    )
     words = (
-        "Nobody has to believe this page. It carries its certificate, and whoever has the page can compute "
-        "everything again, on any machine:"
+        "Nobody has to believe this page. It carries its certificate, and whoever has the page can compute the "
+        "guarantee again, on any machine, with the program Discreet, of the version named below or a later one. Get "
+        "it from your organisation's package index, or as a wheel whose SHA-256 somebody you trust has given you. It "
+        "is not published on the public index, where a package of this name would be somebody else's."
     )
     trust = (
-        "Any copy of the open-source program Discreet does, of the version named below or a later one. The ledger, "
-        "or a key that you trust and did not get from this page, vouches for the certificate; without either, "
-        "numbers that follow from each other are all that can be checked."
+        "The verdict says of each line whether it was computed, is in the ledger, is signed, or is only claimed. KEY "
+        "is the public key of somebody you trust; get it from that person, not from this page. What neither a "
+        "signature on the page nor the ledger vouches for is claimed: the owner's words, and every section that does "
+        "not follow from the certificate."
     )
     blocks: list[Block] = [Text(words), Code(commands), Text(trust, "soft")]
     if facts.findings:
-        blocks += [Text("This is what was checked for this page:"), Bullets(facts.findings)]
+        blocks += [
+            Text("This was found when the page was written, without a ledger or a key:"),
+            Bullets(facts.findings),
+        ]
     return Section("How to verify", tuple(blocks))
 
 

@@ -10,67 +10,34 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from discreet.accounting.curve import account
 from discreet.accounting.power import power_bound
 from discreet.certificate import Certificate
 from discreet.errors import CertificateRejected, DiscreetError
 from discreet.events import Event, Gaussian
-from discreet.guarantee import Guarantee, lower_text, protected_unit, upper_text
+from discreet.guarantee import Budget, Guarantee, lower_text, protected_unit, upper_text
 from discreet.ledger.filters import FixedPlan
 from discreet.plan.explanation import ALARMS
 from discreet.plan.plan import Plan
+from discreet.report.stages import Stage, stages_of
 
 _POINTS = 24  # of epsilon over training
 _FALSE_ALARMS = (0.0, 1e-4, 1e-3, ALARMS, *(step / 40 for step in range(1, 40)), 0.999, 1.0)
 _SAMPLING = {"poisson": "Poisson", "fixed-size": "fixed-size", "random-allocation": "randomly allocated"}
 _SAMPLING["full-batch"] = "full"
 
+_ROOM = 1.01  # of an epsilon that is not in the plan, so that its delta can be the plan's
 _SEVERAL = (2, 5, 10)  # records of one person, for the question who owns how many
-_STAGES = {
-    "counts": "how many records there are, of each class where there are classes",
-    "classes": "how many records each class has",
-    **{f"classes-{look}": "which class is the most frequent" for look in range(1, 4)},
-    "marginals": "each column by itself: where its values lie",
-    "row-norms": "how long rows typically are",
-    "whitening": "how columns vary together",
-    "whitened-row-norms": "how long rows are once columns are made comparable",
-    "target": "how large the target typically is",
-    "target-mean": "the mean of the target",
-    **{f"target-zoom-{look}": "a narrower range of the target" for look in range(1, 9)},
-    "gradients": "the steps of the descent, which make the model",
-    "recalibration": "level and spread of the predictions",
-    "score-sizes": "how large scores typically are",
-    "row-norms-1": "how long rows are, with pairs of columns that act together",
-    "whitening-1": "how columns and pairs vary together",
-    "whitened-row-norms-1": "how long rows are once columns and pairs are made comparable",
-    "pair-ranks": "which pairs of columns go up and down together",
-    "first-gradients": "a few steps of a model without pairs",
-    "pairs": "which pairs of columns that model leaves something to say",
-    "pairs-again": "which of a few pairs act together indeed",
-    "pair-cells": "the tables of those pairs",
-}
-"""What the stages of a fit release, in words."""
 
 Points = tuple[tuple[float, float], ...]
-
-
-class Stage(NamedTuple):
-    """A part of the procedure by its name: how much noise each release got, and its share of what was spent."""
-
-    name: str
-    what: str
-    releases: int
-    noise_multiplier: float
-    share: float
 
 
 @dataclass(frozen=True)
 class Facts:
     """The words and numbers of a report."""
 
-    accepted: bool
+    consistent: bool
     verdict: str
     findings: tuple[str, ...]
     guarantee: Guarantee
@@ -90,10 +57,10 @@ class Facts:
     @classmethod
     def of(cls, certificate: Certificate) -> Facts:
         """All that follows from a certificate."""
-        accepted, verdict, findings = _verdict(certificate)
+        consistent, verdict, findings = _verdict(certificate)
         guarantee, roc = certificate.guarantee, _roc(certificate)
         return cls(
-            accepted,
+            consistent,
             verdict,
             findings,
             guarantee,
@@ -104,7 +71,7 @@ class Facts:
             _attack(roc, guarantee),
             tuple(_cautions(roc, certificate)),
             tuple(_what_happened(certificate)),
-            _stages(certificate),
+            stages_of(certificate),
             tuple(_several(certificate)),
             certificate.not_covered,
             _spending(certificate),
@@ -117,9 +84,8 @@ def _verdict(certificate: Certificate) -> tuple[bool, str, tuple[str, ...]]:
     try:
         return (
             True,
-            "Every number was computed anew for this report, and follows. "
-            "Who vouches for it, a ledger or a signature says.",
-            (certificate.verify().findings),
+            "A page cannot vouch for itself. Run discreet verify report.html --signed-by KEY, or --ledger LEDGER.",
+            certificate.verify().findings,
         )
     except CertificateRejected as error:
         return False, str(error), ()
@@ -199,33 +165,9 @@ def _what_happened(certificate: Certificate) -> Iterator[str]:
             else "chosen along the way, under a rule that keeps the budget"
         )
         yield f"{plan.name}: releases were {how}."
-        for event, count in spent.items() if not _stages(certificate) else ():
+        for event, count in spent.items() if not stages_of(certificate) else ():
             yield f"{count:,} × {_release(event, plan.unit)}."
     yield f"{sum(spent.values()):,} releases were charged, each before it happened."
-
-
-def _stages(certificate: Certificate) -> tuple[Stage, ...]:
-    """The stages of a fit by name; empty if not all of its releases are sums with Gaussian noise."""
-    if certificate.plan.stages:
-        return ()
-    digest = certificate.plan.digest()
-    parts = [
-        (run.name.rpartition("/")[2], count, event)
-        for run in certificate.ledger.runs
-        if run.plan_hash == digest
-        for (event, _), count in zip(run.event.parts(), run.taken, strict=True)
-        if count
-    ]
-    gaussians = [
-        (name, count, event.noise_multiplier) for name, count, event in parts if isinstance(event, Gaussian)
-    ]
-    if len(gaussians) < len(parts):
-        return ()
-    total = math.fsum(count / noise**2 for _, count, noise in gaussians)
-    return tuple(
-        Stage(name, _STAGES.get(name, ""), count, noise, count / noise**2 / total)
-        for name, count, noise in gaussians
-    )
 
 
 def _several(certificate: Certificate) -> Iterator[Guarantee]:
@@ -236,7 +178,9 @@ def _several(certificate: Certificate) -> Iterator[Guarantee]:
     for owned in _SEVERAL:
         try:
             group = account(curve.event, budget.neighbours, owned * budget.group_size)
-            yield group.guarantee(budget.delta).at_distance(certificate.arithmetic.distance)
+            found = group.guarantee(budget.delta)
+            room = Budget(found.epsilon.upper * _ROOM, budget.delta, budget.neighbours, found.group_size)
+            yield FixedPlan(curve.event, room).at_distance(found, certificate.arithmetic.distance)
         except DiscreetError:  # no theorem, or not sharp enough: nothing is said
             continue
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from html import escape
 from os import PathLike
@@ -15,9 +16,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select
 
 from discreet.certificate import Certificate
 from discreet.certificate.certificate import current_versions
+from discreet.certificate.signatures import Signature, SigningKey, sign
 from discreet.charts import Picture, epsilon_scale, word_for
-from discreet.errors import CertificateRejected, DiscreetError, InvalidParameter
-from discreet.files import parse_json, read_text, write_whole
+from discreet.errors import InvalidParameter
+from discreet.files import write_whole
 from discreet.guarantee import protected_unit, upper_text
 from discreet.report.blocks import Section, Table, cell
 from discreet.report.chapters import SECTIONS
@@ -26,7 +28,11 @@ from discreet.report.facts import Facts, unit_column
 
 FORMAT = "discreet report 2"
 OPEN, CLOSE = '<script type="application/json" id="discreet-report">', "</script>"
-"""Between them a page carries what it was made of; :mod:`~discreet.report.report` reads it."""
+"""Between them a page carries what it was made of; :mod:`~discreet.report.page` reads it."""
+
+OPEN_SIGNATURES = '<script type="application/json" id="discreet-signatures">'
+END = "\n</body>\n</html>"
+"""How every page ends; the signatures of a page are one line before it, and cover everything else."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,9 @@ class Report:
     ``audit`` is ``AuditResult.to_dict()``, and ``observers`` is ``ObserverTable.to_dict()``, where there are such.
     ``notes`` are what a fit's diagnosis said of its table, from released numbers. ``cover`` is what the owner says,
     and ``model`` what ``model.json`` says of the model. ``evaluation`` is ``Evaluation.to_dict()``: how good it is.
+
+    A certificate vouches for none of these. ``signed`` signs the page as a whole, and ``ledger.issue("report",
+    report.digest())`` has a ledger vouch for it; without either, ``discreet verify`` calls them claimed.
     """
 
     certificate: Certificate
@@ -46,6 +55,7 @@ class Report:
     cover: Cover = field(default_factory=Cover)
     model: Mapping[str, Any] | None = None
     evaluation: Mapping[str, Any] | None = None
+    signatures: tuple[Signature, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.certificate, Certificate):
@@ -65,14 +75,31 @@ class Report:
         """What it says, in order."""
         return tuple(section for make in SECTIONS if (section := make(self)) is not None)
 
+    def digest(self) -> str:
+        """SHA-256 of the page without its signatures: what they sign."""
+        return page_digest(self._unsigned)
+
+    def signed(self, key: SigningKey) -> Report:
+        """This report with one more signature on its page, which covers every word of it."""
+        report = replace(self, signatures=(*self.signatures, sign(self.digest(), key, "report")))
+        vars(report)["_unsigned"] = self._unsigned  # no signature changes it, and it takes a while
+        return report
+
     def to_html(self) -> str:
         """One file for a browser, a phone, a printer or a screen reader; it loads nothing."""
+        if not self.signatures:
+            return self._unsigned
+        signatures = json.dumps([asdict(signature) for signature in self.signatures])
+        return f"{self._unsigned.removesuffix(END)}\n{OPEN_SIGNATURES}{signatures}{CLOSE}{END}"
+
+    @cached_property
+    def _unsigned(self) -> str:
         parts = {  # markup of ours, in which all texts are escaped
             "body": "\n\n".join(section.to_html() for section in self.sections),
             "scale": epsilon_scale(self.facts.guarantee.epsilon.upper),
             "carried": f"{OPEN}{self._json_for_programs()}{CLOSE}",
         }
-        return _template("report.html").render(**self._context(), **parts)
+        return _template("report.html").render(**self._context(), **parts).strip()
 
     def to_markdown(self) -> str:
         """The same words for a wiki or a repository."""
@@ -135,6 +162,11 @@ class Report:
         }
 
 
+def page_digest(unsigned: str) -> str:
+    """SHA-256 of a page whose signatures were taken out."""
+    return hashlib.sha256(unsigned.encode()).hexdigest()
+
+
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
     environment = Environment(
@@ -150,60 +182,3 @@ def _environment() -> Environment:
 
 def _template(name: str) -> Template:
     return _environment().get_template(name)
-
-
-# ---- reading a report's page back ----
-#
-# A page could be given other words around the same certificate. So it is written again from what it carries,
-# and has to be the same, letter by letter, where the versions of what computes the words are the same.
-
-
-SAME = "the page says what follows from its certificate, letter by letter; owner, purpose and the like are claims"
-OTHER = "the page was written with other versions, so its words were not compared: believe the numbers here"
-
-
-def is_page(text: str) -> bool:
-    """True if this is a page, not JSON."""
-    return text.lstrip()[:15].lower() == "<!doctype html>"
-
-
-def read_page(path: str | PathLike[str]) -> tuple[Report, str]:
-    """The report of a page, and what was found of its words; or
-    :class:`~discreet.errors.CertificateRejected`.
-
-    Guarantee: with the same versions at hand, a page with other words than those that follow is rejected. What the
-    owner says, and audit, observers and model as they were given, are claims: a signature covers the certificate.
-    """
-    text = read_text(path)
-    try:
-        report, versions = _read_carried(text)
-        again = report.to_html()
-    except (DiscreetError, ValueError, TypeError, LookupError, AttributeError) as error:
-        altered = isinstance(error, InvalidParameter) and error.name == "digest"
-        reason = (
-            "the certificate in it was altered or damaged."
-            if altered
-            else "it carries no whole report of ours."
-        )
-        raise CertificateRejected(f"{path} is rejected: {reason}") from None
-    if again.strip() == text.strip():
-        return report, SAME
-    if versions != dict(current_versions()):
-        return report, OTHER
-    raise CertificateRejected(
-        f"{path} is rejected: the page was altered. Its words are not those that follow from the certificate in it; "
-        "pages that a browser or a mail program has saved again are altered, too."
-    )
-
-
-def _read_carried(page: str) -> tuple[Report, dict[str, str]]:
-    _, found, rest = page.partition(OPEN)
-    if not found or OPEN in rest:
-        raise ValueError("no report, or two of them")
-    data = parse_json(rest.partition(CLOSE)[0], "report")
-    if data.pop("format") != FORMAT:
-        raise ValueError("another format")
-    versions = data.pop("versions")
-    certificate = Certificate.from_json(json.dumps(data.pop("certificate")))
-    cover, notes = Cover(**data.pop("cover")), tuple(map(str, data.pop("notes")))
-    return Report(certificate, cover=cover, notes=notes, **data), versions

@@ -7,29 +7,29 @@ records is private, and is released with the others where it is needed; under re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
 from scipy.special import ndtri
 
 from discreet.certificate import Certificate
-from discreet.core.mean.known import Interval
 from discreet.core.silence import silently
 from discreet.errors import InvalidParameter, probability, whole
-from discreet.events import Gaussian
 from discreet.guarantee import Budget, neighbours_named, of_records
 from discreet.linear.column_kinds import distinct
-from discreet.linear.inputs import cells_of, codes, number_table, numbers
-from discreet.statistics.purchase import MOST_NUMBERS, MOST_RECORDS, Paying, Purchase, buy
-from discreet.statistics.statistic import Statistic, Value
+from discreet.statistics.least_noise import candidates, deviation, norm_of, quantile
+from discreet.statistics.mean.known import Interval
+from discreet.statistics.reading import bounded_rows, bounded_table, category_rows, counted_rows, number_rows
+from discreet.statistics.statistic import Paying, Statistic, Value
+from discreet.trusted.queries import Bin, Blocks, Cell, Code, Polynomial, Products, Row
+from discreet.trusted.queries import Value as ValueBlock
+from discreet.trusted.rows import PrivateRows
+from discreet.trusted.session import MOST_NUMBERS, Noise, Session
 
 Array = NDArray[np.float64]
-
-_BLOCK = 2**16  # rows that are rounded and added at once
 
 
 @silently
@@ -48,13 +48,15 @@ def private_count(
     >>> abs(found.value - 250) < 30, found.guarantee.delta
     (True, 0.0)
     """
-    level, ones = _checked_confidence(budget, confidence), _ones(x)
+    level = _checked_confidence(budget, confidence)
+    rows = counted_rows(x, budget.neighbours)
     if budget.neighbours == "replace-one":  # from 1/2 each record counts half as much
-        return _bounded_sum("count", ones, budget, (0.0, 1.0), level, **paying)
-    with buy("private count", {"bounds": [0.0, 1.0]}, budget, counts=True, **paying) as purchase:
-        total = np.array([np.count_nonzero(ones)], np.int64) * purchase.steps(1.0)
-        value = float(purchase.release(total)[0])
-    return _answer("count", purchase, level, value, purchase.noise, least=0.0)
+        return _bounded_sum("count", rows, budget, (0.0, 1.0), level, **paying)
+    settings, events = {"bounds": [0.0, 1.0]}, candidates(budget, counts=True)
+    with Session.open("private count", settings, budget, *events, **paying) as session:
+        query = Blocks((Cell(Bin(0, (0.5, 1.5)), 1, 1.0),), norm=norm_of(_noise(session)))
+        value = float(session.release(session.charge(), rows, query)[0])
+    return _answer("count", session, level, value, deviation(_noise(session)), least=0.0)
 
 
 @silently
@@ -79,22 +81,22 @@ def private_histogram(
     ('a', 'b', 'c')
     """
     level = _checked_confidence(budget, confidence)
+    view: Bin | Code
     if categories:
         known = tuple(distinct("bins", bins))  # type: ignore[arg-type]
-        cells, labels = one_for_each_record(codes(x, known)), tuple(map(str, known))
+        rows, labels = category_rows(x, known, budget.neighbours), tuple(map(str, known))
+        view = Code(0)
     else:
         edges = _edges(bins)
-        values = vector(x)
-        cells = np.searchsorted(edges, values, side="right") - 1
-        cells[values == edges[-1]] = len(edges) - 2
-        cells[~((values >= edges[0]) & (values <= edges[-1]))] = -1
+        rows = number_rows(x, budget.neighbours)
         labels = tuple(f"{low:g} to {high:g}" for low, high in pairwise(edges.tolist()))
-    settings = {"bins": list(labels)}
-    with buy("private histogram", settings, budget, numbers=len(labels), counts=True, **paying) as purchase:
-        counted = np.bincount(cells[cells >= 0], minlength=len(labels)).astype(np.int64)
-        noisy = purchase.release(counted * purchase.steps(1.0))
-    noise = np.full(len(labels), purchase.noise)
-    return _answer("histogram", purchase, level, noisy, noise, labels, least=0.0)
+        view = Bin(0, tuple(edges.tolist()))
+    settings, size, events = {"bins": list(labels)}, len(labels), candidates(budget, counts=True)
+    with Session.open("private histogram", settings, budget, *events, **paying) as session:
+        query = Blocks((Cell(view, size, 1.0),), norm=norm_of(_noise(session)))
+        noisy = session.release(session.charge(numbers=size), rows, query)
+    noise = np.full(size, deviation(_noise(session)))
+    return _answer("histogram", session, level, noisy, noise, labels, least=0.0)
 
 
 @silently
@@ -110,27 +112,31 @@ def private_sum(
 
     Guarantee: costs at most ``budget``. Under replace-one neighbours a record counts from the middle of the bounds.
     """
-    return _bounded_sum("sum", vector(x), budget, bounds, confidence, **paying)
+    return _bounded_sum(
+        "sum", number_rows(x, of_records(budget).neighbours), budget, bounds, confidence, **paying
+    )
 
 
 def _bounded_sum(
     name: str,
-    values: Array,
+    rows: PrivateRows,
     budget: Budget,
     bounds: tuple[float, float],
     confidence: float,
     **paying: Unpack[Paying],
 ) -> Statistic:
     level, known = _checked_confidence(budget, confidence), interval(bounds)
-    exact = budget.neighbours == "replace-one"
+    exact = rows.public_count is not None
     middle = (known.lower + known.upper) / 2 if exact else 0.0
     size = (known.upper - known.lower) / 2 if exact else max(abs(known.lower), abs(known.upper))
-    unit = (np.clip(values, known.lower, known.upper) - middle) / size
-    with buy(f"private {name}", {"bounds": [known.lower, known.upper]}, budget, **paying) as purchase:
-        total = float(_noisy_sum(purchase, unit[:, None], np.ones(1))[0])
+    settings, events = {"bounds": [known.lower, known.upper]}, candidates(budget)
+    with Session.open(f"private {name}", settings, budget, *events, **paying) as session:
+        view = Polynomial(0, known.lower, known.upper, middle, size)
+        query = Blocks((ValueBlock(view, 1.0),), norm=norm_of(_noise(session)))
+        total = float(session.release(session.charge(), rows, query)[0])
     least = 0.0 if name == "count" else -math.inf
-    value, noise = size * total + len(values) * middle, size * purchase.noise
-    return _answer(name, purchase, level, value, noise, least=least)
+    value, noise = size * total + (rows.public_count or 0) * middle, size * deviation(_noise(session))
+    return _answer(name, session, level, value, noise, least=least)
 
 
 @silently
@@ -146,25 +152,30 @@ def private_variance(
 
     Guarantee: costs at most ``budget``.
     """
-    level, known, values = _checked_confidence(budget, confidence), interval(bounds), vector(x)
-    exact = budget.neighbours == "replace-one"
+    level, known = _checked_confidence(budget, confidence), interval(bounds)
+    rows = number_rows(x, budget.neighbours)
     half, middle = (known.upper - known.lower) / 2, (known.upper + known.lower) / 2
-    unit = (np.clip(values, known.lower, known.upper) - middle) / half
-    # Squares are counted from 1/2, so that they reach as far to both sides: half as much may be added.
-    parts = np.column_stack([np.isfinite(unit), unit, np.square(unit) - 0.5])[:, int(exact) :]
-    reach = np.array([1.0, 1.0, 0.5])[int(exact) :]
-    settings = {"bounds": [known.lower, known.upper]}
-    size = len(reach)
-    with buy("private variance", settings, budget, math.sqrt(size), numbers=size, **paying) as purchase:
-        lengths = purchase.weights(np.full(len(reach), 1 / math.sqrt(len(reach))))
-        noisy = _noisy_sum(purchase, parts / reach, lengths) * reach
-    noise = purchase.noise * reach / lengths
-    number, first, second = (float(len(values)), *noisy) if exact else noisy
+    # With u in [-1, 1]: 1, u and 2 u^2 - 1. Squares are counted from 1/2, so that they reach as far to both sides.
+    powers = [(1.0,), (0.0, 1.0), (-1.0, 0.0, 2.0)]
+    reach = np.array([1.0, 1.0, 0.5])
+    if rows.public_count is not None:
+        powers, reach = powers[1:], reach[1:]
+    settings, size = {"bounds": [known.lower, known.upper]}, len(reach)
+    events = candidates(budget, math.sqrt(size))
+    with Session.open("private variance", settings, budget, *events, **paying) as session:
+        norm = norm_of(_noise(session))
+        length = (1 / math.sqrt(size) if norm == "l2" else 1 / size) * (1 - 1e-12)
+        views = [Polynomial(0, known.lower, known.upper, middle, half, power) for power in powers]
+        query = Blocks(tuple(ValueBlock(view, length) for view in views), norm=norm)
+        released = session.release(session.charge(numbers=size), rows, query)
+    noisy, noise = released / length * reach, deviation(_noise(session)) * reach / length
+    counted = rows.public_count is None
+    number, first, second = noisy if counted else (float(rows.public_count or 0), *noisy)
     number = max(number, 1.0)
     mean, square = first / number, second / number + 0.5
-    slopes = np.array([-(square - 0.5 - 2 * mean**2), -2 * mean, 1.0])[int(exact) :] / number
+    slopes = np.array([-(square - 0.5 - 2 * mean**2), -2 * mean, 1.0])[0 if counted else 1 :] / number
     error = half**2 * float(np.linalg.norm(slopes * noise))
-    return _answer("variance", purchase, level, half**2 * (square - mean**2), error, least=0.0, most=half**2)
+    return _answer("variance", session, level, half**2 * (square - mean**2), error, least=0.0, most=half**2)
 
 
 @silently
@@ -183,58 +194,39 @@ def private_covariance(
 
     Guarantee: costs at most ``budget``. A row with a NaN adds nothing.
     """
-    level, (rows, middle, half) = _checked_confidence(budget, confidence), bounded_rows(x, bounds)
-    moments, noise, purchase = second_moments((rows - middle) / half, "private covariance", budget, **paying)
-    value, error = covariance_of(moments, noise, half)
-    return _answer("covariance", purchase, level, value, error)
+    level = _checked_confidence(budget, confidence)
+    rows, lower, upper = bounded_rows(x, bounds, budget.neighbours)
+    moments, noise, session = second_moments(rows, lower, upper, "private covariance", budget, **paying)
+    value, error = covariance_of(moments, noise, (upper - lower) / 2)
+    return _answer("covariance", session, level, value, error)
 
 
 # ---- what they share ----
 
 
-def bounded_rows(x: Any, bounds: tuple[ArrayLike, ArrayLike]) -> tuple[Array, Array, Array]:
-    """Rows within the bounds of their columns, and the middle and half width of these."""
-    if issparse(x):
-        raise InvalidParameter("x", type(x).__name__, "must be a table with all its cells: x.toarray().")
-    table = np.asarray(number_table(x, name="x"), np.float64)
-    _check_room(table)
-    try:
-        limits = [np.asarray(end, np.float64) for end in bounds]
-    except (TypeError, ValueError):
-        limits = []
-    if len(limits) != 2 or any(end.shape not in ((), (table.shape[1],)) for end in limits):
-        raise InvalidParameter("bounds", bounds, "must be (lower, upper): numbers, or one for each column.")
-    lower, upper = (np.broadcast_to(end, (table.shape[1],)) for end in limits)
-    for low, high in zip(lower.tolist(), upper.tolist(), strict=True):
-        Interval(low, high)
-    return np.clip(table, lower, upper), (lower + upper) / 2, (upper - lower) / 2
-
-
 def second_moments(
-    unit: Array, name: str, budget: Budget, **paying: Unpack[Paying]
-) -> tuple[Array, float, Purchase]:
+    rows: PrivateRows, lower: Array, upper: Array, name: str, budget: Budget, **paying: Unpack[Paying]
+) -> tuple[Array, float, Session]:
     """The noisy sum of z z^T for z = (sqrt(d), u), and the noise of each number off the diagonal."""
-    width = unit.shape[1] + 1
-    if width * (width + 1) // 2 > MOST_NUMBERS:
-        raise InvalidParameter("x", f"{width - 1} columns", "has too many columns; 2 894 are the most.")
-    upper = np.triu_indices(width)
-    unit = np.clip(unit, -1.0, 1.0)  # bounds a few roundings apart have no middle: rows reach further than 1
-    stretch = np.where(upper[0] == upper[1], 1.0, math.sqrt(2))
-    most, root = 2.0 * (width - 1), math.sqrt(width - 1)
-
-    def vectors(rows: Array) -> Array:
-        z = np.column_stack([np.full(len(rows), root), rows])
-        return np.asarray(z[:, upper[0]] * z[:, upper[1]] * (stretch / most))
-
-    settings, size = {"columns": width - 1}, len(stretch)
-    with buy(name, settings, budget, math.sqrt(size), numbers=size, **paying) as purchase:
-        # The l1 norm of a vector is at most sqrt(size) times its l2 norm.
-        shrink = 1.0 if isinstance(purchase.event, Gaussian) else 1 / math.sqrt(len(stretch))
-        total = _noisy_sum(purchase, unit, np.full(len(stretch), shrink * (1 - 1e-12)), vectors)
-    moments = np.zeros((width, width))
-    moments[upper] = total / stretch * most
+    width = len(lower)
+    size = (width + 1) * (width + 2) // 2
+    if size > MOST_NUMBERS:
+        raise InvalidParameter("x", f"{width} columns", "has too many columns; 2 894 are the most.")
+    # The l1 norm of a vector is at most sqrt(size) times its l2 norm.
+    settings, events = {"columns": width}, candidates(budget, math.sqrt(size))
+    with Session.open(name, settings, budget, *events, **paying) as session:
+        norm = norm_of(_noise(session))
+        shrink = 1.0 if norm == "l2" else 1 / math.sqrt(size)
+        view = Products(tuple(lower.tolist()), tuple(upper.tolist()), shrink * (1 - 1e-12))
+        released = session.release(
+            session.charge(numbers=size), rows, Blocks((Row(view, size, 1.0),), norm=norm)
+        )
+    first, second = np.triu_indices(width + 1)
+    most, stretch = 2.0 * width, np.where(first == second, 1.0, math.sqrt(2))
+    moments = np.zeros((width + 1, width + 1))
+    moments[first, second] = released / (shrink * (1 - 1e-12)) / stretch * most
     moments = moments + np.triu(moments, 1).T
-    return moments, purchase.noise / shrink * most, purchase
+    return moments, deviation(_noise(session)) / shrink * most, session
 
 
 def covariance_of(moments: Array, noise: float, half: Array) -> tuple[Array, Array]:
@@ -251,21 +243,10 @@ def covariance_of(moments: Array, noise: float, half: Array) -> tuple[Array, Arr
     return value * scale, np.sqrt(spread) * scale * noise / number
 
 
-def _noisy_sum(
-    purchase: Purchase, rows: Array, lengths: Array, vectors: Callable[[Array], Array] | None = None
-) -> Array:
-    """The noisy sum of rows whose entries are within [-1, 1], or of vectors made of them, each times its length.
-
-    Every entry is cut toward zero to whole steps; a row with a NaN adds nothing. The lengths are divided out again.
-    """
-    total = np.zeros(len(lengths), np.int64)
-    for start in range(0, len(rows), _BLOCK):
-        part = rows[start : start + _BLOCK]
-        part = part if vectors is None else vectors(part)
-        good = np.isfinite(part).all(1, keepdims=True)
-        steps = np.clip(np.where(good, part, 0.0), -1.0, 1.0) * (lengths * (1 - 1e-12) / purchase.grid)
-        total += steps.astype(np.int64).sum(0)
-    return np.asarray(purchase.release(total) / lengths)
+def _noise(session: Session) -> Noise:
+    """The noise of a session's one release."""
+    assert isinstance(session.event, Noise)
+    return session.event
 
 
 def _checked_confidence(budget: Budget, confidence: float) -> float:
@@ -281,43 +262,6 @@ def interval(bounds: tuple[float, float]) -> Interval:
     return Interval(*bounds)
 
 
-def vector(x: Any) -> Array:
-    """One number for each record; NaN where it is none."""
-    values = np.asarray(numbers(x, "x"), np.float64)
-    return np.where(np.isfinite(one_for_each_record(values)), values, np.nan)
-
-
-def one_for_each_record(values: NDArray[Any]) -> NDArray[Any]:
-    """Return ``values`` if a record has just one of them: with more it would count for more than is paid for."""
-    if values.ndim != 1:
-        raise InvalidParameter("x.ndim", values.ndim, "must have one value for each record.")
-    _check_room(values)
-    return values
-
-
-def _ones(x: Any) -> Array:
-    """1 for each record that counts: all but what is False; where the type says truths, only what is True.
-
-    What a record is decides about itself alone: a None among truths does not count the others another way.
-    """
-    array = np.fromiter(x, object, len(x)) if isinstance(x, list | tuple) else cells_of(x)
-    if array.ndim == 0:
-        raise InvalidParameter("x", type(x).__name__, "must have a row or a value for each record.")
-    _check_room(array)
-    if array.dtype.kind == "b":
-        return one_for_each_record(array).astype(np.float64)
-    if array.dtype.kind != "O" or array.ndim > 1:
-        return np.ones(len(array))
-    kind = str(getattr(x, "dtype", getattr(x, "type", ""))).lower()
-    silent = kind not in ("boolean", "bool", "bool[pyarrow]")  # else what is missing is not true
-    return np.array([bool(one) if isinstance(one, bool | np.bool_) else silent for one in array], np.float64)
-
-
-def _check_room(rows: NDArray[Any]) -> None:
-    if len(rows) > MOST_RECORDS:
-        raise InvalidParameter("x", "too many rows", f"must have at most {MOST_RECORDS}.")
-
-
 def _edges(bins: Any) -> Array:
     try:
         edges = np.asarray(bins, np.float64)
@@ -331,7 +275,7 @@ def _edges(bins: Any) -> Array:
 
 def _answer(
     name: str,
-    purchase: Purchase,
+    session: Session,
     level: float,
     value: Value,
     noise: Value,
@@ -340,17 +284,18 @@ def _answer(
     least: float = -math.inf,
     most: float = math.inf,
 ) -> Statistic:
-    """The statistic with its interval: exact where a number has its own noise, else of a normal law."""
+    """The statistic with its interval: exact where a number has its own noise, else of a normal distribution."""
     plain = name in ("count", "sum", "histogram")
-    reach = purchase.farthest(level) if plain else purchase.noise * float(ndtri(0.5 + level / 2))
-    times = np.asarray(noise) / purchase.noise  # exactly 1 where noise is the purchase's own
+    own = deviation(_noise(session))
+    reach = quantile(_noise(session), level) if plain else own * float(ndtri(0.5 + level / 2))
+    times = np.asarray(noise) / own  # exactly 1 where noise is the release's own
     ends = [np.clip(value + side * reach * times, least, most) for side in (-1, 1)]
     found = np.clip(value, least, most)
     if np.ndim(value) == 0:
         return Statistic(
-            name, float(found), float(ends[0]), float(ends[1]), float(noise), level, purchase.certificate
+            name, float(found), float(ends[0]), float(ends[1]), float(noise), level, session.certificate()
         )
-    return Statistic(name, found, ends[0], ends[1], np.asarray(noise), level, purchase.certificate, labels)
+    return Statistic(name, found, ends[0], ends[1], np.asarray(noise), level, session.certificate(), labels)
 
 
 # ---- principal components of private rows: PrivatePCA ----
@@ -393,10 +338,13 @@ class PrivatePCA:
     def fit(self, X: Any, y: Any = None) -> Self:
         """Find the components, at the cost of (epsilon, delta)."""
         budget = Budget(self.epsilon, self.delta, neighbours_named(self.neighbours))
-        rows, middle, half = bounded_rows(X, self.bounds)
-        kept = whole("n_components", self.n_components, at_least=1, at_most=rows.shape[1])
-        moments, noise, purchase = second_moments(
-            (rows - middle) / half,
+        rows, lower, upper = bounded_rows(X, self.bounds, budget.neighbours)
+        middle, half = (lower + upper) / 2, (upper - lower) / 2
+        kept = whole("n_components", self.n_components, at_least=1, at_most=rows.columns)
+        moments, noise, session = second_moments(
+            rows,
+            lower,
+            upper,
             "private components",
             budget,
             ledger=self.ledger,
@@ -409,12 +357,12 @@ class PrivatePCA:
         values, vectors = np.linalg.eigh(self.covariance_)
         self.explained_variance_: Array = np.maximum(values[::-1][:kept], 0.0)
         self.components_: Array = np.ascontiguousarray(vectors[:, ::-1].T[:kept])
-        self.certificate_ = purchase.certificate
+        self.certificate_ = session.certificate()
         return self
 
     def transform(self, X: Any) -> Array:
         """The rows, within the bounds, in the components."""
         if not hasattr(self, "components_"):
             raise InvalidParameter("X", "before fit", "call fit() first.")
-        rows, _, _ = bounded_rows(X, self.bounds)
-        return np.asarray((rows - self.mean_) @ self.components_.T)
+        table, lower, upper = bounded_table(X, self.bounds)
+        return np.asarray((np.clip(table, lower, upper) - self.mean_) @ self.components_.T)

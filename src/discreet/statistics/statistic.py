@@ -5,15 +5,24 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.certificate import Certificate
 from discreet.guarantee import Guarantee
+from discreet.ledger.till import AnyLedger, KeyFile
 
 Value = float | NDArray[np.float64]
+
+
+class Paying(TypedDict, total=False):
+    """The parameters that say what pays: ``ledger``, ``ledger_key``; and ``unsafe_seed``, for tests."""
+
+    ledger: AnyLedger
+    ledger_key: KeyFile
+    unsafe_seed: int | None
 
 
 @dataclass(frozen=True, eq=False)

@@ -125,7 +125,7 @@ def _endpoint(answer: Callable[[Any], dict[str, Any]]) -> Callable[[Request], Aw
             return JSONResponse(await run_in_threadpool(lambda: answer(data)))
         except DiscreetError as error:
             return JSONResponse({"error": str(error)})  # an answer too: no failure for the browser to log
-        except ValueError:
+        except (ValueError, RecursionError):  # the latter from brackets within brackets
             return JSONResponse({"error": "That is no JSON, or holds no finite number."}, 400)
 
     return endpoint

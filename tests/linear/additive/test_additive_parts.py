@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from discreet.core.descent import descend
-from discreet.linear.additive.basis import Basis, Curve, Pair
 from discreet.linear.additive.curves import bends, hat_moments, pieces_for, roughness_of, straight_lines
-from discreet.linear.additive.histograms import Bins, Histograms
+from discreet.linear.additive.histograms import Histograms
 from discreet.linear.additive.landmarks import bin_edges, finer, most_by_noise, settle_histogram
 from discreet.linear.additive.smoothing import (
     are_near,
@@ -22,10 +21,13 @@ from discreet.linear.additive.smoothing import (
     visible,
     white,
 )
-from discreet.linear.glm.coordinates import Moments
-from discreet.linear.glm.marginals import Marginals
-from discreet.linear.glm.records import Columns
+from discreet.linear.gate.basis import Basis, Curve, Pair
+from discreet.linear.gate.block_sums import Bins
+from discreet.linear.gate.coordinates import Marginals
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.record_store import Chunk
 from discreet.linear.glm.steps import PathError, StepRule
+from discreet.linear.glm.whitening import Moments
 
 KNOTS = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
 KEPT = np.array([0, 1, 3, 4])
@@ -58,10 +60,15 @@ def test_bins_are_those_of_a_search(weighted):
     for j, some in enumerate(edges):
         cells = np.clip(np.searchsorted(some, rows[:, j].astype(float), side="right") - 1, 0, len(some) - 2)
         wanted.append(np.bincount(cells, steps, len(some) - 1).astype(int))
-    found = Bins(edges).count(rows, weights, grid, sum(map(len, wanted)) + 2)
+
+    def counted(block):
+        counts = np.zeros(sum(map(len, wanted)) + 2, np.int64)
+        block.add(counts[: block.size], Chunk(rows, np.zeros(len(rows)), weights), grid)
+        return counts
+
+    found = counted(Bins(edges))
     assert found.tolist() == [*np.concatenate(wanted).tolist(), 0, 0]
-    moved = Bins(tuple(np.sqrt(some) for some in edges)).count(rows, weights, grid, len(found))
-    assert (moved != found).any()  # a broken twin
+    assert (counted(Bins(tuple(np.sqrt(some) for some in edges))) != found).any()  # a broken twin
 
 
 def test_what_is_settled_is_never_negative_and_keeps_spikes_and_slopes():
@@ -142,7 +149,8 @@ def test_directions_lead_there_and_back(known):
     few, many = (visible(found, signal, fast=False) for signal in (10.0, 1e4))
     assert 1 <= few < many <= len(moments)
     seen = Moments(np.diag([1.0, *found.lengths[:many]]), 0.01)
-    turned, lengths = white(found, seen, marginals, basis)
+    turned = white(found, seen, marginals, basis)
+    lengths = turned.lengths
     assert turned.dimensions == pytest.approx(lengths.sum())
     assert turned.rotation @ turned.inverse.T == pytest.approx(np.eye(len(moments) + 1), abs=1e-8)
 
@@ -179,7 +187,7 @@ def coordinates(known):
     lines = straight_lines(basis, marginals.scale)
     roughness = roughness_of(basis, marginals.scale)
     directions = smooth_directions(block_moments(*known), roughness, lines, 1e4, 1e4, 1.0)
-    return white(directions, Moments(np.eye(len(directions.lengths) + 1), 0.01), marginals, basis)[0]
+    return white(directions, Moments(np.eye(len(directions.lengths) + 1), 0.01), marginals, basis)
 
 
 def test_noise_is_taken_back_and_effects_are_kept(known, coordinates):

@@ -11,13 +11,15 @@ import pytest
 
 from discreet import Budget
 from discreet.core.randomness import RandomStream
+from discreet.errors import PlanViolation
 from discreet.linear import PrivateAdditiveRegressor
-from discreet.linear.additive import basis as basis_file
 from discreet.linear.additive import crossings, curve_recipe
-from discreet.linear.additive.basis import Basis, Curve, Pair, hats
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
 from discreet.linear.additive.estimators import declarations
-from discreet.linear.glm.records import Columns
+from discreet.linear.gate import basis as basis_file
+from discreet.linear.gate import column_pairs as pairs_file
+from discreet.linear.gate.basis import Basis, Curve, Pair, hats
+from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Softmax, Squared
 
@@ -95,23 +97,38 @@ def test_the_choice_of_pairs_is_within_its_clip_norm(loss, target):
 
 def test_crossings_that_are_not_clipped_would_be_noticed(monkeypatch):
     """A broken twin, whose rows of crossings are as long as they are."""
-    monkeypatch.setattr(crossings, "clip_rows", lambda rows, clip_norm: rows)
+    monkeypatch.setattr(pairs_file, "clip_rows", lambda rows, clip_norm: rows)
     assert worst_move(Squared(), HOSTILE["all zeros"], 1e300, Budget(16.0, 1e-6), None, 3000) > 2
     assert worst_move(Logistic(), HOSTILE["all zeros"], 1.0, Budget(16.0, 1e-6), None, 3000) > 1
 
 
 def test_cells_that_hold_too_much_would_be_noticed(monkeypatch):
-    """A broken twin, whose cells count a record twice as much as its sensitivity says."""
-    reach = math.sqrt(1 + 0.5**2 + 0.25**2)
-    whole = crossings.confirm_pairs
+    """A broken twin, whose cells hold twice the residual that its sensitivity says."""
+    add = pairs_file.add_cut_ones
+    monkeypatch.setattr(
+        pairs_file, "add_cut_ones", lambda cells, steps, counts: add(cells, 2 * steps, counts)
+    )
+    assert worst_move(Squared(), HOSTILE["all zeros"], 1e300, Budget(16.0, 1e-6), None, 3000) > 1.1
 
-    def twice(*known):
-        with pytest.MonkeyPatch.context() as within:  # of both fits, so that their sums are in the same units
-            within.setattr(crossings.math, "sqrt", lambda square: square**0.5 / (2 if square > reach else 1))
+
+@pytest.mark.parametrize("step", ["rank_correlations", "propose_pairs", "confirm_pairs", "count_cells"])
+def test_a_sensitivity_that_is_too_small_is_refused(monkeypatch, step):
+    """A recipe that declares a hair less than a record may add releases nothing."""
+    whole, asked = getattr(crossings, step), []
+
+    def too_little(*known):
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(crossings, "ROUNDING", 0.9998)
+            within.setattr(crossings, "_REACH", 0.9998 * crossings._REACH)
+            asked.append(step)
             return whole(*known)
 
-    monkeypatch.setattr(curve_recipe, "confirm_pairs", twice)
-    assert worst_move(Logistic(), HOSTILE["all zeros"], 1.0, Budget(16.0, 1e-6), None, 3000) > 1
+    monkeypatch.setattr(curve_recipe, step, too_little)
+    spent = Replay(Budget(16.0, 1e-6))
+    pairs = ((0, 1),) if step == "count_cells" else None
+    with pytest.raises(PlanViolation, match="allow a record to add a vector of norm"):
+        fitted(Logistic(), *table(Logistic(), 3000), spent, pairs)
+    assert asked == [step]
 
 
 def test_a_record_that_does_not_count_moves_nothing():

@@ -11,14 +11,14 @@ from discreet.core.randomness import RandomStream
 from discreet.linear.additive import crossings
 from discreet.linear.additive.crossings import (
     FALSE_ALARMS,
-    Crossings,
     _powers_and_products,
     _telling,
     can_find,
     crossing_weights,
 )
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
-from discreet.linear.glm.records import Columns
+from discreet.linear.gate.column_pairs import Crossings, Ranks
+from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Softmax, Squared
 
@@ -40,13 +40,16 @@ def test_crossings_are_what_curves_cannot_say(correlation):
 
 
 def test_crossings_of_all_pairs_are_those_of_each():
-    rng, pairs, correlations = np.random.default_rng(0), [(0, 3), (3, 4), (0, 4)], np.array([0.3, -0.8, 0.0])
-    ranks = {j: rng.uniform(-1.7, 1.7, 50) for j in (0, 3, 4)}
+    rng, pairs, correlations = np.random.default_rng(0), ((0, 3), (3, 4), (0, 4)), (0.3, -0.8, 0.0)
+    ranks, residuals = rng.uniform(-1.7, 1.7, (5, 50)), rng.normal(size=50)
+    turns = [crossing_weights(one) for one in correlations]
     each = [
-        _powers_and_products(ranks[a], ranks[b]) @ crossing_weights(float(one))
-        for (a, b), one in zip(pairs, correlations, strict=True)
+        _powers_and_products(ranks[a], ranks[b]) @ turn for (a, b), turn in zip(pairs, turns, strict=True)
     ]
-    assert Crossings(pairs, correlations).of(ranks) == pytest.approx(np.hstack(each) / 3)
+    x = np.repeat((np.arange(50.0)[:, None] + 0.5) / 50, 5, axis=1)  # row i is in bin i of every column
+    known = Ranks((np.arange(51) / 50,) * 5, tuple(ranks))
+    found = Crossings(known, pairs, np.array(turns) / 3, lambda x, y: y)._rows(x, residuals)
+    assert found == pytest.approx(residuals[:, None] * np.hstack(each) / 3)
 
 
 def test_pairs_are_looked_for_only_where_they_could_be_found():

@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
-from discreet.linear.additive import curve_rows
-from discreet.linear.additive.basis import Basis, Curve, Pair
-from discreet.linear.additive.curve_rows import CurveRecords, gather_rows
-from discreet.linear.glm.records import Columns, Records
+from discreet.linear.gate import coordinates, curve_rows
+from discreet.linear.gate.basis import Basis, Curve, Pair
+from discreet.linear.gate.clipped_gradients import Target
+from discreet.linear.gate.coordinates import Marginals, SmoothCurves
+from discreet.linear.gate.curve_rows import gather_rows
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.records import Records
 from discreet.linear.losses import Squared
 from discreet.linear.storage import Storage
 
@@ -59,26 +62,34 @@ def test_a_row_is_gathered_by_itself():
 
 
 @pytest.mark.parametrize("memory", [2**20, 0], ids=["kept", "on disk"])
-def test_rows_are_kept_once_and_aimed_at_any_target(memory):
+def test_rows_are_kept_once_and_aimed_at_any_target(monkeypatch, memory):
     rng, basis, rows = made(3)
     y = rng.random(300)
     y[7] = np.nan  # does not count
     records = Records(Squared(), rows, y, COLUMNS, shelf=Storage(memory).shelf())
-    curves = CurveRecords(records, basis)
-    matrix = rng.normal(size=(basis.columns.width, 4))
-    calls = []
+    store = records.in_curves(basis)._store
+    width = basis.columns.width
+    centre, scales, matrix = rng.random(width), 1 + rng.random(width), rng.normal(size=(width + 1, width + 1))
+    marginals = Marginals(centre, scales, np.zeros(width), np.ones(width))
+    white, calls = SmoothCurves(marginals, matrix, np.linalg.inv(matrix), basis=basis), []
 
-    def transform(x):
+    def counting(x, *known):
         calls.append(len(x))
-        return gather_rows(x, basis, matrix, np.zeros(4))
+        return gather_rows(x, *known)
 
-    curves.keep(transform)
+    monkeypatch.setattr(coordinates, "gather_rows", counting)
     counted = np.isfinite(y)
+    written = np.column_stack([np.ones(counted.sum()), (basis.expand(rows[counted]) - centre) / scales])
     for scale in (1.0, 3.0):
-        working = curves.working(transform, lambda y, scale=scale: scale * y, 0.0)
+        equal = SmoothCurves(marginals, matrix.copy(), white.inverse, basis=basis)  # by value, not by name
+        working = store.working(equal, Target(scale=1 / scale))
         z, found = (np.concatenate(parts) for parts in zip(*((b.z, b.y) for b in working), strict=True))
-        assert z == pytest.approx(basis.expand(rows[counted]) @ matrix, abs=1e-5)
+        assert z == pytest.approx(written @ matrix, abs=1e-4)
         assert found == pytest.approx(scale * y[counted])
-    assert sum(calls) == counted.sum()  # no row was transformed twice
-    norms = np.concatenate([norms for norms, _ in curves.norms()])
+    norms = np.concatenate([norms for norms, _ in store.norms(white)])
     assert (norms >= np.linalg.norm(z.astype(float), axis=1)).all()
+    assert sum(calls) == counted.sum()  # no row was transformed twice
+    other = SmoothCurves(marginals, 2 * matrix, white.inverse / 2, basis=basis)
+    doubled = np.concatenate([block.z for block in store.working(other, Target())])
+    assert doubled == pytest.approx(2 * z, abs=1e-4)  # what was kept is not given out for other coordinates
+    assert sum(calls) == 2 * counted.sum()

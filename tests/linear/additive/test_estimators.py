@@ -9,9 +9,9 @@ import pytest
 
 from discreet.errors import InvalidParameter
 from discreet.linear import PrivateAdditiveClassifier, PrivateAdditiveRegressor, PrivateLinearRegression
-from discreet.linear.additive.basis import hats
 from discreet.linear.additive.estimators import rising
 from discreet.linear.additive.landmarks import choose_knots
+from discreet.linear.gate.basis import hats
 from discreet.report.model_sections import curves as report_curves
 
 SCHEMA = {

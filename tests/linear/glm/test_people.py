@@ -18,13 +18,14 @@ from discreet.linear import (
     PrivateSVC,
     Unit,
 )
-from discreet.linear.glm import records as records_module
-from discreet.linear.glm import steps
-from discreet.linear.glm.coordinates import Lattice
+from discreet.linear.gate import clipped_gradients as gradients
+from discreet.linear.gate import record_store as store
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.people import MOST_ROWS, People
+from discreet.linear.gate.second_moments import Lattice
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.people import MOST_ROWS, People, learned_rows
-from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending
+from discreet.linear.glm.typical_people import learned_rows
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 from discreet.linear.storage import Storage
@@ -237,14 +238,25 @@ def test_mixed_ids_of_one_person_move_every_sum_by_the_clip_norm_at_most(monkeyp
 
 
 @pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
-@pytest.mark.parametrize("fault", ["weights not capped", "clip after weighing", "wrong column"])
+def test_weights_that_are_not_capped_do_no_harm(monkeypatch):
+    """The store leaves out people whose weights sum to more than 1."""
+    x, y, ids = panel()
+    others = ids != 0
+    monkeypatch.setattr(People, "weights", uncapped)
+    moved = worst_move(monkeypatch, fitting("counts"), (x, y, ids), (x[others], y[others], ids[others]))
+    assert moved <= 1
+
+
+@pytest.mark.filterwarnings("ignore::discreet.linear.DeclarationWarning")
+@pytest.mark.parametrize("fault", ["weights not limited", "clip after weighing", "wrong column"])
 def test_broken_twins_are_caught(fault, monkeypatch):
     x, y, ids = panel()
     others, used = ids != 0, ids
-    if fault == "weights not capped":
+    if fault == "weights not limited":
         monkeypatch.setattr(People, "weights", uncapped)
+        monkeypatch.setattr(People, "limit", lambda self, weights: weights)
     elif fault == "clip after weighing":
-        monkeypatch.setattr(steps, "hardened_clipped_gradient", per_row)
+        monkeypatch.setattr(gradients, "hardened_clipped_gradient", per_row)
     else:
         used = np.arange(len(ids)) // 2
     moved = worst_move(monkeypatch, fitting("counts"), (x, y, used), (x[others], y[others], used[others]))
@@ -339,7 +351,7 @@ def test_a_table_in_chunks_gives_the_same_model(monkeypatch):
         return fit_glm(*known, spending, people.weights(1), **more).coefficients
 
     whole = fitted(2**31)
-    monkeypatch.setattr(records_module, "_CHUNK", 30)  # ten rows at once, or all of a person
+    monkeypatch.setattr(store, "_CHUNK", 30)  # ten rows at once, or all of a person
     np.testing.assert_array_equal(fitted(0), whole)
 
 

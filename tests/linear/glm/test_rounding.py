@@ -6,6 +6,7 @@ the clip norm, more than any fixed slack covers.
 
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,12 +14,14 @@ import scipy.sparse as sp
 
 from discreet import Budget
 from discreet.core.noise import FLOAT_ROOM, MOST_ROWS, sum_grid
-from discreet.linear.glm import coordinates
-from discreet.linear.glm.coordinates import Lattice, whiten
-from discreet.linear.glm.marginals import Marginals
-from discreet.linear.glm.noisy_sums import Sums
-from discreet.linear.glm.records import Columns, Records
+from discreet.linear.gate import second_moments as moments
+from discreet.linear.gate.adding import add_rows
+from discreet.linear.gate.coordinates import Marginals
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.records import Records
+from discreet.linear.gate.second_moments import Lattice
 from discreet.linear.glm.spending import Spending
+from discreet.linear.glm.whitening import whiten
 from discreet.linear.kernels.kernel import clipped_gradient, hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Logistic, Squared
 
@@ -117,15 +120,21 @@ def test_sums_over_billions_of_rows_keep_their_sensitivity_as_floats(seed):
     block *= clip / np.linalg.norm(block, axis=1).max() * (1 - 1e-12)
     record = np.array([[0.8, 0.6]]) * clip * (1 - 1e-12)
 
+    class Billions:
+        def __init__(self, more):
+            self.more = more
+
+        def _total(self, query, grid):
+            counts = np.zeros(query.size, np.int64)
+            add_rows(counts, np.abs(block) if seed % 2 else block, None, grid)
+            counts *= MOST_ROWS // 64
+            if self.more:
+                add_rows(counts, record, None, grid)
+            return counts
+
     def value(more):
         spending = Watching(Budget(1.0, 1e-6), arithmetic="float")
-        sums = Sums(spending.stage("all"), 2, clip)
-        sums.add_rows(0, np.abs(block) if seed % 2 else block)
-        for _ in range(int(np.log2(MOST_ROWS // 64))):
-            sums.add_total(sums._counts)  # twice as many
-        if more:
-            sums.add_rows(0, record)
-        sums.release()
+        spending.stage("all").ask(Billions(more), SimpleNamespace(bound=clip, size=2))
         return spending.last
 
     first, second = value(more=False), value(more=True)
@@ -148,5 +157,5 @@ def test_second_moments_of_the_finest_grid_are_whole_numbers_that_float64_holds(
     clip = 16.0
     lattice = Lattice.of(stage.grid(clip))
     largest = math.sqrt(clip) / lattice.step
-    rows = max(1, coordinates._BLOCK // 2)  # of two numbers, which are the narrowest
+    rows = max(1, moments._BLOCK // 2)  # of two numbers, which are the narrowest
     assert rows * (largest + 1) ** 2 < 2**53

@@ -12,8 +12,8 @@ import pytest
 from discreet import Budget
 from discreet.core.noise import FLOAT_ROOM
 from discreet.core.randomness import RandomStream
+from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.records import Columns
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 

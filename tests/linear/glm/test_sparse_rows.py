@@ -4,16 +4,19 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
+import discreet.linear.gate.record_store as store
 import discreet.linear.glm.glm as glm
-import discreet.linear.glm.records as records_module
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression, PrivatePoissonRegressor
 from discreet.linear.diagnosis import DeclarationWarning
+from discreet.linear.gate.coordinates import Diagonal
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.raw import RawColumns
+from discreet.linear.gate.records import Records
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import measure_marginals
 from discreet.linear.glm.ranges import learned_ranges
-from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending
 from discreet.linear.kernels.csr_entries import in_order
 from discreet.linear.kernels.kernel import row_norms
@@ -75,7 +78,9 @@ def test_learnt_ranges_are_the_same(weighted):
     x = 100 * (sparse_table(400, 5) - 0.2 * (sparse_table(400, 5) > 0.5))
     x[7, 3] = np.nan
     weights = np.random.default_rng(1).random(400) if weighted else None
-    found = [learned_ranges(table, weights, Kept(), 0.3, records=400.0) for table in (x, csr_array(x))]
+    found = [
+        learned_ranges(RawColumns(table, weights), Kept(), 0.3, records=400.0) for table in (x, csr_array(x))
+    ]
     assert found[0].ranges == found[1].ranges
     assert found[0].found.tolist() == found[1].found.tolist()
 
@@ -97,7 +102,7 @@ def test_a_sparse_fit_is_the_dense_one_with_a_diagonal(monkeypatch, loss, target
     dense = fit_glm(loss, x, target(y), TEXT, Kept(), target_bounds=(0.0, 9.0))
     monkeypatch.setattr(glm, "NARROW", 3)
     sparse = fit_glm(loss, csr_array(x), target(y), TEXT, Kept(), target_bounds=(0.0, 9.0))
-    assert type(dense.coordinates) is type(sparse.coordinates) is glm.Diagonal
+    assert type(dense.coordinates) is type(sparse.coordinates) is Diagonal
     assert dense.coordinates.centre is None
     assert sparse.coordinates.centre is not None
     np.testing.assert_allclose(
@@ -149,7 +154,7 @@ def test_a_sum_whose_norms_forget_the_centre_is_caught(monkeypatch):
     """The broken twin: rows are clipped by their own norm, and centred afterwards."""
     monkeypatch.setattr(glm, "NARROW", 3)
     assert max(moves(TEXT, HOSTILE["nothing"], 1.0, 12.0, "hardened", Logistic())) <= 1
-    monkeypatch.setattr(records_module, "centred_norms", lambda z, constant, centre: row_norms(z, constant))
+    monkeypatch.setattr(store, "centred_norms", lambda z, constant, centre: row_norms(z, constant))
     assert max(moves(TEXT, HOSTILE["nothing"], 1.0, 12.0, "hardened", Logistic())) > 1.2
 
 
@@ -175,7 +180,7 @@ def test_wide_tables_are_never_made_dense(monkeypatch):
 
 def test_a_scratch_file_changes_no_bit(monkeypatch):
     x, y = labelled(900, 200)
-    monkeypatch.setattr("discreet.linear.glm.sparse_rows._ENTRIES", 5000)
+    monkeypatch.setattr("discreet.linear.gate.sparse_rows._ENTRIES", 5000)
     found = [
         fit_glm(Logistic(), csr_array(x), y, Columns(200), Kept(), storage=Storage(memory))
         for memory in (0, 2**30)

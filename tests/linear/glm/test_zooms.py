@@ -7,19 +7,14 @@ import pytest
 
 from discreet import Budget
 from discreet.core.randomness import RandomStream
-from discreet.linear.glm.coordinates import Whitened
+from discreet.linear.gate.coordinates import Marginals, Whitened
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.raw import RawColumns
+from discreet.linear.gate.records import Records
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.marginals import (
-    Marginals,
-    Window,
-    count_within,
-    measure_marginals,
-    narrow_part,
-    zoom_marginals,
-)
+from discreet.linear.glm.marginals import Window, count_within, measure_marginals, narrow_part, zoom_marginals
 from discreet.linear.glm.ranges import learned_ranges
-from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic
 
@@ -43,7 +38,7 @@ def table(width, records=4000):
 def test_a_column_of_two_numbers_has_both_of_them_in_its_range(ends, share):
     """1 is the end of the range from 0 to 1: counted beyond it, the column was not found, or cut to its zeros."""
     values = np.where(np.random.default_rng(3).random((20_000, 2)) < share, *ends[::-1]).astype(float)
-    found = learned_ranges(values, None, spending(seed=5), 0.08, records=20_000.0)
+    found = learned_ranges(RawColumns(values), spending(seed=5), 0.08, records=20_000.0)
     assert found.found.all()
     for lower, upper in found.ranges:
         assert lower <= ends[0]
@@ -117,7 +112,7 @@ def test_few_numbers_that_lie_apart_are_left_out_by_mass_and_tails_are_not():
     tailed = np.exp(rng.normal(4, 1.5, 20_000))
 
     def upper(values, by_mass):
-        return learned_ranges(values[:, None], None, spending(), 0.1, by_mass=by_mass).ranges[0][1]
+        return learned_ranges(RawColumns(values[:, None]), spending(), 0.1, by_mass=by_mass).ranges[0][1]
 
     assert upper(coded, by_mass=True) < 1000 < 9999 <= upper(coded, by_mass=False)
     assert upper(often, by_mass=True) >= 9999

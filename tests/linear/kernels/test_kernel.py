@@ -368,7 +368,7 @@ def test_passes_over_columns_are_numpys_to_the_bit(dtype):
     x[3, 2], x[4, 1], x[5, 0], x[6, 6] = np.nan, np.inf, -np.inf, 1e38 if dtype == np.float32 else 1e39
     lower, upper = -9 * rng.random(7), 11 * rng.random(7) + 0.1
     found, finite = np.empty(x.shape, np.float32), np.empty(len(x), bool)
-    scale_rows(x, lower, upper, found)
+    scale_rows(x, lower, upper, np.full(x.shape[1], 0.5), found)
     np.testing.assert_array_equal(found, scale_to_unit(x, lower, upper).astype(np.float32))
     with np.errstate(over="ignore"):
         expected = np.isfinite(x.astype(np.float32)).all(axis=1)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from discreet.linear.glm.coordinates import Lattice
+from discreet.linear.gate.second_moments import Lattice
 from discreet.linear.kernels import whole_products
 from discreet.linear.kernels.whole_products import add_products, pairs_for, totals_for
 

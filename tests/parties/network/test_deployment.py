@@ -7,10 +7,11 @@ import subprocess
 import pytest
 import yaml
 
+import discreet
 from discreet import InvalidParameter
 from discreet.cli import main
-from discreet.parties.network.deployment import PLATFORMS, command_of, deployment, sites
-from discreet.parties.study import Study
+from discreet.parties.network.deployment import HOME, PLATFORMS, command_of, deployment, sites
+from discreet.parties.study import COORDINATOR, Study
 
 STUDY = Study.from_dict(
     {
@@ -58,7 +59,15 @@ def test_systemd_units(site, tmp_path):
     program, *words = unit["Service"]["ExecStart"].split()
     assert program.endswith("/discreet")
     assert words == command_of(STUDY, site)
-    assert unit["Service"]["NoNewPrivileges"] == "yes"
+    service = unit["Service"]
+    assert service["NoNewPrivileges"] == "yes"
+    assert service["SystemCallFilter"] == "@system-service"
+    assert service["MemoryMax"] == "4G"
+    assert f"HOME={HOME} NUMBA_CACHE_DIR={HOME}/.cache/numba" in service["Environment"]
+    if site != COORDINATOR:  # consent by hand has the same home, folder and words, so the same ledger
+        by_hand = next(line for line in text.splitlines() if "sudo -u discreet" in line)
+        assert service["Environment"] in by_hand
+        assert f"cd {service['WorkingDirectory']} && {service['ExecStart']}'" in by_hand
     if shutil.which("systemd-analyze"):
         path = tmp_path / name
         path.write_text(text.replace("/opt/discreet/bin/discreet", "/bin/true"))
@@ -76,11 +85,17 @@ def test_containers_and_manifests(site):
     assert service["read_only"] is True
     assert ("ports" in service) == (site == "coordinator")
     assert "USER discreet" in files["Containerfile"]
+    assert f"discreet-{discreet.__version__}-py3-none-any.whl" in files["Containerfile"]
+    assert "ENV HOME=/study NUMBA_CACHE_DIR=/study/.cache/numba" in files["Containerfile"]
+    assert service["mem_limit"] == "4g"
     ((_, text),) = deployment(STUDY, site, "kubernetes").items()
     job, *more = yaml.safe_load_all(text)
     pod = job["spec"]["template"]["spec"]
     assert pod["containers"][0]["args"][: len(command_of(STUDY, site))] == command_of(STUDY, site)
     assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["containers"][0]["image"] == f"discreet-parties:{discreet.__version__}"
+    assert {"name": "NUMBA_CACHE_DIR", "value": "/study/.cache/numba"} in pod["containers"][0]["env"]
+    assert pod["containers"][0]["resources"]["limits"]["memory"] == "4Gi"
     assert [document["kind"] for document in more] == (["Service"] if site == "coordinator" else [])
 
 

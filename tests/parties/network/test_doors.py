@@ -10,12 +10,17 @@ from nvflare.apis.event_type import EventType
 from nvflare.fuel.f3 import communicator
 from nvflare.fuel.f3.cellnet.core_cell import _Waiter
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, ReturnCode
+from nvflare.fuel.f3.comm_error import CommError
+from nvflare.fuel.f3.drivers.net_utils import get_ssl_context
+from nvflare.fuel.f3.drivers.socket_conn import SocketConnection
 from nvflare.fuel.f3.endpoint import Endpoint, EndpointState
 from nvflare.fuel.f3.sfm import sfm_endpoint
 from nvflare.fuel.f3.sfm.conn_manager import ConnManager, Mode
+from nvflare.fuel.f3.sfm.constants import Types
+from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
 from discreet.errors import CannotConnect, InvalidParameter
-from discreet.parties.network import doors
+from discreet.parties.network import channels, doors
 from discreet.parties.network.doors import Doors, Orderly, default_address, open_door, use_door
 from discreet.parties.network.kits import make_kits, open_kit
 from discreet.parties.network.sites import CoordinatorService, PartyService, Site, write_workspace
@@ -307,3 +312,125 @@ def test_both_sides_notice_that_a_connection_has_ended(service, monkeypatch):
     (gone,) = callbacks
     gone(SimpleNamespace(endpoint=SimpleNamespace(name="server")))
     assert waiter.is_set()
+
+
+# ---- whom a party takes for its coordinator ----
+
+
+def dialled(party, server, monkeypatch):
+    """Whether the party's lasting connection goes to a server with the certificate of this kit."""
+    driver, line = Watched(), connector(party)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(server.path("site.crt"), server.path("site.key"))
+    monkeypatch.setattr(doors, "_AGAIN_SECONDS", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        line.params |= {"host": party.host, "port": listening.getsockname()[1]}
+        line.params |= {"client_cert": line.params["server_cert"], "client_key": line.params["server_key"]}
+
+        def welcome():
+            caller, _ = listening.accept()
+            try:
+                with context.wrap_socket(caller, server_side=True) as secure:
+                    secure.recv(1)
+            except OSError:
+                pass
+            line.stopped.set()
+            listening.close()  # whoever dials again is not kept waiting
+
+        thread = threading.Thread(target=welcome, daemon=True)
+        thread.start()
+        driver.connect(line)
+        thread.join(PATIENCE)
+    return bool(driver.served)
+
+
+def test_a_party_dials_the_coordinator_of_its_own_kits_and_nobody_else(kits, tmp_path, monkeypatch):
+    strange = open_kit(make_kits(study(), tmp_path / "strange")["coordinator"])
+    assert dialled(kits["hospital-a"], kits["coordinator"], monkeypatch)
+    assert not dialled(
+        kits["hospital-a"], kits["hospital-b"], monkeypatch
+    )  # a party that plays the coordinator
+    assert not dialled(kits["hospital-a"], strange, monkeypatch)
+
+
+def test_the_authorities_of_the_system_are_not_asked(kits, tmp_path, monkeypatch):
+    """In 0.1.0 a certificate for the coordinator's name from any of them was as good as the kit's."""
+    strange = open_kit(make_kits(study(), tmp_path / "strange")["coordinator"])
+    monkeypatch.setenv("SSL_CERT_FILE", str(strange.path("authority.pem")))
+    assert not dialled(kits["hospital-a"], strange, monkeypatch)
+
+    def of_nvflare(authority, certificate, key):
+        params = {"ca_cert": authority, "client_cert": certificate, "client_key": key, "secure": True}
+        return get_ssl_context(params, ssl_server=False)
+
+    monkeypatch.setattr(doors, "study_tls", of_nvflare)  # the broken twin
+    assert dialled(kits["hospital-a"], strange, monkeypatch)
+
+
+def test_no_party_has_the_name_of_the_coordinators_host(tmp_path):
+    named = study().to_dict()
+    named["parties"] = {"localhost": 10, "hospital-b": 10}
+    with pytest.raises(InvalidParameter, match="means something else on a network"):
+        make_kits(type(study()).from_dict(named), tmp_path / "kits")
+
+
+# ---- which messages are taken ----
+
+
+def cell(waiting=()):
+    return SimpleNamespace(my_info=SimpleNamespace(fqcn="server"), waiters=dict.fromkeys(waiting))
+
+
+def headers(kind="req", channel="discreet", topic="here", to="server", **more):
+    found = {"msg_type": kind, "channel": channel, "topic": topic, "destination": to} | more
+    return {f"cn__{name}": value for name, value in found.items()}
+
+
+@pytest.mark.parametrize(
+    ("message", "taken"),
+    [
+        (headers(), True),
+        (headers(channel="task", topic="register"), True),
+        (headers(channel="_net_manager", topic="process_info"), False),
+        (headers(channel="task", topic="*"), False),
+        (headers(topic=["here"]), False),
+        (headers(to="hospital-b"), False),  # nothing is passed on
+        (headers("reply", req_id="1"), True),
+        (headers("reply", req_id=["0", "1"]), True),
+        (headers("return", req_id="1"), True),
+        (headers("reply", req_id="2"), False),  # nobody waits for it
+        (headers("reply", req_id=[["1"]]), False),
+        (headers("reply"), False),
+        (None, False),
+    ],
+)
+def test_messages_that_are_not_of_the_study_are_dropped_before_they_are_decoded(message, taken, monkeypatch):
+    monkeypatch.setattr(channels.Channels, "allowed", channels.COORDINATOR)
+    assert channels.Sieve(cell("1")).takes(message) == taken
+
+
+def test_a_sieve_stands_before_every_receiver():
+    manager, received = Orderly(Endpoint("server")), []
+    receiver = cell()
+    receiver.process_message = lambda *words: received.append(words)
+    manager.register_message_receiver(1, receiver)
+    manager.receivers[1].process_message(
+        None, None, 1, SimpleNamespace(headers=headers(channel="hci_channel"))
+    )
+    assert received == []
+
+
+def test_frames_larger_than_any_of_the_study_are_not_read(monkeypatch):
+    for name in ("core_cell.Registry", "socket_conn.MAX_FRAME_SIZE"):
+        module, word = name.split(".")
+        monkeypatch.setattr(getattr(channels, module), word, getattr(getattr(channels, module), word))
+    monkeypatch.setattr(channels.Channels, "allowed", frozenset())
+    channels.use_channels(channels.PARTY, channels.most_bytes(10))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        frame = bytearray(PREFIX_LEN)
+        Prefix((1 << 24) + 2000, 0, Types.DATA, 0, 0, 0, 1, 1).to_buffer(frame, 0)
+        theirs.sendall(frame)
+        line = SimpleNamespace(params={}, driver=None, handle="h")
+        with pytest.raises(CommError, match="exceeds limit"):
+            SocketConnection(ours, line).read_frame()

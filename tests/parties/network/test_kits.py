@@ -257,6 +257,23 @@ def test_a_server_that_does_not_speak_tls_and_an_unknown_host_are_explained(made
         reach(party)
 
 
+def test_a_forwarder_with_nobody_behind_it_is_waited_for(made, tmp_path):
+    """It takes the call and hangs up, in the middle of the handshake; in 0.1.0 the party gave up."""
+    party = open_kit(made[1]["hospital-a"], tmp_path / "open")
+    with socket.create_server(("127.0.0.1", party.port)) as forwarder:
+
+        def hang_up():
+            plain, _ = forwarder.accept()
+            with plain:
+                plain.recv(4096)  # all of the greeting, so that the end is an orderly one
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        with pytest.raises(NotYet, match="closed the connection"):
+            reach(party)
+        thread.join(10)
+
+
 @pytest.mark.parametrize("address", ["localhost", "localhost:0", "localhost:99999", "a b:1", ":8443", "x:y"])
 def test_addresses_are_host_and_port(address):
     with pytest.raises(InvalidParameter, match="coordinator"):
@@ -307,3 +324,38 @@ def test_refusals_that_may_come_from_clocks_say_so(made, tmp_path, reason, words
     error.reason = reason
     kit = open_kit(made[1]["hospital-a"], tmp_path / "open")
     assert words in doors._refusal(error, "b.example.org:8443", kit)
+
+
+# ---- the roster ----
+
+
+def test_a_roster_is_shown_with_128_bits(made, tmp_path):
+    kit = open_kit(made[1]["hospital-a"], tmp_path / "open")
+    digits = kit.fingerprint.replace(" ", "")
+    assert len(digits) == 32
+    assert kit.digest.startswith(digits)
+    assert [len(group) for group in kit.fingerprint.split()] == [4] * 8
+
+
+def with_roster(path, place, change):
+    """A kit whose roster was changed."""
+    with zipfile.ZipFile(place, "w") as archive:
+        for member, data in read_kit(path).items():
+            if member == "roster.json":
+                roster = json.loads(data)
+                change(roster["keys"])
+                data = json.dumps(roster).encode()
+            archive.writestr(member, data)
+    return open_kit(place)
+
+
+def test_a_roster_with_names_that_are_no_party_is_refused(made, tmp_path):
+    """Names that nobody reads were free digits for whoever looked for two rosters that agree."""
+    here, paths = made
+    more = with_roster(paths["hospital-a"], tmp_path / "more.zip", lambda keys: keys.update({"x": "0" * 64}))
+    with pytest.raises(CannotConnect, match="'x', which is no party"):
+        more.check(here)
+    fewer = with_roster(paths["hospital-a"], tmp_path / "fewer.zip", lambda keys: keys.pop("hospital-b"))
+    with pytest.raises(CannotConnect, match="does not list hospital-b"):
+        fewer.check(here)
+    with_roster(paths["hospital-a"], tmp_path / "same.zip", lambda keys: None).check(here)

@@ -1,10 +1,13 @@
 """The engine between sites, over a real network on the loopback: who gets through, who stays out, what is said."""
 
 import json
+import logging
+import logging.config
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from contextlib import ExitStack
@@ -15,6 +18,7 @@ import pytest
 from nvflare.fuel.f3.sfm.constants import HandshakeKeys, Types
 from nvflare.fuel.f3.sfm.prefix import PREFIX_LEN, Prefix
 
+from discreet.parties.network import sites
 from discreet.parties.network.doors import MOST_CALLERS
 from discreet.parties.network.kits import make_kits, open_kit, read_kit, revoke
 from discreet.parties.network.nvflare import quiet
@@ -89,6 +93,19 @@ def ask(network, parties, **details):
 
 def port_of(network):
     return int(network[0].network.coordinator.rpartition(":")[2])
+
+
+def test_only_the_channels_of_the_study_are_registered_and_no_other_is_answered(network):
+    """The attack: by `_net_manager` any party read another's pid, memory and timings, or filled its memory."""
+    members = network[2]
+    registered = {name: members[name].do("registered") for name in members}
+    ours = ["discreet:ask", "discreet:bye", "discreet:out"]
+    server = ["discreet:here", "task:challenge", "task:heart_beat", "task:register"]
+    assert registered == {"coordinator": server, "hospital-a": ours, "hospital-b": ours}
+    for site in ("server", "hospital-a"):
+        for channel in (["_net_manager", "process_info"], ["_net_manager", "echo"], ["admin", "sys_info"]):
+            answer = members["hospital-b"].do("request", site=site, channel=channel, content="x")
+            assert answer == ["timeout", False]
 
 
 def test_the_coordinator_listens_on_one_port_and_a_party_on_none(network):
@@ -237,11 +254,38 @@ def test_no_site_accepts_jobs_orders_code_or_log_readers(tmp_path):
         assert outside == []
 
 
-def test_what_the_engine_prints_goes_to_its_log_and_what_we_print_to_the_terminal(tmp_path, capsys):
+def test_what_the_engine_prints_reaches_nobody_and_what_we_print_the_terminal(capsys):
+    """It printed tracebacks with the texts of exceptions, which then lay in nvflare.log."""
     engine = {"__name__": "engine.inner"}
     exec("import sys\ndef loud():\n    print('theirs')\n    print('theirs too', file=sys.stderr)", engine)
-    with quiet("engine", tmp_path / "log"):
+    with quiet("engine"):
         print("ours")
         engine["loud"]()
+        failing = threading.Thread(target=int, args=("secret-4711",))
+        failing.start()
+        failing.join()
     assert capsys.readouterr() == ("ours\n", "")
-    assert (tmp_path / "log").read_text() == "theirs\ntheirs too\n"
+
+
+def test_no_line_of_the_log_holds_a_traceback(tmp_path):
+    config = sites._logging(tmp_path / "nvflare.log")
+    formatter = logging.config.DictConfigurator(config).configure_formatter(config["formatters"]["plain"])
+    try:
+        raise ValueError("secret-4711")
+    except ValueError:
+        words = (
+            "nvflare",
+            logging.ERROR,
+            __file__,
+            1,
+            "failed: %s\nTraceback",
+            ("ValueError",),
+            sys.exc_info(),
+        )
+        record = logging.LogRecord(*words)
+    line = formatter.format(record)
+    assert line.endswith("ERROR nvflare failed: ValueError")
+    assert "Traceback" not in line
+    assert "secret-4711" not in line
+    plain = logging.Formatter(sites._LINE).format(record)  # the broken twin
+    assert "secret-4711" in plain

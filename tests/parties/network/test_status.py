@@ -48,11 +48,15 @@ def test_progress_is_shown_to_people_and_programs(page):
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     found = json.loads(ask(page, "/status.json", Authorization=f"Bearer {TOKEN}")[1])
     assert (found["update"], found["updates"], found["state"]) == (4, 10, "running")
-    assert found["parties"]["hospital-b"] == {"connected": False, "missed": 2}
+    assert found["parties"]["hospital-b"] == {"connected": False, "missed": 2, "refuses": ""}
     metrics = ask(page, f"/metrics?token={TOKEN}")[1]
     assert 'discreet_study_updates{study="readmission"} 4' in metrics
     assert 'discreet_party_missed_updates{study="readmission",party="hospital-b"} 2' in metrics
     assert 'discreet_party_connected{study="readmission",party="hospital-a"} 1' in metrics
+    page.tell(Progress(5, 10, ("hospital-b",), {"hospital-b": "it stopped."}))
+    assert "away; refuses: it stopped." in ask(page, f"/?token={TOKEN}")[1]
+    found = json.loads(ask(page, "/status.json", Authorization=f"Bearer {TOKEN}")[1])
+    assert found["parties"]["hospital-b"] == {"connected": False, "missed": 3, "refuses": "it stopped."}
     page.finish()
     assert 'discreet_study_finished{study="readmission"} 1' in ask(page, f"/metrics?token={TOKEN}")[1]
 

@@ -510,18 +510,20 @@ def test_texts_without_words_pass():
 class Cliff(nn.Module):
     """A step that rounding decides: the sum of a batch of one is formed in another order."""
 
-    def __init__(self, width):
+    def __init__(self, width, height=1e-3):
         super().__init__()
-        self.width = width
+        self.width, self.height = width, height
 
     def forward(self, x):
         noise = 0.0 if x.dtype == torch.float64 or len(x) > 1 else 1e-6
-        return x + (x.detach() * 0 + noise > self.width / 2).to(x.dtype) * 0.1
+        return x + (x.detach() * 0 + noise > self.width / 2).to(x.dtype) * self.height
 
 
 def test_a_difference_in_float32_must_persist_in_float64():
-    """A layer that rounding turns passes; the broken twin turns in float64 as well."""
+    """A layer that rounding turns a little passes; the broken twins turn much, or in float64 as well."""
     check(model(Cliff(1e-6)), losses, batch())
+    with pytest.raises(CheckFailed, match="Rounding errors of float32 grow"):
+        check(model(Cliff(1e-6, height=0.3)), losses, batch())
     with pytest.raises(CheckFailed):
         check(
             model(Cliff(1e-6)).double(),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from discreet.errors import MissingDependency
+from discreet.errors import missing_extra
 from discreet.files import write_whole
 
 
@@ -59,7 +59,7 @@ def draw(figure: Figure, folder: Path, name: str) -> list[Path]:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure as Drawing
     except ImportError:
-        raise MissingDependency("Figures need matplotlib: pip install 'discreet[figures]'.") from None
+        raise missing_extra("Figures need matplotlib", "figures") from None
     drawing = Drawing(figsize=(6.4 * len(figure.panels), 4.2), layout="constrained")
     FigureCanvasAgg(drawing)
     axes = drawing.subplots(1, len(figure.panels), squeeze=False)[0]

@@ -12,7 +12,6 @@ from discreet.accounting.power import power_bound
 from discreet.audit import AuditResult, GradientCanaries, Membership, audit
 from discreet.audit.membership import membership as told_apart
 from discreet.core.clipping import clip_rows
-from discreet.core.mean import FixedClip, private_mean
 from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import whole
@@ -25,6 +24,7 @@ from discreet.lecture.lecture_noise import exact_noise
 from discreet.lecture.rank_bound import excess_by_dimension
 from discreet.lecture.utility import average_excess, best_step_size
 from discreet.linear.losses import Logistic
+from discreet.statistics.mean import FixedClip, private_mean
 
 Floats = NDArray[np.float64]
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from discreet.linear.additive.basis import Basis, Curve, Pair, hats, products
 from discreet.linear.additive.histograms import Histograms
+from discreet.linear.gate.basis import Basis, Curve, Pair, hats, products
+from discreet.linear.gate.coordinates import Released
+from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.counts import Counts
-from discreet.linear.glm.marginals import Released
-from discreet.linear.glm.records import Columns
 from discreet.linear.kernels.rowwise import times
 
 Array = NDArray[np.float64]
@@ -26,7 +26,8 @@ _ROWS = 2**16  # that are answered at once
 class AdditiveModel:
     """The basis, the coefficients of its columns, and the intercept.
 
-    ``precision`` weighs models that are joined, ``counts`` and ``histograms`` were released with the fit.
+    ``precision`` weighs models that are joined, ``counts`` and ``histograms`` were released with the fit. ``missing``
+    is what a missing number of each column counts as.
     """
 
     basis: Basis
@@ -37,6 +38,8 @@ class AdditiveModel:
     histograms: Histograms | None = None
     released: Released | None = None
     others: tuple[AdditiveModel, ...] = ()
+    missing: Array | None = None
+    borne_out: float = 1.0
     inference = None
 
     def parts(self) -> Iterator[tuple[float, AdditiveModel]]:

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.additive.basis import Basis, Curve, hats
-from discreet.linear.additive.histograms import Histograms
+from discreet.linear.additive.histograms import FEWEST_PIECES, Histograms
 from discreet.linear.additive.landmarks import choose_knots
-from discreet.linear.glm.marginals import RARE, Marginals
-from discreet.linear.glm.records import Columns
+from discreet.linear.gate.basis import Basis, Curve, hats
+from discreet.linear.gate.coordinates import Marginals
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.glm.marginals import RARE
 
 Array = NDArray[np.float64]
 
@@ -26,6 +27,8 @@ _MOST_PIECES, _FEW_PIECES = 16, 4
 _MOST_HATS = (
     256  # of all columns together, above which each has few pieces: the work of a fit grows with them
 )
+_RARE_END = 0.001  # least share of the records at an end of a curve
+_NARROW = 0.02  # of its limits: a curve that spans less is a line
 _LEVEL = 0.1  # weight of the values of a grid beside their differences
 _POINTS = (np.arange(8) + 0.5) / 8  # where hats are looked at in a bin
 
@@ -37,11 +40,16 @@ def pieces_for(count: float, signal: float, columns: Columns) -> int:
         max(columns.numerics, 1),
     )
     most = min(_MOST_PIECES, max(_FEW_PIECES, _MOST_HATS // curves))
-    return max(int(min(room / math.sqrt(curves), most)), 1)
+    pieces = int(min(room / math.sqrt(curves), most))
+    return pieces if pieces >= FEWEST_PIECES else 1
 
 
 def choose_curves(
-    columns: Columns, histograms: Histograms, marginals: Marginals, pieces: list[int], missing: dict[int, int]
+    columns: Columns,
+    histograms: Histograms,
+    marginals: Marginals,
+    pieces: list[int],
+    missing: dict[int, int],
 ) -> tuple[Curve, ...]:
     """A curve for every numeric column; the heaviest hat of each is left to the constant."""
     found = []
@@ -50,13 +58,31 @@ def choose_curves(
         limits = float(marginals.lower[j]), float(marginals.upper[j])
         held = np.flatnonzero(counts)
         allowed = histograms.pieces(j, pieces[j])
+        knots = np.array(limits)
         if allowed > 1:
-            limits = min(limits[0], float(edges[held[0]])), max(limits[1], float(edges[held[-1] + 1]))
-        knots = choose_knots(counts, edges, allowed, limits)
+            wide = min(limits[0], float(edges[held[0]])), max(limits[1], float(edges[held[-1] + 1]))
+            inner = held_knots(choose_knots(counts, edges, allowed, wide), counts, edges)
+            if len(inner) > 2 and inner[-1] - inner[0] >= _NARROW * (wide[1] - wide[0]):
+                knots = inner
         means, _ = hat_moments(counts, edges, knots)
         kept = np.delete(np.arange(len(knots)), int(np.argmax(means)))
         found.append(Curve(j, knots, kept, missing.get(j)))
     return tuple(found)
+
+
+def held_knots(knots: Array, counts: Array, edges: Array) -> Array:
+    """The knots with both ends moved inward until each holds a thousandth of the records; beyond, curves are flat.
+
+    Nothing says how high a curve is at an end that nobody is near: smoothness alone would continue it along the
+    last two knots, however near they are to one another.
+    """
+    narrowest = float(np.diff(edges).min())
+    for _ in range(2):  # the upper end, then the lower one
+        while len(knots) > 2 and hat_moments(counts, edges, knots)[0][-1] < _RARE_END:
+            middle = (knots[-2] + knots[-1]) / 2
+            knots = np.append(knots[:-1], middle) if middle - knots[-2] >= narrowest else knots[:-1]
+        knots, counts, edges = -knots[::-1], counts[::-1], -edges[::-1]
+    return knots
 
 
 def hat_moments(counts: Array, edges: Array, knots: Array) -> tuple[Array, Array]:
@@ -75,9 +101,17 @@ def hat_covariance(histograms: Histograms, curve: Curve) -> Array:
 
 
 def _weigh_points(counts: Array, edges: Array, knots: Array) -> tuple[Array, Array]:
-    """Points of the bins: the share of the records at each, and its hats."""
+    """Points of the bins: the share of the records at each, and its hats.
+
+    Records lie evenly in their bin, but in the narrowest ones, which are at the ends of a column and at its zero:
+    there they are at the landmark itself.
+    """
     mass = counts + 1e-9 * max(float(counts.sum()), 1.0)
-    points = edges[:-1, None] + np.diff(edges)[:, None] * _POINTS
+    widths = np.diff(edges)
+    points = edges[:-1, None] + widths[:, None] * _POINTS
+    narrowest = widths < min(1.001 * widths.min(), 0.5 * widths.max())
+    points[narrowest] = edges[:-1][narrowest, None]
+    points[-1] = edges[-1] if narrowest[-1] else points[-1]
     values = hats(points.ravel(), knots).astype(np.float64)
     weights = np.repeat(mass / mass.sum() / len(_POINTS), len(_POINTS))
     return weights, values

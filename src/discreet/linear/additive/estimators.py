@@ -14,15 +14,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from discreet.errors import InvalidParameter, one_of
 from discreet.linear.additive.additive_model import AdditiveModel, as_curves
-from discreet.linear.additive.basis import Curve
 from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
 from discreet.linear.additive.curves import hat_moments
+from discreet.linear.additive.histograms import as_histograms
 from discreet.linear.additive.looking import Effect, Places, contributions, effects_of, in_words, places_of
 from discreet.linear.additive.pictures import page, plot_effects
 from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import Encoded
+from discreet.linear.gate.basis import Curve
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.regression import PrivateRegressor
@@ -35,7 +36,7 @@ def fit_additive(loss: Loss, records: Encoded, declared: Declared, spending: Spe
     """An additive model on all that is left to spend.
 
     Guarantee: within the budget of ``spending``. The rows that every stage sees are as ``Columns`` promises, which is
-    enforced for each of them (:class:`~discreet.linear.glm.records.Records`).
+    enforced for each of them (:class:`~discreet.linear.gate.records.Records`).
     """
     recipe = AdditiveRecipe(loss, declared, spending, records.target_bounds, records.averaging)
     recipe.counts = records.counts
@@ -45,10 +46,20 @@ def fit_additive(loss: Loss, records: Encoded, declared: Declared, spending: Spe
     if basis is None:
         basis, coefficients, more = as_curves(records.columns, fit.lower, fit.upper, coefficients)
         intercept = intercept + more
-    count = fit.counts.records
+    count, histograms = fit.counts.records, recipe.histograms
+    if histograms is None and fit.released is not None:
+        histograms = as_histograms(fit.released, count)
     variance = 1 / count + basis.columns.width / (count * spending.strength) ** 2
     model = AdditiveModel(
-        basis, coefficients, np.asarray(intercept), 1 / variance, fit.counts, recipe.histograms, fit.released
+        basis,
+        coefficients,
+        np.asarray(intercept),
+        1 / variance,
+        fit.counts,
+        histograms,
+        fit.released,
+        missing=fit.missing,
+        borne_out=fit.borne_out,
     )
     return shape_curves(model, declared)
 

@@ -130,7 +130,8 @@ def _homes(edges: Array, bins: int = BINS) -> NDArray[np.int64]:
 #
 # Knots lie at quantiles, so that every piece has about as many records. Where many records share a bin, as at
 # the zero of an amount, the bin's two ends are knots, so the spike gets a level that its neighbours do not
-# share.
+# share. A bin without neighbours, as of whole numbers and flags, has one knot: its records are at one place, and
+# nothing could tell the level of a second knot from that of the first.
 
 
 _SPIKE = 1.0  # of a bin's share of the records, in pieces
@@ -142,20 +143,32 @@ def choose_knots(histogram: Array, edges: Array, pieces: int, limits: tuple[floa
     mass = np.where((edges[1:] > lower) & (edges[:-1] < upper), histogram, 0.0)
     if pieces < 2 or mass.sum() <= 0:
         return np.array([lower, upper])
-    spikes = mass > _SPIKE * mass.sum() / pieces
-    ends = np.concatenate([edges[:-1][spikes], edges[1:][spikes]])
+    spikes, extents = mass > _SPIKE * mass.sum() / pieces, _extents(mass, edges)
+    ends = np.unique(extents[spikes])
     smooth = np.where(spikes, 0.0, mass)
-    free = max(pieces - len(np.unique(ends)) + 1, 2)
-    quantiles = _quantiles(smooth, edges, free) if smooth.sum() > 0 else np.empty(0)
+    free = max(pieces - len(ends) + 1, 2)
+    quantiles = _quantiles(smooth, extents, free) if smooth.sum() > 0 else np.empty(0)
     return _apart(np.clip(np.concatenate([[lower, upper], ends, quantiles]), lower, upper), edges)
 
 
-def _quantiles(mass: Array, edges: Array, pieces: int) -> Array:
-    """Inner quantiles; records lie evenly in their bin."""
-    shares = np.concatenate([[0.0], np.cumsum(mass)]) / mass.sum()
-    rising = np.concatenate([[True], np.diff(shares) > 0])
+def _extents(mass: Array, edges: Array) -> Array:
+    """From where to where the records of each bin lie: one place if both of its neighbours are empty.
+
+    That is an end of the column, if it is one of the bin, and else the middle.
+    """
+    held = np.concatenate([[False], mass > 0, [False]])
+    lonely = ~(held[:-2] | held[2:])
+    middle = (edges[:-1] + edges[1:]) / 2
+    middle[0], middle[-1] = edges[0], edges[-1]
+    return np.column_stack([np.where(lonely, middle, edges[:-1]), np.where(lonely, middle, edges[1:])])
+
+
+def _quantiles(mass: Array, extents: Array, pieces: int) -> Array:
+    """Inner quantiles; records lie evenly in the extent of their bin, and nowhere else."""
+    held, shares = mass > 0, np.concatenate([[0.0], np.cumsum(mass)]) / mass.sum()
+    below = np.column_stack([shares[:-1], shares[1:]])[held]
     wanted = np.arange(1, pieces) / pieces
-    return np.asarray(np.interp(wanted, shares[rising], edges[rising]))
+    return np.asarray(np.interp(wanted, below.ravel(), extents[held].ravel()))
 
 
 def _apart(knots: Array, edges: Array) -> Array:

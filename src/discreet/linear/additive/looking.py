@@ -108,14 +108,16 @@ class Places:
     values: tuple[Any, ...] = ()
     bounds: tuple[float, float] = (0.0, 1.0)
     date: bool = False
+    missing: float = 0.5
 
 
 def places_of(encoding: Encoding, names: list[str]) -> dict[str, Places]:
     """Each column of the table, by name."""
     if isinstance(encoding, BoundedNumbers):
         pairs = zip(encoding.lower.tolist(), encoding.upper.tolist(), strict=True)
+        told = zip(names, pairs, encoding.fills.tolist(), strict=True)
         return {
-            name: Places(j, None, (), pair) for j, (name, pair) in enumerate(zip(names, pairs, strict=True))
+            name: Places(j, None, (), pair, missing=missing) for j, (name, pair, missing) in enumerate(told)
         }
     assert isinstance(encoding, SchemaEncoding)
     numerics, found, first = list(encoding.numerics), {}, len(encoding.numerics)
@@ -127,7 +129,8 @@ def places_of(encoding: Encoding, names: list[str]) -> dict[str, Places]:
         if name in numerics:
             j = numerics.index(name)
             bounds = float(encoding.lower[j]), float(encoding.upper[j])
-            found[name] = Places(j, levels.get(name), (), bounds, isinstance(column, Date))
+            known = bounds, isinstance(column, Date), float(encoding.fills[j])
+            found[name] = Places(j, levels.get(name), (), *known)
         else:
             values = column.values if isinstance(column, Category) else (getattr(column, "yes", True),)
             found[name] = Places(None, levels[name], tuple(values))
@@ -216,9 +219,9 @@ def _curve(model: AdditiveModel, name: str, place: Places) -> tuple[Effect, Any]
         share, _ = hat_moments(known.counts[j], known.edges[j], knots)
     average = np.tensordot(np.full(len(knots), 1 / len(knots)) if share is None else share, adds, 1)
     if place.levels is None:
-        otherwise = sum(weight * part.addition(j, np.array([0.5]))[0] for weight, part in parts)
+        otherwise = sum(weight * part.addition(j, np.array([place.missing]))[0] for weight, part in parts)
     else:
-        otherwise = sum(weight * _missing(part, j, place.levels[0]) for weight, part in parts)
+        otherwise = sum(weight * _missing(part, j, place) for weight, part in parts)
     lower, upper = place.bounds
     at = tuple((lower + (upper - lower) * knots).tolist())
     told = np.asarray(adds - average), _plain(otherwise - average), share
@@ -244,11 +247,12 @@ def _pair(model: AdditiveModel, pair: tuple[int, int], places: dict[str, Places]
     return Effect(name, "pair", at, adds, 0.0 * adds[0], columns=pair, dates=dates)
 
 
-def _missing(part: AdditiveModel, column: int, flag: int) -> Any:
-    """What the flag of a missing value adds, and the middle of the curve where that counts as well."""
-    level = part.levels(flag, 1)[0]
+def _missing(part: AdditiveModel, column: int, place: Places) -> Any:
+    """What the flag of a missing value adds, and the curve at its mean where that counts as well."""
+    assert place.levels is not None
+    level = part.levels(place.levels[0], 1)[0]
     apart = part.basis.curves[column].missing is not None
-    return level if apart else level + part.addition(column, np.array([0.5]))[0]
+    return level if apart else level + part.addition(column, np.array([place.missing]))[0]
 
 
 def _levels(model: AdditiveModel, name: str, place: Places) -> tuple[Effect, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from discreet.errors import MissingDependency
+from discreet.errors import missing_extra
 from discreet.linear.additive.looking import Effect, Effects
 
 
@@ -17,7 +17,7 @@ def plot_effects(effects: Effects) -> Any:
         from matplotlib.figure import Figure
         from matplotlib.ticker import MaxNLocator
     except ImportError:
-        raise MissingDependency("Plots need matplotlib: pip install 'discreet[figures]'.") from None
+        raise missing_extra("Plots need matplotlib", "figures") from None
     across = min(4, max(1, len(effects)))
     down = -(-len(effects) // across)
     figure = Figure(figsize=(3.2 * across, 2.6 * down), layout="constrained")

@@ -23,12 +23,11 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import chi2
 
-from discreet.linear.additive.basis import Basis, Curve, Pair, hats
-from discreet.linear.additive.curve_rows import gather_rows
 from discreet.linear.additive.curves import bends, hat_covariance, line_of
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.glm.coordinates import LEAST_EIGENVALUE, Moments, Whitened
-from discreet.linear.glm.marginals import Marginals
+from discreet.linear.gate.basis import Basis, Curve, Pair, hats
+from discreet.linear.gate.coordinates import Marginals, SmoothCurves, Whitened
+from discreet.linear.glm.whitening import LEAST_EIGENVALUE, Moments
 
 Array = NDArray[np.float64]
 
@@ -111,24 +110,8 @@ def visible(directions: Directions, signal: float, fast: bool) -> int:
     return max(1, int((noise < (_CLEAR_ENOUGH if fast else _CLEAR)).sum()))
 
 
-@dataclass(frozen=True, eq=False)
-class SmoothCurves(Whitened):
-    """Coordinates of curves, for rows before they are curves."""
-
-    basis: Basis | None = None
-
-    def apply(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The rows in these coordinates."""
-        assert self.basis is not None
-        slopes = self.rotation[1:] / self.marginals.scale[:, None]
-        return gather_rows(x, self.basis, slopes, self.rotation[0] - self.marginals.centre @ slopes)
-
-
-def white(
-    directions: Directions, seen: Moments, marginals: Marginals, basis: Basis
-) -> tuple[SmoothCurves, Array]:
-    """Coordinates in which what was seen of the second moments of (1, directions) is white, too; and the second
-    moments of these coordinates."""
+def white(directions: Directions, seen: Moments, marginals: Marginals, basis: Basis) -> SmoothCurves:
+    """Coordinates in which what was seen of the second moments of (1, directions) is white, too."""
     values, vectors = np.linalg.eigh(seen.matrix)
     floored = np.maximum(values, seen.noise + LEAST_EIGENVALUE)
     size, width = len(values), len(directions.lengths) + 1
@@ -137,7 +120,7 @@ def white(
     down[:, :size] = down[:, :size] @ (vectors / np.sqrt(floored))
     back[:, :size] = back[:, :size] @ (vectors * np.sqrt(floored))
     lengths = np.concatenate([np.clip(values / floored, 0, 1), directions.lengths[size - 1 :]])
-    return SmoothCurves(marginals, down, back, dimensions=float(lengths.sum()), basis=basis), lengths
+    return SmoothCurves(marginals, down, back, None, 0.0, float(lengths.sum()), basis, lengths)
 
 
 # ---- what histograms and cells tell of second moments ----

@@ -10,18 +10,17 @@ too far or not far enough; all looks together, each with its known noise, say wh
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from discreet.linear.glm.noisy_sums import Sums
+from discreet.linear.gate.block_sums import ROUNDING, Blocks, TargetOffset, Values
+from discreet.linear.gate.records import Records
 from discreet.linear.glm.spending import Stage
 
 Array = NDArray[np.float64]
-Targets = Callable[[], Iterable[tuple[Array, Array | None]]]
 
 UNKNOWN = 12**-0.5
 """The error of a mean that may be anywhere in [0, 1], and the spread of numbers that may be."""
@@ -29,7 +28,17 @@ UNKNOWN = 12**-0.5
 _ERRORS = 3.0  # how far around the middle numbers count in full
 _NARROWEST, _SPREADS = 1e-6, 200  # the spreads that are considered: from there to that of the bounds
 _OF_MEDIAN = 1.25  # the error of a median over that of a mean, for normal numbers
-_ROUNDING = 1 + 1e-9
+
+
+class Within(NamedTuple):
+    """Where targets are [0, 1]: from ``lower`` over ``width``."""
+
+    lower: float
+    width: float
+
+    @classmethod
+    def of(cls, bounds: tuple[float, float]) -> Within:
+        return cls(bounds[0], bounds[1] - bounds[0])
 
 
 class Location(NamedTuple):
@@ -40,25 +49,22 @@ class Location(NamedTuple):
     spread: float
 
 
-def locate_numbers(targets: Targets, count: float, stage: Stage) -> Location:
+def locate_numbers(records: Records, within: Within, count: float, stage: Stage) -> Location:
     """Where numbers in [0, 1] are and how far they spread, by ``stage.steps`` looks.
 
-    What is found is between their mean and their median, so its error is at least that of a median.
-
-    Guarantee: with a for the distance of a record's number from a released one, at most ``reach``, it adds a or -a to
-    one sum and a - reach / 2 to another: a vector of squared norm at most 5/4 ``reach``^2.
+    What is found is between their mean and their median, so its error is at least that of a median. With a for the
+    distance of a record's number from a released one, at most ``reach``, it adds a or -a to one sum and a - reach / 2
+    to another.
     """
     mean, error = 0.5, UNKNOWN
     spreads = np.geomspace(_NARROWEST, UNKNOWN, _SPREADS)
     likely = np.zeros(_SPREADS)
     for _ in range(stage.steps):
         reach = min(_ERRORS * error, max(mean, 1 - mean))
-        sums = Sums(stage, 2, reach * math.sqrt(1.25) * _ROUNDING)
-        for values, weights in targets():
-            away = np.clip(values - mean, -reach, reach)
-            sums.add_rows(0, np.column_stack([away, np.abs(away) - reach / 2]), weights)
-        side, far = (float(seen) / count for seen in sums.release())
-        doubt = sums.noise / count
+        view, bound = TargetOffset(*within, mean, reach, far=True), reach * math.sqrt(1.25) * ROUNDING
+        noisy, noise, _ = stage.ask(records, Blocks((Values(view, (reach, reach / 2)),), bound))
+        side, far = (float(seen) / count for seen in noisy)
+        doubt = noise / count
         expected = clipped_distance(np.hypot(spreads, error), reach)
         likely -= 0.5 * ((far + reach / 2 - expected) / doubt) ** 2
         mean = min(max(mean + side * error**2 / (error**2 + doubt**2), 0.0), 1.0)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
-from discreet.linear.glm.noisy_sums import Sums
-from discreet.linear.glm.records import Records
+from discreet.linear.gate.block_sums import ROUNDING, Blocks, Cells, ClassOf, TableRows
+from discreet.linear.gate.records import Records
 from discreet.linear.glm.spending import Stage
 
 Array = NDArray[np.float64]
@@ -123,37 +123,21 @@ def _weighted_mean(first: Array, error: float, second: Array, other: float) -> t
     return np.asarray((first * error**-2 + second * other**-2) / precision), precision**-0.5
 
 
-def class_of(y: Array, classes: int) -> NDArray[np.int64]:
-    """The class of each accepted target; all regression targets are of one class."""
-    return np.zeros(len(y), np.int64) if classes == 1 else y.astype(np.int64)
-
-
 def count_classes(records: Records, classes: int, stage: Stage) -> Counts:
-    """The noisy numbers of records of each class, and of those with an undeclared target.
-
-    Guarantee: a record adds at most 1 to one number, so the sensitivity is 1.
-    """
-    sums = Sums(stage, classes + 1, clip_norm=1.0)
-    for _, y, weights in records.everybody():
-        accepted = records.loss.accepts(y)
-        cells = np.full(len(y), classes)
-        cells[accepted] = class_of(y[accepted], classes)
-        sums.add_ones(cells, weights)
-    noisy = sums.release()
-    return Counts(noisy[:-1], float(noisy[-1]), sums.noise, sums.noise, sums.noise * math.sqrt(classes))
+    """The noisy numbers of records of each class, and of those with an undeclared target."""
+    query = Blocks((Cells(ClassOf(records.loss), classes + 1),), bound=1.0, everybody=True)
+    noisy, noise, _ = stage.ask(records, query)
+    return Counts(noisy[:-1], float(noisy[-1]), noise, noise, noise * math.sqrt(classes))
 
 
 def count_again(records: Records, counts: Counts, stage: Stage, weight: float) -> Counts:
     """The counts after another look: at how the classes differ and, by ``weight``, at how many records there are.
 
-    Guarantee: with K classes a record adds 1 - 1/K to its class, -1/K to the others and ``weight`` to a count of all:
-    a vector of squared norm 1 - 1/K + ``weight``^2.
+    With K classes a record adds 1 - 1/K to its class, -1/K to the others and ``weight`` to a count of all.
     """
     classes = len(counts.classes)
-    sums = Sums(stage, classes + 1, math.sqrt(1 - 1 / classes + weight**2) * (1 + 1e-9))
-    for _, y, weights in records.chunks():
-        contrasts = np.eye(classes)[class_of(y, classes)] - 1 / classes
-        sums.add_rows(0, np.column_stack([contrasts, np.full(len(y), weight)]), weights)
-    released = sums.release()
+    added = np.column_stack([np.eye(classes) - 1 / classes, np.full(classes, weight)])
+    bound = math.sqrt(1 - 1 / classes + weight**2) * ROUNDING
+    released, noise, _ = stage.ask(records, Blocks((TableRows(ClassOf(records.loss), added),), bound))
     seen, total = released[:-1] - released[:-1].mean(), released[-1] / weight
-    return counts.with_second_look(seen + total / classes, sums.noise, sums.noise / weight)
+    return counts.with_second_look(seen + total / classes, noise, noise / weight)

@@ -33,23 +33,24 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from discreet.linear.glm.coordinates import Coordinates, Diagonal, Standardised, Whitened
+from discreet.linear.gate.coordinates import Coordinates, Marginals, Released, Standardised, Whitened
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.people import People
+from discreet.linear.gate.records import Records
+from discreet.linear.gate.sparse_rows import NARROW
 from discreet.linear.glm.counts import Counts, count_again
 from discreet.linear.glm.inference import (
     Inference,
-    Scale,
     coordinates_of,
     infer,
     lines_of,
+    scale_for,
     start_of,
     twins_in,
 )
 from discreet.linear.glm.looks import Looks
-from discreet.linear.glm.marginals import Marginals, Released
-from discreet.linear.glm.people import People
+from discreet.linear.glm.marginals import means_of_present
 from discreet.linear.glm.problems import MIDDLE, Problem
-from discreet.linear.glm.records import Columns, Records
-from discreet.linear.glm.sparse_rows import NARROW
 from discreet.linear.glm.spending import Progress, Spending, Wealth
 from discreet.linear.glm.steps import (
     PathError,
@@ -71,6 +72,7 @@ from discreet.linear.storage import Storage
 Array = NDArray[np.float64]
 _RARE_BY_NOISE = 0.06  # values below so many spectral norms of the second moments' noise have no line
 _ROUGHLY = 0.5  # the weight of their number where all that counts is how classes differ
+_FOR_FIRST_STEP = 0.25  # of the share of inference, where one Newton step is not exact
 _FEWEST = 25.0  # records, each with the information of a number, that a line needs
 
 
@@ -80,10 +82,12 @@ class Fit:
 
     A record x has the score ``intercept + clip(x, lower, upper) @ coefficients``; several outputs have a column
     each. The limits are part of the model: values far outside of where records were seen are clamped to them.
-    Everything here was released with noise or follows from what was: it may be published.
+    Everything here was released with noise or follows from what was: it may be published. ``missing`` is what a
+    missing number of each numeric column counts as.
 
     ``theta``, ``iterates``, ``coordinates``, ``problem`` and ``rule`` tell how the descent went, in its own
-    coordinates; ``gradient_noise`` is the noise on each number of an average gradient.
+    coordinates; ``gradient_noise`` is the noise on each number of an average gradient. ``borne_out`` is the share of
+    the slopes for classes that :func:`~discreet.linear.glm.steps.out_of_sample` left.
     """
 
     coefficients: Array
@@ -99,6 +103,8 @@ class Fit:
     gradient_noise: float
     released: Released | None = None
     inference: Inference | None = None
+    missing: Array | None = None
+    borne_out: float = 1.0
 
     def scores(self, x: Any) -> Array:
         """The score of each encoded record, in the units of the target for regressions."""
@@ -127,7 +133,7 @@ def fit_glm(
     ``x`` is an array, a memory map or a CSR matrix whose columns are as ``columns`` says. ``y`` holds 0 and 1,
     class numbers, numbers, or counts, as ``loss`` wants them; numbers and counts are clamped to the public
     ``target_bounds``. ``weights`` are between 0 and 1. ``progress`` is told every stage and release. ``people`` says
-    whose the rows are; their ``weights`` are then those of :meth:`~discreet.linear.glm.people.People.weights`, and
+    whose the rows are; their ``weights`` are then those of :meth:`~discreet.linear.gate.people.People.weights`, and
     ``averaging`` is how much shorter the mean gradient of a person is than that of a row. With ``references``, a
     share goes to standard errors (:mod:`~discreet.linear.glm.inference`): they are the places of declared references
     within their groups, by the number of the group. ``storage`` says where rows are kept between passes.
@@ -142,7 +148,7 @@ def fit_glm(
     wide = issparse(x) and columns.width > NARROW and not columns.groups
     sparse = wide and people is None and references is None  # these two look at whole rows
     records = Records(loss, x, y, columns, weights, people, (storage or Storage()).shelf(), sparse)
-    spending.refuse_more_rows(len(records))
+    spending.admit(records)
     return recipe.fit(records)
 
 
@@ -157,6 +163,11 @@ class Recipe(Looks):
         if self.columns.width == 0 or not self.sees_slopes(counts):
             return self.without_features(records, counts, wealth)
         marginals = self.marginals(records, counts, wealth)
+        missing = (
+            None if records.sparse else means_of_present(marginals, self.columns.numerics, counts.records)
+        )
+        if missing is not None:
+            records.fill_missing(missing)
         records, marginals = self.reshape(records, marginals, counts)
         wealth = self.wealth(counts)
         coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
@@ -169,8 +180,6 @@ class Recipe(Looks):
             size = self.columns.width + 1 - len(self.columns.groups)
             wanted = wealth.for_inference(size, bounded=self.loss.lipschitz is not None)
             for_inference = min(wanted, (self.spending.left - for_the_end) / 2)
-        centre = coordinates.centre if isinstance(coordinates, Diagonal) else None
-        working = records.working(coordinates.apply, problem.target, coordinates.constant, centre)
         white = isinstance(coordinates, Whitened)
         longer = stride(problem, counts.records, self.columns.width + 1) if white else 1.0
         steps = round(wealth.steps / longer)
@@ -179,17 +188,19 @@ class Recipe(Looks):
         typical = row_size * self.averaging
         rule = step_rule(problem, stage, counts.records, size, typical, coordinates.curvature, longer)
         start = coordinates.of_constant(problem.start)
-        path = noisy_descent(problem, working, start, rule, counts.records, stage)
+        path = noisy_descent(problem, records, coordinates, start, rule, counts.records, stage)
         theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records
         error = PathError(rule, steps, noise)
         theta = self.settle(theta, start, error, coordinates, problem, counts)
         theta = self.moderate(theta, start, error, coordinates, problem, row_size, counts)
+        borne_out = 1.0
         if for_the_end:
-            theta = self.correct(problem, working, coordinates, theta, start, counts, for_the_end)
+            theta = self.correct(problem, records, coordinates, theta, start, counts, for_the_end)
             if self.loss.kind == "classes":
                 known = (error, coordinates, problem, row_size, counts.records)
                 way = theta - start
-                theta = start + self.out_of_sample(path.result - start, way, *known) * way
+                borne_out = self.out_of_sample(path.result - start, way, *known)
+                theta = start + borne_out * way
         coefficients, intercept = coordinates.back(theta)
         inference = None
         if self.infers(coordinates):
@@ -208,6 +219,8 @@ class Recipe(Looks):
             noise,
             marginals.released,
             inference,
+            missing,
+            borne_out,
         )
 
     def moderate(
@@ -296,22 +309,20 @@ class Recipe(Looks):
     def correct(
         self,
         problem: Problem,
-        working: Any,
+        records: Records,
         coordinates: Coordinates,
         theta: Array,
         start: Array,
         counts: Counts,
         share: float,
     ) -> Array:
-        unit = coordinates.of_constant(np.ones(()))
         if self.loss.kind == "counts":
             stage = self.spending.stage("recalibration", share)
-            most = problem.largest
-            return match_mean(problem, working, theta, unit, most, counts.records, stage)
+            return match_mean(problem, records, coordinates, theta, counts.records, stage)
         factor = 1.0 if isinstance(coordinates, Whitened) else 0.5
         expected = factor * float(np.linalg.norm(theta - start))
         return recalibrate(
-            problem, working, theta, start, unit, expected, counts.records, share, self.spending
+            problem, records, coordinates, theta, start, expected, counts.records, share, self.spending
         )
 
     # ---- which effects are real ----
@@ -329,9 +340,14 @@ class Recipe(Looks):
         informed = min(1.0, 4 * problem.curvature) / 4 if self.loss.kind == "classes" else 1.0
         rare = max(_RARE_BY_NOISE * white.noise, _FEWEST / (informed * counts.records))
         lines = lines_of(self.columns, shares, self.references or {}, rare)
-        own = coordinates_of(lines, white)
+        own = coordinates_of(lines, white, self.columns)
         start = start_of(lines, own, coefficients, float(intercept), shares)
-        scale = Scale.of(problem, own.width, self.typical_residual(problem, white, theta))
+        scale = scale_for(problem, own.width, self.typical_residual(problem, white, theta))
+        if self.loss.kind != "numbers":
+            # A Newton step is exact for squares only: where the model is far from the best one, a first step comes
+            # closer, so that the error of the last one is small beside what noise and sampling leave open.
+            stage = self.spending.stage("inference-start", _FOR_FIRST_STEP * self.spending.left)
+            start = infer(problem, records, lines, own, start, scale, stage).theta
         stage = self.spending.stage("inference")
         found = infer(problem, records, lines, own, start, scale, stage)
         return found.without(twins_in(lines, white))

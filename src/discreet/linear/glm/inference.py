@@ -22,7 +22,7 @@ of its noise are left as they are; a line that leans on them is not resolved.
 
 The constants below were chosen on four tables (``benchmarks/inference.py``) and not for each.
 
->>> from discreet.linear.glm.records import Columns
+>>> from discreet.linear.gate.declared_columns import Columns
 >>> lines = lines_of(Columns(1, (4,)), np.array([0.5, 0.6, 0.37, 0.02, 0.01]), {}, rare=0.05)
 >>> lines.members
 ((0,), (2,))
@@ -34,20 +34,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import PlanViolation
-from discreet.linear.glm.coordinates import Lattice, Whitened
-from discreet.linear.glm.marginals import Marginals
-from discreet.linear.glm.noisy_sums import Sums
+from discreet.linear.gate.coordinates import Marginals, Whitened
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.newton import NewtonStep, Scale
+from discreet.linear.gate.records import Records
 from discreet.linear.glm.problems import Problem
-from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import Stage
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
-from discreet.linear.kernels.rowwise import add_cut_rows, times, weigh_rows
 from discreet.linear.losses import Loss
 
 Array = NDArray[np.float64]
@@ -92,6 +91,7 @@ class Inference:
 
     ``doubt`` says how far it may be off: a combination c of the estimates is resolved if c' doubt c is below
     c' covariance c. ``clamp`` is where residuals are clamped, in the units of the score; None if they are not.
+    ``theta`` is where the step ended, in the coordinates that it was made in.
     """
 
     lines: Lines
@@ -99,6 +99,7 @@ class Inference:
     covariance: Array
     doubt: Array
     clamp: float | None
+    theta: Array = field(default_factory=lambda: np.empty(0))
 
     def estimate(self, combinations: Array) -> tuple[Array, Array, NDArray[np.bool_]]:
         """For each row of coefficients: the estimate, its standard error, and whether it is resolved."""
@@ -113,25 +114,14 @@ class Inference:
         return replace(self, doubt=doubt)
 
 
-@dataclass(frozen=True)
-class Scale:
-    """The units of the release: g, H and J are multiplied by these. Residuals are clamped to +-``clamp``."""
-
-    code: int
-    slope: float
-    curvature: float
-    square: float
-    clamp: float
-
-    @classmethod
-    def of(cls, problem: Problem, size: int, residual: float) -> Scale:
-        """For rows of ``size`` numbers and residuals of a typical size."""
-        kind = _KINDS[problem.loss.machine_code[0]]  # type: ignore[index]
-        far = 1.0 if kind.code == LOGISTIC else _FAR * residual
-        bend = kind.bend * (problem.curvature if kind.code == POISSON else 1.0)
-        g, h, j = (math.sqrt(part) for part in kind.parts)
-        radius = _RADIUS * math.sqrt(size)
-        return cls(kind.code, g / (radius * far), h / (bend * radius**2), j / (far * radius) ** 2, far)
+def scale_for(problem: Problem, size: int, residual: float) -> Scale:
+    """The units of a release, for rows of ``size`` numbers and residuals of a typical size."""
+    kind = _KINDS[problem.loss.machine_code[0]]  # type: ignore[index]
+    far = 1.0 if kind.code == LOGISTIC else _FAR * residual
+    bend = kind.bend * (problem.curvature if kind.code == POISSON else 1.0)
+    g, h, j = (math.sqrt(part) for part in kind.parts)
+    radius = _RADIUS * math.sqrt(size)
+    return Scale(kind.code, g / (radius * far), h / (bend * radius**2), j / (far * radius) ** 2, far)
 
 
 def infer(
@@ -143,43 +133,17 @@ def infer(
     scale: Scale,
     stage: Stage,
 ) -> Inference:
-    """The step from ``theta``, in the white coordinates of the lines.
-
-    Guarantee: sensitivity 1 by :func:`~discreet.linear.kernels.rowwise.weigh_rows`; g is cut toward zero, and the
-    weights leave room for the rounding of the rows of H and J. Rows of a person have weights that sum to at most 1:
-    together they add no more than one row could (docs/mathematics.md: U3).
-    """
-    size, merge = white.width, lines.matrix
-    triangle = size * (size + 1) // 2
-    sums = Sums(stage, size + 2 * triangle, 1.0)
-    lattice = Lattice.of(sums.grid)
-    rounding = lattice.rounding(size)
-    room = 1 - 2 * rounding * (2 + rounding) - 1e-9
-
-    def transform(x: NDArray[np.float32]) -> NDArray[np.float32]:
-        return white.apply(times(x, merge))
-
-    for z, y, weights, _, people in records.blocks(transform, problem.target, 0.0):
-        factors = np.zeros((3, len(z)))
-        weigh_rows(z, y.astype(np.float64), theta, scale.code, *_units(scale), room, factors)
-        z[~np.isfinite(z).all(axis=1)] = 0.0  # which have no factors either
-        own = np.ones(len(z)) if weights is None else weights.astype(np.float64)
-        first = np.zeros(size, np.int64)
-        add_cut_rows(z, own * factors[0] / sums.grid, 0.0, first)
-        bent = lattice.products(z * factors[1][:, None], None if weights is None else own)
-        residuals = z * (own * np.copysign(factors[2], factors[0]))[:, None]
-        squares = lattice.products(_by_person(residuals, people), None)
-        sums.add_total(np.concatenate([first, bent, squares]))
-    noisy = sums.release()
-    g = noisy[:size] / scale.slope
-    h = lattice.unpack(noisy[size : size + triangle], size) / scale.curvature
-    j = lattice.unpack(noisy[size + triangle :], size) / scale.square
-    step, covariance, doubt = newton_step(g, h, j, *(sums.noise / unit for unit in _units(scale)[:3]))
+    """The step from ``theta``, in the white coordinates of the lines."""
+    query = NewtonStep(white, lines.matrix, problem.target, theta, scale)
+    noisy, noise, grid = stage.ask(records, query)
+    sums, errors = query.derivatives(noisy, grid), (noise / unit for unit in scale.units[:3])
+    step, covariance, doubt = newton_step(*sums, *errors)
     back = _back_to_lines(white) * problem.scale
     estimates = back @ (theta + step)
     estimates[0] += problem.shift
     clamp = None if scale.code == LOGISTIC else scale.clamp * problem.scale
-    return Inference(lines, estimates, back @ covariance @ back.T, back @ doubt @ back.T, clamp)
+    found = back @ covariance @ back.T, back @ doubt @ back.T
+    return Inference(lines, estimates, *found, clamp, theta + step)
 
 
 def newton_step(
@@ -206,11 +170,16 @@ def newton_step(
     return step, covariance, doubt + typical * (unseen @ unseen.T) / _LEANS
 
 
-def coordinates_of(lines: Lines, white: Whitened) -> Whitened:
-    """White coordinates of the lines, from the second moments of all columns."""
+def coordinates_of(lines: Lines, white: Whitened, columns: Columns) -> Whitened:
+    """White coordinates of the lines, from the second moments of all columns.
+
+    A fit clamps its columns to where most records are, because it cannot afford long rows. A model that holds does
+    not hold of clamped columns, so here they reach to their bounds, and long rows have small weights instead.
+    """
     merge, every = lines.matrix, white.marginals
     scale = np.sqrt(every.scale**2 @ merge)
-    marginals = Marginals(every.centre @ merge, scale, every.lower @ merge, every.upper @ merge)
+    lower, upper = (limit @ merge for limit in columns.public_limits())
+    marginals = Marginals(every.centre @ merge, scale, lower, upper)
     eigenvalues, vectors = np.linalg.eigh(_second_moments(lines, white))
     noise = white.noise * math.sqrt((len(scale) + 1) / white.width)
     roots = np.sqrt(np.maximum(eigenvalues, _FLOOR * noise + 1e-3))
@@ -218,11 +187,12 @@ def coordinates_of(lines: Lines, white: Whitened) -> Whitened:
 
 
 def twins_in(lines: Lines, white: Whitened) -> NDArray[np.bool_]:
-    """Which lines are nearly the same as another one, by the noisy second moments."""
+    """Which lines are nearly the same as another one, as far as the noise of the second moments lets one tell."""
     moments = _second_moments(lines, white)[1:, 1:]
     roots = np.sqrt(np.maximum(np.diag(moments), 1e-9))
     alike = abs(moments / np.outer(roots, roots)) - np.eye(len(roots))
-    return np.asarray((alike > _TWINS).any(axis=1))
+    error = white.noise / (2 * math.sqrt(white.width))  # of one number, from the spectral norm of all
+    return np.asarray((alike > _TWINS - error).any(axis=1))
 
 
 def _second_moments(lines: Lines, white: Whitened) -> Array:
@@ -243,17 +213,6 @@ def start_of(lines: Lines, white: Whitened, coefficients: Array, intercept: floa
     slopes = np.array(means) - [0.0 if j is None else coefficients[j] for j in lines.against]
     constant = intercept + coefficients[list(lines.references)].sum() + white.marginals.centre @ slopes
     return np.asarray(white.inverse.T @ np.append(constant, slopes * white.marginals.scale))
-
-
-def _by_person(rows: Array, people: NDArray[np.int64] | None) -> Array:
-    """The sums of the rows of each person, which follow one another; the rows themselves if there are no people."""
-    if people is None or not len(people):
-        return rows
-    return np.asarray(np.add.reduceat(rows, np.flatnonzero(np.diff(people, prepend=-1)), axis=0))
-
-
-def _units(scale: Scale) -> tuple[float, float, float, float]:
-    return scale.slope, scale.curvature, scale.square, scale.clamp
 
 
 def _back_to_lines(white: Whitened) -> Array:

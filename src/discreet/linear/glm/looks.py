@@ -11,18 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from discreet.errors import InvalidParameter, real
+from discreet.linear.gate.clipped_gradients import RowNorms, StandardNorms, WhiteNorms
+from discreet.linear.gate.coordinates import Coordinates, Diagonal, Marginals, Standardised
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.people import People
+from discreet.linear.gate.records import Records
 from discreet.linear.glm import problems
-from discreet.linear.glm.coordinates import (
-    WIDEST,
-    Coordinates,
-    Diagonal,
-    Standardised,
-    standard_norms,
-    whiten,
-)
 from discreet.linear.glm.counts import Counts, count_again, count_classes
 from discreet.linear.glm.marginals import (
-    Marginals,
     Typical,
     measure_marginals,
     pool_rows,
@@ -30,12 +26,9 @@ from discreet.linear.glm.marginals import (
     typical_size,
     zoom_marginals,
 )
-from discreet.linear.glm.people import People
 from discreet.linear.glm.problems import Look, Problem
-from discreet.linear.glm.records import Columns, Records
 from discreet.linear.glm.spending import COUNTS, RECOUNT, WHITENING, Progress, Spending, Stage, Wealth
-from discreet.linear.kernels.kernel import row_norms
-from discreet.linear.kernels.tiled_kernel import takes
+from discreet.linear.glm.whitening import WIDEST, whiten
 from discreet.linear.losses import Loss, checked_loss
 
 _LOOKS, _CLOSER, _NEARLY_ALL = 3, 5, 0.9  # looks at a mean, where features say more and where they do not
@@ -109,8 +102,7 @@ class Looks:
     def as_text(self, records: Records) -> Records:
         """Sparse numbers as rows of a norm that is learnt: most are 0, so rows are far shorter than they might be."""
         stage = self.spending.stage("row-norm", self.at_most_half(_ROW_NORM))
-        norms = ((row_norms(x, 0.0), weights) for x, _, weights in records.chunks())
-        typical = typical_size(norms, stage)
+        typical = typical_size(records, RowNorms(), stage)
         if typical.found:
             records = records.as_text(min(_LONGER * typical.size, self.columns.reach))
             self.columns = records.columns
@@ -121,6 +113,10 @@ class Looks:
             return self.centre(records, counts, wealth)
         stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
         found = measure_marginals(records, counts.records, stage)
+        return self.zoomed(records, found, counts, wealth)
+
+    def zoomed(self, records: Records, found: Marginals, counts: Counts, wealth: Wealth) -> Marginals:
+        """Marginals after closer looks at columns that fill a small part of their bounds."""
         if records.sparse:  # zeros are not moved, and most are zeros
             return found
 
@@ -159,14 +155,12 @@ class Looks:
         stage = self.spending.stage("whitening", self.at_most_half(WHITENING))
         white = whiten(records, marginals, radius.size, counts.records, stage)
         stage = self.spending.stage("whitened-row-norms", share / 2)
-        tiled = self.loss.kind == "classes" and takes(self.loss)
-        records.keep(white.apply, white.tile if tiled else None)
-        return white, min(max(typical_size(records.norms(), stage).size, 1.0), 2 * math.sqrt(size))
+        typical = typical_size(records, WhiteNorms(white), stage).size
+        return white, min(max(typical, 1.0), 2 * math.sqrt(size))
 
     def radius(self, records: Records, marginals: Marginals, stage: Any) -> Typical:
         """The typical norm of the standardised features; a guess if the noise hides it."""
-        norms = ((standard_norms(x, marginals), weights) for x, _, weights in records.chunks())
-        typical = typical_size(norms, stage)
+        typical = typical_size(records, StandardNorms(marginals), stage)
         if typical.found:
             return typical
         expected = float((self.columns.public_variance() / marginals.scale**2).sum())

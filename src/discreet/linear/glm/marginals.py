@@ -14,19 +14,36 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.clipping import clip_rows
-from discreet.linear.glm.noisy_sums import Sums
-from discreet.linear.glm.records import Columns, Records
-from discreet.linear.glm.sparse_rows import squares_of
+from discreet.linear.gate.block_sums import (
+    ROUNDING,
+    Blocks,
+    Cells,
+    EvenBins,
+    Levels,
+    Numbers,
+    Offset,
+    Rows,
+    TextSquares,
+    WindowBin,
+)
+from discreet.linear.gate.clipped_gradients import (
+    LOWEST,
+    HalfOctaves,
+    RowNorms,
+    Scores,
+    StandardNorms,
+    WhiteNorms,
+)
+from discreet.linear.gate.coordinates import Marginals, Released
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.records import Records
 from discreet.linear.glm.spending import Stage
-from discreet.linear.kernels.kernel import readable
-from discreet.linear.kernels.rowwise import find_half_octaves
 
 Array = NDArray[np.float64]
 
@@ -154,7 +171,6 @@ def _rings(edge: int) -> Iterator[slice]:
 # however large its number is.
 
 
-_LOWEST, _HIGHEST = -28, 28  # half octaves: from 2**-14 to 2**14
 _STANDS_OUT = 4.0  # standard deviations: the best of all windows is noise in one release of a thousand
 
 
@@ -165,23 +181,17 @@ class Typical(NamedTuple):
     found: bool
 
 
-def typical_size(numbers: Iterable[tuple[NDArray[Any], NDArray[Any] | None]], stage: Stage) -> Typical:
-    """Where most of the numbers lie, from chunks of (numbers, weights or None).
-
-    Guarantee: a record adds at most 1 to one cell, so the sensitivity is 1.
-    """
-    sums = Sums(stage, _HIGHEST - _LOWEST + 1, clip_norm=1.0)
-    for values, weights in numbers:
-        half_octaves = np.empty(len(values), np.int64)
-        find_half_octaves(readable(values), _LOWEST, _HIGHEST, half_octaves)
-        sums.add_ones(half_octaves - _LOWEST, weights)
-    counts = sums.release()
+def typical_size(
+    records: Records, sizes: RowNorms | StandardNorms | WhiteNorms | Scores, stage: Stage
+) -> Typical:
+    """Where most of the sizes of records lie."""
+    counts, noise, _ = stage.ask(records, HalfOctaves(sizes))
     windows = np.convolve(counts, np.ones(3), "same")
     best = int(np.argmax(windows))
     near = np.arange(max(0, best - 1), min(len(counts), best + 2))
     share = np.maximum(counts[near], 1e-9)
-    middle = float(share @ (near + _LOWEST + 0.5) / share.sum())
-    return Typical(2.0 ** (middle / 2), bool(windows[best] > _STANDS_OUT * math.sqrt(3) * sums.noise))
+    middle = float(share @ (near + LOWEST + 0.5) / share.sum())
+    return Typical(2.0 ** (middle / 2), bool(windows[best] > _STANDS_OUT * math.sqrt(3) * noise))
 
 
 # ---- where each column lies and how wide it is, by one joint release ----
@@ -192,69 +202,24 @@ def typical_size(numbers: Iterable[tuple[NDArray[Any], NDArray[Any] | None]], st
 BINS = 64
 RARE = 0.006  # added to the variance of a category: a rare one is not blown up
 _SPREAD = 1 / 48  # variance of a common offset: a quarter of that of a number anywhere in [0, 1]
-_ROUNDING = 1 + 1e-9  # what float sums of admitted rows can be off by
-
-
-class Released(NamedTuple):
-    """Noisy numbers of records: in the bins of each numeric column, and with each category; the noise of each."""
-
-    bins: Array
-    categories: Array
-    noise: float
-
-
-class Marginals(NamedTuple):
-    """Centre and scale (standard deviation) of every encoded column, and the limits it is clamped to.
-
-    ``released`` is what they follow from, where every column was looked at.
-    """
-
-    centre: Array
-    scale: Array
-    lower: Array
-    upper: Array
-    released: Released | None = None
+_SPIKE = 5.0  # standard deviations of a bin, above its neighbours, that are taken for missing numbers
+_MOST_MISSING = 0.9  # share of the records, above which a column is taken for empty
 
 
 def measure_marginals(records: Records, count: float, stage: Stage) -> Marginals:
-    """Centre and scale of every column from histograms, category counts and moments of the text block.
-
-    Guarantee: a record adds one 1 to the histogram and |x - 1/2| <= 1/2 to the sum of each numeric column, its
-    one-hot block of squared norm at most #groups, and for the text block x and x*x/b with |x| <= b, where
-    sum x^4 / b^2 <= b^2. So the squared sensitivity is 5/4 #numerics + #groups + 2 b^2.
-    """
+    """Centre and scale of every column from histograms, category counts and moments of the text block."""
     columns = records.columns
     k, width = columns.numerics, columns.width
     square = 1.25 * k + len(columns.groups) + 2 * columns.text_square
-    sums = Sums(stage, k * BINS + width + columns.text, _ROUNDING * math.sqrt(square))
-    for x, _, weights in records.chunks():
-        if records.sparse:
-            _add_sparse(sums, columns, x, weights)
-            continue
-        sums.add_bins(x[:, :k], BINS, weights)
-        sums.add_rows(k * BINS, x[:, :k], weights, less=0.5)
-        sums.add_rows(k * BINS + k, x[:, k:], weights)
-        words = x[:, columns.words].astype(np.float64)  # whose squares are exact
-        sums.add_rows(k * BINS + width, words**2, weights, unit=1 / columns.text_norm)
-    noisy = sums.release()
-    histograms, noise = noisy[: k * BINS].reshape(k, BINS), sums.noise
+    parts = (EvenBins(columns, BINS), Numbers(columns), Levels(columns), TextSquares(columns))
+    noisy, noise, _ = stage.ask(records, Blocks(parts, ROUNDING * math.sqrt(square)))
+    histograms = noisy[: k * BINS].reshape(k, BINS)
     means, squares = noisy[k * BINS :][:width] / count, noisy[k * BINS + width :] * columns.text_norm / count
     means[:k] += 0.5
     found = from_release(columns, histograms, means, squares, noise, count)
     if records.sparse:
         return found
     return found._replace(released=Released(histograms, means[columns.categories] * count, noise))
-
-
-def _add_sparse(sums: Sums, columns: Columns, x: Any, weights: Array | None) -> None:
-    """The same of sparse rows, which are all numbers or all text: the very same sums."""
-    if columns.text:
-        sums.add_rows(0, x, weights)
-        sums.add_rows(columns.width, squares_of(x), weights, unit=1 / columns.text_norm)
-        return
-    places = np.minimum((x.data * np.float32(BINS)).astype(np.int64), BINS - 1)
-    sums.add_cells(x, places, np.zeros(columns.width, np.int64), BINS, weights)
-    sums.add_rows(columns.width * BINS, x, weights, less=0.5)
 
 
 def from_release(
@@ -293,19 +258,31 @@ def from_release(
     return Marginals(centre, np.sqrt(variance), lower, upper)
 
 
-def pool_rows(records: Records, count: float, stage: Stage) -> Marginals:
-    """The centre of the rows, with public scales.
+def means_of_present(marginals: Marginals, numerics: int, count: float) -> Array:
+    """The mean of each numeric column over the records that have a number there. Post-processing.
 
-    Guarantee: a record adds its row, clipped to R around the public centre, so the sensitivity is R.
+    Missing numbers were counted in the middle of the bounds. Where its bin stands out of its neighbours, it is left
+    out of the mean; if it holds numbers, too, they are as far from the mean as others are.
     """
+    means = np.clip(marginals.centre[:numerics], 0, 1)
+    if marginals.released is None:
+        return means
+    bins, noise = marginals.released.bins, marginals.released.noise
+    middle = BINS // 2
+    spike = bins[:, middle] - (bins[:, middle - 1] + bins[:, middle + 1]) / 2
+    share = np.where(spike > _SPIKE * noise, spike, 0.0) / count
+    share[share > _MOST_MISSING] = 0.0  # of which no mean is known
+    return np.asarray(np.clip((means - 0.5 * share) / (1 - share), 0, 1))
+
+
+def pool_rows(records: Records, count: float, stage: Stage) -> Marginals:
+    """The centre of the rows, with public scales: each row is clipped around the public centre."""
     columns, public = records.columns, records.columns.public_centre()
     known = public_marginals(columns)
     radius = math.sqrt(max(float(columns.public_variance().sum()), 1e-6))
-    sums = Sums(stage, columns.width, _ROUNDING * radius)
-    for x, _, weights in records.chunks():
-        sums.add_rows(0, clip_rows(x - public, radius), weights)
-    offsets = sums.release() / count
-    centre = public + shrink_offsets(offsets, sums.noise / count, common=columns.numerics)
+    query = Blocks((Rows(Offset(public), columns.width, radius),), ROUNDING * radius)
+    noisy, noise, _ = stage.ask(records, query)
+    centre = public + shrink_offsets(noisy / count, noise / count, common=columns.numerics)
     centre[: columns.numerics] = np.clip(centre[: columns.numerics], 0, 1)
     return known._replace(centre=centre)
 
@@ -395,19 +372,10 @@ def zoom_marginals(records: Records, marginals: Marginals, count: float, stage_f
 def count_within(
     records: Records, windows: dict[int, Window], stage: Stage
 ) -> tuple[dict[int, Array], float]:
-    """Noisy numbers of records in 64 bins across the window of each column, and the noise of each.
-
-    Guarantee: a record adds at most 1 to one bin of each column: the sensitivity is the square root of their number.
-    """
-    sums = Sums(stage, len(windows) * BINS, _ROUNDING * math.sqrt(len(windows)))
-    for x, _, weights in records.chunks():
-        for place, (j, (lower, upper)) in enumerate(windows.items()):
-            cells = np.floor((x[:, j].astype(np.float64) - lower) / (upper - lower) * BINS)
-            inside = (cells >= 0) & (cells < BINS)
-            own = None if weights is None else weights[inside]
-            sums.add_ones(place * BINS + cells[inside].astype(np.int64), own)
-    histograms = sums.release().reshape(len(windows), BINS)
-    return dict(zip(windows, histograms, strict=True)), sums.noise
+    """Noisy numbers of records in 64 bins across the window of each column, and the noise of each."""
+    parts = tuple(Cells(WindowBin(j, *window, BINS), BINS) for j, window in windows.items())
+    noisy, noise, _ = stage.ask(records, Blocks(parts, ROUNDING * math.sqrt(len(windows))))
+    return dict(zip(windows, noisy.reshape(len(windows), BINS), strict=True)), noise
 
 
 def _note(known: Marginals, j: int, window: Window, histogram: Array, noise: float, count: float) -> bool:

@@ -7,18 +7,27 @@ its location and scale are one more release.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.glm.closer_looks import UNKNOWN, Location, Targets, locate_numbers
+from discreet.linear.gate.block_sums import (
+    ROUNDING,
+    Blocks,
+    Cells,
+    TargetBin,
+    TargetHalfOctave,
+    TargetMoments,
+    TargetOffset,
+    Values,
+)
+from discreet.linear.gate.clipped_gradients import Target
+from discreet.linear.gate.records import Records
+from discreet.linear.glm.closer_looks import UNKNOWN, Location, Within, locate_numbers
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.marginals import moments, resolve_bins
-from discreet.linear.glm.noisy_sums import Sums
-from discreet.linear.glm.records import Records
 from discreet.linear.glm.spending import Stage
 from discreet.linear.losses import Loss
 
@@ -32,7 +41,6 @@ _BEYOND, _NARROW = (
     2,
     0.25,
 )  # hulls of what is clear that are left on either side; of the bounds, to be worth a look
-_ROUNDING = 1 + 1e-9
 _FASTEST = 1.5  # below 2, where a descent on a loss of curvature 1 would grow
 _ANYWHERE = 1e6  # the error of a start that says nothing of the best score
 
@@ -50,7 +58,7 @@ class Problem:
     """
 
     loss: Loss
-    target: Callable[[Array], Array]
+    target: Target
     start: Array
     curvature: float
     tolerance: float
@@ -78,7 +86,7 @@ def of_classes(loss: Loss, counts: Counts) -> Problem:
     error = counts.share_error * float(np.mean(1 / (priors * (1 - priors))))  # of the log odds
     known = {"start_error": error, "bend": MIDDLE * loss.bend(priors)}
     return Problem(
-        loss, _same, np.asarray(score), curvature, 2 * curvature * counts.balance, 4.0, rate, **known
+        loss, Target(), np.asarray(score), curvature, 2 * curvature * counts.balance, 4.0, rate, **known
     )
 
 
@@ -91,18 +99,11 @@ class Look(NamedTuple):
 
 
 def look_at_targets(records: Records, bounds: tuple[float, float], stage: Stage) -> Look:
-    """A look at a number within bounds that are public or were released.
-
-    Guarantee: with v in [0, 1] for the target, a record adds 1 to one bin, |v - 1/2| <= 1/2 to one sum and
-    2 (v - 1/2)^2 <= 1/2 to another. So the squared sensitivity is 3/2.
-    """
+    """A look at a number within bounds that are public or were released."""
     lower, width = bounds[0], bounds[1] - bounds[0]
-    sums = Sums(stage, _BINS + 2, _ROUNDING * math.sqrt(1.5))
-    for _, y, weights in records.chunks():
-        unit = np.clip((y - lower) / width, 0, 1)
-        sums.add_ones(np.minimum((unit * _BINS).astype(np.int64), _BINS - 1), weights)
-        sums.add_rows(_BINS, np.column_stack([unit - 0.5, 2 * (unit - 0.5) ** 2]), weights)
-    return Look(bounds, sums.release(), sums.noise)
+    parts = (Cells(TargetBin(lower, width, _BINS), _BINS), Values(TargetMoments(lower, width), (0.5, 0.5)))
+    noisy, noise, _ = stage.ask(records, Blocks(parts, ROUNDING * math.sqrt(1.5)))
+    return Look(bounds, noisy, noise)
 
 
 def narrower_bounds(look: Look, count: float) -> tuple[float, float] | None:
@@ -126,7 +127,7 @@ def of_numbers(
     """A number within bounds, brought to mean 0 and variance 1; ``closer`` is for more looks at the mean."""
     found = _location_and_scale(look.noisy, look.noise, count)
     if closer is not None:
-        found = look_closer(_within(records, look.bounds), found, count, closer)
+        found = look_closer(records, Within.of(look.bounds), found, count, closer)
     return _problem_of_number(loss, look.bounds, found)
 
 
@@ -134,21 +135,15 @@ def of_some_numbers(
     loss: Loss, records: Records, bounds: tuple[float, float], count: float, stage: Stage
 ) -> Problem:
     """A number within bounds, where records are too few for a histogram of it."""
-    return _problem_of_number(loss, bounds, locate_numbers(_within(records, bounds), count, stage))
+    return _problem_of_number(loss, bounds, locate_numbers(records, Within.of(bounds), count, stage))
 
 
 def of_few_numbers(
     loss: Loss, records: Records, bounds: tuple[float, float], count: float, stage: Stage
 ) -> Problem:
     """A number of which nothing but the mean can be known, by looks that come closer and closer to it."""
-    found = look_closer(_within(records, bounds), Location(0.5, UNKNOWN, 0.0), count, stage)
+    found = look_closer(records, Within.of(bounds), Location(0.5, UNKNOWN, 0.0), count, stage)
     return _problem_of_number(loss, bounds, found._replace(spread=UNKNOWN))
-
-
-def _within(records: Records, bounds: tuple[float, float]) -> Targets:
-    """The targets, with [0, 1] for the bounds."""
-    lower, width = bounds[0], bounds[1] - bounds[0]
-    return lambda: ((np.clip((y - lower) / width, 0, 1), weights) for _, y, weights in records.chunks())
 
 
 def _problem_of_number(loss: Loss, bounds: tuple[float, float], found: Location) -> Problem:
@@ -157,10 +152,7 @@ def _problem_of_number(loss: Loss, bounds: tuple[float, float], found: Location)
     middle, spread = lower + width * found.mean, width * found.spread
     working = loss.in_units(middle, spread)
     residual, curvature = working.typical_residual, working.typical_curvature
-
-    def target(y: Array) -> Array:
-        return np.asarray((np.clip(y, *bounds) - middle) / spread)
-
+    target = Target(*bounds, middle, spread)
     limits = {"least": 0.5, "most": 32.0, "shift": middle, "scale": spread}
     limits["start_error"] = found.error / found.spread if loss.fits_mean else _ANYWHERE
     limits["residual"] = residual
@@ -185,41 +177,25 @@ def _location_and_scale(noisy: Array, noise: float, count: float) -> Location:
 def of_counts(
     loss: Loss, records: Records, most: float, count: float, stage: Stage, closer: Stage | None = None
 ) -> Problem:
-    """Counts of events from 0 to ``most``, with the log link; ``closer`` is for more looks at the mean.
-
-    Guarantee: a record adds at most 1 to one cell of a histogram over half octaves of 1 + y: sensitivity 1.
-    """
+    """Counts of events from 0 to ``most``, with the log link; ``closer`` is for more looks at the mean."""
     cells = math.ceil(2 * math.log2(1 + most)) + 1
-    sums = Sums(stage, cells, 1.0)
-    for _, y, weights in records.chunks():
-        half_octaves = np.round(2 * np.log2(1 + np.clip(y, 0, most)))
-        sums.add_ones(np.minimum(half_octaves, cells - 1).astype(np.int64), weights)
-    histogram = sums.release()
-    histogram[histogram < 3 * sums.noise] = 0  # else one empty cell of large counts would decide
+    histogram, noise, _ = stage.ask(records, Blocks((Cells(TargetHalfOctave(most, cells), cells),), 1.0))
+    histogram[histogram < 3 * noise] = 0  # else one empty cell of large counts would decide
     largest = min(most, 2 * 2 ** (int(np.max(np.flatnonzero(histogram), initial=0)) / 2))
     share, sizes = histogram / max(histogram.sum(), 1.0), 2 ** (np.arange(cells) / 2) - 1
-    mean = max(float(share @ sizes), sums.noise / count, 1e-3)
+    mean = max(float(share @ sizes), noise / count, 1e-3)
     deviation = math.sqrt(max(float(share @ sizes**2) - mean**2, mean))
-    error = min(math.sqrt(mean), mean + sums.noise / count)
+    error = min(math.sqrt(mean), mean + noise / count)
     if closer is not None:
         cap = largest
-
-        def targets() -> Iterator[tuple[Array, Array | None]]:
-            return ((np.clip(y, 0, cap) / cap, weights) for _, y, weights in records.chunks())
-
-        found = look_closer(targets, Location(mean / cap, error / cap, deviation / cap), count, closer)
+        found = look_closer(
+            records, Within(0.0, cap), Location(mean / cap, error / cap, deviation / cap), count, closer
+        )
         mean, error = max(cap * found.mean, 0.25 * cap * found.error, 1e-3), cap * found.error
-
-    def target(y: Array) -> Array:
-        return np.clip(y, 0, most)
 
     start = np.asarray(math.log(mean))
     known = {"residual": deviation, "largest": largest, "start_error": error / mean}
-    return Problem(loss, target, start, mean, mean**2, 0.5, 0.5 / mean, **known)
-
-
-def _same(y: Array) -> Array:
-    return y
+    return Problem(loss, Target(0.0, most), start, mean, mean**2, 0.5, 0.5 / mean, **known)
 
 
 # ---- a second look at the mean of a target, where records are few: look_closer ----
@@ -232,19 +208,17 @@ def _same(y: Array) -> Array:
 _SPREADS, _ERRORS = 3.0, 2.0
 
 
-def look_closer(targets: Targets, known: Location, count: float, stage: Stage) -> Location:
+def look_closer(records: Records, within: Within, known: Location, count: float, stage: Stage) -> Location:
     """The mean after ``stage.steps`` more looks at the targets, each weighed by its precision.
 
-    Guarantee: a record adds its target to one sum, clipped to ``reach`` around a released number, so the
-    sensitivity of every look is ``reach``.
+    In every look a record adds its target, clipped to ``reach`` around a released number.
     """
     for _ in range(stage.steps):
         mean, error, spread = known
         reach = min(max(_SPREADS * spread, error) + _ERRORS * error, max(mean, 1 - mean))
-        sums = Sums(stage, 1, reach * _ROUNDING)
-        for values, weights in targets():
-            sums.add_rows(0, np.clip(values - mean, -reach, reach)[:, None], weights)
-        seen, doubt = float(sums.release()[0]) / count, sums.noise / count
+        view = TargetOffset(*within, mean, reach)
+        noisy, noise, _ = stage.ask(records, Blocks((Values(view, (reach,)),), reach * ROUNDING))
+        seen, doubt = float(noisy[0]) / count, noise / count
         moved = mean + seen * error**2 / (error**2 + doubt**2)
         known = Location(min(max(moved, 0.0), 1.0), error * doubt / math.hypot(error, doubt), spread)
     return known

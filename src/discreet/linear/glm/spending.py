@@ -28,14 +28,23 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.core.mechanisms import Arithmetic
-from discreet.core.noise import MOST_ROWS, BoundedSum, add_noise, distance_to_continuous, grid_for, sum_grid
+from discreet.core.noise import (
+    FLOAT_ROOM,
+    MOST_ROWS,
+    BoundedSum,
+    add_noise,
+    distance_to_continuous,
+    grid_for,
+    sum_grid,
+)
+from discreet.core.noise import SPARED_DELTA_OF_FIT as SPARE
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one_of, real, whole
 from discreet.events import Gaussian
@@ -47,13 +56,44 @@ Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 """Is told the name of a stage, how many releases it has made, and how many it will make. All are public."""
 
-SPARE = 1e-5
-"""Of delta, kept back in hardened arithmetic for the distance to continuous noise."""
-
 _MARGIN = 1 + 1e-11  # on every noise multiplier: more than the sums of shares can be off by
 _LEAST_SHARE = 1e-9
 _MOST_RECORDS, _FEWEST_RECORDS = 2**30, 2**20  # that hardened sums have room for, as the budget allows
 _RELEASES, _DIMENSION = 2**7, 2**16  # of a fit that the grid is made for; a larger one is refused on its way
+
+
+class Query(Protocol):
+    """What each record adds to a sum, as data."""
+
+    @property
+    def bound(self) -> float:
+        """The sensitivity."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers are released."""
+
+
+class Rows(Protocol):
+    """Private rows, which answer queries."""
+
+    def _total(self, query: Any, grid: float) -> NDArray[np.int64]:
+        """The sum that a query asks for, in grid steps."""
+
+
+class CountedRows(Rows, Protocol):
+    """Private rows whose number is limited by what integer sums have room for."""
+
+    def _row_count(self) -> int:
+        """How many rows there are: private."""
+
+
+class Answer(NamedTuple):
+    """What was released: numbers, the standard deviation of the noise of each, and the grid of the sum."""
+
+    value: Array
+    noise: float
+    grid: float
 
 
 class Elsewhere(Protocol):
@@ -66,6 +106,12 @@ class Elsewhere(Protocol):
     @property
     def rows(self) -> int:
         """How many rows there are elsewhere."""
+
+    def shared_rule(self, rule: GaussianFilter) -> GaussianFilter:
+        """The rule of the driver's ledger; ``rule`` is that of the ledger on this machine.
+
+        All machines choose their noise and grids by it.
+        """
 
     def release(
         self, total: BoundedSum, public: str, draw: Callable[[BoundedSum], Array], pay: Callable[[bool], None]
@@ -105,13 +151,19 @@ class Spending:
             "float" if one_of("arithmetic", arithmetic, ("float", "hardened")) == "float" else "hardened"
         )
         self.stream = system_stream() if stream is None else stream
-        self.strength = _strength(budget, self.arithmetic)
-        self.most_records = (
-            MOST_ROWS if self.arithmetic == "float" else _room_for_records(budget, self.strength)
-        )
         kept = SPARE if self.arithmetic == "hardened" else 0.0
-        own = GaussianFilter(replace(budget, delta=budget.delta * (1 - kept)))
+        own = GaussianFilter(replace(budget, delta=budget.delta * (1 - kept)), spare=0.0)
         self._till = Till.open(None, own) if till is None else _agreeing(till, budget)
+        rule = self._till.ledger.rule
+        assert isinstance(rule, GaussianFilter)
+        rule = rule if elsewhere is None else elsewhere.shared_rule(rule)
+        # What the ledger holds back cannot be spent, so a fit of its whole budget fits into it.
+        self.strength = _strength(budget, max(kept, rule.spare))
+        self._allowed = _spare_distance(budget)
+        self.most_records = MOST_ROWS
+        if self.arithmetic == "hardened":
+            self._allowed = min(self._allowed, _share_of_spare(rule, self.strength))
+            self.most_records = _room_for_records(budget, self.strength, self._allowed, rule)
         self._elsewhere, self._public = elsewhere, hashlib.sha256()
         if elsewhere is not None:
             self.refuse_more_rows(elsewhere.rows)
@@ -165,14 +217,32 @@ class Spending:
         event = Gaussian(math.sqrt(steps / share) / self.strength * _MARGIN)
         paid_name, run = f"{self._prefix}/{name}", None
         # The first stage answers for the whole fit, which stays within what is kept back.
-        distance = 0.0 if self._shares or self.arithmetic == "float" else _spare_distance(self.budget)
-        if self._elsewhere is None:
-            self._till.pay(event, steps, name=paid_name, distance=distance)
-        else:
-            run = self._till.run(paid_name, event * steps, distance)
+        distance = 0.0 if self._shares or self.arithmetic == "float" else self._allowed
+        try:
+            if self._elsewhere is None:
+                self._till.pay(event, steps, name=paid_name, distance=distance)
+            else:
+                run = self._till.run(paid_name, event * steps, distance)
+        except BudgetExceeded as error:
+            raise self.out_of_budget(name, error) from None
         self._shares.append(share)
         self.tell(name, 0, steps)
         return Stage(self, name, share, steps, event, run)
+
+    def out_of_budget(self, stage: str, error: BudgetExceeded, unpaid: float = 0.0) -> BudgetExceeded:
+        """The refusal of a stage: the ledger had room for the whole fit when it began, so others have spent since.
+
+        ``unpaid`` is the share of what stages have taken and not yet paid for.
+        """
+        paid = math.fsum(self._shares) - unpaid
+        if paid < _LEAST_SHARE:
+            return BudgetExceeded(f"The fit cannot begin, and nothing was released. {error}")
+        return BudgetExceeded(
+            f"Other runs have used the ledger while this fit was under way, and too little is left for the stage "
+            f"{stage!r}. There is no model; the stages before it were released and stay paid for, "
+            f"{paid:.0%} of epsilon={self.budget.epsilon:g}. Run fits on one ledger one after "
+            "the other, or give each of them a ledger of its own."
+        )
 
     def agree(self, public: NDArray[Any]) -> None:
         """Note public numbers in which all machines of a fit have to agree, to the bit."""
@@ -185,8 +255,8 @@ class Spending:
         if total.grid is not None:
             size = int(np.size(total.value))
             self._distance += distance_to_continuous(event, total.clip_norm, total.grid, size)
-            if not self._distance <= _spare_distance(self.budget):
-                raise _too_large(self.budget)
+            if not self._distance <= self._allowed:
+                raise _too_large(self.budget, self.ledger.rule.budget)
 
         def draw(total: BoundedSum) -> Array:
             return np.asarray(add_noise(total, event, self.stream), np.float64)
@@ -200,6 +270,10 @@ class Spending:
         if rows > self.most_records:
             most = f"must have at most {self.most_records}, which is what can be added up exactly at this budget."
             raise InvalidParameter("X", "too many rows", most)
+
+    def admit(self, rows: CountedRows) -> None:
+        """Raise if there are more rows than integer sums have room for."""
+        self.refuse_more_rows(rows._row_count())
 
     def tell(self, stage: str, done: int, steps: int) -> None:
         """Tell :attr:`progress`, if anybody listens."""
@@ -258,13 +332,35 @@ class Stage:
         """As :meth:`Spending.agree`."""
         self._spending.agree(public)
 
+    def ask(self, rows: Rows, query: Query) -> Answer:
+        """The sum that a query asks for, with noise of ``noise_multiplier`` times its sensitivity on every number.
+
+        Guarantee: as :class:`Spending`; the query derives its sensitivity and the rows enforce it.
+        """
+        self._refuse_if_used_up()
+        bound = float(query.bound)
+        grid = self.grid(bound)
+        total = rows._total(query, grid)
+        if total.dtype != np.int64 or total.shape != (query.size,):
+            raise PlanViolation(
+                f"A sum of {query.size} integers was asked for. Got {total.dtype}{total.shape}."
+            )
+        if self.arithmetic == "hardened":
+            noisy = self.release(BoundedSum(total, bound, grid=grid))
+        else:
+            noisy = self.release(BoundedSum(total * grid, bound * (1 + FLOAT_ROOM)))
+        return Answer(noisy, self.noise_multiplier * bound, grid)
+
+    def _refuse_if_used_up(self) -> None:
+        if self._unused < 1:
+            raise PlanViolation(f"The stage {self.name!r} has made all its {self.steps} releases.")
+
     def release(self, total: BoundedSum) -> Array:
         """The sum with noise of ``noise_multiplier`` clip norms on every number.
 
         Guarantee: as :class:`Spending`; a stage that is used up refuses.
         """
-        if self._unused < 1:
-            raise PlanViolation(f"The stage {self.name!r} has made all its {self.steps} releases.")
+        self._refuse_if_used_up()
         self._unused -= 1
         later = () if self._run is None else (self._pay,)
         noisy = self._spending.release(total, self.event, *later)
@@ -288,15 +384,21 @@ class Stage:
                 "copy. Drawing again would give away more than was paid for; begin anew with another folder."
             )
         if paid < made:
-            self._run.reserve(made - paid, self.event)
+            try:
+                self._run.reserve(made - paid, self.event)
+            except BudgetExceeded as error:
+                unpaid = self.share * (self.steps - paid) / self.steps
+                raise self._spending.out_of_budget(self.name, error, unpaid) from None
 
 
-def _strength(budget: Budget, arithmetic: Arithmetic) -> float:
-    """Contribution of one record / noise, for one release that spends everything; rounded down."""
+def _strength(budget: Budget, kept: float) -> float:
+    """Contribution of one record / noise, for one release that spends everything; rounded down.
+
+    ``kept`` is the part of delta that is held back.
+    """
     remedy = "Gaussian noise needs a delta above 0, well below 1 / number of records."
     delta = real("delta", budget.delta, at_least=1e-300, at_most=0.5, remedy=remedy)
-    usable = delta if arithmetic == "float" else delta * (1 - SPARE)
-    strength = gaussian_mu(budget.epsilon, usable) / budget.reach / _MARGIN
+    strength = gaussian_mu(budget.epsilon, delta * (1 - kept)) / budget.reach / _MARGIN
     if not 1e-8 <= strength <= 1e4:
         remedy = "is beyond what can be certified for Gaussian noise; choose it between 1e-6 and 1e6."
         raise InvalidParameter("epsilon", budget.epsilon, remedy)
@@ -308,18 +410,32 @@ def _spare_distance(budget: Budget) -> float:
     return SPARE * budget.delta / (1 + math.exp(min(budget.epsilon, 700.0))) * (1 - 1e-10)
 
 
-def _room_for_records(budget: Budget, strength: float) -> int:
+def _share_of_spare(rule: GaussianFilter, strength: float) -> float:
+    """The part of the distance that a ledger leaves room for, in proportion to what the fit spends of the ledger.
+
+    So fits never use up what is held back before they use up the budget.
+    """
+    limit = float(rule.limits()[0]) / rule.budget.reach**2
+    return rule.largest_distance * min(1.0, strength**2 / limit) * (1 - 1e-10)
+
+
+def _room_for_records(budget: Budget, strength: float, distance: float, rule: GaussianFilter) -> int:
     """How many records hardened sums are made for: the more, the coarser their grid, and the noise on it."""
     # (E2) for one release of many, solved for the noise's scale in steps.
-    distance = _spare_distance(budget) / _RELEASES
-    scale = math.sqrt(math.sqrt(_DIMENSION) / max(24 * distance, 1e-300))
+    scale = math.sqrt(math.sqrt(_DIMENSION) / max(24 * distance / _RELEASES, 1e-300))
     room = 2.0**59 / strength / scale
     if scale > 2.0**38 or room < _FEWEST_RECORDS:
-        raise _too_large(budget)
+        raise _too_large(budget, rule.budget)
     return min(int(room), _MOST_RECORDS)
 
 
-def _too_large(budget: Budget) -> InvalidParameter:
+def _too_large(budget: Budget, ledger: Budget) -> InvalidParameter:
+    if ledger.epsilon > budget.epsilon:
+        remedy = (
+            f"is too large for hardened noise of a fit of epsilon={budget.epsilon:g} at this delta; choose "
+            "arithmetic='float', or a ledger of a smaller epsilon."
+        )
+        return InvalidParameter("ledger", f"epsilon={ledger.epsilon:g}", remedy)
     remedy = "is too large for hardened noise at this delta; choose arithmetic='float'."
     return InvalidParameter("epsilon", budget.epsilon, remedy)
 
@@ -351,6 +467,7 @@ _FEWEST_SEEN = 24.0  # records over noise, below which a mean takes all of the b
 _FEWEST_BINNED, _FINELY_BINNED = 100.0, 500.0  # the same for a target's histogram, and for one of fine bins
 _INFERENCE = (0.15, 0.35)  # the least and the largest share
 _FEWEST_COMPARED = 12.0  # the same for equal classes, of which the most frequent one is all that can be known
+_FEWEST_CORRECTED = 40.0  # the same for a correction of the finished score
 _CENTRE = 2 / 3  # of the share of marginals, where only their centre is asked for
 _FEW_PER_COLUMN, _FEW = 60.0, 300.0  # below these the shares grow
 _STEPS, _FEW_STEPS = 40, 6
@@ -415,9 +532,15 @@ class Wealth:
         """Whether that shows how far it spreads: coarse bins make it seem wider."""
         return self.overall >= _FINELY_BINNED
 
+    def fewest(self, size: int, balance: float | None = None) -> float:
+        """The value of ``overall`` from which on features are asked: of a number, or of classes of this balance."""
+        if balance is None:
+            return max(size, _FEWEST_SEEN)
+        return min(_FEWEST_COMPARED / max(balance, 1e-9), _FEWEST_CORRECTED)
+
     def sees_slopes(self, size: int) -> bool:
         """Whether a number can be told better by ``size`` coefficients than by its mean."""
-        return self.overall > max(size, _FEWEST_SEEN)
+        return self.overall > self.fewest(size)
 
     def compares_classes(self, balance: float) -> bool:
         """Whether classes can be told better by features than by which of them is frequent.
@@ -425,7 +548,7 @@ class Wealth:
         Unequal classes tell as much less of the features as they vary less. Where a correction of the score comes
         last, features are always asked: it takes back what they spoil.
         """
-        return self.overall * balance > _FEWEST_COMPARED or self.for_recalibration > 0
+        return self.overall > self.fewest(0, balance)
 
     @property
     def for_mean(self) -> float:
@@ -435,7 +558,7 @@ class Wealth:
     @property
     def for_recalibration(self) -> float:
         """0 where even two numbers would drown in noise."""
-        return _grow(_RECALIBRATION, _FEW / self.overall) if self.overall > 40 else 0.0
+        return _grow(_RECALIBRATION, _FEW / self.overall) if self.overall > _FEWEST_CORRECTED else 0.0
 
     def for_inference(self, size: int, bounded: bool) -> float:
         """So much that noise adds a quarter to the variance of sampling for ``size`` coefficients, within limits.

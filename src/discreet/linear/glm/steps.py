@@ -9,27 +9,19 @@ In docs/engines.md: E5.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from discreet.core.descent import Path, descend
+from discreet.linear.gate.clipped_gradients import ClippedGradient, CountExcess, ScoreLine, Scores
+from discreet.linear.gate.coordinates import Coordinates
+from discreet.linear.gate.records import Records
 from discreet.linear.glm.marginals import typical_size
-from discreet.linear.glm.noisy_sums import Sums
 from discreet.linear.glm.problems import Problem
-from discreet.linear.glm.records import Block, Blocks, Working
-from discreet.linear.glm.score_cells import ScoreCells, round_scores
 from discreet.linear.glm.spending import Spending, Stage
-from discreet.linear.kernels.centred import centred_gradient
-from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
-from discreet.linear.kernels.row_tiles import tile_scores
-from discreet.linear.kernels.rowwise import times
-from discreet.linear.kernels.tiled_kernel import tiled_gradient
-from discreet.linear.losses import Loss
-from discreet.linear.storage import Kept
 
 Array = NDArray[np.float64]
 
@@ -88,16 +80,20 @@ def step_rule(
 
 
 def noisy_descent(
-    problem: Problem, working: Blocks, start: Array, rule: StepRule, count: float, stage: Stage
+    problem: Problem,
+    records: Records,
+    coordinates: Coordinates,
+    start: Array,
+    rule: StepRule,
+    count: float,
+    stage: Stage,
 ) -> Path:
-    """``stage.steps`` full-batch steps from ``start``; the average of the last two thirds is what counts.
-
-    Guarantee: every step releases the sum of gradients that are clipped to ``rule.clip_norm`` each.
-    """
+    """``stage.steps`` full-batch steps from ``start``; the average of the last two thirds is what counts."""
     centred = problem.loss.outputs > 1  # adding the same to all scores of a softmax changes nothing
 
     def gradient(theta: Array) -> Array:
-        noisy = noisy_gradient(problem.loss, working, theta, rule.clip_norm, stage) / count
+        query = ClippedGradient(problem.loss, coordinates, problem.target, theta, rule.clip_norm)
+        noisy = stage.ask(records, query).value.reshape(theta.shape) / count
         if centred:
             noisy -= noisy.mean(axis=1, keepdims=True)
         return noisy + rule.ridge * (theta - start)
@@ -138,26 +134,6 @@ def step_effects(rule: StepRule, steps: int, curvature: ArrayLike) -> Array:
     return np.asarray(rule.step_size / weights.sum() * effects[:-1])
 
 
-def noisy_gradient(loss: Loss, working: Blocks, theta: Array, clip_norm: float, stage: Stage) -> Array:
-    """The sum of clipped gradients at ``theta``, with noise.
-
-    Guarantee: the sensitivity is ``clip_norm``, for a record or for a person; see
-    :func:`~discreet.linear.kernels.kernel.hardened_clipped_gradient`.
-    """
-    sums = Sums(stage, theta.size, clip_norm)
-    for block in working:
-        z, y, weights, norms, people = block
-        if block.tiled:
-            sums.add_total(tiled_gradient(loss, z, y, theta, norms, clip_norm, sums.grid, weights))
-            continue
-        known = (loss, z, y, theta, working.constant, norms, clip_norm, sums.grid, weights)
-        if working.centre is None:
-            sums.add_total(hardened_clipped_gradient(*known, people))
-        else:
-            sums.add_total(centred_gradient(working.centre, *known))
-    return sums.release().reshape(theta.shape)
-
-
 # ---- the last correction ----
 #
 # Clipping and ridge bias a score: its slope comes out too small, and with a rare class its intercept is off.
@@ -175,34 +151,12 @@ _FAR, _EXACT = 5.0, 0.025
 _LARGEST_SHIFT = math.e - 1
 
 
-class Scores:
-    """Records reduced to one number, what the features add to their score, in ``unit``, within +-3 and rounded.
-
-    They take the place of :class:`~discreet.linear.glm.records.Working` in a descent over two parameters, where
-    records have weights or belong to people; else :class:`~discreet.linear.glm.score_cells.ScoreCells` do.
-    """
-
-    constant, centre = 1.0, None
-
-    def __init__(self, working: Working, found: Kept[tuple[NDArray[Any]]], unit: float) -> None:
-        self._working, self._found, self._unit = working, found, unit
-        self._kept = working.shelf.keep(self._make_blocks())
-
-    def __iter__(self) -> Iterator[Block]:
-        return iter(self._kept)
-
-    def _make_blocks(self) -> Iterator[Block]:
-        for block, (score,) in zip(self._working, self._found, strict=True):
-            z = round_scores(score, self._unit)[:, None]
-            yield block._replace(z=z, norms=row_norms(z, self.constant))
-
-
 def recalibrate(
     problem: Problem,
-    working: Working,
+    records: Records,
+    coordinates: Coordinates,
     theta: Array,
     start: Array,
-    unit: Array,
     expected: float,
     count: float,
     share: float,
@@ -210,32 +164,23 @@ def recalibrate(
 ) -> Array:
     """``theta`` with its intercept and the slope of its features learned anew, for two classes.
 
-    ``start`` is the model without features, ``unit`` the one that gives every record the score 1, and
-    ``expected`` the size of a typical score if nothing is known of it.
-
-    Guarantee: a histogram of sensitivity 1, then steps whose gradients are clipped to 1.2.
+    ``start`` is the model without features, and ``expected`` the size of a typical score if nothing is known of it.
     """
-    features = theta - start
+    features, unit = theta - start, coordinates.of_constant(np.ones(()))
     stage = spending.stage("score-sizes", _FOR_THE_UNIT * share)
-    found = working.shelf.keep((scores(block, features, working),) for block in working)
-    pairs = zip(working, found, strict=True)
-    typical = typical_size(((score, block.weights) for block, (score,) in pairs), stage)
+    scores = Scores(coordinates, problem.target, features)
+    typical = typical_size(records, scores, stage)
     size = min(max(typical.size, expected / 8), 4 * expected) if typical.found else expected
     width = _UNIT * max(size, 1e-6)
     stage = spending.stage("recalibration", (1 - _FOR_THE_UNIT) * share, _STEPS)
     before = np.array([float(problem.start), width])
-    if all(block.weights is None and block.people is None for block in working):
-        pairs = zip(working, found, strict=True)
-        data: ScoreCells | Scores = ScoreCells.count(((score, block.y) for block, (score,) in pairs), width)
-    else:
-        data = Scores(working, found, width)
-    intercept, slope = _fit_line(problem, data, before, count, stage)
-    corrected: Array = start + (intercept - before[0]) * unit + features * (max(slope, 0.0) / width)
+    intercept, slope = _fit_line(problem, records, scores, before, count, stage)
+    corrected: Array = start + (intercept - before[0]) * unit + features * max(slope / width, LEAST_SLOPE)
     return corrected
 
 
 def _fit_line(
-    problem: Problem, data: ScoreCells | Scores, before: Array, count: float, stage: Stage
+    problem: Problem, records: Records, scores: Scores, before: Array, count: float, stage: Stage
 ) -> Array:
     """Damped Newton steps for intercept and slope, with a ridge toward what they were before."""
     chance = 1 / (1 + math.exp(-before[0]))
@@ -244,52 +189,29 @@ def _fit_line(
     ridge = (_CLIP_NORM / (stage.strength * count)) ** 2 / curvature / spread
 
     def newton_step(line: Array) -> Array:
-        noisy = noisy_line(problem.loss, data, line, stage) / count
+        query = ScoreLine(problem.loss, scores, float(before[1]), line, _CLIP_NORM)
+        noisy = stage.ask(records, query).value / count
         return (noisy + ridge * (line - before)) / (1.5 * (curvature + ridge))
 
     return descend(newton_step, before, _STEPS, step_size=1.0, average="weighted-tail").result
 
 
-def noisy_line(loss: Loss, data: ScoreCells | Scores, line: Array, stage: Stage) -> Array:
-    """As :func:`noisy_gradient`, for intercept and slope."""
-    if isinstance(data, Scores):
-        return noisy_gradient(loss, data, line, _CLIP_NORM, stage)
-    sums = Sums(stage, 2, _CLIP_NORM)
-    sums.add_total(data.gradient(loss, line, _CLIP_NORM, sums.grid))
-    return sums.release()
-
-
 def match_mean(
-    problem: Problem, working: Working, theta: Array, unit: Array, most: float, count: float, stage: Stage
+    problem: Problem, records: Records, coordinates: Coordinates, theta: Array, count: float, stage: Stage
 ) -> Array:
     """``theta`` with its intercept moved so that predicted and true counts have the same sum.
 
-    ``unit`` is the model that gives every record the score 1. What is summed is how much the targets are above the
-    predictions, both cut at a number of at most ``most``: few counts are as large, and noise grows with it. The move
-    is made smaller as far as its noise explains it.
-
-    Guarantee: a record adds the difference of two numbers between 0 and the cut, which is the sensitivity.
+    What is summed is how much the targets are above the predictions, both cut: few counts are as large as the largest
+    one, and noise grows with the cut. The move is made smaller as far as its noise explains it.
     """
-    mean = math.exp(float(problem.start))
-    cut = min(most, max(mean + _FAR * problem.residual, _EXACT * mean * count * stage.strength))
-    sums = Sums(stage, 1, cut * (1 + 1e-9))
-    for block in working:
-        expected = np.exp(np.minimum(scores(block, theta, working), math.log(cut)))
-        sums.add_rows(0, (np.clip(block.y, 0, cut) - expected)[:, None], block.weights)
-    missing = float(sums.release()[0]) / (mean * count)
+    mean, unit = math.exp(float(problem.start)), coordinates.of_constant(np.ones(()))
+    cut = max(mean + _FAR * problem.residual, _EXACT * mean * count * stage.strength)
+    cut = min(problem.largest, cut)
+    noisy, noise, _ = stage.ask(records, CountExcess(coordinates, problem.target, theta, cut))
+    missing = float(noisy[0]) / (mean * count)
     shift = -math.log1p(-min(max(missing, -_LARGEST_SHIFT), 1 - math.exp(-1)))
-    error = sums.noise / (mean * count)
+    error = noise / (mean * count)
     return np.asarray(theta + unit * shift * max(0.0, 1 - error**2 / max(shift**2, 1e-12)))
-
-
-def scores(block: Block, theta: Array, working: Blocks) -> NDArray[Any]:
-    """constant * theta[0] + z @ theta[1:] of each record, z less its centre if it has one."""
-    if block.tiled:
-        return tile_scores(block.z, len(block.y), theta[1:], 0.0)
-    if working.centre is None:
-        return np.asarray(working.constant * theta[0] + times(block.z, theta[1:]), np.float64)
-    offset = working.constant * theta[0] - working.centre.values @ theta[1:]
-    return np.asarray(offset + block.z @ theta[1:], np.float64)
 
 
 # ---- how much of a noisy result to believe ----
@@ -297,6 +219,9 @@ def scores(block: Block, theta: Array, working: Blocks) -> NDArray[Any]:
 # Never more confident than the budget allows. Post-processing, no data: the noise of every number that a descent
 # returns is known. What it explains is taken back, for numbers and counts by `pull_back`, for classes by
 # `moderate`, which also minds that a class is chosen by the sign of a score.
+
+LEAST_SLOPE = 0.1
+"""The least share of slopes that is left where chance could explain them: their order costs nothing."""
 
 _FLATTEST, _STEEPEST, _SIZES = 0.02, 2.5, 40  # of the deviations that features may give to scores
 _LEFT = 0.1  # of the variance of a target, that features do not explain
@@ -379,11 +304,13 @@ def out_of_sample(before: Array, after: Array, reached: Array, spread: Array, re
 
     Records explain themselves better than they explain others (van Houwelingen and le Cessie 1990). Of the slopes
     ``before`` each row followed its records by ``reached``, and by as much less as it was shortened since;
-    ``spread`` times the squares of slopes is that of scores, and ``records`` have the information of one each.
+    ``spread`` times the squares of slopes is that of scores, and ``records`` have the information of one each. Where
+    all of it could be chance, a tenth is left: probabilities are then nearly equal, but still in the order that the
+    descent found, which an exact 0 would lose.
     """
     sizes = [np.sqrt(np.sum(slopes.reshape(len(slopes), -1) ** 2, axis=1)) for slopes in (before, after)]
     followed = reached @ np.minimum(sizes[1] / np.maximum(sizes[0], 1e-300), _STRETCHED)
-    return max(0.0, 1 - float(followed) / max(records * float(spread @ sizes[1] ** 2), 1e-300))
+    return max(LEAST_SLOPE, 1 - float(followed) / max(records * float(spread @ sizes[1] ** 2), 1e-300))
 
 
 def share_of_signal(squares: Array, variances: Array, free: int, size: float) -> Array:

@@ -245,7 +245,7 @@ def _room_for_rounding(clip_norm: float, grid: float, coarse: float, rounded: in
     """The clip norm, less what rounding so many numbers to the nearest ``coarse`` step can add to a norm."""
     clip = clip_norm - 0.5 * math.sqrt(rounded) * coarse
     if not (clip > 0 and clip_norm / grid <= 2.0**50):
-        requirement = "must be above clip_norm * 2**-50 and far below clip_norm; hardened.grid_for() is."
+        requirement = "must be above clip_norm * 2**-50 and far below clip_norm; discreet.core.grid_for() is."
         raise InvalidParameter("grid", grid, requirement)
     return clip
 

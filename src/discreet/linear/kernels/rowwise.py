@@ -75,6 +75,12 @@ def times(rows: Matrix, matrix: NDArray[Any], plus: NDArray[Any] | None = None) 
 
     Guarantee: every row of the result depends on its own row alone, bit for bit.
     """
+    if rows.shape[1] != len(matrix) or (
+        plus is not None and np.size(plus) != np.size(matrix) // max(len(matrix), 1)
+    ):
+        raise ValueError(
+            f"A matrix of shape {np.shape(matrix)} does not fit rows of {rows.shape[1]} numbers."
+        )
     kind = np.float64 if rows.dtype == np.float64 else np.float32
     right = np.ascontiguousarray(matrix, kind).reshape(len(matrix), -1)
     rows, width = np.ascontiguousarray(rows, kind), right.shape[1]
@@ -129,6 +135,20 @@ def add_cut_rows(rows: Array, factors: Array, less: float, counts: Array) -> Non
 
 
 @compiled
+def add_capped_rows(
+    rows: Array, factors: Array, less: float, whole: Array, limits: Array, counts: Array
+) -> None:
+    """As :func:`add_cut_rows`, with number j of row i clamped to ``whole[i] * limits[j]`` steps; NaN adds nothing."""
+    shift = rows.dtype.type(less)
+    for i in range(rows.shape[0]):
+        factor, most = factors[i], whole[i]
+        for j in range(rows.shape[1]):
+            steps, cap = factor * np.float64(rows[i, j] - shift), np.float64(most * limits[j])
+            if steps == steps:
+                counts[j] += np.int64(min(max(steps, -cap), cap))
+
+
+@compiled
 def add_cut_ones(cells: Array, factors: Array, counts: Array) -> None:
     """``counts[cells[i]] += trunc(factors[i])`` for every i; cells must be in range."""
     for i in range(cells.size):
@@ -156,7 +176,10 @@ def find_half_octaves(values: Array, lowest: int, highest: int, out: Array) -> N
     for i in range(values.size):
         square = np.float64(np.float64(values[i]) * np.float64(values[i]))
         exponent = (square.view(np.int64) >> 52) - 1023
-        out[i] = min(max(exponent, np.int64(lowest)), np.int64(highest))
+        known = min(max(exponent, np.int64(lowest)), np.int64(highest))
+        out[i] = (
+            known if square == square else np.int64(highest)
+        )  # the sign of a NaN depends on the instruction
 
 
 # ---- the clipped gradient of a single row, without the preparations that pay off for many ----
@@ -193,13 +216,13 @@ def gradient_of_row(
 
 
 @compiled
-def scale_rows(rows: Array, lower: Array, upper: Array, out: Array) -> None:
-    """``out = clip((rows - lower) / (upper - lower), 0, 1)`` for each column, NaN to 1/2; ``out`` is float32."""
+def scale_rows(rows: Array, lower: Array, upper: Array, missing: Array, out: Array) -> None:
+    """``out = clip((rows - lower) / (upper - lower), 0, 1)`` for each column in float32, NaN to ``missing``."""
     for i in range(rows.shape[0]):
         for j in range(rows.shape[1]):
             inside = (np.float64(rows[i, j]) - lower[j]) / (upper[j] - lower[j])
             bounded = min(max(inside, 0.0), 1.0)
-            out[i, j] = bounded if inside == inside else 0.5
+            out[i, j] = bounded if inside == inside else missing[j]
 
 
 @reordered
@@ -207,6 +230,7 @@ def score_rows(
     rows: Array,
     lower: Array,
     upper: Array,
+    missing: Array,
     limits: tuple[Array, Array],
     weights: Array,
     intercept: float,
@@ -227,7 +251,7 @@ def score_rows(
             if lower.size:
                 inside = (value - lower[j]) / (upper[j] - lower[j])
                 bounded = min(max(inside, 0.0), 1.0)
-                value = np.float64(np.float32(bounded if inside == inside else 0.5))
+                value = np.float64(np.float32(bounded if inside == inside else missing[j]))
             value = least[j] if value < least[j] else value
             value = most[j] if value > most[j] else value
             score += value * weights[j]

@@ -9,9 +9,9 @@ the site itself; docs/operations.md says where.
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import Literal, get_args
 
+from discreet import __version__
 from discreet.errors import one_of
 from discreet.parties.network.kits import split_address
 from discreet.parties.study import COORDINATOR, Study
@@ -22,7 +22,10 @@ PLATFORMS: tuple[str, ...] = get_args(Platform)
 HOME = "/var/lib/discreet"
 """Where a site keeps kit, table, ledger and model: one folder, readable by the user ``discreet`` alone."""
 
-_CONSENT = "Consent once by hand, in a terminal, with the same command: the answer is kept beside the ledger."
+MEMORY_GB = 4
+"""The most memory that a site may use; a party that reads a large table may need more."""
+
+_CONSENT = "Consent once by hand, in a terminal, as below: consent and ledger are then those of the service."
 
 
 def sites(study: Study) -> tuple[str, ...]:
@@ -51,11 +54,26 @@ def _unit_name(study: Study, site: str) -> str:
     return f"discreet-{study.name}-{site}".lower().replace("_", "-").replace(" ", "-")
 
 
+def _environment(home: str) -> dict[str, str]:
+    """Variables of a site whose files are all in one folder. Ledgers are in it, too, by whatever way it is started.
+
+    NUMBA_CACHE_DIR is a place for compiled functions: the library's own folder is read-only.
+    """
+    return {"HOME": home, "NUMBA_CACHE_DIR": f"{home}/.cache/numba", "PYTHONUNBUFFERED": "1"}
+
+
+def _assigned(home: str) -> str:
+    return " ".join(f"{name}={value}" for name, value in _environment(home).items())
+
+
 def _systemd(study: Study, site: str, words: list[str]) -> dict[str, str]:
-    consent = "" if site == COORDINATOR else f"# {_CONSENT}\n"
+    command = f"/opt/discreet/bin/discreet {' '.join(words)}"
+    by_hand = f"sudo -u discreet env {_assigned(HOME)} sh -c 'cd {HOME}/{study.name} && {command}'"
+    consent = "" if site == COORDINATOR else f"# {_CONSENT}\n#   {by_hand}\n"
     text = f"""\
 # {site} in the study {study.name}, {study.digest()}
-# Install as /etc/systemd/system/{_unit_name(study, site)}.service; the folder below belongs to the user discreet.
+# Install as /etc/systemd/system/{_unit_name(study, site)}.service. {HOME} is the home of the user discreet:
+#   useradd --system --home-dir {HOME} --create-home --shell /usr/sbin/nologin discreet
 {consent}[Unit]
 Description=Discreet: {site} in the study {study.name}
 After=network-online.target time-sync.target
@@ -67,8 +85,8 @@ StartLimitBurst=30
 Type=exec
 User=discreet
 WorkingDirectory={HOME}/{study.name}
-Environment=XDG_DATA_HOME={HOME} PYTHONUNBUFFERED=1
-ExecStart=/opt/discreet/bin/discreet {" ".join(words)}
+Environment={_assigned(HOME)}
+ExecStart={command}
 Restart=on-failure
 RestartSec=30
 # 2: the command makes no sense, or nobody has consented yet. A restart would not help.
@@ -82,10 +100,25 @@ ProtectHome=yes
 ReadWritePaths={HOME}
 PrivateTmp=yes
 PrivateDevices=yes
+ProtectProc=invisible
+ProtectClock=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
 ProtectKernelTunables=yes
 ProtectControlGroups=yes
+LockPersonality=yes
 RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX
+RestrictNamespaces=yes
+RestrictRealtime=yes
 RestrictSUIDSGID=yes
+RemoveIPC=yes
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+# Raise it for a table that needs more.
+MemoryMax={MEMORY_GB}G
+TasksMax=512
 
 [Install]
 WantedBy=multi-user.target
@@ -97,19 +130,22 @@ def _container(study: Study, site: str, words: list[str]) -> dict[str, str]:
     port = split_address(study.network.coordinator)[1]
     opened = f'\n    ports: ["{port}:{port}"]' if site == COORDINATOR else ""
     consent = "" if site == COORDINATOR else f"# {_CONSENT}\n#   docker compose run --rm {site}\n"
-    package = f"discreet[parties]=={version('discreet')}"
+    wheel = f"discreet-{__version__}-py3-none-any.whl"
     containerfile = f"""\
 # One image for every site: it holds the library and nothing of the study.
+# Put {wheel} beside this file, from your organisation's package index, and compare its SHA-256.
 FROM python:3.12-slim
-RUN useradd --create-home --uid 10001 discreet && pip install --no-cache-dir "{package}"
+COPY {wheel} /tmp/
+RUN useradd --home-dir /study --uid 10001 discreet && pip install --no-cache-dir "/tmp/{wheel}[parties]"
 USER discreet
-ENV XDG_DATA_HOME=/study PYTHONUNBUFFERED=1
+ENV {_assigned("/study")}
 WORKDIR /study
 ENTRYPOINT ["discreet"]
 """
     compose = f"""\
 # {site} in the study {study.name}, {study.digest()}
 # ./study holds study.toml, the kit and, at a party, table.csv; ledger and model are written there, too. Back it up.
+# It belongs to the user of the image alone: chown -R 10001:10001 study && chmod 700 study
 {consent}services:
   {site}:
     build: {{context: ., dockerfile: Containerfile}}
@@ -119,6 +155,8 @@ ENTRYPOINT ["discreet"]
     tmpfs: ["/tmp"]
     cap_drop: ["ALL"]
     security_opt: ["no-new-privileges:true"]
+    mem_limit: {MEMORY_GB}g
+    pids_limit: 512
     restart: on-failure{opened}
 """
     return {"Containerfile": containerfile, "compose.yaml": compose}
@@ -134,6 +172,9 @@ def _kubernetes(study: Study, site: str, words: list[str]) -> dict[str, str]:
             "# By applying this you consent (--yes below) to what `discreet study check study.toml` shows.\n"
         )
     arguments = ", ".join(f'"{word}"' for word in words)
+    variables = ", ".join(
+        f'{{name: {name}, value: "{value}"}}' for name, value in _environment("/study").items()
+    )
     job = f"""\
 # {site} in the study {study.name}, {study.digest()}
 {consent}# The claim {name} is one folder with study.toml, the kit and, at a party, table.csv. Back it up.
@@ -150,12 +191,17 @@ spec:
     spec:
       restartPolicy: OnFailure
       automountServiceAccountToken: false
-      securityContext: {{runAsNonRoot: true, runAsUser: 10001, fsGroup: 10001}}
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 10001
+        fsGroup: 10001
+        seccompProfile: {{type: RuntimeDefault}}
       containers:
         - name: discreet
-          image: discreet-parties:{version("discreet")}
+          image: discreet-parties:{__version__}
           args: [{arguments}]
-          env: [{{name: XDG_DATA_HOME, value: /study}}]
+          env: [{variables}]
+          resources: {{limits: {{memory: {MEMORY_GB}Gi}}}}
           volumeMounts: [{{name: study, mountPath: /study}}, {{name: tmp, mountPath: /tmp}}]
           securityContext:
             allowPrivilegeEscalation: false

@@ -28,6 +28,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any, ClassVar
 
 from cryptography import x509
@@ -35,13 +36,13 @@ from cryptography.x509.oid import NameOID
 from nvflare.apis.fl_constant import ConnectionSecurity
 from nvflare.fuel.f3 import communicator
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
-from nvflare.fuel.f3.drivers.net_utils import get_ssl_context
 from nvflare.fuel.f3.drivers.socket_conn import SocketConnection
 from nvflare.fuel.f3.drivers.tcp_driver import TcpDriver
 from nvflare.fuel.f3.endpoint import Endpoint, EndpointState
 from nvflare.fuel.f3.sfm.conn_manager import ConnManager
 
 from discreet.errors import CannotConnect, NobodyThere, NotYet
+from discreet.parties.network.channels import Sieve
 from discreet.parties.network.kits import Kit, split_address
 
 HANDSHAKE_SECONDS = 20.0
@@ -114,6 +115,10 @@ class Orderly(ConnManager):  # type: ignore[misc]
                 self.notify_monitors(gone)
                 self.notify_monitors(endpoint)
 
+    def register_message_receiver(self, app_id: int, receiver: Any) -> None:
+        """Put a sieve before the receiver: see channels.py."""
+        super().register_message_receiver(app_id, Sieve(receiver))
+
     def close_connection(self, connection: Any) -> None:
         """A connection has ended."""
         with self._order:
@@ -142,7 +147,7 @@ class Doors(TcpDriver):  # type: ignore[misc]
         if self.door is None or not mutual:
             connector.stopped.wait()
             return
-        context = get_ssl_context(connector.params, ssl_server=True)
+        context = study_tls(*_credentials(connector.params, "server"), server=True)
         self.door.settimeout(_LOOK_SECONDS)
         while not connector.stopped.is_set():
             self._dismiss()
@@ -162,12 +167,15 @@ class Doors(TcpDriver):  # type: ignore[misc]
         """Dial the coordinator, again and again; shaking hands has a time limit here, too."""
         self.connector = connector
         place = connector.params[DriverParams.HOST.value], int(connector.params[DriverParams.PORT.value])
-        context = get_ssl_context(connector.params, ssl_server=False)
-        if context is None:
-            raise ConnectionError("nothing is said without TLS")
+        context = study_tls(*_credentials(connector.params, "client"))
         while not connector.stopped.is_set():
-            with suppress(OSError), socket.create_connection(place, timeout=HANDSHAKE_SECONDS) as plain:
-                self._serve(context.wrap_socket(plain))
+            with (
+                suppress(OSError),
+                socket.create_connection(place, timeout=HANDSHAKE_SECONDS) as plain,
+                context.wrap_socket(plain) as secure,
+            ):
+                if _common_name(secure) == place[0]:  # a party's certificate is of this authority, too
+                    self._serve(secure)
             connector.stopped.wait(_AGAIN_SECONDS)
 
     def shutdown(self) -> None:
@@ -211,6 +219,34 @@ class Doors(TcpDriver):  # type: ignore[misc]
                 socket.socket.shutdown(caller, socket.SHUT_RDWR)  # its thread wakes up and closes it
 
 
+def study_tls(
+    authority: str | Path, certificate: str | Path, key: str | Path, *, server: bool = False
+) -> ssl.SSLContext:
+    """TLS with certificates on both sides, of the kits' own authority and no other.
+
+    Authorities of the system are not asked: whoever could get a certificate from one of them could play the
+    coordinator. Names are compared by whoever dials, with the certificate's common name: hosts may be IP addresses.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(authority)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+def _credentials(params: dict[str, Any], side: str) -> tuple[str, str, str]:
+    """The files of the authority, the certificate and the key, as NVFlare hands them over."""
+    return params[DriverParams.CA_CERT.value], params[f"{side}_cert"], params[f"{side}_key"]
+
+
+def _common_name(secure: ssl.SSLSocket) -> str:
+    der = secure.getpeercert(binary_form=True) or b""
+    names = x509.load_der_x509_certificate(der).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(names[0].value) if names else "nobody"
+
+
 def _oldest_of_the_most(callers: list[ssl.SSLSocket]) -> ssl.SSLSocket:
     homes = [_home(caller) for caller in callers]
     busiest, _ = Counter(homes).most_common(1)[0]
@@ -230,10 +266,7 @@ def _home(caller: ssl.SSLSocket) -> str:
 def reach(kit: Kit, timeout: float = 5.0) -> None:
     """Shake hands with the coordinator once, and say in one sentence what is wrong. Sends nothing of the study."""
     where = f"{kit.host}:{kit.port}"
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False  # the name is compared below, to be able to explain it
-    context.load_verify_locations(kit.path("authority.pem"))
-    context.load_cert_chain(kit.path("site.crt"), kit.path("site.key"))
+    context = study_tls(*map(kit.path, ("authority.pem", "site.crt", "site.key")))
     try:
         with (
             socket.create_connection((kit.host, kit.port), timeout=timeout) as plain,
@@ -249,18 +282,20 @@ def reach(kit: Kit, timeout: float = 5.0) -> None:
         raise NotYet(f"{where} does not answer: a firewall may be closed, or the address wrong.") from None
     except ssl.SSLCertVerificationError as error:
         raise CannotConnect(_verification(error, where)) from None
+    except (
+        ConnectionError,
+        ssl.SSLEOFError,
+        ssl.SSLZeroReturnError,
+    ):  # so does a forwarder with nobody behind it
+        raise NotYet(f"{where} closed the connection: the coordinator is starting or ending.") from None
     except ssl.SSLError as error:
         raise CannotConnect(_refusal(error, where, kit)) from None
-    except ConnectionError:
-        raise NotYet(f"{where} closed the connection: the coordinator is starting or ending.") from None
     except OSError as error:
         raise NotYet(f"{where} cannot be reached ({error.strerror or 'network problem'}).") from None
 
 
 def _check_name(secure: ssl.SSLSocket, kit: Kit) -> None:
-    der = secure.getpeercert(binary_form=True) or b""
-    names = x509.load_der_x509_certificate(der).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-    found = str(names[0].value) if names else "nobody"
+    found = _common_name(secure)
     if found != kit.host:
         raise CannotConnect(
             f"{kit.host}:{kit.port} shows the certificate of {found!r}, not of the study's coordinator."

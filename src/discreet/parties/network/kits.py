@@ -30,8 +30,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from discreet.certificate.signatures import public_key_of, read_signing_key
-from discreet.errors import CannotConnect, InvalidParameter, MissingDependency, one_of, whole
+from discreet.errors import CannotConnect, InvalidParameter, missing_extra, one_of, whole
 from discreet.files import canonical, digest, parse_json, write_whole
+from discreet.parties.joint import roster_digits, roster_trouble
+from discreet.parties.own_folder import insist_on_own_folder
 from discreet.parties.study import COORDINATOR, Study
 
 _FORMAT = "discreet kit 1"
@@ -150,15 +152,14 @@ def _lighter() -> Any:
     try:
         import nvflare.lighter.utils as lighter
     except ImportError:
-        raise MissingDependency(
-            'studies over a network need NVFlare: pip install "discreet[parties]".'
-        ) from None
+        raise missing_extra("Studies over a network need NVFlare", "parties") from None
     return lighter
 
 
 def _site_names(study: Study) -> list[str]:
+    host, _ = split_address(study.network.coordinator)
     for name in study.names:
-        if name in _TAKEN:
+        if name in _TAKEN or name == host:  # whose certificate would pass for the coordinator's
             raise InvalidParameter("parties", name, "means something else on a network; choose another name.")
     return [COORDINATOR, *study.names]
 
@@ -256,8 +257,8 @@ class Kit:
 
     @property
     def fingerprint(self) -> str:
-        """The digest's first sixteen digits: who compares them by telephone knows that all sites hold the same."""
-        return self.digest[:16]
+        """The first 32 digits of the digest: sites that compare them by telephone know that they hold one roster."""
+        return roster_digits(self.digest)
 
     @property
     def is_coordinator(self) -> bool:
@@ -275,6 +276,8 @@ class Kit:
                 f"{self.source.name} belongs to another study ({self.study[:12]}) than this study file "
                 f"({study.digest()[:12]}); all sites must hold the same study.toml, byte for byte in its settings."
             )
+        if trouble := roster_trouble(self.roster, study):
+            raise CannotConnect(f"{self.source.name} is not for this study: {trouble}. Ask for new kits.")
         if (
             study.aggregation.kind == "secure"
             and not self.is_coordinator
@@ -327,12 +330,17 @@ def read_kit(path: str | Path) -> dict[str, bytes]:
 
 
 def open_kit(path: str | Path, folder: str | Path | None = None) -> Kit:
-    """Unpack a kit into ``folder`` (by default beside the zip, under its name) and describe it."""
+    """Unpack a kit into ``folder`` (by default beside the zip, under its name) and describe it.
+
+    A folder that another user could change is refused: see :mod:`discreet.parties.own_folder`.
+    """
     source = Path(path).resolve()
     content = read_kit(path)
     about, roster, certificate = _read_description(Path(path), content)
-    target = Path(folder).resolve() if folder is not None else source.with_suffix("")
+    target = Path(folder).absolute() if folder is not None else source.with_suffix("")
     target.mkdir(parents=True, exist_ok=True, mode=0o700)
+    insist_on_own_folder(target, "kit")
+    target = target.resolve()
     for name in _MEMBERS:
         (target / name).unlink(missing_ok=True)
     for name, data in content.items():

@@ -1,4 +1,4 @@
-"""NVFlare as the engine between the sites of a study: this file, sites.py and doors.py know it.
+"""NVFlare as the engine between the sites of a study: this file, sites.py, doors.py and channels.py know it.
 
 NVFlare's own server and clients run here as they are (mutual TLS, parties dial out, rejoin by themselves), in this
 process, with one component of ours. No job is ever submitted: a request is bytes on a channel of our own, from the
@@ -11,7 +11,8 @@ coordinator to a party, and the answer is bytes.
     with listen(kit) as transport:                # the coordinator
         Coordinator(study, transport, ...).run()
 
-What NVFlare may do and whom a party answers is settled in sites.py, where it listens in doors.py.
+What NVFlare may do and whom a party answers is settled in sites.py, where it listens in doors.py, and which messages
+it takes in channels.py.
 """
 
 from __future__ import annotations
@@ -25,11 +26,10 @@ import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from pathlib import Path
 from types import FrameType
-from typing import Any, TextIO
+from typing import Any
 
-from discreet.errors import CannotConnect, MissingDependency, NotYet
+from discreet.errors import CannotConnect, NotYet, missing_extra
 from discreet.parties.network.kits import Kit, Revocations
 from discreet.parties.network.sites import write_workspace
 
@@ -40,10 +40,12 @@ try:
     from nvflare.private.fed.client.client_status import ClientStatus
     from nvflare.private.fed.server.server_status import ServerStatus
 
+    from discreet.parties.network import channels
+    from discreet.parties.network.channels import ASK, BYE, CHANNEL
     from discreet.parties.network.doors import default_address, open_door, use_door
-    from discreet.parties.network.sites import ASK, BYE, CHANNEL, SERVER, Answer, Site
+    from discreet.parties.network.sites import SERVER, Answer, Site
 except ImportError:
-    raise MissingDependency('studies over a network need NVFlare: pip install "discreet[parties]".') from None
+    raise missing_extra("Studies over a network need NVFlare", "parties") from None
 
 _OPTIONS = ["secure_train=true", "org=discreet", "config_folder=config"]
 _START_SECONDS = 120.0
@@ -154,20 +156,25 @@ def _is_answer(reply: Any) -> bool:
 
 
 @contextmanager
-def connect(kit: Kit, answer: Answer, timeout: float = _START_SECONDS) -> Iterator[Line]:
+def connect(
+    kit: Kit, answer: Answer, timeout: float = _START_SECONDS, *, dimension: int | None = None
+) -> Iterator[Line]:
     """Run NVFlare's client in this process and let ``answer`` speak for the party.
 
-    What may pass, such as a coordinator that is only just starting, is tried again until ``timeout``.
+    What may pass, such as a coordinator that is only just starting, is tried again until ``timeout``. With the
+    ``dimension`` of the study, messages that are larger than any of its own are refused before they are read.
     """
     from nvflare.private.fed.app.client import client_train
 
     options = [*_OPTIONS, f"uid={kit.party}", "heart_beat_interval=2"]
+    most = None if dimension is None else channels.most_bytes(dimension)
     end = time.monotonic() + timeout
     with ExitStack() as stack:
         while True:
             site, left = Site(answer), end - time.monotonic()
             try:
-                stack.enter_context(_run_site(site, kit, client_train.main, "fed_client.json", options, left))
+                run = _run_site(site, kit, client_train.main, "fed_client.json", options, left, most)
+                stack.enter_context(run)
                 break
             except NotYet:
                 if time.monotonic() > end:
@@ -178,17 +185,23 @@ def connect(kit: Kit, answer: Answer, timeout: float = _START_SECONDS) -> Iterat
 
 @contextmanager
 def listen(
-    kit: Kit, address: str | None = None, timeout: float = _START_SECONDS
+    kit: Kit,
+    address: str | None = None,
+    timeout: float = _START_SECONDS,
+    *,
+    dimension: int | None = None,
 ) -> Iterator[NVFlareTransport]:
     """Run NVFlare's server in this process and lend the way to the parties.
 
     ``address`` is where to listen ("0.0.0.0:8443") if that differs from the address the parties know. It is the only
-    one that is listened on, and what is wrong with it is said before anything is started.
+    one that is listened on, and what is wrong with it is said before anything is started. ``dimension`` is that of
+    the study, as for :func:`connect`.
     """
+    most = None if dimension is None else channels.most_bytes(dimension)
     place, site = address or default_address(kit.host, kit.port), Site(None)
     with (
         open_door(place) as door,
-        _run_site(site, kit, _server_main(), "fed_server.json", _OPTIONS, timeout, door),
+        _run_site(site, kit, _server_main(), "fed_server.json", _OPTIONS, timeout, most, door),
     ):
         yield NVFlareTransport(site, Revocations(kit.source.parent, site.shut_out))
 
@@ -207,6 +220,7 @@ def _run_site(
     config: str,
     options: list[str],
     timeout: float,
+    most_bytes: int | None,
     door: socket.socket | None = None,
 ) -> Iterator[None]:
     """NVFlare's main program in a thread of its own, from its start to its end."""
@@ -214,6 +228,7 @@ def _run_site(
         raise RuntimeError("a process can be one site only")
     workspace = write_workspace(kit, kit.port if door is None else door.getsockname()[1])
     use_door(door)
+    channels.use_channels(channels.COORDINATOR if kit.is_coordinator else channels.PARTY, most_bytes)
     os.environ["NVFLARE_SECURE_LOGGING"] = "1"
     os.environ.pop("FL_LOG_LEVEL", None)
     Site.current = site
@@ -230,7 +245,7 @@ def _run_site(
         finally:
             site.ended.set()
 
-    with quiet("nvflare", kit.folder / "nvflare.log"), _listen_for_rejection(site):
+    with quiet("nvflare"), _listen_for_rejection(site):
         threading.Thread(target=run, name="nvflare", daemon=True).start()
         try:
             _await(site, kit, timeout)
@@ -290,32 +305,44 @@ def _stop(site: Site, name: str) -> None:
     site.ended.wait(3.0)
 
 
-# ---- keeps an engine that prints off the terminal: what it writes there goes to its log ----
+# ---- keeps an engine that prints off the terminal ----
 
 
 class Terminal:
-    """A standard stream; what is written while ``package`` is among the callers goes to ``log`` instead."""
+    """A standard stream that drops what is written while ``package`` is among the callers.
 
-    def __init__(self, stream: Any, log: TextIO, package: str) -> None:
-        self._stream, self._log, self._prefix = stream, log, f"{package}."
+    It would be tracebacks, with the texts of exceptions. What the package has to say is in its log.
+    """
+
+    def __init__(self, stream: Any, package: str) -> None:
+        self._stream, self._prefix = stream, f"{package}."
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        """To the terminal or to the log."""
+        """To the terminal, or nowhere."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and not str(frame.f_globals.get("__name__")).startswith(self._prefix):
             frame = frame.f_back
-        return int((self._stream if frame is None else self._log).write(text))
+        return int(self._stream.write(text)) if frame is None else len(text)
 
 
 @contextmanager
-def quiet(package: str, log: Path) -> Iterator[None]:
-    """While this lasts, nothing that ``package`` prints reaches the terminal."""
-    with (
-        log.open("a", encoding="utf-8") as file,
-        redirect_stdout(Terminal(sys.stdout, file, package)),
-        redirect_stderr(Terminal(sys.stderr, file, package)),
-    ):
-        yield
+def quiet(package: str) -> Iterator[None]:
+    """While this lasts, nothing that ``package`` prints reaches the terminal, and no exception of a thread does."""
+    before = threading.excepthook
+    threading.excepthook = _name_only
+    try:
+        with (
+            redirect_stdout(Terminal(sys.stdout, package)),
+            redirect_stderr(Terminal(sys.stderr, package)),
+        ):
+            yield
+    finally:
+        threading.excepthook = before
+
+
+def _name_only(found: threading.ExceptHookArgs) -> None:
+    """Log that a thread has ended by an exception; its text might hold something of a record."""
+    logging.getLogger("discreet").info("a thread ended by %s", found.exc_type.__name__)

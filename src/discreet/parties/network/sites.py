@@ -11,6 +11,7 @@ writes to one file beside the kit instead of the terminal.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import sys
 import threading
@@ -25,13 +26,12 @@ from nvflare.apis.fl_component import FLComponent
 from nvflare.fuel.f3.cellnet.defs import MessageHeaderKey, MessagePropKey, ReturnCode
 from nvflare.fuel.f3.message import Message
 
+from discreet.parties.network.channels import ASK, BYE, CHANNEL, HERE, OUT
 from discreet.parties.network.kits import Kit, revoked_parties
 
 Answer = Callable[[bytes], bytes]
 
-CHANNEL, SERVER = "discreet", "server"
-ASK, HERE = "ask", "here"  # a question; "I am ready", every second
-BYE, OUT = "bye", "out"  # all is said, the party may go; its kit was revoked
+SERVER = "server"
 _HERE_SECONDS = 1.0
 _SWITCH_SECONDS = 5e-4  # a message passes through several threads; each would wait up to 5 ms for its turn
 
@@ -266,6 +266,7 @@ def _server_resources(root: Path) -> dict[str, Any]:
     return _component(COORDINATOR_COMPONENT) | {"servers": [server], "snapshot_persistor": persistor}
 
 
+_LINE = "%(asctime)s %(levelname)s %(name)s %(message)s"
 _RIGHTS = (
     "submit_job",
     "clone_job",
@@ -284,6 +285,17 @@ _AUTHORIZATION = {
 }
 
 
+class OneLine(logging.Formatter):
+    """Log lines without tracebacks: the first line of a message, and nothing of an exception that came with it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line; the record itself stays as it is, for other handlers."""
+        plain = logging.makeLogRecord(record.__dict__)
+        plain.msg, plain.args = record.getMessage().partition("\n")[0], ()
+        plain.exc_info = plain.exc_text = plain.stack_info = None
+        return super().format(plain)
+
+
 def _logging(file: Path) -> dict[str, Any]:
     """Everything into one file beside the kit, nothing on the terminal, never DEBUG (it would print payloads)."""
     handler = {
@@ -297,7 +309,7 @@ def _logging(file: Path) -> dict[str, Any]:
     return {
         "version": 1,
         "disable_existing_loggers": False,
-        "formatters": {"plain": {"format": "%(asctime)s %(levelname)s %(name)s %(message)s"}},
+        "formatters": {"plain": {"()": f"{__name__}.OneLine", "fmt": _LINE}},
         "handlers": {"file": handler},
         "loggers": {"root": {"level": "INFO", "handlers": ["file"]}},
     }

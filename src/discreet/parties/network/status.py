@@ -61,7 +61,7 @@ class StatusPage:
         self._connected = connected or (lambda party: True)
         self._lock = threading.Lock()
         self._update, self._changed, self._state = 0, time.time(), "waiting for the parties"
-        self._missed = dict.fromkeys(study.names, 0)
+        self._missed, self._refused = dict.fromkeys(study.names, 0), dict[str, str]()
         number = whole("status", port, at_least=0, at_most=65_535)
         try:
             self._server = ThreadingHTTPServer(("127.0.0.1", number), self._handler())
@@ -91,6 +91,7 @@ class StatusPage:
         """An update is done."""
         with self._lock:
             self._update, self._changed, self._state = progress.update, time.time(), "running"
+            self._refused = dict(progress.refused)
             for name in progress.missing:
                 self._missed[name] += 1
 
@@ -103,7 +104,11 @@ class StatusPage:
         """What the page shows, as plain data."""
         with self._lock:
             parties = {
-                name: {"connected": bool(self._connected(name)), "missed": self._missed[name]}
+                name: {
+                    "connected": bool(self._connected(name)),
+                    "missed": self._missed[name],
+                    "refuses": self._refused.get(name, ""),
+                }
                 for name in self._study.names
             }
             return {
@@ -156,8 +161,7 @@ class StatusPage:
 
 def _html(status: dict[str, Any]) -> str:
     rows = "".join(
-        f"<tr><th scope=row>{escape(name)}</th><td>{'connected' if party['connected'] else 'away'}</td>"
-        f"<td>{party['missed']}</td></tr>"
+        f"<tr><th scope=row>{escape(name)}</th><td>{escape(_now(party))}</td><td>{party['missed']}</td></tr>"
         for name, party in status["parties"].items()
     )
     done = f"{status['update']} of {status['updates']} updates"
@@ -172,6 +176,11 @@ def _html(status: dict[str, Any]) -> str:
         "</thead>"
         f"<tbody>{rows}</tbody></table><p>Study <code>{status['digest']}</code></p></main></body></html>\n"
     )
+
+
+def _now(party: dict[str, Any]) -> str:
+    where = "connected" if party["connected"] else "away"
+    return f"{where}; refuses: {party['refuses']}" if party["refuses"] else where
 
 
 def _metrics(status: dict[str, Any]) -> str:

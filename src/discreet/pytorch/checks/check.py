@@ -15,14 +15,16 @@ tensors trained outside of the model  they would be neither clipped nor noised
 fast gradients that are not exact     the clip would not bound what it says
 ====================================  =========================================================================
 
-The test runs on a few examples put together at random from the columns of a batch, inside the process. Whether
-it passes is all that it tells, and no message holds a value.
+The test runs on a few examples put together at random from the columns of a batch, inside the process, and on copies
+of model and losses that share the weights, so that nothing they remember of it stays. Which examples are put together
+the operating system's randomness decides. Whether it passes is all that it tells, and no message holds a value.
 """
 
 from __future__ import annotations
 
 import copy
 import math
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -37,9 +39,11 @@ from discreet.pytorch.batches import Collate, Reader, reader, refuse_mixing_coll
 from discreet.pytorch.checks.compatibility import bare, is_fully_sharded, refuse_layers
 from discreet.pytorch.checks.constancy import Constancy
 from discreet.pytorch.checks.generators import random_state, seeded
+from discreet.pytorch.checks.isolation import isolated
 from discreet.pytorch.checks.known_draws import refuse_known_collation, refuse_known_draws
 from discreet.pytorch.checks.mixing import (
     EXAMPLES,
+    LOOSE,
     all_changed,
     close,
     elsewhere,
@@ -47,22 +51,29 @@ from discreet.pytorch.checks.mixing import (
     make_up,
     refuse_mixing,
     refuse_mixing_of_halves,
+    refuse_mixing_of_the_unusual,
     refuse_other_losses_alone,
     rounds_coarsely,
 )
+from discreet.pytorch.checks.plain_state import PlainState, refuse_memory
 from discreet.pytorch.checks.shared_draws import refuse_shared_draws
 from discreet.pytorch.checks.steady import steady_draws
+from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
 from discreet.pytorch.kernels.norms import squared_norms_by_torch
 from discreet.pytorch.layer_rules.use import wide
 from discreet.pytorch.per_example import (
+    WRITTEN,
     Losses,
     insist_function,
     number_of_examples,
     per_example_gradients,
     rebuild,
+    refuse_written,
     select,
+    tensors_of,
     trainable,
+    write_counts,
 )
 
 SEEDS = 48  # so that of losses that mix one batch in ten, one in a hundred passes
@@ -78,16 +89,33 @@ def check(
     *,
     dataset: Any = None,
     collate: Collate | None = None,
+    public: bool = False,
 ) -> None:
     """Raise :class:`CheckFailed` if training with these losses could break the guarantee.
 
     Give a batch, or the data set and ``collate`` as for a run: then it is also tried whether ``collate`` lets an
     example depend on those that it meets in a batch.
 
+    An exception of the model or the losses becomes :class:`~discreet.errors.UserCodeFailed`, which withholds its
+    message because it may quote records. ``public=True`` says that the batch or data set is public or made up: then
+    exceptions and warnings pass as they are, for debugging.
+
     Guarantee: none for what is not tested. A model that passes has, on the examples tried and with weights near
     its own, losses that depend on one example each, gradients equal to those of single examples, and buffers that
     stay as they are.
     """
+    function = _check if public is True else withhold(WHO)(_check)
+    try:
+        function(model, losses, batch, dataset, collate)
+    finally:
+        del batch, dataset  # which a traceback with local variables would show
+
+
+WHO = "the model or the losses"
+
+
+def _check(model: nn.Module, losses: Losses, batch: Any, dataset: Any, collate: Collate | None) -> None:
+    """Check without withholding the messages of the user's code."""
     if (batch is None) == (dataset is None):
         raise InvalidParameter("batch", "both" if dataset is not None else None, "or dataset= must be given.")
     if is_fully_sharded(model):
@@ -109,31 +137,49 @@ def check_read(model: nn.Module, losses: Losses, batch: Any, read: Reader | None
     if batch is None and read is not None:
         batch = read(range(min(read.rows, ROWS)))
     count = number_of_examples(batch)
-    with _restoring(model):
+    given = model, losses
+    with _restoring(*given):
+        model, losses = isolated(*given)
+        state = PlainState(model, losses)
         for module in model.modules():
             if isinstance(
                 module, nn.RReLU
             ):  # it draws where an input is negative, so the others' draws move on
                 module.eval()
-        few = make_up(batch, EXAMPLES)
-        many = make_up(batch, max(EXAMPLES, count))
         watch = Constancy(model, trained_too=True)
+        few, many = _examples(model, losses, batch, count)
+        _keeps_batch(model, losses, few)
         _one_loss_each(model, losses, few)
         watch.refuse_change()
         _no_outsiders(model, losses, few)
+        refuse_memory(state, model, losses, few)
         _same_twice(model, losses, few)
         refuse_known_draws(model, losses, few)
+        _refuse_memory(*given, few, make_up(batch, EXAMPLES))
         refuse_in_double_too(refuse_mixing, model, losses, few)
         watch.refuse_change()
         with _with_other_weights(model, losses, few):
             watch = Constancy(model, trained_too=True)
+            _refuse_memory(*given, many, make_up(batch, max(EXAMPLES, count)))
             _compare(model, losses, few, many)
+            refuse_in_double_too(refuse_mixing_of_the_unusual, model, losses, few)
             if read is not None:
                 refuse_mixing_collate(model, losses, read)
             watch.refuse_change()
         refuse_shared_draws(model, losses, few)
     if read is not None and read.collate is not None and read.rows:
         refuse_known_collation(read.collate, read.examples(range(min(read.rows, EXAMPLES))))
+
+
+def _examples(model: nn.Module, losses: Losses, batch: Any, count: int) -> tuple[Any, Any]:
+    """A few made-up examples, and as many as in the batch: scaled ones, or in the support if those fail."""
+    few, many = make_up(batch, EXAMPLES), make_up(batch, max(EXAMPLES, count))
+    try:
+        losses(model, few)
+        losses(model, many)
+    except Exception:  # for instance a distribution that is defined for integers only
+        few, many = (make_up(batch, number_of_examples(each), in_support=True) for each in (few, many))
+    return few, many
 
 
 def _compare(model: nn.Module, losses: Losses, few: Any, many: Any) -> None:
@@ -182,6 +228,19 @@ def _compare_steadily(refuse: Callable[[], None], seed: int) -> None:
 
 
 # ---- what cannot be private ----
+
+
+def _keeps_batch(model: nn.Module, losses: Losses, examples: Any) -> None:
+    """Writes to the batch would be seen by the passes after; those past torch's counters show in the contents."""
+    given = rebuild(examples, torch.clone)
+    before = write_counts(given)
+    losses(model, given)
+    refuse_written(given, before)
+    if not all(
+        torch.equal(one.nan_to_num(), other.nan_to_num())
+        for one, other in zip(tensors_of(examples), tensors_of(given), strict=True)
+    ):
+        raise CheckFailed(WRITTEN)
 
 
 def _one_loss_each(model: nn.Module, losses: Losses, examples: Any) -> None:
@@ -246,8 +305,9 @@ def _ends(values: Tensor) -> list[Tensor]:
 def _same_twice(model: nn.Module, losses: Losses, examples: Any) -> None:
     """What is drawn must follow the seeds, and what was seen be forgotten, or nothing can be compared."""
     first, second = (losses_of(model, losses, examples) for _ in range(2))
-    with suppress(Exception):  # values that have no meaning here
-        losses_of(model, losses, all_changed(examples))
+    for others in (all_changed(examples), _without_numbers(examples)):
+        with suppress(Exception):  # values that have no meaning here
+            losses_of(model, losses, others)
     for later in (second, losses_of(model, losses, examples)):
         if not close(first, later, 1e-4):
             raise CheckFailed(
@@ -255,6 +315,36 @@ def _same_twice(model: nn.Module, losses: Losses, examples: Any) -> None:
                 "mix. Let neither the model nor the losses remember earlier batches, and draw from the global "
                 "generators of torch, numpy or random, without a generator of your own."
             )
+
+
+def _without_numbers(examples: Any) -> Any:
+    """Examples whose floats are NaN: whoever keeps anything of them has lost it afterwards."""
+    return rebuild(
+        examples, lambda column: torch.full_like(column, math.nan) if column.is_floating_point() else column
+    )
+
+
+def _refuse_memory(model: nn.Module, losses: Losses, examples: Any, others: Any) -> None:
+    """Copies that have seen different batches first must agree, or the first batch decides about all others."""
+    fresh = isolated(model, losses)
+    try:
+        first = losses_of(*fresh, examples)
+    except Exception:  # told elsewhere
+        return
+    half = select(examples, slice(0, number_of_examples(examples) // 2))
+    for before in (all_changed(others), half):
+        fresh = isolated(model, losses)
+        with suppress(Exception):  # values that have no meaning here
+            losses_of(*fresh, before)
+            if not close(first, losses_of(*fresh, examples), 1e-4):
+                break
+    else:
+        return
+    raise CheckFailed(
+        "The losses depend on the batches that the model or the losses saw before, for instance because the first "
+        "batch sets a mean or a scale that is kept. Then its records act in steps that did not pay for them, and "
+        "stay in the model without noise. Use constants known beforehand, or statistics of each example's own values."
+    )
 
 
 # ---- leaving no trace ----
@@ -268,18 +358,20 @@ def _draws(model: nn.Module, losses: Losses, examples: Any) -> bool:
 
 
 @contextmanager
-def _restoring(model: nn.Module) -> Iterator[None]:
-    """Afterwards modes, parameters, buffers and generators are what they were."""
+def _restoring(model: nn.Module, losses: Losses) -> Iterator[PlainState]:
+    """Afterwards modes, parameters, buffers, generators and plain attributes are what they were."""
+    state = PlainState(model, losses)
     modes = {module: module.training for module in model.modules()}
     kept = [
         (value, value.detach().clone())
         for value in (*model.parameters(), *model.buffers())
         if value.numel() <= MOST_KEPT
     ]
-    with seeded(), torch.enable_grad():
+    with seeded(secrets.randbits(32)), torch.enable_grad():
         try:
-            yield
+            yield state
         finally:
+            state.restore()
             for module, mode in modes.items():
                 module.training = mode
             with torch.no_grad():
@@ -311,6 +403,7 @@ def refuse_inexact(model: nn.Module, losses: Losses, examples: Any) -> None:
         if not passes_in_double(again, model, losses, examples):
             raise
         _refuse_other(model, losses, examples, gradients_of_one_pass)
+        refuse_rounding(again, model, losses, examples)
 
 
 def gradients_of_one_pass(model: nn.Module, losses: Losses, examples: Any) -> dict[str, Tensor]:
@@ -326,14 +419,17 @@ def gradients_of_one_pass(model: nn.Module, losses: Losses, examples: Any) -> di
     return dict(zip(parameters, map(torch.stack, zip(*rows, strict=True)), strict=True))
 
 
-def _refuse_other(model: nn.Module, losses: Losses, examples: Any, reference: Reference) -> None:
+def _refuse_other(
+    model: nn.Module, losses: Losses, examples: Any, reference: Reference, tolerance: float = 1e-4
+) -> None:
     examples = select(examples, slice(0, PAIR))
     rows = reference(model, losses, examples)
     squares = [squared_norms_by_torch(wide(value).reshape(len(value), -1)) for value in rows.values()]
     norms = torch.stack(squares).sum(0).sqrt()
     if not bool(norms.isfinite().all()):
         return  # such gradients count as zero
-    tolerance = 0.05 if rounds_coarsely(model, losses, examples) else 1e-4
+    if rounds_coarsely(model, losses, examples):
+        tolerance = max(tolerance, 0.05)
     fast = ClippedSum(model, losses, Flat(max(float(norms.mean()) / 2, 1e-6)))
     measured = fast.norms(examples).to(norms.device)
     factors = torch.from_numpy(fast.rule.factors(measured.cpu().numpy(), 1e-6))
@@ -362,16 +458,30 @@ def _refuse_other(model: nn.Module, losses: Losses, examples: Any, reference: Re
 # ---- a difference in float32 may be a ReLU that rounding turned; in float64 only a real one is left ----
 
 
-Refusing = Callable[[nn.Module, Losses, Any], None]
+Refusing = Callable[..., None]
+"""Raises :class:`CheckFailed` for a model, losses and examples, if they differ by more than a ``tolerance``."""
 
 
 def refuse_in_double_too(refuse: Refusing, model: nn.Module, losses: Losses, examples: Any) -> None:
-    """Refuse what ``refuse`` refuses with the model as it is and with its twin in float64."""
+    """Refuse what ``refuse`` refuses with the model as it is and with its twin in float64, and large differences."""
     try:
         refuse(model, losses, examples)
     except CheckFailed:
         if not passes_in_double(refuse, model, losses, examples):
             raise
+        refuse_rounding(refuse, model, losses, examples)
+
+
+def refuse_rounding(refuse: Refusing, model: nn.Module, losses: Losses, examples: Any) -> None:
+    """Refuse a model in which rounding errors of float32 grow beyond :data:`LOOSE`."""
+    try:
+        refuse(model, losses, examples, tolerance=LOOSE)
+    except CheckFailed:
+        raise CheckFailed(
+            "Rounding errors of float32 grow so much in this model that the loss or the gradient of an example "
+            "changes with the examples around it, by more than a hundredth. Train in float64 (model.double() and the "
+            "data), or with smaller weights or fewer layers."
+        ) from None
 
 
 def passes_in_double(refuse: Refusing, model: nn.Module, losses: Losses, examples: Any) -> bool:

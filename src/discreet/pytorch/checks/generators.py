@@ -93,6 +93,38 @@ def random_state() -> tuple[str, ...]:
     return (*tensors, repr(random.getstate()), repr(np.random.get_state(legacy=False)))  # noqa: NPY002
 
 
+class Draws:
+    """Notices whether anything is drawn from the global generators meanwhile, and puts their states back if so.
+
+    >>> with Draws() as draws:
+    ...     _ = random.random()
+    >>> draws.happened
+    True
+    """
+
+    happened = False
+
+    def __enter__(self) -> Draws:
+        self._torch, self._python = states_of_torch(), random.getstate()
+        self._numpy = np.random.get_state()  # noqa: NPY002
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        now: Any = np.random.get_state()  # noqa: NPY002
+        then: Any = self._numpy
+        same = (
+            all(map(torch.equal, states_of_torch(), self._torch))
+            and random.getstate() == self._python
+            and now[2:] == then[2:]
+            and np.array_equal(now[1], then[1])
+        )
+        if not same:
+            self.happened = True
+            set_states_of_torch(self._torch)
+            random.setstate(self._python)
+            np.random.set_state(then)  # noqa: NPY002
+
+
 def states_of_torch() -> list[Tensor]:
     """The states of torch's generators: on the host, then on each graphics processor in use."""
     return [

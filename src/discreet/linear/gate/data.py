@@ -1,0 +1,125 @@
+"""Frozen data with a digest: what queries are made of.
+
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True, eq=False)
+... class Line(Data):
+...     slope: float
+...     knots: np.ndarray
+>>> Line(1.0, np.zeros(2)) == Line(1.0, np.zeros(2)), Line(1.0, np.zeros(2)) == Line(1.0, np.ones(2))
+(True, False)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields, is_dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from discreet.errors import PlanViolation, real
+from discreet.linear.losses import Loss
+
+_HERE = f"{__package__}."
+
+
+class Data:
+    """A frozen dataclass of numbers, strings, arrays and such dataclasses. Two are equal if their digests are."""
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The SHA-256 of the class name and of everything that :meth:`content` returns."""
+        found = hashlib.sha256()
+        _add(found, (type(self).__name__, *self.content()))
+        return found.digest()
+
+    def content(self) -> tuple[Any, ...]:
+        """What the digest is of: all fields, unless a class leaves out what changes no sum."""
+        return tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Data) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+def _add(found: Any, value: Any) -> None:
+    """Add a value to a hash, with its type and size, so that different values have different bytes."""
+    if isinstance(value, Data):
+        found.update(value.digest)
+    elif isinstance(value, np.ndarray):
+        found.update(f"{value.dtype.str}{value.shape}".encode())
+        found.update(np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, tuple | list):
+        found.update(f"{type(value).__name__}{len(value)}".encode())
+        for part in value:
+            _add(found, part)
+    elif is_dataclass(value):
+        _add(found, (type(value).__qualname__, *(getattr(value, field.name) for field in fields(value))))
+    elif isinstance(value, Loss):
+        _add(found, (type(value).__qualname__, *sorted(vars(value).items())))
+    elif value is None or isinstance(value, bool | int | float | str | np.number):
+        found.update(f"{type(value).__name__}:{value!r};".encode())
+    else:
+        raise PlanViolation(f"A query holds numbers, strings and arrays. Got {type(value).__name__}.")
+
+
+def refuse_foreign(value: Any) -> None:
+    """Refuse a query with a part that is not of this package, or a field of another type than it declares.
+
+    An array in place of a number could be as long as a chunk of records: then what a record adds would depend on how
+    many others there are. What a part checks of its fields is checked again: an array may have changed since.
+    """
+    if isinstance(value, tuple):
+        for part in value:
+            refuse_foreign(part)
+    elif is_dataclass(value) and not isinstance(value, Loss):
+        if not type(value).__module__.startswith(_HERE):
+            raise PlanViolation(f"{type(value).__name__} is not part of the catalogue of queries.")
+        for field in fields(value):
+            part, kinds = getattr(value, field.name), _KINDS.get(str(field.type), object)
+            if not isinstance(part, kinds):
+                name = f"{type(value).__name__}.{field.name}"
+                raise PlanViolation(f"{name} must be {field.type}. Got {type(part).__name__}.")
+            refuse_foreign(part)
+        getattr(value, "__post_init__", lambda: None)()
+    elif not (value is None or isinstance(value, bool | int | float | str | np.number | np.ndarray | Loss)):
+        raise PlanViolation(f"A query holds numbers, strings and arrays. Got {type(value).__name__}.")
+
+
+_KINDS: dict[str, Any] = {
+    "float": int | float | np.floating | np.integer,
+    "int": int | np.integer,
+    "bool": bool,
+    "Array": np.ndarray,
+}
+
+
+def refuse_other_shapes(**arrays: tuple[Any, tuple[int, ...]]) -> None:
+    """Refuse arrays that are not numbers of the given shapes: kernels do not check the places that they read."""
+    for name, (value, shape) in arrays.items():
+        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu" or value.shape != shape:
+            found = f"{value.dtype}{value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
+            raise PlanViolation(f"The array {name} of a query must have shape {shape}. Got {found}.")
+
+
+def refuse_bad_knots(knots: Any) -> None:
+    """Refuse knots that are not finite and increasing, at least two of them."""
+    refuse_other_shapes(knots=(knots, np.shape(knots)))
+    if knots.ndim != 1 or len(knots) < 2 or not (np.isfinite(knots).all() and (np.diff(knots) > 0).all()):
+        raise PlanViolation("Knots must be at least two finite, increasing numbers.")
+
+
+def dense(x: Any) -> Any:
+    """The rows, if they are not sparse."""
+    if issparse(x):
+        raise PlanViolation("Sparse rows do not answer this query.")
+    return x
+
+
+def checked_bound(name: str, value: float) -> float:
+    """A sensitivity of which 64-bit floats and integers hold all multiples that are needed."""
+    return real(name, value, at_least=1e-100, at_most=1e100)

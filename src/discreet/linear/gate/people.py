@@ -1,0 +1,113 @@
+"""To whom the rows of a table belong: :class:`People`, so that a person is protected and not just a row.
+
+Every stage of a fit adds up ``weight * f(row)`` with f of norm at most C. If the weights of a person's rows sum to at
+most 1, all rows of a person together move the sum by at most C (triangle inequality): what is proved of a record
+holds of a person (docs/mathematics.md: U1). Gradients go further: those of a person are averaged first and clipped
+then.
+
+>>> people = People.of(np.array(["ann", "bob", "ann", None], object))
+>>> people.codes.tolist(), people.rows.tolist()
+([0, 1, 0, -1], [2, 1])
+>>> people.weights(least=1).round(3).tolist()
+[0.5, 1.0, 0.5, 0.0]
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.grouping import NOBODY, Codes, group_rows, id_codes
+from discreet.errors import PlanViolation
+from discreet.linear.column_kinds import MOST_ROWS_OF_A_PERSON as MOST_ROWS
+from discreet.linear.gate.adding import Integers, add_cells
+from discreet.linear.gate.data import Data
+
+Array = NDArray[np.float64]
+
+_ROOM = 2.0**-20  # below 1, for the sum of a person's weights: more than all their roundings, to float32 too
+
+
+@dataclass(frozen=True, eq=False)
+class People:
+    """``codes``: for each row the number of its person, or -1 if it does not count; ``rows``: how many each has."""
+
+    codes: Codes
+    rows: Codes
+
+    @classmethod
+    def of(cls, ids: NDArray[Any]) -> People:
+        """The people with these ids, one for each row.
+
+        A row without an id (None, NaN, an empty text) counts for nothing: it might be anybody's.
+
+        Guarantee: whether a row counts depends on the rows of the same id only, and so does the number of its
+        person's rows.
+        """
+        codes = id_codes(ids)
+        order, starts = group_rows(codes)
+        found = np.diff(np.append(starts, len(order)))
+        place = np.arange(len(order)) - np.repeat(starts, found)  # among the person's own rows
+        often = np.repeat(found, found)
+        taken = (place * MOST_ROWS) // often != ((place - 1) * MOST_ROWS) // often
+        codes[order[(often > MOST_ROWS) & ~taken]] = NOBODY
+        return cls(codes, np.minimum(found, MOST_ROWS))
+
+    def __len__(self) -> int:
+        """How many people there are: private."""
+        return len(self.rows)
+
+    def at(self, rows: NDArray[np.int64]) -> People:
+        """Those to whom these rows belong, who then have no others."""
+        left, codes = np.unique(self.codes[rows], return_inverse=True)
+        return People(codes.reshape(-1).astype(self.codes.dtype), self.rows[left])
+
+    def weights(self, least: int, own: Array | None = None) -> Array:
+        """1 / max(rows of the person, ``least``) for each row, times its ``own`` weight in [0, 1].
+
+        Guarantee: those of a person sum to at most 1, also after they were rounded to float32.
+        """
+        share = (1 - _ROOM) / np.maximum(self.rows, least)
+        weights = np.append(share, 0.0)[self.codes]
+        return np.asarray(weights if own is None else weights * own)
+
+    def limit(self, weights: NDArray[Any]) -> Array:
+        """The weights, with 0 for all rows of a person whose weights, moved into [0, 1], sum to more than 1.
+
+        Guarantee: weights of a person, also rounded to float32, sum to at most 1. They are compared in multiples of
+        2^-40, rounded up; those of at most 256 rows are exact in float64.
+        """
+        own = np.asarray(weights[:], np.float64)
+        sane = np.clip(np.nan_to_num(own), 0.0, 1.0)
+        sane = np.maximum(sane, sane.astype(np.float32))
+        counted = self.codes >= 0
+        steps = np.ceil(sane[counted] * 2.0**40)
+        sums = np.bincount(self.codes[counted], steps, len(self.rows) + 1)
+        return np.asarray(np.where((sums[self.codes] <= 2.0**40) & counted, own, 0.0))
+
+    def order(self) -> NDArray[np.intp]:
+        """The rows that count, those of a person next to one another, in the order of the table."""
+        return group_rows(self.codes)[0]
+
+    def _total(self, query: RowsOfPeople, grid: float) -> Integers:
+        """The sum that a query asks for, in grid steps. Private; for :meth:`Stage.ask`."""
+        if type(query) is not RowsOfPeople:
+            raise PlanViolation(f"{type(query).__name__} is not a query about people.")
+        total = np.zeros(query.size, np.int64)
+        add_cells(total, np.ceil(np.log2(np.maximum(self.rows, 1))).astype(np.int64), None, grid)
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class RowsOfPeople(Data):
+    """Each person adds 1 to the cell of the binary logarithm of the number of their rows, rounded up.
+
+    Guarantee: the sensitivity is 1.
+    """
+
+    bound = 1.0
+    size = int(math.log2(MOST_ROWS)) + 1

@@ -1,0 +1,112 @@
+"""Encoded records that answer queries and nothing else: :class:`Records`.
+
+>>> from discreet.linear.losses import Logistic
+>>> records = Records(Logistic(), np.zeros((3, 1)), np.array([0, 1, 1]), Columns(numerics=1))
+>>> records
+Records(columns=1)
+>>> len(records)
+Traceback (most recent call last):
+    ...
+TypeError: Private rows have no length, no items and no truth value. Ask a query of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.silence import silently
+from discreet.errors import PlanViolation
+from discreet.linear.gate.basis import Basis
+from discreet.linear.gate.block_sums import Blocks
+from discreet.linear.gate.clipped_gradients import ClippedGradient, CountExcess, HalfOctaves, ScoreLine
+from discreet.linear.gate.curve_rows import CurveStore
+from discreet.linear.gate.data import refuse_foreign
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.newton import NewtonStep
+from discreet.linear.gate.opaque import Opaque
+from discreet.linear.gate.people import People
+from discreet.linear.gate.record_store import RecordStore
+from discreet.linear.gate.second_moments import SecondMoments
+from discreet.linear.losses import Loss
+from discreet.linear.storage import Shelf
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+CATALOGUE = (Blocks, HalfOctaves, SecondMoments, ClippedGradient, ScoreLine, CountExcess, NewtonStep)
+"""The queries that records answer."""
+
+
+class Records(Opaque):
+    """Encoded records with their targets: the columns are public, the rows are not.
+
+    ``x`` is an array, a memory map or a CSR matrix whose columns are as ``columns`` says; with ``sparse`` it stays
+    sparse. Refusals depend on types and shapes alone.
+    """
+
+    __slots__ = ("_store", "basis")
+
+    def __init__(
+        self,
+        loss: Loss,
+        x: Any,
+        y: Any,
+        columns: Columns,
+        weights: Any = None,
+        people: People | None = None,
+        shelf: Shelf | None = None,
+        sparse: bool = False,
+    ) -> None:
+        self._store = RecordStore(loss, x, y, columns, weights, people, shelf, sparse)
+        self.basis: Basis | None = None
+
+    @property
+    def columns(self) -> Columns:
+        """The kinds of the columns."""
+        return self._store.columns
+
+    @property
+    def loss(self) -> Loss:
+        """The loss that says which targets count."""
+        return self._store.loss
+
+    @property
+    def sparse(self) -> bool:
+        """Whether rows stay sparse."""
+        return self._store.sparse
+
+    def as_text(self, norm: float) -> Records:
+        """The same sparse records with rows of at most this norm: a block of text, whatever they were."""
+        return self._with(self._store.as_text(norm))
+
+    def in_curves(self, basis: Basis) -> Records:
+        """The same records as rows of a basis."""
+        found = self._with(CurveStore(self._store, basis))
+        found.basis = basis
+        return found
+
+    def fill_missing(self, values: Array) -> None:
+        """From now on let every missing number be the value of its column, which is public."""
+        self._store.fill_missing(values)
+
+    def _with(self, store: RecordStore) -> Records:
+        found: Records = object.__new__(Records)
+        found._store, found.basis = store, None
+        return found
+
+    def _row_count(self) -> int:
+        return len(self._store)
+
+    @silently
+    def _total(self, query: Any, grid: float) -> Integers:
+        """The sum that a query asks for, in grid steps. Private; for :meth:`Stage.ask`."""
+        if type(query) not in CATALOGUE:
+            raise PlanViolation(f"{type(query).__name__} is not a query of the catalogue.")
+        refuse_foreign(query)
+        return np.asarray(query.total(self._store, grid))
+
+    def __repr__(self) -> str:
+        return f"Records(columns={self.columns.width})"

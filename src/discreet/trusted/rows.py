@@ -1,0 +1,139 @@
+"""Private rows: an opaque table that answers queries of the catalogue, and nothing else.
+
+>>> import numpy as np
+>>> rows = PrivateRows(np.array([[1.0], [2.0]]), neighbours="add-remove")
+>>> rows
+PrivateRows(columns=1)
+>>> len(rows)
+Traceback (most recent call last):
+    ...
+TypeError: Private rows have no length, no items and no truth value. Ask a query in a session.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.noise import BoundedSum
+from discreet.core.silence import silently
+from discreet.errors import InvalidParameter, PlanViolation
+from discreet.guarantee import Neighbours
+from discreet.trusted.choices import Quantiles
+from discreet.trusted.plain_data import Array, Integers
+from discreet.trusted.queries import Blocks, Part
+
+MOST_RECORDS = 2**27
+"""Rows that an integer sum of a session has room for."""
+
+_BLOCK = 2**15  # numbers that are read at once
+
+
+class PrivateRows:
+    """Rows of numbers, one per record, of this process.
+
+    ``numbers`` is an array of shape ``(records, columns)``; what a cell becomes must not depend on other cells, which
+    is the duty of the code that read the table. ``neighbours`` is the relation of the session that will ask: under
+    ``"replace-one"`` the number of rows is public, and :attr:`public_count` holds it. ``persons`` holds the canonical
+    id of each row's person, None for nobody: then the rows of a person weigh one over their number, and rows of
+    nobody add nothing.
+
+    Guarantee: sums leave through :meth:`total` only, which sessions call, and each row, or each person with all rows,
+    adds to them at most what the query's blocks allow.
+    """
+
+    __slots__ = ("_numbers", "_weights", "columns", "neighbours", "public_count", "unit")
+
+    def __init__(
+        self, numbers: NDArray[Any], neighbours: Neighbours, persons: Sequence[bytes | None] | None = None
+    ) -> None:
+        if numbers.ndim != 2 or numbers.dtype.kind not in "fiub":
+            raise PlanViolation("Private rows are a two-dimensional array of numbers.")
+        if len(numbers) > MOST_RECORDS:
+            raise InvalidParameter("x", "too many rows", f"must have at most {MOST_RECORDS}.")
+        if persons is not None and len(persons) != len(numbers):
+            raise PlanViolation("Each of the private rows needs one id of a person, or None.")
+        self._numbers = numbers
+        self._weights = None if persons is None else person_weights(persons)
+        self.columns: int = numbers.shape[1]
+        self.neighbours, self.unit = neighbours, "record" if persons is None else "person"
+        rows_are_public = neighbours == "replace-one" and persons is None
+        self.public_count: int | None = len(numbers) if rows_are_public else None
+
+    @silently
+    def total(self, query: Blocks, grid: float | None) -> Integers | Array:
+        """Return the sum that ``query`` describes, in grid steps; in floating point if ``grid`` is None. Private."""
+        if type(query) is not Blocks:
+            raise PlanViolation(f"{type(query).__name__} is not a query of the catalogue.")
+        if grid is None:
+            return query.float_total(self._parts())
+        return query.total(self._parts(), grid)
+
+    @silently
+    def places(self, query: Quantiles) -> Integers:
+        """Return the grid points of the numbers that a choice is about. Private."""
+        return np.concatenate([query.places(part.unweighted()) for part in self._parts()])
+
+    def _parts(self) -> Iterator[Part]:
+        """Yield some rows at a time as float64; one empty part if there are none.
+
+        In memory each row is one piece: otherwise numpy would add up a row in another order where it is alone.
+        """
+        step = max(1, _BLOCK // max(1, self.columns))
+        for start in range(0, max(1, len(self._numbers)), step):
+            rows = self._numbers[start : start + step].astype(np.float64, order="C")
+            yield Part(rows, None if self._weights is None else self._weights[start : start + step])
+
+    def __repr__(self) -> str:
+        return f"PrivateRows(columns={self.columns})"
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise TypeError("Private rows have no length, no items and no truth value. Ask a query in a session.")
+
+    __len__ = __iter__ = __getitem__ = __array__ = __bool__ = __contains__ = __reduce__ = _refuse
+    __eq__ = __hash__ = _refuse
+
+
+class PartitionedRows(PrivateRows):
+    """Rows that lie in partitions elsewhere. ``gather`` returns the sum of a query over all of them, exactly once.
+
+    Its second argument is an empty sum with the sensitivity, norm and grid of the answer. The last sum is kept, so
+    that it can be computed before it is paid for.
+    """
+
+    __slots__ = ("_gather", "_last")
+
+    def __init__(
+        self,
+        gather: Callable[[Blocks, BoundedSum], Integers],
+        columns: int,
+        neighbours: Neighbours,
+        persons: bool,
+    ) -> None:
+        super().__init__(np.empty((0, columns)), neighbours, () if persons else None)
+        self.public_count = None
+        self._gather = gather
+        self._last: tuple[Blocks, float | None, Integers] | None = None
+
+    def total(self, query: Blocks, grid: float | None) -> Integers | Array:
+        """Return the sum over all partitions, in grid steps. Private."""
+        if type(query) is not Blocks or grid is None:
+            raise PlanViolation("Partitions answer sums of blocks in integers.")
+        if self._last is None or self._last[:2] != (query, grid):
+            like = BoundedSum(np.zeros(query.size, np.int64), query.bound, query.norm, grid)
+            self._last = (query, grid, self._gather(query, like))
+        return self._last[2]
+
+    def places(self, query: Quantiles) -> Integers:
+        """Refuse: partitions add up sums only."""
+        raise PlanViolation("Quantiles of partitions are not in the catalogue.")
+
+
+def person_weights(persons: Sequence[bytes | None]) -> Array:
+    """Return one over the number of a person's rows for each row, and 0 for rows of nobody."""
+    rows_of = Counter(persons)
+    return np.array([0.0 if one is None else 1.0 / rows_of[one] for one in persons], np.float64)

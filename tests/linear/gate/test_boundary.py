@@ -1,0 +1,77 @@
+"""Strategies of linear and additive fits see released values only: no module of theirs comes near a row or a sum."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[3] / "src" / "discreet" / "linear"
+SESSION = {SOURCE / "glm" / "spending.py"}
+"""Charges, noise and :meth:`Stage.ask`."""
+
+MODELS = {SOURCE / "additive" / "additive_model.py"}
+"""What was fitted predicts rows that its user has."""
+
+MODULES = {
+    "discreet.linear.gate.record_store",
+    "discreet.linear.gate.adding",
+    "discreet.linear.kernels.rowwise",
+    "discreet.linear.kernels.kernel",
+    "discreet.linear.kernels.whole_products",
+    "discreet.linear.kernels.centred",
+    "discreet.linear.kernels.tiled_kernel",
+    "discreet.core.noise",
+    "discreet.core.clipping",
+    "discreet.core.randomness",
+}
+NAMES = {
+    *("_store", "_total", "_row_count", "_table", "_kept", "chunks", "owned_chunks", "everybody"),
+    *("BoundedSum", "add_noise", "RecordStore", "release", "total", "urandom", "default_rng"),
+}
+
+
+def strategies():
+    paths = [path for room in ("glm", "additive") for path in (SOURCE / room).glob("*.py")]
+    return [path for path in paths if path not in SESSION | MODELS]
+
+
+def forbidden(tree):
+    """What a strategy must not import or name."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            found |= {str(node.module)} & MODULES | {alias.name for alias in node.names} & NAMES
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names} & MODULES
+        elif isinstance(node, ast.Attribute):
+            found |= {node.attr} & NAMES
+        elif isinstance(node, ast.Name):
+            found |= {node.id} & NAMES - {"total", "release"}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= {node.value} & NAMES - {"total", "release"}
+    return found
+
+
+def test_no_strategy_comes_near_rows_or_sums():
+    paths = strategies()
+    assert len(paths) > 15
+    found = {path.name: names for path in paths if (names := forbidden(ast.parse(path.read_text())))}
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    "twin",
+    [
+        "for chunk in records._store.chunks(): pass",
+        "from discreet.linear.gate.record_store import RecordStore",
+        "from discreet.core.noise import BoundedSum as Sum",
+        "import discreet.linear.kernels.rowwise as kernels",
+        "records._total(query, grid)",
+        "getattr(records, '_store')",
+        "stage.release(something)",
+        "query.total(store, grid)",
+    ],
+)
+def test_a_module_that_does_is_found(twin):
+    """The broken twins."""
+    assert forbidden(ast.parse(twin))

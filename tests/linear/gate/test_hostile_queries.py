@@ -1,0 +1,379 @@
+"""Hostile queries of tables: whatever is asked, a record or a person moves the integer sum by at most its bound.
+
+Queries are drawn with numbers that no honest strategy would use (NaN, infinity, 1e308, windows turned round, matrices
+with a zero scale) and asked of records with such numbers, weights and targets. Each is asked of neighbouring data,
+and the difference of the sums is compared with ``bound / grid`` in exact integers. A query may be refused instead.
+"""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+from discreet import PlanViolation
+from discreet.errors import DiscreetError
+from discreet.linear.gate import block_sums as blocks
+from discreet.linear.gate import clipped_gradients as gradients
+from discreet.linear.gate import column_pairs as pairs
+from discreet.linear.gate import newton, raw
+from discreet.linear.gate import second_moments as moments
+from discreet.linear.gate.basis import Basis, Curve, Pair
+from discreet.linear.gate.block_sums import Blocks
+from discreet.linear.gate.clipped_gradients import Target
+from discreet.linear.gate.coordinates import Diagonal, Marginals, SmoothCurves, Standardised, Whitened
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.people import People, RowsOfPeople
+from discreet.linear.gate.records import CATALOGUE, Records
+from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
+from discreet.linear.losses import Huber, Logistic, Poisson, Softmax, Squared
+from discreet.linear.storage import Storage
+
+HOSTILE = np.array([np.nan, np.inf, -np.inf, 1e308, -1e308, 1e-308, 0.0, -0.0, 1.0, 0.5, -3.0, 7.0])
+CASES = 100
+"""For each kind of query and of records; together more than 10^4 queries, of which some are refused."""
+
+
+def some(rng, *shape, hostile=0.2):
+    """Numbers of which a share is hostile."""
+    plain = rng.normal(size=shape)
+    return np.where(rng.random(shape) < hostile, rng.choice(HOSTILE, shape), plain)
+
+
+def number(rng, hostile=0.2):
+    return float(some(rng, hostile=hostile))
+
+
+class World:
+    """Records of some kind, which can be asked with and without one of them, or one person."""
+
+    def __init__(self, rng, kind):
+        self.rng, self.kind = rng, kind
+        self.loss = [Logistic(), Softmax(3), Squared(), Poisson(), Huber(1.0)][rng.integers(5)]
+        numerics, groups = int(rng.integers(2, 4)), tuple(rng.integers(1, 4, rng.integers(0, 3)).tolist())
+        if kind == "sparse":
+            self.columns = Columns(numerics) if rng.random() < 0.5 else Columns(0, text=4, text_norm=1.5)
+        else:
+            text = int(rng.choice([0, 0, 2]))
+            self.columns = Columns(numerics, groups, text=text, text_norm=1.5)
+        size = int(rng.integers(1, 12))
+        x = rng.random((size, self.columns.width)) * rng.choice([1.0, 1.0, 3.0])
+        self.x = np.where(rng.random(x.shape) < 0.05, rng.choice(HOSTILE, x.shape), x)
+        self.y = np.where(rng.random(size) < 0.1, rng.choice(HOSTILE, size), rng.integers(0, 3, size))
+        self.weights = np.where(rng.random(size) < 0.1, rng.choice(HOSTILE, size), rng.random(size))
+        self.ids = rng.integers(0, 4, size)
+
+    def records(self, keep=slice(None)):
+        x, y = self.x[keep], self.y[keep]
+        weights = self.weights[keep] if self.kind in ("weights", "sparse") else None
+        people = People.of(self.ids[keep]) if self.kind == "people" else None
+        if people is not None:
+            weights = people.weights(2)
+        table = csr_array(x) if self.kind == "sparse" else x
+        sparse, shelf = self.kind == "sparse", Storage(0 if self.kind == "disk" else 2**30).shelf()
+        return Records(self.loss, table, y, self.columns, weights, people, shelf, sparse)
+
+    def neighbours(self):
+        """The rows that stay if one record, or one person with all rows, goes."""
+        if self.kind == "people":
+            return self.ids != self.rng.choice(self.ids)
+        return np.arange(len(self.y)) != self.rng.integers(len(self.y))
+
+    # Public numbers, some of them hostile.
+
+    def marginals(self, width=None):
+        width = self.columns.width if width is None else width
+        centre, lower, upper = (some(self.rng, width) for _ in range(3))
+        return Marginals(centre, some(self.rng, width), lower, upper)
+
+    def target(self):
+        return Target(*(number(self.rng) for _ in range(4)))
+
+    def basis(self):
+        knots = [np.sort(self.rng.random(4)) for _ in range(4)]
+        curves = tuple(Curve(j, knots[j % 4], np.arange(1, 4), None) for j in range(self.columns.numerics))
+        grid = Pair((0, 1), (knots[0], knots[1]), np.arange(1, 16), np.full(16, 1 / 16))
+        return Basis(self.columns, curves, (grid,))
+
+    def coordinates(self):
+        rng, width = self.rng, self.columns.width
+        kind = rng.integers(4)
+        if self.kind == "sparse" or kind == 0:
+            return Diagonal.of(self.marginals(), abs(number(rng)), self.kind == "sparse")
+        if kind == 1:
+            return Standardised(self.marginals(), number(rng), bool(rng.random() < 0.5), False)
+        if kind == 2 or self.columns.text or self.columns.numerics < 2:
+            square = some(rng, width + 1, width + 1, hostile=0.02)
+            return Whitened(self.marginals(), square, square)
+        basis = self.basis()
+        width = basis.columns.width
+        square = some(rng, width + 1, width + 1, hostile=0.02)
+        return SmoothCurves(self.marginals(width), square, square, basis=basis)
+
+    def theta(self, coordinates, outputs=1):
+        shape = (coordinates.width + 1,) if outputs == 1 else (coordinates.width + 1, outputs)
+        return some(self.rng, *shape, hostile=0.05)
+
+    def ranks(self):
+        edges = tuple(np.sort(self.rng.random(5)) for _ in range(self.columns.numerics))
+        return pairs.Ranks(edges, tuple(some(self.rng, 4) for _ in edges))
+
+    def residual(self):
+        basis = self.basis()
+        coefficients = some(self.rng, basis.columns.width, hostile=0.05)
+        known = self.loss if self.loss.outputs == 1 else Squared()
+        return pairs.Residual(basis, coefficients, np.zeros(()), known, self.target(), number(self.rng))
+
+
+def scores(world):
+    coordinates = world.coordinates()
+    return gradients.Scores(coordinates, world.target(), world.theta(coordinates))
+
+
+QUERIES = {
+    "classes": lambda w: Blocks((blocks.Cells(blocks.ClassOf(w.loss), 4),), 1.0, everybody=True),
+    "contrasts": lambda w: Blocks((blocks.TableRows(blocks.ClassOf(w.loss), np.eye(3) - 1 / 3),), bound=0.9),
+    "marginals": lambda w: Blocks(
+        (
+            blocks.EvenBins(w.columns, 8),
+            blocks.Numbers(w.columns),
+            blocks.Levels(w.columns),
+            blocks.TextSquares(w.columns),
+        ),
+        blocks.ROUNDING
+        * (1.25 * w.columns.numerics + len(w.columns.groups) + 2 * w.columns.text_square) ** 0.5,
+    ),
+    "target": lambda w: Blocks(
+        (
+            blocks.Cells(blocks.TargetBin(number(w.rng), number(w.rng), 8), 8),
+            blocks.Values(blocks.TargetMoments(number(w.rng), number(w.rng)), (0.5, 0.5)),
+        ),
+        1.23,
+    ),
+    "half octaves of counts": lambda w: Blocks(
+        (blocks.Cells(blocks.TargetHalfOctave(number(w.rng), 7), 7),), 1.0
+    ),
+    "offset": lambda w: Blocks(
+        (blocks.Values(blocks.TargetOffset(*(number(w.rng) for _ in range(4)), far=True), (1.0, 0.5)),), 1.12
+    ),
+    "window": lambda w: Blocks((blocks.Cells(blocks.WindowBin(0, number(w.rng), number(w.rng), 8), 8),), 1.0),
+    "rows": lambda w: Blocks(
+        (blocks.Rows(blocks.Offset(some(w.rng, w.columns.width)), w.columns.width, 2.0),),
+        2.0 * blocks.ROUNDING,
+    ),
+    "bins": lambda w: Blocks((blocks.Bins(w.ranks().edges),), blocks.ROUNDING * w.columns.numerics**0.5),
+    "rank products": lambda w: Blocks(
+        (blocks.Values(pairs.RankProducts(w.ranks(), ((0, 1),)), (1.0,), number(w.rng)),), 1.0
+    ),
+    "crossings": lambda w: Blocks(
+        (pairs.Crossings(w.ranks(), ((0, 1),), some(w.rng, 1, 10, 3), w.residual()),), 1.04
+    ),
+    "pair cells": lambda w: Blocks((pairs.PairCells(w.ranks(), ((0, 1),), w.residual()),), 1.15),
+    "hat cells": lambda w: Blocks(
+        (pairs.HatCells((((0, 1), (w.ranks().edges[0], w.ranks().edges[1])),)),), 1.001
+    ),
+    "norms": lambda w: gradients.HalfOctaves(gradients.RowNorms()),
+    "standard norms": lambda w: gradients.HalfOctaves(gradients.StandardNorms(w.marginals())),
+    "white norms": lambda w: gradients.HalfOctaves(
+        gradients.WhiteNorms(Whitened(w.marginals(), *[some(w.rng, *(w.columns.width + 1,) * 2)] * 2))
+    ),
+    "scores": lambda w: gradients.HalfOctaves(scores(w)),
+    "score line": lambda w: gradients.ScoreLine(Logistic(), scores(w), number(w.rng), some(w.rng, 2), 1.2),
+    "excess": lambda w: (lambda c: gradients.CountExcess(c, w.target(), w.theta(c), abs(number(w.rng))))(
+        w.coordinates()
+    ),
+    "gradient": lambda w: (
+        lambda c: gradients.ClippedGradient(
+            w.loss, c, w.target(), w.theta(c, w.loss.outputs), float(w.rng.choice([1e-3, 1.0, 30.0]))
+        )
+    )(w.coordinates()),
+    "second moments": lambda w: moments.SecondMoments(
+        moments.StandardRows(w.marginals()), float(w.rng.choice([0.1, 1.0, 20.0]))
+    ),
+    "second moments of curves": lambda w: (
+        lambda b: moments.SecondMoments(
+            moments.CurveDirections(b, some(w.rng, b.columns.width, 3, hostile=0.05), some(w.rng, 3)), 2.0
+        )
+    )(w.basis()),
+    "newton": lambda w: newton.NewtonStep(
+        Whitened(w.marginals(2), *[some(w.rng, 3, 3, hostile=0.05)] * 2),
+        some(w.rng, w.columns.width, 2, hostile=0.05),
+        w.target(),
+        some(w.rng, 3, hostile=0.05),
+        newton.Scale(
+            int(w.rng.choice([LOGISTIC, SQUARED, POISSON])), *(abs(number(w.rng, 0.05)) for _ in range(4))
+        ),
+    ),
+}
+
+
+def moved_too_far(query, with_it, without, grid):
+    """Whether two sums differ by more than the bound in the l2 norm, in exact integers."""
+    steps = [int(one) - int(other) for one, other in zip(with_it, without, strict=True)]
+    return sum(step * step for step in steps) > (Fraction(query.bound) / Fraction(grid)) ** 2
+
+
+def grid_of(query):
+    return 2.0 ** np.floor(np.log2(query.bound / 2.0**30))
+
+
+@pytest.mark.parametrize("kind", ["plain", "weights", "people", "sparse", "disk"])
+@pytest.mark.parametrize("name", QUERIES)
+def test_no_query_lets_a_record_or_a_person_exceed_the_bound(name, kind):
+    asked = refused = 0
+    for seed in range(CASES):
+        world = World(np.random.default_rng([seed, len(name), len(kind)]), kind)
+        with np.errstate(all="ignore"):
+            try:
+                query = QUERIES[name](world)
+                grid = grid_of(query)
+                found = world.records()._total(query, grid)
+                other = world.records(world.neighbours())._total(query, grid)
+            except (DiscreetError, ValueError, OverflowError, IndexError):
+                refused += 1
+                continue
+        asked += 1
+        assert not moved_too_far(query, found, other, grid), (seed, query)
+    assert asked > 0 or kind == "sparse", refused
+
+
+def test_every_kind_of_query_is_tried():
+    world = World(np.random.default_rng(3), "plain")
+    kinds = set()
+    for make in QUERIES.values():
+        for _ in range(20):
+            try:
+                kinds.add(type(make(world)))
+            except (DiscreetError, ValueError, OverflowError):
+                continue
+    assert kinds == set(CATALOGUE)
+
+
+def test_a_person_changes_the_histogram_of_rows_by_one():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        ids = rng.integers(0, 5, rng.integers(1, 400))
+        gone = ids != rng.choice(ids)
+        query = RowsOfPeople()
+        found, other = (People.of(rows)._total(query, 2.0**-20) for rows in (ids, ids[gone]))
+        assert not moved_too_far(query, found, other, 2.0**-20)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_raw_columns_of_any_numbers(sparse):
+    rng = np.random.default_rng(1)
+    for _ in range(200):
+        table = some(rng, int(rng.integers(1, 9)), 3)
+        weights = None if rng.random() < 0.5 else some(rng, len(table))
+        gone = np.arange(len(table)) != rng.integers(len(table))
+        lower, width = some(rng, 3), some(rng, 3)
+        for query in (raw.PowerCells(3), raw.RangeCells(lower, width, 8)):
+            grid = grid_of(query)
+            found, other = (
+                raw.RawColumns(
+                    csr_array(table[keep]) if sparse else table[keep],
+                    None if weights is None else weights[keep],
+                )._total(query, grid)
+                for keep in (slice(None), gone)
+            )
+            assert not moved_too_far(query, found, other, grid)
+
+
+# ---- twins: without one of the enforcements a case is found ----
+
+
+def exceeds(name, kind, cases=400):
+    for seed in range(cases):
+        world = World(np.random.default_rng([seed, 99]), kind)
+        with np.errstate(all="ignore"):
+            try:
+                query = QUERIES[name](world)
+                grid = grid_of(query)
+                found = world.records()._total(query, grid)
+                other = world.records(world.neighbours())._total(query, grid)
+            except (DiscreetError, ValueError, OverflowError, IndexError):
+                continue
+        if moved_too_far(query, found, other, grid):
+            return True
+    return False
+
+
+def test_the_twin_without_a_clip_of_rows_is_found(monkeypatch):
+    monkeypatch.setattr(blocks, "clip_rows", lambda rows, limit: np.nan_to_num(rows, posinf=9.0, neginf=-9.0))
+    assert exceeds("rows", "plain")
+
+
+def test_the_twin_without_limits_of_values_is_found(monkeypatch):
+    def unlimited(counts, rows, weights, grid, limits, unit=1.0, less=0.0):
+        with np.errstate(all="ignore"):
+            counts += (np.clip(np.nan_to_num(rows), -1e3, 1e3) / grid).astype(np.int64).sum(axis=0)
+
+    monkeypatch.setattr(blocks, "add_values", unlimited)
+    assert exceeds("rank products", "plain") or exceeds("offset", "plain")
+
+
+def test_the_twin_in_which_rows_of_a_person_count_in_full_is_found(monkeypatch):
+    monkeypatch.setattr(People, "weights", lambda self, least, own=None: np.ones(len(self.codes)))
+    assert not exceeds("classes", "people")
+    monkeypatch.setattr(People, "limit", lambda self, weights: weights)
+    assert exceeds("classes", "people")
+
+
+# ---- the catalogue is closed ----
+
+
+class Anything:
+    """A query of somebody else."""
+
+    bound, size = 1.0, 1
+
+    def total(self, store, grid):
+        return np.full(1, len(store), np.int64)
+
+
+def records():
+    return Records(Logistic(), np.zeros((5, 2)), np.ones(5), Columns(2))
+
+
+def test_other_queries_views_and_types_are_refused():
+    with pytest.raises(PlanViolation, match="Anything is not a query of the catalogue"):
+        records()._total(Anything(), 1.0)
+    with pytest.raises(PlanViolation, match="function"):
+        records()._total(Blocks((blocks.Cells(lambda chunk: chunk.y, 2),), 1.0), 2.0**-20)
+    array = Blocks((blocks.Cells(blocks.TargetBin(np.arange(5.0), 1.0, 8), 8),), 1.0)
+    with pytest.raises(PlanViolation, match=r"TargetBin\.lower must be float\. Got ndarray"):
+        records()._total(array, 2.0**-20)
+    centre = Blocks((blocks.Rows(blocks.Offset(np.zeros((5, 2))), 2, 1.0),), 1.1)
+    with pytest.raises(PlanViolation, match="The array centre of a query must have shape"):
+        records()._total(centre, 2.0**-20)
+    other = Blocks((blocks.EvenBins(Columns(5), 8),), 3.0)
+    with pytest.raises(PlanViolation, match="other columns than the records have"):
+        records()._total(other, 2.0**-20)
+
+
+def test_arrays_that_changed_after_a_query_was_made_are_checked_again():
+    table = np.eye(2)
+    query = Blocks((blocks.TableRows(blocks.ClassOf(Logistic()), table),), 1.1)
+    assert records()._total(query, 2.0**-20)[1] == 5 * 2**20
+    table *= 100
+    with pytest.raises(PlanViolation, match="allow a record to add a vector of norm 100"):
+        records()._total(query, 2.0**-20)
+
+
+@pytest.mark.parametrize("size", [-1, 1.5])
+def test_sizes_that_would_let_blocks_overlap_are_refused(size):
+    with pytest.raises(DiscreetError, match="size"):
+        Blocks((blocks.Cells(blocks.ClassOf(Logistic()), size), blocks.Numbers(Columns(2))), 2.0)
+
+
+@pytest.mark.parametrize("bins", [0, -3, 2**40])
+def test_bins_beyond_the_sum_are_refused(bins):
+    with pytest.raises(DiscreetError, match="bins"):
+        blocks.EvenBins(Columns(2), bins)
+
+
+def test_records_show_nothing():
+    for look in (len, iter, bool, np.asarray, list):
+        with pytest.raises(TypeError, match="Private rows have no length"):
+            look(records())
+    assert repr(records()) == "Records(columns=2)"

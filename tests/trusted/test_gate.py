@@ -1,0 +1,324 @@
+"""The gate: sums move by at most the sensitivity whatever is asked, and no noise is drawn without a charge."""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from discreet import Budget, Gaussian, Laplace, Ledger
+from discreet.core.noise import grid_for
+from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
+from discreet.events import Composition, DiscreteLaplace
+from discreet.ledger import GaussianFilter
+from discreet.trusted import queries
+from discreet.trusted.choices import Quantiles
+from discreet.trusted.queries import (
+    Bin,
+    Blocks,
+    Cell,
+    Code,
+    Distance,
+    Offset,
+    Ones,
+    Polynomial,
+    Products,
+    Row,
+    Value,
+)
+from discreet.trusted.rows import PartitionedRows, PrivateRows
+from discreet.trusted.session import Permit, Session
+
+PURE = Budget(1.0, 0.0)
+ONE = Blocks((Cell(Code(0), 1, 1.0),), norm="l1")
+WIDTH = 3
+
+wild = st.one_of(
+    st.floats(allow_nan=True, allow_infinity=True),
+    st.sampled_from(
+        [0.0, -0.0, 1.0, -1.0, 0.5, 1e308, -1e308, 5e-324, math.nan, math.inf, -math.inf, 2.0**62]
+    ),
+)
+numbers = st.floats(-1e6, 1e6)
+points = st.tuples(*[numbers] * WIDTH)
+
+
+@st.composite
+def bins(draw):
+    edges = tuple(sorted(draw(st.sets(numbers, min_size=2, max_size=6))))
+    return Bin(draw(st.integers(0, WIDTH - 1)), edges)
+
+
+@st.composite
+def polynomials(draw):
+    lower, upper = sorted(draw(st.tuples(numbers, numbers)))
+    coefficients = draw(st.lists(wild, min_size=1, max_size=4))
+    return Polynomial(0, lower, upper, draw(wild), draw(wild), tuple(coefficients))
+
+
+row_views = st.one_of(
+    st.builds(lambda: (Ones(), 1)),
+    st.builds(
+        lambda centre, half: (Offset(centre, half), WIDTH), points, st.sampled_from([math.inf, 1e3, 1e308])
+    ),
+    st.builds(
+        lambda centre, radius, amount, shift: (Distance(centre, radius, amount, "l2", shift), 1),
+        points,
+        st.floats(1e-6, 1e6),
+        st.sampled_from(["beyond", "square"]),
+        wild,
+    ),
+    st.builds(lambda ends, factor: (Products(*ends, factor), 10), st.tuples(points, points), wild),
+)
+
+
+@st.composite
+def blocks(draw, norm):
+    """Any query of the catalogue, with limits that use its sensitivity up."""
+    count = draw(st.integers(1, 4))
+    share = Fraction(1, count) if norm == "l1" else Fraction(math.isqrt(2**80 // count), 2**40)
+    limit, made = float(share) * (1 - 2**-40), []
+    for _ in range(count):
+        kind = draw(st.sampled_from(["cell", "value", "row"]))
+        if kind == "cell":
+            made.append(Cell(draw(st.one_of(bins(), st.just(Code(1)))), draw(st.integers(1, 5)), limit))
+        elif kind == "value":
+            made.append(Value(draw(polynomials()), limit))
+        else:
+            view, size = draw(row_views)
+            made.append(Row(view, size, limit))
+    return Blocks(tuple(made), 1.0, norm)
+
+
+def moved_too_far(query, table, more, grid):
+    """Whether one row more moves the sum by more than the sensitivity, in exact arithmetic."""
+    before, after = (
+        PrivateRows(np.array(rows).reshape(-1, WIDTH), "add-remove") for rows in (table, [*table, more])
+    )
+    difference = [int(one) for one in after.total(query, grid) - before.total(query, grid)]
+    steps = Fraction(query.bound) / Fraction(grid)
+    if query.norm == "l1":
+        return sum(abs(one) for one in difference) > steps
+    return sum(one**2 for one in difference) > steps**2
+
+
+tables = st.lists(st.tuples(*[wild] * WIDTH), max_size=4)
+
+
+@settings(max_examples=150, deadline=None)
+@given(query=st.one_of(blocks("l1"), blocks("l2")), table=tables, more=st.tuples(*[wild] * WIDTH))
+def test_no_row_moves_a_sum_by_more_than_the_sensitivity(query, table, more):
+    noise = Gaussian(2.0) if query.norm == "l2" else Laplace(2.0)
+    assert not moved_too_far(query, table, more, grid_for(noise, 1.0, 1000))
+
+
+def test_a_forgotten_clip_is_found(monkeypatch):
+    """The broken twin: coordinates within the limit, and a norm beyond it."""
+    query = Blocks((Row(Offset((0.0,) * WIDTH), WIDTH, 1.0),))
+    far = ([(1.0, 1.0, 1.0)], (9.0, 9.0, 9.0), 2.0**-30)
+    assert not moved_too_far(query, *far)
+    monkeypatch.setattr(queries, "clip_rows", lambda rows, *_: np.clip(np.nan_to_num(rows), -1, 1))
+    assert moved_too_far(query, *far)
+
+
+def test_limits_that_are_not_compared_are_found(monkeypatch):
+    """The broken twin: two blocks that use the sensitivity up twice."""
+    cell = Cell(Bin(0, (0.0, 10.0)), 1, 1.0)
+    monkeypatch.setattr(queries, "Fraction", lambda number: Fraction(0))
+    query = Blocks((cell, cell))
+    assert moved_too_far(query, [], (9.0, 9.0, 9.0), 2.0**-30)
+
+
+def test_limits_are_compared_exactly():
+    half = math.sqrt(0.5)
+    with pytest.raises(PlanViolation, match="exceed the declared sensitivity"):
+        Blocks((Cell(Code(0), 1, math.nextafter(half, 1)), Cell(Code(1), 1, math.nextafter(half, 1))))
+    Blocks((Cell(Code(0), 1, math.nextafter(half, 0)), Cell(Code(1), 1, math.nextafter(half, 0))))
+
+
+def test_queries_are_data():
+    query = Blocks((Row(Offset((0.0, 1.0)), 2, 1.0),))
+    assert query == Blocks((Row(Offset((0.0, 1.0)), 2, 1.0),))
+    assert len({query, Blocks((Row(Offset((0.0, 1.0)), 2, 1.0),))}) == 1
+    assert query.digest() != Blocks((Row(Offset((0.0, -1.0)), 2, 1.0),)).digest()
+    json.dumps(query.to_plain())
+
+
+def test_rows_tell_nothing():
+    rows = PrivateRows(np.array([[123.0], [456.0]]), "add-remove")
+    assert "123" not in repr(rows)
+    assert rows.public_count is None
+    assert PrivateRows(np.zeros((7, 1)), "replace-one").public_count == 7
+    for peek in (len, list, bool, iter, hash, np.asarray, lambda one: one[0], lambda one: one == one):
+        with pytest.raises(TypeError, match="Private rows"):
+            peek(rows)
+    for strange in (object(), "everything", lambda rows: rows):
+        with pytest.raises(PlanViolation, match="not a query"):
+            rows.total(strange, 1.0)
+    with pytest.raises(PlanViolation):
+        PrivateRows(np.array([["a"]]), "add-remove")
+
+
+# Permits
+
+
+def test_a_permit_is_used_once_and_by_its_session():
+    rows = PrivateRows(np.zeros((5, 1)), "add-remove")
+    with pytest.raises(PlanViolation, match=r"Only Session\.charge"):
+        Permit(None, Laplace(1.0), 1, None, object())
+    with (
+        Session.open("one", {}, PURE, Laplace(1.01)) as one,
+        Session.open("two", {}, PURE, Laplace(1.01)) as two,
+    ):
+        permit = one.charge()
+        with pytest.raises(PlanViolation, match="another session"):
+            two.release(permit, rows, ONE)
+        with pytest.raises(PlanViolation, match="needs a Permit"):
+            one.release(Laplace(1.01), rows, ONE)
+        with pytest.raises(PlanViolation, match="1 numbers"):
+            one.release(permit, rows, Blocks((Cell(Code(0), 2, 1.0),), norm="l1"))
+        one.release(permit, rows, ONE)
+        with pytest.raises(PlanViolation, match="no further release"):
+            one.release(permit, rows, ONE)
+        with pytest.raises(PlanViolation, match="has been charged"):
+            one.charge()
+        other = two.charge()
+        with pytest.raises(PlanViolation, match="other norm"):
+            two.release(other, rows, Blocks((Cell(Code(0), 1, 1.0),), norm="l2"))
+
+
+def test_noise_and_query_have_to_fit():
+    rows = PrivateRows(np.zeros((5, 1)), "add-remove")
+    with Session.open("count", {}, PURE, DiscreteLaplace(1.01)) as session:
+        permit = session.charge(bound=None)
+        with pytest.raises(PlanViolation, match="sensitivity 1"):
+            session.release(permit, rows, Blocks((Cell(Code(0), 1, 1.0),), bound=2.0, norm="l1"))
+    query = Quantiles((0.5,), 0.0, 1.0, 1.0)
+    with Session.open("median", {}, PURE, query.event) as session:
+        permit = session.charge()
+        with pytest.raises(PlanViolation, match="other neighbours"):
+            session.release(permit, rows, Quantiles((0.5,), 0.0, 1.0, 1.0, None, "replace-one"))
+    with Session.open("median", {}, PURE, query.event) as session:
+        permit = session.charge()
+        with pytest.raises(PlanViolation, match="was paid"):
+            session.release(permit, rows, Quantiles((0.5,), 0.0, 1.0, 2.0))
+    with Session.open("median", {}, PURE, query.event) as session:
+        permit = session.charge()
+        with pytest.raises(PlanViolation, match="Gaussian or Laplace"):
+            session.release(permit, rows, ONE)
+
+
+def test_a_session_cannot_cost_more_than_its_budget():
+    with pytest.raises(BudgetExceeded), Session.open("dear", {}, PURE, Laplace(0.5)) as session:
+        session.charge()
+
+
+def test_a_permit_is_for_the_sensitivity_that_was_charged():
+    """The distance to continuous noise was paid for this one, and is up to four times as large for others."""
+    rows, wide = PrivateRows(np.zeros((5, 1)), "add-remove"), Blocks((Cell(Code(0), 1, 1.0),), 1.5, "l1")
+    with Session.open("one", {}, PURE, Laplace(1.01)) as session:
+        permit = session.charge()
+        with pytest.raises(PlanViolation, match=r"sensitivity 1\.0\. Got 1\.5"):
+            session.release(permit, rows, wide)
+    with Session.open("any", {}, PURE, Laplace(1.01)) as session:
+        session.release(session.charge(bound=None), rows, wide)
+
+
+def test_events_of_several_kinds_are_named():
+    rows, both = PrivateRows(np.zeros((5, 1)), "add-remove"), (Laplace(2.1), Laplace(2.2))
+    with Session.open("two", {}, PURE, Composition(tuple((one, 1) for one in both))) as session:
+        permit = session.charge()
+        with pytest.raises(PlanViolation, match="several kinds"):
+            session.release(permit, rows, ONE)
+        for one in both:
+            session.release(permit, rows, ONE, one)
+        with pytest.raises(PlanViolation, match="no further release"):
+            session.release(permit, rows, ONE, both[0])
+
+
+def test_a_session_answers_about_its_own_rows_and_the_catalogue():
+    rows = PrivateRows(np.zeros((5, 1)), "add-remove")
+    with Session.open("one", {}, PURE, Laplace(1.01)) as session:
+        permit = session.charge()
+        with pytest.raises(PlanViolation, match=r"about PrivateRows\. Got list"):
+            session.release(permit, [[1.0]], ONE)
+        with pytest.raises(PlanViolation, match="not a query of the catalogue"):
+            session.release(permit, rows, lambda rows: rows)
+        for other in (
+            PrivateRows(np.zeros((5, 1)), "replace-one"),
+            PrivateRows(np.zeros((1, 1)), "add-remove", [b"a"]),
+        ):
+            with pytest.raises(PlanViolation, match="The rows are for"):
+                session.release(permit, other, ONE)
+        with pytest.raises(PlanViolation, match="can be prepared"):
+            session.prepare(rows, Quantiles((0.5,), 0.0, 1.0, 1.0))
+        session.prepare(rows, ONE)
+        session.release(permit, rows, ONE)
+    with pytest.raises(InvalidParameter, match=r"^budget"), Session.open("x", {}, 1.0, Laplace(1.0)):
+        pass
+
+
+def test_noise_too_far_from_gaussian_noise_is_refused_before_it_is_paid():
+    budget = Budget(30.0, 1e-6)
+    with (
+        Ledger.in_memory(GaussianFilter(Budget(100.0, 1e-3))) as ledger,
+        Session.open("far", {}, budget, Gaussian(0.3), ledger=ledger) as session,
+    ):
+        with pytest.raises(PlanViolation, match="too far from Gaussian"):
+            session.charge(numbers=2**20)
+        assert ledger.spent() is None
+
+
+def test_a_session_that_was_not_charged_has_spent_nothing():
+    with Ledger.in_memory(GaussianFilter(Budget(1.0, 1e-6))) as ledger:
+        with Session.open("nothing", {}, Budget(1.0, 1e-6), Gaussian(5.0), ledger=ledger):
+            pass
+        assert ledger.spent() is None
+
+
+def test_floating_point_sums_are_of_rows():
+    rows = PrivateRows(np.zeros((5, 1)), "add-remove")
+    with Session.open("float", {}, PURE, Laplace(1.01), arithmetic="float") as session:
+        permit = session.charge()
+        with pytest.raises(PlanViolation, match="one block of rows"):
+            session.release(permit, rows, ONE)
+
+
+def test_quantiles_under_replace_one_neighbours_pay_for_a_whole_rank():
+    query = Quantiles((0.5,), 0.0, 1.0, 1.0, None, "replace-one")
+    rows = PrivateRows(np.linspace(0, 1, 2001)[:, None], "replace-one")
+    with Session.open("median", {}, Budget(1.0, 0.0, "replace-one"), query.event) as session:
+        found = session.release(session.charge(), rows, query)
+    assert found[0] == pytest.approx(0.5, abs=0.1)  # 100 of 2001 ranks: exp(-50) for each of 65 536 points
+
+
+def test_rows_that_are_no_table_are_refused(monkeypatch):
+    monkeypatch.setattr("discreet.trusted.rows.MOST_RECORDS", 3)
+    with pytest.raises(InvalidParameter, match="at most 3"):
+        PrivateRows(np.zeros((4, 1)), "add-remove")
+    with pytest.raises(PlanViolation, match="one id of a person"):
+        PrivateRows(np.zeros((3, 1)), "add-remove", [b"a", None])
+
+
+def test_partitions_are_asked_once_for_each_sum():
+    asked = []
+
+    def gather(query, like):
+        asked.append((query, like.clip_norm, like.norm, like.grid))
+        return np.full(like.value.shape, 1000, np.int64)
+
+    rows = PartitionedRows(gather, 1, "add-remove", False)
+    with Session.open("there", {}, PURE, DiscreteLaplace(1.01), unsafe_seed=1) as session:
+        session.prepare(rows, ONE)
+        found = session.release(session.charge(), rows, ONE)
+    assert asked == [(ONE, 1.0, "l1", 1.0)]
+    assert abs(found[0] - 1000) < 100
+    with pytest.raises(PlanViolation, match="in integers"):
+        rows.total(ONE, None)
+    with pytest.raises(PlanViolation, match="not in the catalogue"):
+        rows.places(Quantiles((0.5,), 0.0, 1.0, 1.0))
+    rows.total(ONE, 0.5)
+    assert len(asked) == 2
