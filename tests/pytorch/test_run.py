@@ -314,7 +314,7 @@ def test_one_record_moves_a_step_by_the_clip_norm_at_most(scale):
 
 @pytest.mark.parametrize("scale", [1e30, 3e38])
 def test_a_record_whose_loss_is_all_rounding_is_refused_or_clipped(scale):
-    """Differences of such scores are rounding errors, or overflow, and depend on the order of additions in float32."""
+    """Differences of such scores are rounding errors or overflow, and depend on the order of additions."""
     for label in range(3):
         record = (torch.ones(5) * scale, torch.tensor(label))
         with suppress(CheckFailed):
