@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from discreet.errors import InvalidParameter
+from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.gate import sparse_rows
+from discreet.linear.gate.data import refuse_other_shapes
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.inputs import OnDemand, sane_csr
@@ -129,13 +130,18 @@ class RecordStore:
 
     def as_text(self, norm: float) -> RecordStore:
         """The same sparse records with rows of at most this norm: a block of text, whatever they were."""
+        if not self.sparse:
+            raise PlanViolation("Only sparse records are shortened to a block of text.")
         other = copy(self)
         other._remembered = {}
         other.columns = Columns(0, text=self.columns.width, text_norm=norm)
         return other
 
     def fill_missing(self, values: Array) -> None:
-        """From now on let every number that is :data:`MISSING` be the value of its column."""
+        """From now on let every number that is :data:`MISSING` be the value of its column, moved into [0, 1]."""
+        refuse_other_shapes(values=(values, (self.columns.numerics,)))
+        if self.sparse or not np.isfinite(values).all():
+            raise PlanViolation("Missing numbers of dense records are filled with finite values.")
         self._fill = np.clip(values, 0, 1).astype(np.float32)
         self._remembered = {}
 
@@ -235,12 +241,17 @@ class RecordStore:
         return _Owned(x, y[good], _bound_weights(weights, good), people)
 
     def _parts(self) -> Iterator[Any]:
-        """Which rows are read at once: slices of the table, or of the order of its people, none of them in two."""
+        """Which rows are read at once: slices of the table, or of the order of its people, none of them in two.
+
+        There is one part at least: a query that does not fit the columns is refused whether there are rows or not.
+        """
         step = max(1, _CHUNK // max(1, self.columns.width))
         if self._order is None or self._people is None:
-            yield from (slice(start, start + step) for start in range(0, self._x.shape[0], step))
+            yield from (slice(start, start + step) for start in range(0, max(1, self._x.shape[0]), step))
             return
         owners = self._people[self._order]
+        if not len(owners):
+            yield self._order
         start = 0
         while start < len(owners):
             last = owners[min(start + step, len(owners)) - 1]
