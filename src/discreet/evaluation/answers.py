@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -19,6 +20,16 @@ from discreet.linear.inputs import codes
 
 Array = NDArray[np.float64]
 Ask = Callable[[Any], Any]
+
+COMPARED = 8
+"""So many records of each block that is read are asked about alone."""
+
+CHECKED = (
+    f"in each block of records that was read, {COMPARED} records, chosen by the operating system's randomness, were "
+    "given to the model alone before anything was paid for, and its answers compared with those among the others. A "
+    f"model that mixes records for a share p of them stays unseen in a block with chance (1 - p)^{COMPARED}"
+)
+"""For certificates."""
 
 
 def task_for(model: Any, classes: Any, target_bounds: Any) -> Task:
@@ -68,13 +79,20 @@ def _interval(bounds: Any) -> tuple[float, float]:
 def answers(model: Any, task: Task, x: Any) -> Array:
     """A row of answers for each record: probabilities of the classes, a class's place, or a number.
 
-    What the model warns of is not passed on: one record may be why.
+    Warnings of the model are not passed on: one record may be their reason. A model whose answer for a secretly
+    chosen record depends on the others is refused, before anything is paid.
     """
     ask, width = _question(model, task)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         refuse_if_deaf(ask, x)
-        found = _ask_rows(lambda rows: _as_rows(ask(rows), width), x, np.arange(row_count(x)), width)
+
+        def ask_rows(rows: NDArray[np.int64]) -> Array:
+            return _ask_rows(lambda part: _as_rows(ask(part), width), x, rows, width)
+
+        found = ask_rows(np.arange(row_count(x)))
+        if not is_ours(model):
+            _refuse_mixing(model, ask_rows, found)
     if isinstance(task, TwoClasses | ManyClasses):
         found = np.where(((found >= 0) & (found <= 1)).all(1, keepdims=True), found, np.nan)
     return found
@@ -138,6 +156,22 @@ def refuse_if_deaf(ask: Ask, x: Any) -> None:
             "itself. A network may be in training mode: net.eval()."
         )
         raise InvalidParameter("model", type(ask).__name__, remedy)
+
+
+def is_ours(model: Any) -> bool:
+    """Whether the model is one of this library, which maps every row by itself; others are user code."""
+    return type(model).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _refuse_mixing(model: Any, ask_rows: Callable[[NDArray[np.int64]], Array], found: Array) -> None:
+    """Raise if the answer for one of :data:`COMPARED` secretly chosen records is another one without the others."""
+    for place in secrets.SystemRandom().sample(range(len(found)), min(COMPARED, len(found))):
+        if not _alike(ask_rows(np.array([place]))[0], found[place]):
+            remedy = (
+                "answers otherwise for a record of this table alone than among the others, and must answer for each "
+                "record by itself. Batch statistics, ranks and scaling by the table are the usual reasons."
+            )
+            raise InvalidParameter("model", type(model).__name__, remedy)
 
 
 def _numbers_or_texts(said: Any) -> NDArray[Any]:
