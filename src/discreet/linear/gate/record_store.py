@@ -29,6 +29,7 @@ from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.kernels.row_tiles import Tiles
 from discreet.linear.kernels.tiled_kernel import takes
 from discreet.linear.losses import Loss
+from discreet.linear.residuals import accepted as accepted_targets
 from discreet.linear.storage import Kept, Shelf, Storage
 
 Array = NDArray[np.float64]
@@ -121,7 +122,7 @@ class RecordStore:
         Those of a person are all in one chunk, next to one another.
         """
         for chunk, people in self._all_chunks():
-            accepted = self.loss.accepts(chunk.y)
+            accepted = accepted_targets(self.loss, chunk.y)
             if accepted.all():
                 yield chunk, people
             else:
