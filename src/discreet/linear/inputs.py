@@ -156,15 +156,6 @@ def _as_compared(value: Any, kind: str) -> Any:
     return value
 
 
-def declared_width(bounds: Any) -> int | None:
-    """The number of columns that bounds are declared for; None where one pair is for all of them."""
-    sides = bounds if isinstance(bounds, list | tuple | np.ndarray) and len(bounds) == 2 else ()
-    widths = [
-        len(side) for side in sides if isinstance(side, list | tuple | np.ndarray) and np.ndim(side) == 1
-    ]
-    return widths[0] if widths else None
-
-
 def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
     """The table as a two-dimensional array of floats, as a CSR array if it is sparse, on demand if it is a frame.
 

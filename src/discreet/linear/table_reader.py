@@ -21,13 +21,13 @@ from discreet.guarantee import Budget, neighbours_named
 from discreet.guarantee import Unit as Protected
 from discreet.linear.cells import declared_numbers
 from discreet.linear.column_kinds import Column, Numeric, Unit, unit_of
+from discreet.linear.declarations import bounds_of, declared_width
 from discreet.linear.diagnosis import warn_of_width
 from discreet.linear.encoder import (
     BoundedNumbers,
     BoundedRows,
     Encoding,
     SchemaEncoding,
-    bounds_of,
     encoded_columns,
     one_for_each_row,
     schema_columns,
@@ -44,7 +44,6 @@ from discreet.linear.inputs import (
     OnDemand,
     column_names,
     column_values,
-    declared_width,
     lazy_column,
     number_table,
     part_of,

@@ -29,8 +29,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (
-        *("cells", "column_kinds", "encoder", "homes", "inputs", "lenient", "losses", "parquet"),
-        *("roll_call", "schema", "secret_sample", "sources", "storage", "tables"),
+        *("cells", "encoder", "homes", "inputs", "lenient", "parquet", "residuals", "roll_call"),
+        *("secret_sample", "sources", "spool", "storage", "tables"),
     ),
     "linear/gate": (
         *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),
