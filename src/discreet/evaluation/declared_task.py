@@ -14,7 +14,7 @@ import numpy as np
 from discreet.errors import InvalidParameter
 from discreet.evaluation.answers import method_of
 from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, Task, TwoClasses
-from discreet.linear.column_kinds import distinct
+from discreet.linear.column_kinds import Category, Column, Flag, distinct
 from discreet.linear.declarations import target_range
 
 
@@ -65,3 +65,13 @@ def _interval(bounds: Any) -> tuple[float, float]:
 def is_function(model: Any) -> bool:
     """True for a model that is a function of the table."""
     return callable(model) and method_of(model, "predict") is None
+
+
+def declared_groups(name: str, column: Column | None) -> tuple[Any, ...]:
+    """The groups that a schema declares for a column."""
+    if not isinstance(column, Category | Flag):
+        remedy = (
+            "needs its declared values, such as by={'sex': ('F', 'M')}; those in the records are private."
+        )
+        raise InvalidParameter("by", name, remedy)
+    return tuple(column.values) if isinstance(column, Category) else (True, False)

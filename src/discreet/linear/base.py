@@ -24,6 +24,7 @@ from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.events import ApproximateDP, Event
 from discreet.guarantee import Budget
 from discreet.linear.column_kinds import Category
+from discreet.linear.declarations import all_numbers
 from discreet.linear.diagnosis import (
     DeclarationWarning,
     cost_of_repetition,
@@ -52,7 +53,7 @@ from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.preview import EPSILONS, Preview
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.secret_sample import draw_rows
-from discreet.linear.sources import all_numbers, is_dask_frame, source_of
+from discreet.linear.sources import is_dask_frame, source_of
 from discreet.linear.spool import spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.summary import Summary

@@ -7,7 +7,7 @@ each row by itself; whatever weights they return, the gate moves each record's w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
 from discreet.errors import InvalidParameter, real
-from discreet.linear.column_kinds import distinct, ordered_bounds
+from discreet.linear.column_kinds import Numeric, distinct, ordered_bounds
+from discreet.linear.parquet import pyarrow
+from discreet.linear.tables import Source
 
 Array = NDArray[np.float64]
 
@@ -115,3 +117,24 @@ def class_weights(class_weight: Any, classes: NDArray[Any]) -> Array | None:
     ]
     real("class_weight", max(weights), above=0, remedy="One class at least must weigh something.")
     return np.array(weights) / max(weights)
+
+
+def all_numbers(source: Source, names: Sequence[str]) -> dict[str, Numeric]:
+    """These columns as plain numbers, for tables without a schema; labels are refused by their type.
+
+    Cells of a CSV file have no type: what is not a number is missing there.
+    """
+    schemas = [part.schema for part in getattr(source, "sources", [source]) if hasattr(part, "schema")]
+    for schema in schemas:
+        for name in names:
+            if not _holds_numbers(schema.field(name).type):
+                kind = str(schema.field(name).type)
+                requirement = "must be one of numbers; or say what its cells are with schema=."
+                raise InvalidParameter(f"X[{name!r}].dtype", kind, requirement)
+    return {name: Numeric() for name in names}
+
+
+def _holds_numbers(kind: Any) -> bool:
+    types = pyarrow().types
+    known = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    return any(is_number(kind) for is_number in known)

@@ -68,6 +68,9 @@ class Encoding(ABC):
 
     columns: Columns
     names: tuple[str, ...] | None
+    lower: Array = np.empty(0)
+    upper: Array = np.empty(0)
+    """The bounds of the numbers, which come first."""
     guessed: NDArray[np.intp] = np.empty(0, np.intp)
     """Encoded columns whose bounds are no more than a guess: nothing can be learnt from them."""
     learnt: NDArray[np.intp] = np.empty(0, np.intp)
@@ -89,9 +92,11 @@ class Encoding(ABC):
     def on_demand(self, X: Any) -> Any:
         """The encoded table as something that encodes its rows when they are asked for, by slices; or as CSR."""
 
-    @abstractmethod
     def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
         """The same linear model, up to clamping, of the table's own numbers."""
+        count = len(self.lower)
+        head = (coefficients[:count].T / (self.upper - self.lower)).T
+        return np.concatenate([head, coefficients[count:]]), intercept - self.lower @ head
 
 
 class BoundedNumbers(Encoding):
@@ -126,9 +131,6 @@ class BoundedNumbers(Encoding):
         bound_entries(readable(table.data), readable(table.indices), self.upper, data)
         return csr_array((data, table.indices, table.indptr), shape=table.shape)
 
-    def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
-        return _scale_back(coefficients, intercept, self.lower, self.upper)
-
 
 class Scaled(OnDemand):
     """A table of numbers that is scaled when rows are asked for; who needs no scaled copy finds it as it is."""
@@ -148,9 +150,6 @@ class BoundedRows(Encoding):
     def on_demand(self, X: Any) -> Any:
         table = _of_width(number_table(X, self.columns.width), self.columns.width)
         return _single(table) if issparse(table) else OnDemand(table.shape, lambda rows: _single(table[rows]))
-
-    def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
-        return coefficients, intercept
 
 
 class SchemaEncoding(Encoding):
@@ -202,11 +201,6 @@ class SchemaEncoding(Encoding):
             start += len(labels)
         return encoded
 
-    def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
-        count = len(self.numerics)
-        head, intercept = _scale_back(coefficients[:count], intercept, self.lower, self.upper)
-        return np.concatenate([head, coefficients[count:]]), intercept
-
 
 def scale_to_unit(values: Any, lower: Any, upper: Any, missing: float = 0.5) -> Any:
     """The values between the bounds mapped to [0, 1]; what is outside clamped; NaN to ``missing``, the middle."""
@@ -255,11 +249,6 @@ def _group_names(name: str, column: Any) -> tuple[str, ...]:
     if isinstance(column, Flag):
         return (name,)
     return (f"{name}=missing",) if column.missing == "flag" else ()
-
-
-def _scale_back(coefficients: Array, intercept: Any, lower: Array, upper: Array) -> tuple[Array, Any]:
-    original = (coefficients.T / (upper - lower)).T
-    return original, intercept - lower @ original
 
 
 def _of_width(table: Any, expected: int) -> Any:

@@ -32,11 +32,16 @@ def is_frame(X: Any) -> bool:
     return not isinstance(X, np.ndarray) and not issparse(X) and hasattr(X, "__getitem__") and _has_names(X)
 
 
+def names_of(frame: Any) -> list[Any]:
+    """The names of a frame's columns, of whatever type."""
+    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+
+
 def column_names(X: Any) -> tuple[str, ...] | None:
     """The names of a frame's columns if they are texts, all different; else None."""
     if not is_frame(X):
         return None
-    names = tuple(X.column_names if hasattr(X, "column_names") else X.columns)
+    names = tuple(names_of(X))
     if not all(isinstance(name, str) for name in names):
         return None
     if len(set(names)) < len(names):
@@ -165,7 +170,7 @@ def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
     if issparse(X):
         table = sane_csr(csr_array(X))
     elif is_frame(X):
-        names = X.column_names if hasattr(X, "column_names") else list(X.columns)
+        names = names_of(X)
         for column in names:
             _refuse_labels(X, column, name)
         table = _numbers_of_frame(X, names, name) if len(names) else np.empty((len(X), 0))

@@ -8,7 +8,7 @@ what it computes for made-up records alone and together.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,6 +17,7 @@ from discreet.errors import InvalidParameter, PlanViolation
 
 Floats = NDArray[np.float64]
 Which = NDArray[np.bool_]
+Kind = TypeVar("Kind")
 
 _NO_LOSS = object()
 _LARGEST_EXPONENT = 700.0  # e**700 is a float64 number
@@ -32,7 +33,7 @@ def accepted(loss: Any, y: ArrayLike) -> Which:
         return _for_each(y, loss.accepts(y)).astype(np.bool_)
     if code[0] == "softmax":
         return is_class(y, loss.outputs)
-    return _KNOWN[code[0]][0](y)
+    return np.asarray(_KNOWN[code[0]][0](y))
 
 
 def residuals(loss: Any, u: ArrayLike, y: ArrayLike) -> Floats:
@@ -47,20 +48,21 @@ def residuals(loss: Any, u: ArrayLike, y: ArrayLike) -> Floats:
     return counted(accepts(y), residual(u, y, float(code[1])))
 
 
-def checked_loss(loss: Any) -> Any:
+def checked_loss(loss: Kind) -> Kind:
     """The loss, if kernels can compute it, or if it keeps made-up records apart; else a refusal."""
-    code = getattr(loss, "machine_code", _NO_LOSS)
+    code: Any = getattr(loss, "machine_code", _NO_LOSS)
+    known: Any = loss
     if code is _NO_LOSS:
         raise InvalidParameter("loss", loss, "must be a Loss, for instance Logistic().")
     if code is not None:
-        if code[0] != "softmax" and (code[0] not in _KNOWN or loss.outputs != 1):
+        if code[0] != "softmax" and (code[0] not in _KNOWN or known.outputs != 1):
             raise InvalidParameter("loss", loss, "must name compiled code for its number of outputs.")
         return loss
-    if loss.outputs != 1 or getattr(loss, "kind", None) not in ("classes", "numbers", "counts"):
+    if known.outputs != 1 or getattr(loss, "kind", None) not in ("classes", "numbers", "counts"):
         raise InvalidParameter("loss", loss, "must have one output and a kind: classes, numbers or counts.")
     u, y = np.array([-2.0, -0.5, 0.0, 0.7, 3.0]), np.array([0.0, 1.0, 1.0, 0.0, 1.0])
-    alone = [np.asarray(loss.residual(u[[k]], y[[k]]), np.float64) for k in range(len(u))]
-    together = np.asarray(loss.residual(u, y), np.float64)
+    alone = [np.asarray(known.residual(u[[k]], y[[k]]), np.float64) for k in range(len(u))]
+    together = np.asarray(known.residual(u, y), np.float64)
     if together.shape != u.shape or not np.array_equal(np.concatenate(alone), together):
         raise InvalidParameter(
             "loss", loss, "must give every record its own residual, whatever the others are."

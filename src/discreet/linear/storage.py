@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import pickle
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from typing import IO, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
 from discreet.errors import InvalidParameter, whole
 
@@ -88,27 +89,19 @@ class Shelf:
         return Kept(in_memory, mapping, written)
 
     def _write(self, file: IO[bytes], piece: Piece) -> _Written:
-        first = file.tell()
-        places: list[Any] = []
+        buffers: list[pickle.PickleBuffer] = []
+        rest = pickle.dumps(piece, protocol=5, buffer_callback=buffers.append)
+        first, places = file.tell(), []
         try:
-            for part in piece:
-                arrays = [self._place(file, array) for array in _arrays(part)]
-                if issparse(part):
-                    places.append(_Sparse(tuple(arrays), part.shape))
-                else:
-                    places.append(arrays[0] if arrays else _Plain(part))
-            last = file.seek(-(-file.tell() // _PAGE) * _PAGE)
+            for buffer in buffers:
+                start = file.seek(-(-file.tell() // _LINE) * _LINE)
+                file.write(buffer.raw())
+                places.append(slice(start, file.tell()))
+            last = file.seek((file.tell() // _PAGE + 1) * _PAGE)
             file.truncate()
         except OSError as error:
             raise no_room(self._folder, error) from None
-        return _Written(type(piece), tuple(places), first, last)
-
-    def _place(self, file: IO[bytes], array: NDArray[Any]) -> _Place | _Plain:
-        if array.size == 0:
-            return _Plain(array)
-        place = _Place(file.seek(-(-file.tell() // _LINE) * _LINE), array.dtype, array.shape)
-        file.write(np.ascontiguousarray(array).data)
-        return place
+        return _Written(rest, tuple(places), first, last)
 
 
 def _arrays(part: Any) -> list[NDArray[Any]]:
@@ -124,40 +117,16 @@ def no_room(folder: Any, error: OSError) -> InvalidParameter:
     return InvalidParameter("memory.folder", str(folder or tempfile.gettempdir()), requirement)
 
 
-class _Place(NamedTuple):
-    offset: int
-    dtype: Any
-    shape: tuple[int, ...]
-
-    def read(self, mapping: Any) -> Any:
-        count = int(np.prod(self.shape, dtype=np.int64))
-        return np.frombuffer(mapping, self.dtype, count, self.offset).reshape(self.shape)
-
-
-class _Plain(NamedTuple):
-    value: Any
-
-    def read(self, mapping: Any) -> Any:
-        return self.value
-
-
-class _Sparse(NamedTuple):
-    places: tuple[Any, ...]
-    shape: tuple[int, int]
-
-    def read(self, mapping: Any) -> Any:
-        return csr_array(tuple(place.read(mapping) for place in self.places), shape=self.shape)
-
-
 class _Written(NamedTuple):
-    kind: type
-    places: tuple[Any, ...]
+    """A piece without the memory of its arrays, and where in the file each of them lies."""
+
+    rest: bytes
+    places: tuple[slice, ...]
     first: int
     last: int
 
     def read(self, mapping: Any) -> Any:
-        parts = (place.read(mapping) for place in self.places)
-        return tuple(parts) if self.kind is tuple else self.kind(*parts)
+        return pickle.loads(self.rest, buffers=[memoryview(mapping)[place] for place in self.places])
 
 
 class Kept(Generic[Piece]):

@@ -21,7 +21,7 @@ from discreet.guarantee import Budget, neighbours_named
 from discreet.guarantee import Unit as Protected
 from discreet.linear.cells import declared_numbers
 from discreet.linear.column_kinds import Column, Numeric, Unit, unit_of
-from discreet.linear.declarations import bounds_of, declared_width
+from discreet.linear.declarations import all_numbers, bounds_of, declared_width
 from discreet.linear.diagnosis import warn_of_width
 from discreet.linear.encoder import (
     BoundedNumbers,
@@ -51,7 +51,7 @@ from discreet.linear.inputs import (
 )
 from discreet.linear.losses import Loss
 from discreet.linear.schema import Schema, schema_of
-from discreet.linear.sources import all_numbers, source_of
+from discreet.linear.sources import source_of
 from discreet.linear.spool import Spooled, spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.tables import Source
