@@ -24,7 +24,6 @@ from discreet.errors import BudgetExceeded, InvalidParameter
 from discreet.events import ApproximateDP, Event
 from discreet.guarantee import Budget
 from discreet.linear.column_kinds import Category
-from discreet.linear.declarations import all_numbers
 from discreet.linear.diagnosis import (
     DeclarationWarning,
     cost_of_repetition,
@@ -57,7 +56,7 @@ from discreet.linear.sources import is_dask_frame, source_of
 from discreet.linear.spool import spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.summary import Summary
-from discreet.linear.table_reader import TableReader, known_spending, row_count
+from discreet.linear.table_reader import TableReader, all_numbers, known_spending, row_count
 
 Array = NDArray[np.float64]
 

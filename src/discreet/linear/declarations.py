@@ -7,7 +7,7 @@ each row by itself; whatever weights they return, the gate moves each record's w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
 from discreet.errors import InvalidParameter, real
-from discreet.linear.column_kinds import Numeric, distinct, ordered_bounds
-from discreet.linear.parquet import pyarrow
-from discreet.linear.tables import Source
+from discreet.linear.column_kinds import distinct, ordered_bounds
 
 Array = NDArray[np.float64]
 
@@ -119,22 +117,42 @@ def class_weights(class_weight: Any, classes: NDArray[Any]) -> Array | None:
     return np.array(weights) / max(weights)
 
 
-def all_numbers(source: Source, names: Sequence[str]) -> dict[str, Numeric]:
-    """These columns as plain numbers, for tables without a schema; labels are refused by their type.
+_LABELS = (
+    "object",
+    "str",
+    "utf8",
+    "large_str",
+    "large_utf8",
+    "cat",
+    "dict",
+    "enum",
+    "binary",
+    "large_binary",
+)
+"""How the types of texts and categories begin, in pandas, polars and pyarrow."""
 
-    Cells of a CSV file have no type: what is not a number is missing there.
-    """
-    schemas = [part.schema for part in getattr(source, "sources", [source]) if hasattr(part, "schema")]
-    for schema in schemas:
-        for name in names:
-            if not _holds_numbers(schema.field(name).type):
-                kind = str(schema.field(name).type)
-                requirement = "must be one of numbers; or say what its cells are with schema=."
-                raise InvalidParameter(f"X[{name!r}].dtype", kind, requirement)
-    return {name: Numeric() for name in names}
+
+def refuse_labels(kind: str, name: str) -> None:
+    """Raise if a column is of texts or categories: every cell would count as missing. Types are public."""
+    if kind.startswith(_LABELS):
+        remedy = (
+            "is a column of labels, and nothing says what they are: declare it with schema=, leave it out, or make "
+            "it a column of numbers."
+        )
+        raise InvalidParameter(name, kind, remedy)
 
 
-def _holds_numbers(kind: Any) -> bool:
-    types = pyarrow().types
-    known = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(is_number(kind) for is_number in known)
+def refuse_nested(table: str, name: str, kind: Any) -> None:
+    """Raise if a column holds anything but numbers and texts."""
+    from pyarrow import types
+
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    text = (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_string_view(kind)
+        or types.is_null(kind)
+    )
+    if not (types.is_primitive(kind) or types.is_decimal(kind) or text):
+        requirement = f"its column {name!r} holds {kind}; it must hold numbers or texts."
+        raise InvalidParameter("table", table, requirement)

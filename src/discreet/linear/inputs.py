@@ -21,6 +21,7 @@ from scipy.sparse import csr_array, issparse
 
 from discreet.core import columns
 from discreet.errors import InvalidParameter
+from discreet.linear.declarations import refuse_labels
 from discreet.linear.kernels.csr_entries import in_order
 from discreet.linear.kernels.kernel import readable
 
@@ -172,7 +173,9 @@ def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
     elif is_frame(X):
         names = names_of(X)
         for column in names:
-            _refuse_labels(X, column, name)
+            cells = X[column]
+            kind = str(getattr(cells, "dtype", getattr(cells, "type", ""))).lower()
+            refuse_labels(kind, f"{name}[{column!r}].dtype")
         table = _numbers_of_frame(X, names, name) if len(names) else np.empty((len(X), 0))
     elif isinstance(X, OnDemand):
         table = X
@@ -210,33 +213,6 @@ def _numbers_of_frame(X: Any, names: Any, table: str) -> OnDemand:
 
     read_rows(slice(0, 0))  # types are refused here
     return OnDemand((len(next(iter(columns.values()))), len(columns)), read_rows)
-
-
-_LABELS = (
-    "object",
-    "str",
-    "utf8",
-    "large_str",
-    "large_utf8",
-    "cat",
-    "dict",
-    "enum",
-    "binary",
-    "large_binary",
-)
-"""How the types of texts and categories begin, in pandas, polars and pyarrow."""
-
-
-def _refuse_labels(X: Any, column: Any, name: str) -> None:
-    """Raise if a column is of texts or categories: every cell would count as missing. Types are public."""
-    cells = X[column]
-    kind = str(getattr(cells, "dtype", getattr(cells, "type", ""))).lower()
-    if kind.startswith(_LABELS):
-        remedy = (
-            "is a column of labels, and nothing says what they are: declare it with schema=, leave it out, or make "
-            "it a column of numbers."
-        )
-        raise InvalidParameter(f"{name}[{column!r}].dtype", kind, remedy)
 
 
 def sane_csr(table: csr_array) -> csr_array:

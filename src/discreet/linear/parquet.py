@@ -11,6 +11,7 @@ import numpy as np
 
 from discreet.core.columns import list_cells
 from discreet.errors import InvalidParameter, missing_extra
+from discreet.linear.declarations import refuse_nested
 from discreet.linear.lenient import guarded
 from discreet.linear.tables import Read, Source, Table
 
@@ -80,21 +81,6 @@ class ParquetSource(ArrowSource):
 
     def progress(self) -> float:
         return float(self._done / max(self._file.metadata.num_rows, 1))
-
-
-def refuse_nested(table: str, name: str, kind: Any) -> None:
-    """Raise if a column holds anything but numbers and texts."""
-    types = pyarrow().types
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    text = (
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_string_view(kind)
-        or types.is_null(kind)
-    )
-    if not (types.is_primitive(kind) or types.is_decimal(kind) or text):
-        requirement = f"its column {name!r} holds {kind}; it must hold numbers or texts."
-        raise InvalidParameter("table", table, requirement)
 
 
 def cells_of(column: Any) -> Any:

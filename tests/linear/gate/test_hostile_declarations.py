@@ -120,6 +120,23 @@ def test_no_declared_field_lets_a_cell_change_another_row():
     assert False not in found
 
 
+def test_no_declared_bounds_let_a_cell_change_another_row():
+    rng = np.random.default_rng(34)
+    for _ in range(500):
+        lower, upper = rng.choice(NUMBERS, (2, 3))
+        cells = rng.choice(NUMBERS, (6, 3))
+        gone = np.arange(6) != rng.integers(6)
+        encoding = encoder.BoundedNumbers(lower, upper)
+        np.testing.assert_array_equal(encoding.encode(cells)[gone], encoding.encode(cells[gone]))
+        records = [
+            Records(Logistic(), encoding.on_demand(x), np.ones(len(x)), encoding.columns)
+            for x in (cells, cells[gone])
+        ]
+        query = blocks.Blocks((blocks.Numbers(encoding.columns),), 1.0)
+        found, other = (one._total(query, 2.0**-20) for one in records)
+        assert sum((int(a) - int(b)) ** 2 for a, b in zip(found, other, strict=True)) <= 2**40
+
+
 @pytest.mark.parametrize("twin", ["scale_to_unit", "_codes"])
 def test_an_encoder_that_looks_at_a_whole_column_is_found(monkeypatch, twin):
     """The broken twins."""

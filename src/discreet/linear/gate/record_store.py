@@ -23,6 +23,7 @@ from discreet.errors import InvalidParameter
 from discreet.linear.gate import sparse_rows
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
+from discreet.linear.gate.shelf import Kept, Shelf
 from discreet.linear.inputs import OnDemand, sane_csr
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import row_norms
@@ -30,7 +31,7 @@ from discreet.linear.kernels.row_tiles import Tiles
 from discreet.linear.kernels.tiled_kernel import takes
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import accepted as accepted_targets
-from discreet.linear.storage import Kept, Shelf, Storage
+from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
