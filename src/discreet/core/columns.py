@@ -131,15 +131,14 @@ def floats_of(cells: NDArray[Any]) -> NDArray[np.float64]:
         if cells.dtype.kind == "O":
             with suppress(Exception):  # whatever a cell may raise
                 return cells.astype(np.float64)  # the same float(cell), and NaN for None
-        return np.array([float_of(cell) for cell in cells.ravel().tolist()], np.float64).reshape(cells.shape)
+        return np.array([_float(cell) for cell in cells.ravel().tolist()], np.float64).reshape(cells.shape)
 
 
-def float_of(cell: Any) -> float:
-    """The cell as a float, NaN if it is none; a whole number beyond all floats is infinite."""
+def _float(cell: Any) -> float:
     with suppress(Exception):
         try:
             return float(cell)
-        except OverflowError:
+        except OverflowError:  # a whole number beyond all floats
             return float("inf") if cell > 0 else float("-inf")
     return float("nan")
 

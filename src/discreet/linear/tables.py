@@ -26,7 +26,6 @@ from typing import IO, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.columns import float_of
 from discreet.errors import InvalidParameter
 from discreet.linear.cells import dates, declared_numbers, forgiven
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric, Unit
@@ -289,7 +288,14 @@ def numbers_in(cells: Sequence[Any]) -> NDArray[np.float64]:
     try:
         return np.fromiter(map(float, cells), np.float64, len(cells))
     except (ValueError, TypeError, OverflowError):
-        return np.fromiter(map(float_of, cells), np.float64, len(cells))
+        return np.fromiter(map(_number, cells), np.float64, len(cells))
+
+
+def _number(cell: Any) -> float:
+    try:
+        return float(cell)
+    except (ValueError, TypeError, OverflowError):
+        return float("nan")
 
 
 def _any_array(cells: Sequence[Any]) -> Cells:
@@ -324,7 +330,7 @@ class _Known(dict[Any, Any]):
         found = dict.get(self, text, self._texts.get(forgiven(self._column, text)))
         if found is None and self._numbers:
             word = {"true": True, "false": False}.get(text.lower(), text) if text is not None else cell
-            found = self._numbers.get(float_of(word) if isinstance(word, str) else word)
+            found = self._numbers.get(_number(word) if isinstance(word, str) else word)
         if len(self) < 10_000:
             self[cell] = found
         return found
