@@ -12,7 +12,8 @@ from scipy.special import ndtri
 
 from discreet.engines import engine_for
 from discreet.errors import InvalidParameter, probability
-from discreet.evaluation.answers import CHECKED, is_ours, task_for
+from discreet.evaluation.answers import CHECKED, is_ours
+from discreet.evaluation.declared_task import task_for
 from discreet.evaluation.question import Counting, Question, counts_there
 from discreet.evaluation.result import Evaluation
 from discreet.evaluation.scoring import Scoring

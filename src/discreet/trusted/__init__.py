@@ -29,13 +29,13 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (
-        *("cells", "column_kinds", "encoder", "homes", "inputs", "lenient", "losses", "parquet"),
-        *("roll_call", "schema", "secret_sample", "sources", "storage", "tables"),
+        *("cells", "encoder", "homes", "inputs", "lenient", "parquet", "residuals", "roll_call"),
+        *("secret_sample", "sources", "spool", "tables"),
     ),
     "linear/gate": (
         *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),
         *("curve_rows", "data", "declared_columns", "newton", "opaque", "people", "raw", "record_store"),
-        *("records", "score_cells", "second_moments", "sparse_rows"),
+        *("records", "score_cells", "second_moments", "shelf", "sparse_rows"),
     ),
     "linear/glm": ("spending",),
     "statistics": ("reading",),

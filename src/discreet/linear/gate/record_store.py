@@ -24,13 +24,15 @@ from discreet.linear.gate import sparse_rows
 from discreet.linear.gate.data import refuse_other_shapes
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
+from discreet.linear.gate.shelf import Kept, Shelf
 from discreet.linear.inputs import OnDemand, sane_csr
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.kernels.row_tiles import Tiles
 from discreet.linear.kernels.tiled_kernel import takes
 from discreet.linear.losses import Loss
-from discreet.linear.storage import Kept, Shelf, Storage
+from discreet.linear.residuals import accepted as accepted_targets
+from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -122,7 +124,7 @@ class RecordStore:
         Those of a person are all in one chunk, next to one another.
         """
         for chunk, people in self._all_chunks():
-            accepted = self.loss.accepts(chunk.y)
+            accepted = accepted_targets(self.loss, chunk.y)
             if accepted.all():
                 yield chunk, people
             else:
