@@ -4,6 +4,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check -q
 export NUMBA_NUM_THREADS ?= 2
+# Tests start many processes, and without byte code each of them would compile every source file anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Two tests at a time; a file's tests stay together, so that they share its servers and compiled kernels.
 WORKERS ?= 2
