@@ -8,11 +8,13 @@ import pytest
 from discreet import (
     Budget,
     BudgetExceeded,
+    Certificate,
     DiscreetError,
     Gaussian,
     Laplace,
     Ledger,
     PoissonSampled,
+    Recipe,
     account,
     calibrate,
 )
@@ -22,7 +24,9 @@ from discreet.accounting.curve_views import CurveViews
 from discreet.accounting.lattice import mass_outside
 from discreet.accounting.pairs import GaussianPair
 from discreet.accounting.steering import Aim, Scout
-from discreet.ledger import FixedPlan
+from discreet.accounting.truncation_search import Truncation
+from discreet.certificate import verification
+from discreet.ledger import FixedPlan, TruncatedRenyiFilter, filters
 
 EVENTS = {
     "sampled": PoissonSampled(0.01, Gaussian(2.0)) * 500,
@@ -182,3 +186,35 @@ def test_the_hostile_check_itself_catches_a_bound_that_is_too_small(monkeypatch)
     monkeypatch.setattr(curve.PrivacyCurve, "epsilon_bounds", less)
     with pytest.raises(AssertionError):
         still_sound("sampled")
+
+
+@pytest.mark.parametrize("value", GARBAGE)
+def test_a_truncation_that_is_garbage_is_refused_or_prices_in_full(monkeypatch, value):
+    """A filter whose order, cut and exposure came from nowhere has room for no more than its budget."""
+    event, budget = PoissonSampled(0.01, Gaussian(2.0)), Budget(1.0, DELTA)
+    for place in ("order", "cut", "exposure", None):
+        right = {"fits": 1.0, "order": 20.0, "cut": 1.0, "exposure": 1e-8}
+        wrong = dict.fromkeys(right, value) if place is None else right | {place: value}
+        monkeypatch.setattr(filters, "best_truncation", lambda *_, wrong=wrong: Truncation(**wrong))
+        try:
+            rule = TruncatedRenyiFilter.for_event(event, budget)
+        except REFUSALS:
+            continue
+        room = rule.room({}, event)
+        assert room == 0 or account(event * room).epsilon_bounds(DELTA).lower <= budget.epsilon
+        assert rule.guarantee({}).epsilon.upper == budget.epsilon
+
+
+@pytest.mark.parametrize("value", GARBAGE)
+def test_a_second_opinion_that_is_garbage_lowers_no_guarantee(monkeypatch, value):
+    """It can only make the verification of a certificate fail."""
+    plan = Recipe(records=60_000, batch_size=600, epochs=1).calibrate(Budget(1.0, DELTA))
+    with Ledger.in_memory(plan.rule) as ledger:
+        ledger.run(plan.event, plan.digest()).reserve(plan.steps)
+        certificate = Certificate.of(ledger, plan)
+        monkeypatch.setattr(verification, "renyi_epsilon", lambda *_: value)
+        try:
+            found = certificate.verify(ledger).guarantee
+        except REFUSALS:
+            return
+        assert found == certificate.guarantee

@@ -23,8 +23,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     "certificate": ("__init__", "certificate", "promises", "signatures", "verification"),
     "events": ("__init__", "catalogue", "common"),
     "accounting": (
-        *("allocation", "building", "certify", "chernoff", "curve", "direct", "dominating", "gaussian"),
-        *("largest", "lattice", "pairs", "renyi", "rounded_sums", "sampled_pairs", "truncated"),
+        *("allocation", "building", "certify", "chernoff", "curve", "direct", "divergences", "dominating"),
+        *("gaussian", "largest", "lattice", "pairs", "rounded_sums", "sampled_pairs", "truncated"),
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (
