@@ -59,14 +59,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from scipy.optimize import brentq
 
 from discreet.accounting.curve import account
-from discreet.accounting.renyi import (
-    Divergence,
-    epsilon_of_divergence,
-    mean_of_stopping,
-    negative_binomial_selected,
-    poisson_selected,
-    renyi_divergence,
-)
+from discreet.accounting.divergences import Divergence, negative_binomial_selected, poisson_selected
+from discreet.accounting.renyi import epsilon_of_divergence, mean_of_stopping, renyi_divergence
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, UnsupportedEvent, probability, real
 from discreet.events import ApproximateDP, BoundedRange, Event, RenyiDP, ZeroConcentratedDP

@@ -19,7 +19,7 @@ from discreet import (
     RandomlyAllocated,
     account,
 )
-from discreet.accounting import certify
+from discreet.accounting import certify, search
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.accounting.power import power_bound
 from support import accounting_reference as ref
@@ -182,8 +182,8 @@ def test_nothing_but_a_coin():
 def test_an_unreachable_tolerance_raises_with_sound_bounds(monkeypatch):
     """On a machine with room for 300 grid points only."""
     exact = account(poisson()).epsilon_bounds(1e-6)
-    monkeypatch.setattr("discreet.accounting.building.LARGEST", 300)
-    monkeypatch.setattr("discreet.accounting.certify.FINEST", 1.0)
+    monkeypatch.setattr("discreet.accounting.grids.LARGEST", 300)
+    monkeypatch.setattr("discreet.accounting.search.FINEST", 1.0)
     with pytest.raises(AccuracyNotReached, match="tolerance") as raised:
         account(poisson()).epsilon_bounds(1e-6, tolerance=1e-3)
     lower, upper = raised.value.bounds
@@ -411,7 +411,8 @@ def test_many_deltas_at_once(event, relation):
 def test_one_grid_serves_many_deltas(monkeypatch):
     made = []
     build = certify.build
-    monkeypatch.setattr(certify, "build", lambda *args, **words: made.append(1) or build(*args, **words))
+    for module in (certify, search):
+        monkeypatch.setattr(module, "build", lambda *args, **words: made.append(1) or build(*args, **words))
     deltas = np.geomspace(1e-7, 1e-4, 10)
     found = account(poisson()).epsilons(deltas)
     assert len(made) <= 6  # two directions, three grids; one by one they are twenty

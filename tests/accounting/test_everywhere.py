@@ -18,11 +18,11 @@ from discreet import (
     account,
 )
 from discreet.accounting.building import Law
-from discreet.accounting.certify import Composed
 from discreet.accounting.chernoff import Chernoff
 from discreet.accounting.dominating import Relation, dominating, without_sampling
 from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_epsilon_bounds
 from discreet.accounting.pairs import GaussianPair, LaplacePair, Reversed, Sampled
+from discreet.accounting.search import composed
 
 FAR_OUT = [
     (1e-6, 0.5, 10**7, 1e-6),  # asked for 47 GB once
@@ -89,7 +89,7 @@ PAIRS = {
 def test_chernoff_lies_a_little_above_the_lattice(name, steps):
     pair = PAIRS[name]
     simple = Chernoff.of([(pair, steps)], -60.0)
-    exact = Composed([Law(pair, pair, steps)])
+    exact = composed([Law(pair, pair, steps)])
     for delta in (1e-3, 1e-8):
         lower, upper = exact.epsilon_bounds(delta, 1e-3)
         if 0 < upper < float("inf"):

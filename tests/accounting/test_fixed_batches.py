@@ -28,10 +28,10 @@ from discreet import (
     calibrate,
 )
 from discreet.accounting.chernoff import Chernoff
+from discreet.accounting.divergences import log_stopping_chance
 from discreet.accounting.dominating import Quality, Relation, _chance_kept, attained, dominating
 from discreet.accounting.gaussian import gaussian_delta
 from discreet.accounting.pairs import Labelled, Reversed
-from discreet.accounting.renyi import log_stopping_chance
 from discreet.accounting.sampled_pairs import FixedSize, ZeroedFixedSize, with_replacement
 from discreet.accounting.steering import _zero
 from support import accounting_reference as ref

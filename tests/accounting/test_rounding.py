@@ -8,6 +8,7 @@ from discreet import Gaussian, PoissonSampled, account
 from discreet.accounting.lattice import ULP, Layers, cell_accuracy
 from discreet.accounting.pairs import GaussianPair
 from support import accounting_reference as ref
+from support.rounding_charge import charged
 
 
 def exponential_layers(tilt, log_delta=-200.0):
@@ -40,20 +41,20 @@ def test_the_error_of_a_known_law_is_covered():
         unit = float(np.exp(-rate * y).mean()) / (
             1 - rate
         )  # K e^{-t epsilon}: total tilted mass, others included
-        assert error <= unit * layers.rounding(float(m.mean()) / unit) * (1 + 1e-9)
+        assert error <= unit * charged(layers, float(m.mean()) / unit) * (1 + 1e-9)
 
 
 def test_layers_are_never_worse_than_charging_everything():
     layers = exponential_layers(0.3, log_delta=-50.0)
     for tail in (1e-12, 1e-6, 1e-2, 1.0):
-        assert layers.rounding(tail) <= (cell_accuracy(-50.0) + 6 * ULP) * tail
+        assert charged(layers, tail) <= (cell_accuracy(-50.0) + 6 * ULP) * tail
 
 
 def test_layers_add_up():
     one, other = exponential_layers(0.3), exponential_layers(0.6, log_delta=-30.0)
     both = one.times(5).times(1, other.times(2))
     for tail in (1e-9, 1e-2):
-        assert both.rounding(tail) >= 5 * one.rounding(tail) + 2 * 18 * ULP * tail
+        assert charged(both, tail) >= 5 * charged(one, tail) + 2 * 18 * ULP * tail
     assert one.times(3).common == pytest.approx(54 * ULP)
 
 
@@ -64,7 +65,7 @@ def test_large_losses_are_layers_of_their_own():
     masses /= masses.sum()
     layers = Layers.of(losses, masses, masses, np.zeros(401), -30.0)
     small = Layers.of(losses - 100.0, masses, masses, np.zeros(401), -30.0)
-    assert layers.rounding(0.5) >= small.rounding(0.5) + 3 * ULP * 90 * 0.5
+    assert charged(layers, 0.5) >= charged(small, 0.5) + 3 * ULP * 90 * 0.5
 
 
 def test_tails_of_q_at_large_losses():

@@ -264,3 +264,16 @@ def test_half_plans_are_refused():
             Plan.from_dict(ADAPTIVE.to_dict() | broken)
     with pytest.raises(InvalidParameter, match="is not a 'discreet plan 1'"):
         Plan.from_dict(SINGLE.to_dict() | {"name": "fit"})
+
+
+def test_views_that_are_garbage_change_nothing_that_is_promised(monkeypatch):
+    from discreet.plan.plan_views import PlanViews
+
+    stage = Stage("descent", "poisson", 60_000, 600, steps=1000, clip_norm=1.0, noise_multiplier=2.0)
+    before = Plan((stage,), delta=1e-6)
+    kept = before.guarantee, before.rule, before.event, before.digest()
+    for name in ("explain", "plot", "_repr_html_"):
+        monkeypatch.setattr(PlanViews, name, lambda *_: -1.0)
+    after = Plan((stage,), delta=1e-6)
+    assert after.explain() == -1.0
+    assert (after.guarantee, after.rule, after.event, after.digest()) == kept

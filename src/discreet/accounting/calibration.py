@@ -2,7 +2,8 @@
 
 The search runs on the accountant's estimate, which is fast and smooth; the answer is then moved to the safe
 side by certificates. So the result is within the budget by proof, and within a few parts in ten thousand of the
-best by measurement.
+best by measurement. No guarantee rests on it: a ledger and a certificate account for the event that was made with the
+result, whatever that is, and refuse one that costs more than the budget.
 
 >>> from discreet.events import Gaussian, PoissonSampled
 >>> budget = Budget(epsilon=1.0, delta=1e-5)

@@ -56,7 +56,7 @@ def log_moment_of(box: RenyiDP | ZeroConcentratedDP, group_size: int) -> LogMome
     return lambda tilts: np.asarray(np.interp(tilts, knots, heights, right=np.inf) * (1 + 1e-14))
 
 
-_ROUNDING = 1e-12  # relative, of sums of logarithms and of products with counts
+ROUNDING = 1e-12  # relative, of sums of logarithms and of products with counts
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,35 +85,21 @@ class Chernoff:
                 laws.append((losses[kept], np.log(masses[kept]), count))
             infinite += count * above if np.all(np.isfinite(masses)) else np.inf
             accuracy += count * cell_accuracy(log_tail - max(float(losses[-1]), 0.0))
-        return cls(tuple(laws), infinite * (1 + _ROUNDING), accuracy, boxes)
+        return cls(tuple(laws), infinite * (1 + ROUNDING), accuracy, boxes)
 
     def epsilon(self, delta: float) -> float:
         """Guarantee: everything together is (this epsilon, ``delta``)-DP in this direction."""
         if not self.infinite < delta:
             return np.inf
         log_share = float(np.log(delta - self.infinite)) - 1e-15
-        return max(0.0, self._least(lambda tilts: (self._log_delta(tilts) - log_share) / tilts))
+        return max(0.0, least(lambda tilts: (self.log_delta(tilts) - log_share) / tilts))
 
     def delta(self, epsilon: float) -> float:
         """Guarantee: everything together is (``epsilon``, this delta)-DP in this direction."""
-        least = self._least(lambda tilts: self._log_delta(tilts) - tilts * epsilon * (1 - _ROUNDING))
-        return float(min(1.0, np.exp(min(least, 0.0)) * (1 + _ROUNDING) + self.infinite))
+        smallest = least(lambda tilts: self.log_delta(tilts) - tilts * epsilon * (1 - ROUNDING))
+        return float(min(1.0, np.exp(min(smallest, 0.0)) * (1 + ROUNDING) + self.infinite))
 
-    def power(self, alarms: float) -> float:
-        """Guarantee: no test with this rate of false alarms, above 0, has more hits in this direction.
-
-        They are at most H_a + a alarms for every a, so for the a that is best for the bound at each tilt.
-        """
-        log_alarms = float(np.log(alarms))
-
-        def hits(tilts: Array) -> Array:
-            height = self._log_delta(tilts)
-            at = np.clip((np.log(tilts) + height - log_alarms) / (1 + tilts), 0.0, 700.0)
-            return np.asarray(np.logaddexp(height - tilts * at * (1 - _ROUNDING), at + log_alarms))
-
-        return float(min(1.0, np.exp(min(self._least(hits), 0.0)) * (1 + _ROUNDING) + self.infinite))
-
-    def _log_delta(self, tilts: Array) -> Array:
+    def log_delta(self, tilts: Array) -> Array:
         """log of M(t) times the largest weight, rounded up."""
         total, slack = np.zeros(len(tilts)), np.zeros(len(tilts))
         for losses, log_p, count in self.laws:
@@ -124,19 +110,19 @@ class Chernoff:
             total += count * box(tilts)
             slack += count * box(tilts)
         weights = np.log([largest_weight(float(tilt)) for tilt in tilts])
-        slack = _ROUNDING * (slack + np.abs(weights)) + self.accuracy * (tilts + 1)
+        slack = ROUNDING * (slack + np.abs(weights)) + self.accuracy * (tilts + 1)
         return np.asarray(total + weights + slack)
 
-    @staticmethod
-    def _least(objective: Callable[[Array], Array]) -> float:
-        """About the smallest value over all tilts. Every tilt is valid, so the search may be rough."""
-        tilts = np.geomspace(1e-9, 1e9, 73)
-        for width in (1.8, 1.12, 1.01):
-            with np.errstate(all="ignore"):
-                values = np.nan_to_num(objective(tilts), nan=np.inf)
-            best = int(np.argmin(values))
-            tilts = tilts[best] * np.geomspace(1 / width, width, 21)
-        return float(values[best])
+
+def least(objective: Callable[[Array], Array]) -> float:
+    """About the smallest value over all tilts. Every tilt is valid, so the search may be rough."""
+    tilts = np.geomspace(1e-9, 1e9, 73)
+    for width in (1.8, 1.12, 1.01):
+        with np.errstate(all="ignore"):
+            values = np.nan_to_num(objective(tilts), nan=np.inf)
+        best = int(np.argmin(values))
+        tilts = tilts[best] * np.geomspace(1 / width, width, 21)
+    return float(values[best])
 
 
 def _strictly_increasing(values: Array) -> Array:

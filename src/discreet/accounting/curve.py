@@ -9,24 +9,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from discreet.accounting.building import CUT, Law
-from discreet.accounting.certify import (
-    SMALLEST_EPSILON,
-    TOLERANCE,
-    Composed,
-    OneStep,
-    bounds_by_all,
-    quiet,
-)
+from discreet.accounting.certify import DELTA_REMEDY, Composed, OneStep, hidden_share, quiet, tolerance_asked
 from discreet.accounting.chernoff import Chernoff
+from discreet.accounting.curve_views import CurveViews
 from discreet.accounting.dominating import (
     Direction,
     Dominating,
@@ -36,19 +28,16 @@ from discreet.accounting.dominating import (
     dominating,
     without_sampling,
 )
-from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_epsilon_bounds, gaussian_power_bounds
+from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_epsilon_bounds
 from discreet.accounting.largest import ULPS, delta_near_largest, epsilon_near_largest
-from discreet.accounting.lattice import Lattice
-from discreet.accounting.power import AttackerView, power_near, power_on
+from discreet.accounting.search import SMALLEST_EPSILON, TOLERANCE, composed
 from discreet.errors import AccuracyNotReached, DiscreetError, InvalidParameter, real, whole
 from discreet.events import ApproximateDP, Composition, Event, RenyiDP, RepeatAndSelect, ZeroConcentratedDP
 from discreet.guarantee import AnyNeighbours, Bounds, Guarantee, any_neighbours_named
 
-TINY = 1e-12
 _NOTHING = Bounds(0.0, 0.0)
 LEAST_DELTA = 1e-290
 _MU_ERROR = 4e-16  # of the root of the sum of squares, relative
-_USELESS = 1e-3  # a lattice with a larger error shows nothing: very much noise, seen without a tilt
 
 
 def account(event: Event, neighbours: AnyNeighbours = "add-remove", group_size: int = 1) -> PrivacyCurve:
@@ -68,7 +57,7 @@ def account(event: Event, neighbours: AnyNeighbours = "add-remove", group_size: 
     return PrivacyCurve(event, neighbours, group_size)
 
 
-class PrivacyCurve(AttackerView):
+class PrivacyCurve(CurveViews):
     """What an event costs. Made by :func:`account`.
 
     Guarantee: the exact curve of the event's dominating pair lies between the two ends of every bound. For
@@ -87,7 +76,6 @@ class PrivacyCurve(AttackerView):
         self._parts: Dominating = rule(event, Relation(self.neighbours, self.group_size))
         self._is_floor = floor
         self._composed = lru_cache(maxsize=8)(self._make_composed)
-        self._bulk = lru_cache(maxsize=2)(self._make_bulk)
 
     def __repr__(self) -> str:
         return f"PrivacyCurve({self.event!r}, neighbours={self.neighbours!r}, group_size={self.group_size})"
@@ -108,7 +96,7 @@ class PrivacyCurve(AttackerView):
         Infinite where some outcome of a black box reveals everything with more than this probability.
         """
         delta = real("delta", delta, at_least=0, at_most=1, remedy=DELTA_REMEDY)
-        wanted = _tolerance(tolerance, TOLERANCE)
+        wanted = tolerance_asked(tolerance, TOLERANCE)
         exposure = self._parts.exposure
         if delta == 1:  # everything is (0, 1)-DP
             return _NOTHING
@@ -117,37 +105,12 @@ class PrivacyCurve(AttackerView):
         if exposure.upper == 0:
             bounds = self._hidden_epsilon(delta, wanted)
         else:
-            upper = self._hidden_epsilon(_hidden_share(delta, exposure.upper, 1 - ULPS), wanted).upper
-            lower = self._hidden_epsilon(_hidden_share(delta, exposure.lower, 1 + ULPS), wanted).lower
+            upper = self._hidden_epsilon(hidden_share(delta, exposure.upper, 1 - ULPS), wanted).upper
+            lower = self._hidden_epsilon(hidden_share(delta, exposure.lower, 1 + ULPS), wanted).lower
             bounds = Bounds(lower, upper)
         if self._floor is not None:
             bounds = _above_floor(self._floor.epsilon_bounds(delta).lower, bounds.upper)
         return self._as_asked(bounds, "epsilon", tolerance, SMALLEST_EPSILON)
-
-    def epsilons(self, deltas: ArrayLike) -> list[Bounds]:
-        """As :meth:`epsilon_bounds` at each of many deltas, in the time of a few: one grid serves its neighbours."""
-        asked = [
-            real("deltas", value, at_least=0, at_most=1, remedy=DELTA_REMEDY) for value in np.ravel(deltas)
-        ]
-        found: dict[float, Bounds] = {}
-        waiting = sorted(set(asked))
-        while waiting:
-            middle = waiting[len(waiting) // 2]
-            found |= self._on_one_grid(middle, waiting) if len(waiting) > 1 else {}
-            if middle not in found:
-                found[middle] = self.epsilon_bounds(middle)
-            waiting = [delta for delta in waiting if delta not in found]
-        return [found[delta] for delta in asked]
-
-    def _on_one_grid(self, at: float, deltas: list[float]) -> dict[float, Bounds]:
-        """Of ``deltas``, those at which the grid for the delta ``at`` is close enough."""
-        trivial = at in (0, 1) or self._parts.exposure.upper > 0 or self._floor is not None
-        if trivial or self._parts.boxes or not self._parts.laws:
-            return {}
-        positive = [delta for delta in deltas if 0 < delta < 1]
-        quality = Quality(positive[0] * 1e-5, 1e-3)
-        each = [self._composed(direction, quality) for direction in self._parts.directions()]
-        return bounds_by_all(each, at, positive)
 
     @quiet()
     def _hidden_epsilon(self, delta: float, tolerance: float) -> Bounds:
@@ -188,7 +151,7 @@ class PrivacyCurve(AttackerView):
         top = max(estimates.values())
         lower = upper = 0.0
         for direction in sorted(estimates, key=lambda name: -estimates[name]):
-            if self._largest_losses[direction] * (1 + ULPS) <= lower:
+            if self._largest_losses[direction] * (1 + ULPS) <= min(lower, upper):
                 continue
             composed = self._composed(direction, quality)
             # A direction that is clearly not the worst one is only shown to be that.
@@ -212,18 +175,6 @@ class PrivacyCurve(AttackerView):
         whole = self._without_sampling
         return min(worst, whole._hidden_epsilon(delta, 1e-3).upper) if whole else worst
 
-    def estimate_epsilon(self, delta: float) -> float:
-        """Epsilon at ``delta`` to about three digits, in a millisecond. An estimate: never report it."""
-        delta = _hidden_share(real("delta", delta, above=0, below=1), self._parts.exposure.upper, 1.0)
-        if delta <= 0:
-            return np.inf
-        if self._parts.boxes:
-            return self._simple_epsilon(delta)
-        if not self._parts.laws:
-            return self._hidden_epsilon(delta, 0.02).upper
-        # Removing a record is the worse direction wherever the two were compared.
-        return self._composed("remove", Quality(delta * 1e-5, 0.02)).estimate_epsilon(delta)
-
     # ---- delta ----
 
     def delta(self, epsilon: float, *, tolerance: float | None = None) -> float:
@@ -236,7 +187,7 @@ class PrivacyCurve(AttackerView):
         They are meant to be 1e-2 of the upper one apart; a ``tolerance`` is treated as by :meth:`epsilon_bounds`.
         """
         epsilon = real("epsilon", epsilon, at_least=0)
-        hidden = self._hidden_delta(epsilon, _tolerance(tolerance, 1e-2))
+        hidden = self._hidden_delta(epsilon, tolerance_asked(tolerance, 1e-2))
         exposure = self._parts.exposure
         lower = (exposure.lower + (1 - exposure.lower) * hidden.lower) * (1 - ULPS)
         upper = min(1.0, (exposure.upper + (1 - exposure.upper) * hidden.upper) * (1 + ULPS))
@@ -245,19 +196,6 @@ class PrivacyCurve(AttackerView):
         if epsilon >= self._largest_loss * (1 - 1e-12):  # delta vanishes; only rounding is left
             tolerance = None
         return self._as_asked(Bounds(lower, upper), "delta", tolerance, 1e-280)
-
-    def deltas(self, epsilons: ArrayLike) -> NDArray[np.float64]:
-        """The delta proved at each of many epsilons, in the time of a few: looser than :meth:`delta` where tiny.
-
-        Guarantee: never below the exact ones.
-        """
-        found = np.array([real("epsilons", value, at_least=0) for value in np.ravel(epsilons)])
-        lattices = self._bulks() if self._parts.laws and not self._parts.boxes else []
-        if not lattices:
-            return np.array([self.delta(float(value)) for value in found])
-        exposed = self._parts.exposure.upper
-        hidden = [max(lattice.delta_upper(float(value))[0] for lattice in lattices) for value in found]
-        return np.minimum(1.0, (exposed + (1 - exposed) * np.array(hidden)) * (1 + ULPS))
 
     @quiet()
     def _hidden_delta(self, epsilon: float, tolerance: float) -> Bounds:
@@ -274,7 +212,8 @@ class PrivacyCurve(AttackerView):
         each = (self._delta_of(direction, epsilon, tolerance) for direction in reaching)
         lower, upper = Bounds.of_largest([_NOTHING, *each])
         if not upper - lower <= tolerance * upper:
-            upper = min(upper, self._simple_delta(epsilon, max(lower, 1e-290)))
+            about = max(lower, 1e-290)
+            upper = min(upper, max(self._simple_delta(epsilon, about), about * CUT))
         return Bounds(lower, upper)
 
     def _delta_of(self, direction: Direction, epsilon: float, tolerance: float) -> Bounds:
@@ -295,48 +234,6 @@ class PrivacyCurve(AttackerView):
         worst = max(bound.delta(epsilon) for bound in self._chernoff(about))
         whole = self._without_sampling
         return min(worst, whole._hidden_delta(epsilon, 1e-2).upper) if whole else worst
-
-    # ---- the attacker's view ----
-
-    def power_bounds(self, false_alarms: float, *, tolerance: float | None = None) -> Bounds:
-        """Certified bounds on the best attacker's hit rate at this false-alarm rate (the ROC curve).
-
-        The attacker knows both data sets and sees every release. Hit and false alarm are the errors of a test
-        between the two; the worse direction counts. A ``tolerance`` is treated as by :meth:`epsilon_bounds`.
-        """
-        alarms = real("false_alarms", false_alarms, at_least=0, at_most=1)
-        wanted = _tolerance(tolerance, 1e-2)
-        low, high = self._parts.exposure
-        lower = low + (1 - low) * self._hidden_power(min(1.0, alarms / max(1 - low, TINY)), wanted).lower
-        upper = high + (1 - high) * self._hidden_power(min(1.0, alarms / max(1 - high, TINY)), wanted).upper
-        upper = min(1.0, upper * (1 + ULPS))
-        if self._floor is not None:
-            lower = self._floor.power_bounds(alarms).lower
-        bounds = Bounds(min(max(alarms, lower * (1 - ULPS)), upper), upper)
-        return self._as_asked(bounds, "power", tolerance, 1e-280)
-
-    @quiet()
-    def _hidden_power(self, alarms: float, tolerance: float) -> Bounds:
-        if self._parts.boxes:
-            return self._simple_power(alarms)
-        if not self._parts.laws:
-            return self._gaussian(lambda mu: gaussian_power_bounds(alarms, mu), alarms)
-        lattices = self._bulks()
-        if not lattices:
-            at_zero = self._hidden_delta(0.0, 1e-2)  # nobody has more hits than alarms + delta(0)
-            upper = min((alarms + at_zero.upper) * (1 + ULPS), self._simple_power(alarms).upper)
-            return Bounds(alarms, min(1.0, upper))
-        bounds = Bounds.of_largest(power_on(lattice, alarms) for lattice in lattices)
-        if bounds.upper - bounds.lower <= tolerance * bounds.upper or not 0 < alarms < 1:
-            return bounds
-        quality = Quality(alarms * 1e-5, tolerance)
-        closer = [self._composed(direction, quality) for direction in self._parts.directions()]
-        return power_near(closer, alarms, tolerance, bounds)
-
-    def _simple_power(self, alarms: float) -> Bounds:
-        """The bound that always exists, as :meth:`_simple_epsilon`."""
-        worst = max(bound.power(max(alarms, 1e-30)) for bound in self._chernoff(max(1e-3 * alarms, 1e-30)))
-        return Bounds(alarms, max(worst, alarms))
 
     # ---- a point as a guarantee ----
 
@@ -417,18 +314,7 @@ class PrivacyCurve(AttackerView):
 
     def _make_composed(self, direction: Direction, quality: Quality) -> Composed | OneStep:
         laws = self._parts.laws_of(direction, quality)
-        return OneStep(laws[0]) if len(laws) == 1 and laws[0].count == 1 else Composed(laws)
-
-    def _make_bulk(self, direction: Direction) -> Lattice:
-        return Composed(self._parts.laws_of(direction, Quality(1e-14, 1e-3))).bulk(1e-3)
-
-    def _bulks(self) -> list[Lattice]:
-        """The bulk of each direction; none where a grid shows nothing."""
-        try:
-            lattices = [self._bulk(direction) for direction in self._parts.directions()]
-        except FloatingPointError:
-            return []
-        return lattices if max(lattice.error for lattice in lattices) <= _USELESS else []
+        return OneStep(laws[0]) if len(laws) == 1 and laws[0].count == 1 else composed(laws)
 
     def _as_asked(self, bounds: Bounds, name: str, tolerance: float | None, floor: float) -> Bounds:
         """The bounds as floats, if they keep a tolerance that was asked for."""
@@ -444,22 +330,5 @@ class PrivacyCurve(AttackerView):
         )
 
 
-DELTA_REMEDY = "Choose it well below 1 / number of records, for instance 1e-6."
-
-
-def _hidden_share(delta: float, exposure: float, rounding: float) -> float:
-    """delta of the rest, given that nothing is exposed."""
-    return (delta - exposure) / (1 - exposure) * rounding if exposure < 1 else -1.0
-
-
 def _above_floor(lower: float, upper: float) -> Bounds:
     return Bounds(min(lower, upper), upper)
-
-
-def _tolerance(asked: float | None, default: float) -> float:
-    if asked is None:
-        return default
-    wanted = real("tolerance", asked, at_least=1e-6, below=1)
-    return (
-        wanted if wanted != default else math.nextafter(default, 0.0)
-    )  # one that was asked for is kept everywhere

@@ -202,7 +202,6 @@ NODES, WEIGHTS = (NODES + 1) / 2, WEIGHTS / 2
 MOST_LABELS = 400_000
 MOST_EDGES = 2**21  # between which integrands are smooth: a few hundred bytes each
 UNDERFLOW = 1e-299  # more than what masses below the smallest float can add up to
-LEAST_KNOWN = 1e-290  # of a mass that has all its digits
 SHORT = 200  # labels of a piece that is not worth dividing
 OCTAVES = 40  # between the largest losses and the smallest that are told apart
 
@@ -236,12 +235,13 @@ class Direct:
         self.total = total
 
     @cached_property
-    def _law(self) -> tuple[Array, Array, Array]:
+    def law(self) -> tuple[Array, Array, Array]:
+        """All labels in increasing order with their masses p and r."""
         return self.total.law()
 
     def delta_upper(self, epsilon: float) -> tuple[float, float]:
         """A proved upper bound on delta(epsilon), and the slope of its logarithm (not proved)."""
-        losses, p, _ = self._law
+        losses, p, _ = self.law
         loss = epsilon - self.total.shift - 1e-15 * abs(epsilon)
         first = int(np.searchsorted(losses, loss, side="right"))
         away, mass = losses[first:] - loss, p[first:]
@@ -249,21 +249,6 @@ class Direct:
         factor = math.exp(min(self.total.error + UNIT * (2 * len(mass) + 8), 700.0))
         bound = delta * factor + self.total.infinite + UNDERFLOW
         return bound if bound < 1.0 else 1.0, -max(tail - delta, 1e-300) / max(delta, 1e-300)
-
-    def delta_lower(self, epsilon: float) -> tuple[float, float]:
-        """A proved lower bound on delta(epsilon), and the slope of its logarithm (not proved)."""
-        losses, p, r = self._law
-        loss = epsilon + self.total.shift + 2 * self.total.error + 1e-15 * (1 + abs(epsilon))
-        # Every set of labels gives a lower bound. Those are left out of which r has lost its digits to underflow, or
-        # whose loss is so far below that its factor is beyond the range of double precision.
-        known = (r > LEAST_KNOWN) & (loss - losses < 700.0)
-        scaled_q = r * np.exp(np.minimum(loss - losses, 700.0))
-        kept = known & (p > scaled_q)
-        delta = float((p[kept] - scaled_q[kept]).sum())
-        tail = float(p[kept].sum())
-        # A difference of two roundings, each a unit of its terms.
-        value = (delta - UNIT * (len(p) + 8) * tail) * math.exp(-min(self.total.error, 700.0))
-        return max(value, 0.0), -max(tail - delta, 1e-300) / max(value, 1e-300)
 
 
 def _widest(grids: Sequence[_Grid]) -> Reach:

@@ -19,6 +19,7 @@ from scipy.special import bdtrc
 from discreet.accounting.allocation import DiscreteLaw, allocation_law, is_followed
 from discreet.accounting.building import Law
 from discreet.accounting.chernoff import LogMoment, log_moment_of
+from discreet.accounting.divergences import FIXED_ORDER, selected_moment
 from discreet.accounting.pairs import (
     BoundedRangePair,
     DiscretePair,
@@ -32,7 +33,6 @@ from discreet.accounting.pairs import (
     discrete_laplace,
     randomised_response,
 )
-from discreet.accounting.renyi import FIXED_ORDER, selected_moment
 from discreet.accounting.sampled_pairs import (
     FixedSize,
     GroupPair,

@@ -93,10 +93,6 @@ class Layers:
         rare = 1.01 * beyond[np.clip(np.concatenate([first, large]), 0, len(beyond) - 1)]
         return cls(18.0 * ULP, 3.0 * ULP, 3.0 * ULP * rare)
 
-    def rounding(self, tail: float) -> float:
-        """The charge to first order, for tests and choices."""
-        return self.common * tail + float(np.minimum(self.each * tail, self.rare).sum())
-
     def split(self, tail: float) -> tuple[float, float]:
         """The sum of errors that count as a shift, and the tilted mass of those that count as additional laws.
 
@@ -133,6 +129,7 @@ class Lattice:
     releases: int
     cell_error: float  # bound on the rounding of all cell masses, in units of the tail beyond a loss
     layers: Layers | None = None  # a closer bound on the same
+    least: float = 0.0  # the smallest delta for which the rounding of cell masses was charged
 
     @property
     def losses(self) -> Array:
@@ -187,7 +184,7 @@ class Lattice:
         laws = [(shift, float(np.expm1(min(rare / weight, 50.0)))) for shift, rare in choices]
         return min(laws, key=lambda law: law[0] * tail + law[1] * weight)
 
-    def _relative(self, epsilon: float) -> float:
+    def relative_rounding(self, epsilon: float) -> float:
         """Rounding of scales and exponents, as a logarithm of a factor on delta."""
         span = abs(self.start) + self.step * self.masses.shape[1] + abs(epsilon)
         return ULP * float(64.0 * self.releases + 8.0 * self.tilt * span + self.masses.shape[1])
@@ -198,37 +195,10 @@ class Lattice:
         at = epsilon - shift
         delta, tail = self.curve(PESSIMISTIC, at)
         absolute = (self.error + more) * largest_weight(self.tilt) + OMITTED
-        factor = self.log_unit(PESSIMISTIC, at) + shift + self._relative(at)
-        bound = _times_exp(delta + absolute, factor) + self.infinite
+        factor = self.log_unit(PESSIMISTIC, at) + shift + self.relative_rounding(at)
+        bound = max(times_exp(delta + absolute, factor) + self.infinite, self.least)
         slope = -max(tail - delta, TINY) / (delta + absolute)
         return bound if bound < 1.0 else 1.0, slope  # a NaN becomes 1, never 0
-
-    def delta_lower(self, epsilon: float, errors_at: float | None = None) -> tuple[float, float]:
-        """A proved lower bound on delta(epsilon), and the slope of its logarithm (not proved).
-
-        ``errors_at`` takes the numerical errors of a smaller epsilon, which are larger.
-        """
-        errors_at = epsilon if errors_at is None else errors_at
-        shift, more = self.rounding(errors_at)
-        at, weight = epsilon + shift, largest_weight(self.tilt)
-        delta, tail = self.curve(OPTIMISTIC, at)
-        # Both in units of this row at ``at``; errors are those of ``errors_at``.
-        growth = float(np.exp(min(self.tilt * (at - errors_at), 700.0)))
-        units = float(np.exp(min(self.log_scale[PESSIMISTIC] - self.log_scale[OPTIMISTIC] + shift, 50.0)))
-        absolute = ((self.error + more * units) * weight + OMITTED) * growth
-        value = max(delta * float(np.exp(-self._relative(at))) - absolute, 0.0)
-        bound = _times_exp(value, self.log_unit(OPTIMISTIC, at) - shift)
-        return bound, -max(tail - delta, TINY) / max(value, TINY)
-
-    def total_lower(self) -> float:
-        """A proved lower bound on the total mass of P, for a lattice that is not tilted."""
-        return float((self.masses[OPTIMISTIC].sum() - self.error) * np.exp(self.log_scale[OPTIMISTIC]))
-
-    def floor(self, epsilon: float) -> float:
-        """What numerical errors alone add to a delta, about: no finer grid brings it down."""
-        return _times_exp(
-            self.error * largest_weight(self.tilt) + OMITTED, self.log_unit(PESSIMISTIC, epsilon)
-        )
 
 
 @lru_cache(maxsize=2)
@@ -244,7 +214,14 @@ def _kernels(tilt: float, step: float, size: int) -> tuple[Array, Array]:
     return near.ravel()[:reach], far.ravel()[:reach]
 
 
-def _times_exp(value: float, exponent: float) -> float:
+def exp_times(exponent: Array, factor: Array) -> Array:
+    """e^exponent times ``factor``, without overflow on the way."""
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.exp(exponent + np.log(factor))
+
+
+def times_exp(value: float, exponent: float) -> float:
+    """``value`` times e^exponent, at most e."""
     return float(np.exp(min(np.log(value) + exponent, 1.0))) if value != 0.0 else 0.0
 
 
@@ -273,7 +250,7 @@ class Transformed:
         A sum of many losses is smooth, and nearly all of its coefficients are nothing: less than ``SILENT`` each.
         Leaving them out changes the L2 norm by at most that, and the L1 norm by the root of the size times as much.
         """
-        heard = np.flatnonzero(self._loudest[:most] >= SILENT ** (2.0 / count))
+        heard = np.flatnonzero(~(self._loudest[:most] < SILENT ** (2.0 / count)))  # also what is not a number
         kept = int(heard[-1]) + 1 if len(heard) else 1
         return _power(self._spectrum[:, :kept].copy(), count)
 
@@ -326,9 +303,9 @@ def compose_transformed(parts: Sequence[tuple[Transformed, int]], low: float, al
     masses = np.roll(masses, -first % size, axis=1)
     masses *= masses >= rounding / size  # below is noise, and costs as much once more
     error += 2 * rounding
-    return Lattice(
-        origin + first * step, step, tilt, masses, log_scale, infinite, error, releases, cell_error, layers
-    )
+    least = max(part.law.least for part, _ in parts)
+    start = origin + first * step
+    return Lattice(start, step, tilt, masses, log_scale, infinite, error, releases, cell_error, layers, least)
 
 
 def _fold(masses: Array, size: int) -> Array:
@@ -359,6 +336,8 @@ def mass_outside(
 
     ``slopes`` are the (positive) exponents used below and above; any choice is sound.
     """
+    if not min(slopes) > 0:
+        return np.inf
     below = sum(count * _log_moment(part, -slopes[0]) for part, count in parts)
     above = sum(count * _log_moment(part, slopes[1]) for part, count in parts)
     exponents = np.concatenate([below + slopes[0] * window[0], above - slopes[1] * window[1]])

@@ -19,12 +19,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from discreet.accounting.building import MANY, Law, one_step, roomy_window, spare_mass
-from discreet.accounting.certify import Composed, EpsilonAt, quiet
+from discreet.accounting.building import Law, Window, discretise
+from discreet.accounting.certify import quiet
 from discreet.accounting.curve import account
 from discreet.accounting.dominating import Direction, Quality, Relation, dominating
+from discreet.accounting.grids import MANY, one_step, roomy_window, spare_mass
 from discreet.accounting.lattice import Lattice, Transformed, compose_transformed, mass_outside, window_size
 from discreet.accounting.pairs import Array
+from discreet.accounting.search import EpsilonAt, Search
 from discreet.accounting.steering import Aim, Scout, log_shape
 from discreet.errors import InvalidParameter, real, whole
 from discreet.events import Event, Gaussian, PoissonSampled
@@ -140,7 +142,7 @@ class _Shared:
         """Those for which the other direction is proved not to be worse."""
         point = next(iter(found))
         log_delta = float(np.log(point.delta))
-        other = Composed(dominating(self.event * point.steps, self.relation).laws_of("add", self._quality))
+        other = Search(dominating(self.event * point.steps, self.relation).laws_of("add", self._quality))
         below = 1 - other.at_delta(log_delta)[1].epsilon / max(found[point].upper, 1e-300)
         curves = self._curves("add", min(max(below / 3, TOLERANCE), 0.02), upper_only=True)
         return {
@@ -164,7 +166,7 @@ class _Shared:
         least = min(point.delta for point in self.points)
         middle = self.points[len(self.points) // 2]
         (law,) = dominating(self.event, self.relation).laws_of(direction, self._quality)
-        composed = Composed([Law(law.upper, law.lower, middle.steps)])
+        composed = Search([Law(law.upper, law.lower, middle.steps)])
         # Tails are cut for the smallest delta and the most steps of all.
         log_least = float(np.log(least * (middle.steps / self._most_steps)))
         scout = composed.scout(log_least)
@@ -175,11 +177,11 @@ class _Shared:
         aims = [self._aim(scout, middle.steps, aim.tilt, point) for point in self.points]
         windows = _windows(scout, middle.steps, aims, self.points, step)
         width = max(high - low for (low, high), _ in windows)
-        (one,), limit = one_step(
-            [law], scout, replace(aim, log_delta=log_least), step, width, 256, upper_only
-        )
-        if limit >= step:
+        grid = one_step([law], scout, replace(aim, log_delta=log_least), step, width, 256)
+        if grid.limit >= step:
             return
+        lower = None if upper_only else law.lower
+        one = discretise(law.upper, lower, aim.tilt, grid.step, *grid.grids[0], grid.log_tail)
         transformed = Transformed(one, window_size((0.0, width), one.step))
         sums: dict[int, Lattice] = {}
         for point, expected, ((low, _), slopes) in zip(self.points, aims, windows, strict=True):
@@ -201,9 +203,6 @@ class _Shared:
         return Aim(tilt, max((height - log_delta) / tilt, 0.0), log_delta)
 
 
-Window = tuple[tuple[float, float], tuple[float, float]]
-
-
 def _windows(scout: Scout, counted: int, aims: list[Aim], points: list[Asked], step: float) -> list[Window]:
     """As :meth:`Scout.chernoff`, for several numbers of steps: logarithms of moments are proportional to them."""
     tilt = aims[0].tilt
@@ -220,6 +219,6 @@ def _windows(scout: Scout, counted: int, aims: list[Aim], points: list[Asked], s
         ends.append((reach[np.arange(len(points)), best], exponents[best]))
     (low, down), (high, up) = ends
     return [
-        (roomy_window((float(a), float(b)), step), (float(c), float(d)))
+        roomy_window((float(a), float(b)), (float(c), float(d)), step)
         for a, b, c, d in zip(low, high, down, up, strict=True)
     ]

@@ -21,27 +21,29 @@ Gaussian release is less exposed than its (epsilon, delta) tells: see ``gaussian
 >>> round(advantage_bound(epsilon=1.0, delta=1e-5), 8)
 0.46212254
 
+No (epsilon, delta) that is charged or certified is computed here: hit rates are shown beside it, so that no value
+returned here can lower it.
+
 In docs/accountants.md: A15.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import numpy as np
-from scipy.special import ndtri
 
-from discreet.accounting.largest import ULPS
+from discreet.accounting.chernoff import ROUNDING, Chernoff, least
 from discreet.accounting.lattice import OPTIMISTIC, PESSIMISTIC, Lattice
-from discreet.charts import Picture, attack_chart, html_table
-from discreet.errors import probability, real
-from discreet.guarantee import ROUND_UP, AnyNeighbours, Bounds, checked_pair
+from discreet.accounting.optimistic import lattice_lower
+from discreet.accounting.pairs import Array
+from discreet.accounting.search import Search
+from discreet.errors import real
+from discreet.guarantee import ROUND_UP, Bounds, checked_pair
 
 _FAR = 700.0
-_SHOWN = (1e-5, 1e-6, 1e-8)  # deltas of which a notebook shows the epsilon
 
 
 def power_on(lattice: Lattice, alarms: float) -> Bounds:
@@ -52,9 +54,9 @@ def power_on(lattice: Lattice, alarms: float) -> Bounds:
     for distance in (1.0, 3.0, 10.0, 30.0) if lattice.tilt > 0 else (np.inf,):
         left = at - distance / lattice.tilt if lattice.tilt > 0 else -np.inf
         lower = _lower_power(lattice, alarms, at, left)
-        if left == -np.inf or lattice.delta_lower(left)[0] + float(np.exp(left)) * alarms >= upper:
+        if left == -np.inf or lattice_lower(lattice, left)[0] + float(np.exp(left)) * alarms >= upper:
             # a = 0: the attacker always says yes, so the left end counts as well
-            everything = lattice.total_lower() if left == -np.inf else 1.0
+            everything = _total_lower(lattice) if left == -np.inf else 1.0
             return Bounds(max(0.0, min(lower, everything, upper)), upper)
     return Bounds(min(alarms, upper), upper)
 
@@ -65,90 +67,52 @@ def _lower_power(lattice: Lattice, alarms: float, at: float, left: float) -> flo
     shift = lattice.rounding(errors_at)[0]  # what is proved at a loss is the row at a loss that much larger
     grid = [lattice.start + lattice.step * (corner + k) - shift for k in (-1.0, 0.0, 1.0, 2.0)]
     values = [
-        lattice.delta_lower(float(loss), errors_at)[0] + float(np.exp(min(loss, _FAR))) * alarms
+        lattice_lower(lattice, float(loss), errors_at)[0] + float(np.exp(min(loss, _FAR))) * alarms
         for loss in grid
     ]
     return float(min(values))
 
 
-class AttackerView(ABC):
-    """What a curve says of attacks, and shows in a notebook: it all follows from its points and its hit rates."""
-
-    neighbours: AnyNeighbours
-
-    @abstractmethod
-    def epsilon_bounds(self, delta: float) -> Bounds:
-        """Certified bounds on epsilon at ``delta``."""
-
-    @abstractmethod
-    def delta(self, epsilon: float) -> float:
-        """The smallest delta proved at ``epsilon``."""
-
-    @abstractmethod
-    def power_bounds(self, false_alarms: float, *, tolerance: float | None = None) -> Bounds:
-        """Certified bounds on the best attacker's hit rate at this false-alarm rate."""
-
-    def plot(self) -> Picture:
-        """The best attack: how many records it finds, at every rate of false alarms."""
-        return Picture(attack_chart(self.power))
-
-    def _repr_html_(self) -> str:
-        bounds = [(f"{delta:g}", *self.epsilon_bounds(delta)) for delta in _SHOWN]
-        rows = [(delta, f"{upper:.4g}", f"{lower:.4g}") for delta, lower, upper in bounds]
-        head, caption = ("delta", "epsilon at most", "and at least"), f"{self.neighbours} neighbours"
-        return html_table(head, rows, caption) + self.plot().svg
-
-    def advantage(self) -> float:
-        """The best attacker's hit rate minus false-alarm rate, at most: delta at epsilon 0."""
-        return self.delta(0.0)
-
-    def bayes_risk(self, prior: float) -> float:
-        """Guarantee: who believes that the record is there with probability ``prior``, and sees everything, is wrong
-        with at least this probability.
-
-        It is min(prior, 1 - prior) without the releases. The best attacker decides by the ratio of both worlds'
-        densities, and errs with probability prior - prior H_a, a = (1 - prior) / prior.
-        """
-        prior = probability("prior", prior)
-        rarer = min(prior, 1 - prior)
-        odds = (1 - rarer) / rarer * (1 - ULPS)
-        return max(0.0, rarer * (1 - self.delta(float(np.log(max(odds, 1.0))))) * (1 - ULPS))
-
-    def mu_estimate(self) -> float:
-        """About the mu of the single Gaussian release that is as easy to attack. An estimate: it proves nothing.
-
-        The largest of what the attacker's hit rates at false alarms from 1e-3 to one half amount to. For plain
-        Gaussian noise it is exact; for many small steps it is the limit of the central limit theorem.
-        """
-        alarms = np.array([1e-3, 1e-2, 0.1, 0.3, 0.5])
-        hits = np.array([min(self.power(float(at)), 1 - 1e-16) for at in alarms])
-        return max(0.0, float(np.max(ndtri(hits) - ndtri(alarms))))
-
-    def power(self, false_alarms: float, *, tolerance: float | None = None) -> float:
-        """The best attacker's hit rate at this false-alarm rate, at most."""
-        return self.power_bounds(false_alarms, tolerance=tolerance).upper
+def _total_lower(lattice: Lattice) -> float:
+    """A proved lower bound on the total mass of P, for a lattice that is not tilted."""
+    return float((lattice.masses[OPTIMISTIC].sum() - lattice.error) * np.exp(lattice.log_scale[OPTIMISTIC]))
 
 
-class AtEpsilon(Protocol):
-    """A composition in one direction that can be looked at closely near an epsilon."""
+def chernoff_power(bound: Chernoff, alarms: float) -> float:
+    """Guarantee: no test with this rate of false alarms, above 0, has more hits in the direction of ``bound``.
+
+    They are at most H_a + a alarms for every a, so for the a that is best for the bound at each tilt.
+    """
+    log_alarms = float(np.log(alarms))
+
+    def hits(tilts: Array) -> Array:
+        height = bound.log_delta(tilts)
+        at = np.clip((np.log(tilts) + height - log_alarms) / (1 + tilts), 0.0, 700.0)
+        return np.asarray(np.logaddexp(height - tilts * at * (1 - ROUNDING), at + log_alarms))
+
+    return float(min(1.0, np.exp(min(least(hits), 0.0)) * (1 + ROUNDING) + bound.infinite))
+
+
+class Estimating(Protocol):
+    """A composition in one direction, with an estimate of its epsilons."""
 
     def estimate_epsilon(self, delta: float) -> float: ...
 
-    def lattice_near(self, epsilon: float, tolerance: float) -> Lattice | None: ...
 
-
-def power_near(each: Iterable[AtEpsilon], alarms: float, tolerance: float, rough: Bounds) -> Bounds:
+def power_near(
+    each: Iterable[tuple[Estimating, Search]], alarms: float, tolerance: float, rough: Bounds
+) -> Bounds:
     """The worst direction's hit rate within ``rough``: few alarms are raised far out in the law, where a tilted
     lattice looks closely."""
-    return rough.also(Bounds.of_largest(_power_of(composed, alarms, tolerance) for composed in each))
+    return rough.also(Bounds.of_largest(_power_of(*one, alarms, tolerance) for one in each))
 
 
-def _power_of(composed: AtEpsilon, alarms: float, tolerance: float) -> Bounds:
+def _power_of(composed: Estimating, search: Search, alarms: float, tolerance: float) -> Bounds:
     """Guarantee: as :func:`power_on`, on lattices that are moved to where the alarms are raised."""
     best = Bounds(0.0, 1.0)
     epsilon = composed.estimate_epsilon(alarms)
     for _ in range(4):
-        lattice = composed.lattice_near(epsilon, tolerance)
+        lattice = search.lattice_near(epsilon, tolerance)
         if lattice is None:
             break
         found = power_on(lattice, alarms)

@@ -1,6 +1,8 @@
 """Where to look: a saddle-point estimate that chooses the tilt and the grid of the certified lattice.
 
-Nothing here is a guarantee. A bad choice makes the certified bounds wide or slow, never wrong.
+Nothing here is a guarantee. Tilts, windows and epsilons from here are proposals: a lattice is sound for all of them
+or refuses them, and an epsilon counts only after its delta was bounded there. A bad choice makes the certified bounds
+wide or slow, never wrong.
 
 For the sum of many losses, delta(epsilon) = E[(1 - e^{epsilon - L})_+]. Tilting the law by e^{t L} so that its mean
 is epsilon, and taking the tilted law as normal with the standard deviation s, gives
@@ -18,15 +20,17 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erfcx, ndtr
 
 from discreet.accounting.pairs import Array, Pair, Reversed
 
 Parts = Sequence[tuple[Pair, int]]
 SMALLEST_TILT = 1e-9
-CORE = 0.2  # P-mass of a cell from which the grid is shifted onto its loss
 EXPONENTS = np.geomspace(2e-3, 2.0, 12)  # of Chernoff bounds, in units of the best one for a normal law
+
+
+Bound = Callable[[float], tuple[float, float]]
+"""epsilon -> (a proved bound on delta, the slope of its logarithm)"""
 
 
 class Moments(NamedTuple):
@@ -271,74 +275,22 @@ def _zero(falling: Callable[[float], float], low: float, high: float) -> float:
     return low if abs(at_low) < abs(at_high) else high
 
 
-# ---- where the points of a grid should be ----
+def crossing(bound: Bound, delta: float, guess: float, top: float, accuracy: float) -> float:
+    """About where the bound crosses ``delta``: Newton's method on its logarithm, kept inside a bracket.
 
-
-def graded_points(first: int, last: int, places: Array, log_weights: Array, widest: int) -> NDArray[np.int64]:
-    """Grid points from ``first`` to ``last``: all of them in the bulk, ever fewer in the tails.
-
-    Cells may be m times wider where less than 0.005 / m^2 of the tilted law lies beyond; together they add a
-    few percent to the error of a full grid. Wide cells in the far tails are cheaper, and lose less to rounding.
+    Far below the aim of a lattice a lower bound is worthless, so the search never leaps down.
     """
-    if last - first < 4096:
-        return np.arange(first, last + 1)
-    weights = np.exp(log_weights - log_weights.max())
-    weights /= weights.sum()
-    below, above = np.cumsum(weights), np.cumsum(weights[::-1])
-    pieces, low, high, width = [], last, first, 1
-    while True:
-        share = 0.005 / width**2
-        left = int(np.clip(np.floor(places[np.argmax(below > share)]), first, low))
-        right = int(np.clip(np.ceil(places[::-1][np.argmax(above > share)]), high, last))
-        if 2 * width > widest:
-            left, right = first, last
-        pieces += (
-            [np.arange(low, left, -width), np.arange(high, right, width)]
-            if width > 1
-            else [np.arange(left, right + 1)]
-        )
-        if 2 * width > widest:
-            points = np.sort(np.concatenate([*pieces, [first, last]]))
-            return np.asarray(points[np.concatenate([[True], points[1:] > points[:-1]])])
-        low, high, width = left, right, 2 * width
-
-
-def grid_offset(pair: Pair, losses: Array, log_p: Array, step: float, low: float, high: float) -> float:
-    """Shift of the grid that puts a core narrower than a cell on a grid point, or else its start where that is cheap.
-
-    Seen from the nearer end of the range, the core must not lie beyond that point: there the optimistic curve
-    starts (or stops), and would leave out the whole core.
-    """
-    mode = float(losses[np.argmax(log_p)])
-    if pair.atoms and pair.atoms[1] - pair.atoms[0] > 0.99 * step:
-        return pair.atoms[1]
-    move, before = 0.0, (np.nan, np.nan)
-    for attempt in range(12):
-        (p,), (q,) = pair.masses(np.array([mode - step / 2, mode + step / 2]))
-        if p < CORE or q <= 0:
-            if attempt == 0:
-                return _start(losses, log_p, step)
-            break
-        move = float(np.log(p / q)) - mode
-        if abs(move) < 1e-15:
-            break
-        slope = (move - before[1]) / (mode - before[0]) if mode != before[0] else 0.0
-        before = (mode, move)
-        mode += float(np.clip(-move / slope, -step, step)) if slope < 0 else move  # secant from the second on
-    return mode + 2 * abs(move) if mode - low < high - mode else mode - 2 * abs(move)
-
-
-def _start(losses: Array, log_p: Array, step: float) -> float:
-    """A loss at which the optimistic curve can start with the least mass below it.
-
-    It starts where everything up to half a step beyond has a mean loss of that much (its first straight piece is a
-    tangent, docs/mathematics.md). One that misses this place by little must merge up to another whole cell.
-    """
-    p = np.exp(log_p)
-    below = np.log(np.cumsum(p)[:-1] / np.cumsum(p * np.exp(-losses))[:-1])
-    room = (losses[1:] + losses[:-1]) / 2 - below
-    place = int(np.argmax(room >= step / 2)) if len(room) else 0
-    if place > 0:
-        part = (step / 2 - room[place - 1]) / (room[place] - room[place - 1])
-        return float(below[place - 1] + part * (below[place] - below[place - 1]) + 0.03 * step)
-    return float(losses[np.argmax(log_p)])
+    low, high = 0.0, top
+    epsilon = guess if low < guess < high else high * (1 - 1e-9)
+    for _ in range(100):
+        value, slope = bound(epsilon)
+        low, high = (epsilon, high) if value > delta else (low, epsilon)
+        with np.errstate(over="ignore", divide="ignore"):
+            following = epsilon + float(np.log(delta / value) / slope) if value > 0 else low
+        following = max(following, 0.7 * epsilon)
+        if not low < following < high:
+            following = (low + high) / 2
+        if abs(following - epsilon) <= accuracy * epsilon:
+            return following
+        epsilon = following
+    return epsilon

@@ -36,7 +36,8 @@ from __future__ import annotations
 
 import math
 
-from discreet.accounting.renyi import epsilon_of_divergence, log_moment
+from discreet.accounting.divergences import log_moment
+from discreet.accounting.renyi import epsilon_of_divergence
 from discreet.errors import probability, real, whole
 from discreet.events.common import MAX_COUNT
 from discreet.guarantee import ROUND_UP

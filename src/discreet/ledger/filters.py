@@ -58,7 +58,8 @@ from typing import Any, ClassVar
 
 from discreet.accounting.curve import PrivacyCurve, account
 from discreet.accounting.gaussian import gaussian_mu
-from discreet.accounting.truncated import best_truncation, checked_order_and_cut, truncated_costs
+from discreet.accounting.truncated import checked_order_and_cut, truncated_costs
+from discreet.accounting.truncation_search import best_truncation
 from discreet.errors import AccuracyNotReached, BudgetExceeded, InvalidParameter, UnsupportedEvent, real
 from discreet.events import Composition, Event, Gaussian
 from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, Unit, round_up

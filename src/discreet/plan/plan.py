@@ -25,24 +25,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from html import escape
 from operator import add
 from os import PathLike
 from typing import Any
 
 from discreet.accounting.curve import PrivacyCurve, account
-from discreet.accounting.power import power_bound
-from discreet.charts import Picture, Series, attack_chart, line_chart
 from discreet.core.sampling import Sampler
-from discreet.errors import DiscreetError, InvalidParameter, PlanViolation, UnsupportedEvent, one_of
+from discreet.errors import InvalidParameter, PlanViolation, UnsupportedEvent, one_of
 from discreet.events import Event
 from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.guarantee import Budget, Guarantee, Neighbours, Unit, without_usual_unit
 from discreet.ledger.filters import FixedPlan, SpendingRule
-from discreet.plan.explanation import ALARMS, adaptive_explanation, explanation
+from discreet.plan.plan_views import PlanViews
 from discreet.plan.stage import USUAL_LENGTH, Stage
 
 FORMAT = "discreet plan 1"
@@ -51,7 +47,7 @@ _WISH = {"delta", "neighbours", "group_size", "unit"}
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(PlanViews):
     """All that is decided before data is touched, as one value that may be published.
 
     Fixed if it has ``stages``; else adaptive, made by :meth:`adaptive`: a name, public settings and the rule that it
@@ -256,37 +252,6 @@ class Plan:
     def load(cls, path: str | PathLike[str]) -> Plan:
         """Read a plan from a file."""
         return cls.from_json(read_text(path, most_bytes=2**20))
-
-    def explain(self) -> str:
-        """The plan in plain words: what happens, who is protected, against whom, and what is not covered."""
-        if self.stages:
-            return explanation(self.stages, self.guarantee, self.curve.power(ALARMS))
-        return adaptive_explanation(self.name, self.settings, self.guarantee)
-
-    def plot(self) -> Picture:
-        """Epsilon as the steps go by, for a plan of one stage; for others, what the best attack finds."""
-        if len(self.stages) != 1:
-            epsilon, delta = self.guarantee.epsilon.upper, self.guarantee.delta
-            return Picture(attack_chart(lambda alarms: power_bound(epsilon, delta, alarms)))
-        points = ((0.0, 0.0), *epsilon_after(self, 1.0))
-        title = f"Epsilon at delta {self.delta:g}, step by step"
-        return Picture(line_chart(title, [Series("epsilon", points)], "steps", "epsilon"))
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(self.explain())}</pre>"
-
-
-def epsilon_after(plan: Plan, times: float) -> list[tuple[float, float]]:
-    """Steps of the only stage, up to ``times`` as many as planned, and epsilon after them at the same noise."""
-    stage = plan.stage()
-    charges = stage.steps // stage.steps_per_charge
-    counts = sorted({max(1, round(times * charges * (part / 12) ** 2)) for part in range(1, 13)})
-    found = []
-    for count in counts:
-        with suppress(DiscreetError):  # a point of a picture that cannot be certified is left out
-            curve = account(stage.charge * count, plan.neighbours, plan.group_size)
-            found.append((float(count * stage.steps_per_charge), curve.epsilon(plan.delta)))
-    return found
 
 
 def _checked_settings(plan: Plan, budget: Budget) -> dict[str, Any]:

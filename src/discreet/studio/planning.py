@@ -20,7 +20,8 @@ from discreet.linear.preview import Preview
 from discreet.parties.arrangement import Arrangement
 from discreet.parties.who_sees.observers import noise_for, observers
 from discreet.plan.explanation import ALARMS
-from discreet.plan.plan import Plan, epsilon_after
+from discreet.plan.plan import Plan
+from discreet.plan.plan_views import epsilon_after
 from discreet.plan.prices import best_clip_norm, price_of_clip
 from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Sampling

@@ -23,9 +23,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     "certificate": ("__init__", "certificate", "promises", "signatures", "verification"),
     "events": ("__init__", "catalogue", "common"),
     "accounting": (
-        *("allocation", "building", "calibration", "certify", "chernoff", "curve", "direct", "dominating"),
-        *("gaussian", "largest", "lattice", "pairs", "power", "renyi", "rounded_sums", "sampled_pairs"),
-        *("steering", "truncated"),
+        *("allocation", "building", "certify", "chernoff", "curve", "direct", "divergences", "dominating"),
+        *("gaussian", "largest", "lattice", "pairs", "rounded_sums", "sampled_pairs", "truncated"),
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (

@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from discreet.accounting.curve import DELTA_REMEDY, PrivacyCurve, account
+from discreet.accounting.certify import DELTA_REMEDY
+from discreet.accounting.curve import PrivacyCurve, account
 from discreet.errors import InvalidParameter, real, whole
 from discreet.events import Event, Gaussian
 from discreet.events.common import MAX_COUNT

@@ -1,0 +1,220 @@
+"""Searches, estimates and lower bounds may return anything: no certified upper bound falls below the truth."""
+
+import math
+
+import numpy as np
+import pytest
+
+from discreet import (
+    Budget,
+    BudgetExceeded,
+    Certificate,
+    DiscreetError,
+    Gaussian,
+    Laplace,
+    Ledger,
+    PoissonSampled,
+    Recipe,
+    account,
+    calibrate,
+)
+from discreet.accounting import building, calibration, certify, curve, grids, search
+from discreet.accounting.building import Block, Design, Window, build
+from discreet.accounting.curve_views import CurveViews
+from discreet.accounting.lattice import mass_outside
+from discreet.accounting.pairs import GaussianPair
+from discreet.accounting.steering import Aim, Scout
+from discreet.accounting.truncation_search import Truncation
+from discreet.certificate import verification
+from discreet.ledger import FixedPlan, TruncatedRenyiFilter, filters
+
+EVENTS = {
+    "sampled": PoissonSampled(0.01, Gaussian(2.0)) * 500,
+    "many": PoissonSampled(0.004, Gaussian(1.0)) * 300_000,
+    "bounded": Laplace(3.0) * 20,
+    "one": PoissonSampled(0.02, Gaussian(1.5)),
+    "both": Gaussian(5.0) + PoissonSampled(0.05, Gaussian(2.0)) * 100,
+}
+DELTA, EPSILON = 1e-6, 1.0
+TRUTH = {
+    name: (account(event).epsilon_bounds(DELTA).lower, account(event).delta_bounds(EPSILON).lower)
+    for name, event in EVENTS.items()
+}
+GARBAGE = [math.nan, math.inf, -math.inf, 0.0, -1.0, 1e-300, 1e300, 3.7]
+REFUSALS = (ArithmeticError, ValueError, LookupError, TypeError, DiscreetError)
+
+
+def still_sound(name):
+    """The upper bounds of an event, asked anew, are refused or not below what holds of it."""
+    made = account(EVENTS[name])
+    for ask, at, truth in ((made.epsilon, DELTA, TRUTH[name][0]), (made.delta, EPSILON, TRUTH[name][1])):
+        try:
+            found = ask(at)
+        except REFUSALS:
+            continue
+        assert found >= truth * (1 - 1e-9), (name, at)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+@pytest.mark.parametrize("value", GARBAGE)
+def test_an_aim_that_is_nowhere(monkeypatch, name, value):
+    """Tilt, epsilon and delta of an estimate are garbage, one at a time and all together."""
+    right = Scout.aim_at_delta
+    for place in ("tilt", "epsilon", "log_delta", None):
+
+        def aim(scout, *_, place=place):
+            known = vars(right(scout, math.log(DELTA)))
+            return Aim(**dict.fromkeys(known, value)) if place is None else Aim(**known | {place: value})
+
+        monkeypatch.setattr(Scout, "aim_at_delta", aim)
+        monkeypatch.setattr(Scout, "aim_at_epsilon", aim)
+        still_sound(name)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+@pytest.mark.parametrize("value", GARBAGE)
+def test_windows_floors_and_steps_that_fit_nothing(monkeypatch, name, value):
+    monkeypatch.setattr(Scout, "chernoff", lambda *_: ((value, -value), (value, value)))
+    still_sound(name)
+    monkeypatch.undo()
+    monkeypatch.setattr(Scout, "floors", lambda self, *_: [value] * len(self.parts))
+    still_sound(name)
+    monkeypatch.undo()
+    monkeypatch.setattr(Scout, "suit_step", lambda *_: value)
+    still_sound(name)
+    monkeypatch.undo()
+    monkeypatch.setattr(grids, "grid_offset", lambda *_: value)
+    still_sound(name)
+
+
+@pytest.mark.parametrize("name", EVENTS)
+@pytest.mark.parametrize("value", GARBAGE)
+def test_roots_and_lower_bounds_that_are_garbage(monkeypatch, name, value):
+    for module, helper, twin in (
+        (certify, "crossing", lambda *_: value),
+        (certify, "refuted_epsilon", lambda *_: value),
+        (search, "refuted_epsilon", lambda *_: value),
+        (search, "delta_lower", lambda *_: (value, value)),
+        (building, "tangents", lambda pair, losses, accuracy: np.full(len(losses), value)),
+        (building, "coarse_tangents", lambda masses, step, factor, tilt, blocks: np.full(blocks + 1, value)),
+    ):
+        monkeypatch.setattr(module, helper, twin)
+        still_sound(name)
+        monkeypatch.undo()
+
+
+@pytest.mark.parametrize("name", EVENTS)
+@pytest.mark.parametrize("value", GARBAGE)
+def test_a_search_that_returns_garbage(monkeypatch, name, value):
+    for method in ("epsilon", "delta", "estimate_epsilon", "estimate_delta", "first_step"):
+        monkeypatch.setattr(search.Search, method, lambda *_: value)
+        still_sound(name)
+        monkeypatch.undo()
+    monkeypatch.setattr(search.Search, "epsilon", lambda *_: value)
+    monkeypatch.setattr(search.Search, "estimate_epsilon", lambda *_: value)
+    still_sound(name)
+
+
+@pytest.mark.parametrize("vertices", [[3, 2, 1], [0, 0, 1], [0, 5, 3, 9], [0, 2**62], [-(2**62), 2**62]])
+def test_points_that_are_no_grid_are_refused(vertices):
+    pair = GaussianPair(1.0)
+    with pytest.raises(FloatingPointError):
+        building.discretise(pair, pair, 0.0, 0.1, 0.0, np.array(vertices), -30.0)
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        [Block(3, 3, Window((-9.0, 9.0), (1.0, 1.0)))],  # nine releases of ten
+        [Block(-1, -10, Window((-9.0, 9.0), (1.0, 1.0)))],
+        [Block(0, 5, Window((-9.0, 9.0), (1.0, 1.0))), Block(10, 1, Window((-9.0, 9.0), (1.0, 1.0)))],
+    ],
+)
+def test_blocks_that_leave_releases_out_are_refused(blocks):
+    pair, window = GaussianPair(0.1), Window((-9.0, 9.0), (1.0, 1.0))
+    grid = [(0.0, np.arange(-100, 101))]
+    with pytest.raises(ValueError, match="blocks"):
+        build([building.Law(pair, pair, 10)], Design(0.0, 0.01, -30.0, grid, window, [blocks], 3))
+    whole = [Block(10, 1, window)]
+    for factor in (0, -3, 2):
+        with pytest.raises(ValueError, match="blocks"):
+            build([building.Law(pair, pair, 10)], Design(0.0, 0.01, -30.0, grid, window, [whole], factor))
+
+
+@pytest.mark.parametrize("slopes", [(-1.0, 1.0), (1.0, 0.0), (math.nan, 1.0), (1.0, -math.inf)])
+def test_exponents_that_prove_nothing(slopes):
+    """A negative exponent would make Chernoff's bound as small as one likes."""
+    pair = GaussianPair(1.0)
+    law = building.discretise(pair, pair, 0.0, 0.1, 0.0, np.arange(-100, 101), -30.0)
+    assert not mass_outside([(law, 3)], (-5.0, 5.0), slopes) < 1
+
+
+def test_a_delta_below_the_one_that_rounding_was_charged_for_is_not_claimed():
+    pair = GaussianPair(0.1)
+    law = building.discretise(pair, None, 0.0, 0.01, 0.0, np.arange(-200, 201), math.log(1e-3))
+    assert law.delta_upper(1.9)[0] >= 1e-3
+
+
+def test_views_that_are_garbage_change_no_guarantee(monkeypatch):
+    event = EVENTS["sampled"]
+    before = account(event).guarantee(DELTA), account(event).delta_bounds(EPSILON)
+    for name in [name for name in vars(CurveViews) if not name.startswith("__")]:
+        if not getattr(getattr(CurveViews, name), "__isabstractmethod__", False) and name not in (
+            "neighbours",
+        ):
+            monkeypatch.setattr(CurveViews, name, lambda *_, **__: -1.0)
+    assert (account(event).guarantee(DELTA), account(event).delta_bounds(EPSILON)) == before
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.5, 1.0])
+def test_a_calibration_that_returns_too_little_noise_is_refused_by_the_ledger(monkeypatch, noise):
+    budget = Budget(1.0, DELTA)
+    monkeypatch.setattr(calibration._Calibration, "solve", lambda self: noise)
+    event = PoissonSampled(0.01, Gaussian(calibrate(lambda z: Gaussian(z), budget))) * 500
+    with pytest.raises(BudgetExceeded):
+        Ledger.in_memory(FixedPlan(event, budget))
+
+
+def test_the_hostile_check_itself_catches_a_bound_that_is_too_small(monkeypatch):
+    """The broken twin: an upper bound that leaves out a part of the mass."""
+    right = curve.PrivacyCurve.epsilon_bounds
+
+    def less(self, delta, **words):
+        found = right(self, delta, **words)
+        return found._replace(upper=0.99 * found.lower)
+
+    monkeypatch.setattr(curve.PrivacyCurve, "epsilon_bounds", less)
+    with pytest.raises(AssertionError):
+        still_sound("sampled")
+
+
+@pytest.mark.parametrize("value", GARBAGE)
+def test_a_truncation_that_is_garbage_is_refused_or_prices_in_full(monkeypatch, value):
+    """A filter whose order, cut and exposure came from nowhere has room for no more than its budget."""
+    event, budget = PoissonSampled(0.01, Gaussian(2.0)), Budget(1.0, DELTA)
+    for place in ("order", "cut", "exposure", None):
+        right = {"fits": 1.0, "order": 20.0, "cut": 1.0, "exposure": 1e-8}
+        wrong = dict.fromkeys(right, value) if place is None else right | {place: value}
+        monkeypatch.setattr(filters, "best_truncation", lambda *_, wrong=wrong: Truncation(**wrong))
+        try:
+            rule = TruncatedRenyiFilter.for_event(event, budget)
+        except REFUSALS:
+            continue
+        room = rule.room({}, event)
+        assert room == 0 or account(event * room).epsilon_bounds(DELTA).lower <= budget.epsilon
+        assert rule.guarantee({}).epsilon.upper == budget.epsilon
+
+
+@pytest.mark.parametrize("value", GARBAGE)
+def test_a_second_opinion_that_is_garbage_lowers_no_guarantee(monkeypatch, value):
+    """It can only make the verification of a certificate fail."""
+    plan = Recipe(records=60_000, batch_size=600, epochs=1).calibrate(Budget(1.0, DELTA))
+    with Ledger.in_memory(plan.rule) as ledger:
+        ledger.run(plan.event, plan.digest()).reserve(plan.steps)
+        certificate = Certificate.of(ledger, plan)
+        monkeypatch.setattr(verification, "renyi_epsilon", lambda *_: value)
+        try:
+            found = certificate.verify(ledger).guarantee
+        except REFUSALS:
+            return
+        assert found == certificate.guarantee
