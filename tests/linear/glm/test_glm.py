@@ -14,12 +14,13 @@ from discreet.linear.gate.clipped_gradients import RowNorms
 from discreet.linear.gate.coordinates import Standardised, Whitened
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
+from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.closer_looks import Within, clipped_distance, locate_numbers
 from discreet.linear.glm.counts import Counts, count_again
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import measure_marginals, moments, shrink_offsets, typical_size
 from discreet.linear.glm.problems import Location, Look, look_closer, narrower_bounds, of_classes
-from discreet.linear.glm.spending import Spending, Wealth
+from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.steps import (
     Seen,
     StepRule,
@@ -383,12 +384,12 @@ def test_targets_far_inside_of_their_bounds_are_found():
 
 
 def test_features_are_asked_where_classes_can_be_compared():
-    few, some, many = (Wealth(records, 0.25, 1.0) for records in (40, 100, 4000))
+    few, some, many = (BudgetSplit(records, 0.25, 1.0) for records in (40, 100, 4000))
     assert not few.compares_classes(balance=1.0)
     assert some.compares_classes(balance=1.0)
     assert not some.compares_classes(balance=0.4)  # unequal classes vary less
     assert many.compares_classes(balance=0.001)  # a correction comes last
-    assert not Wealth(-3.0, 0.25, 1.0).compares_classes(balance=1.0)
+    assert not BudgetSplit(-3.0, 0.25, 1.0).compares_classes(balance=1.0)
 
 
 def test_counts_are_never_zero():

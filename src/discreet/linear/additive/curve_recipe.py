@@ -46,11 +46,12 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.gate.second_moments import CurveDirections
+from discreet.linear.glm.budget_split import WHITENING, BudgetSplit
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.glm import Fit, Recipe
 from discreet.linear.glm.marginals import typical_size
 from discreet.linear.glm.problems import Problem
-from discreet.linear.glm.spending import WHITENING, Spending, Wealth
+from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.steps import PathError, noisy_descent, step_rule
 from discreet.linear.glm.whitening import second_moments
 from discreet.linear.losses import Loss
@@ -120,10 +121,10 @@ class AdditiveRecipe(Recipe):
         self.spending.admit(records)
         return self.fit(records)
 
-    def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> Marginals:
-        if not wealth.sees_histograms or (self.pieces(counts) == 1 and not self.declared.pairs):
-            return super().marginals(records, counts, wealth)  # lines: the linear fit
-        stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
+    def marginals(self, records: Records, counts: Counts, split: BudgetSplit) -> Marginals:
+        if not split.sees_histograms or (self.pieces(counts) == 1 and not self.declared.pairs):
+            return super().marginals(records, counts, split)  # lines: the linear fit
+        stage = self.spending.stage("marginals", self.at_most_half(split.for_marginals))
         self.histograms, marginals = count_histograms(records, self.declared.zeros, counts.records, stage)
         return marginals
 
@@ -147,7 +148,7 @@ class AdditiveRecipe(Recipe):
         told = [self.histograms.pieces(j, wanted) for j, wanted in enumerate(allowed)]
         bent = sum(number > 1 for number in told)
         if bent <= _FEW_CURVES * sum(number > 1 for number in allowed) and not self.declared.pairs:
-            return records, self.zoomed(records, marginals, counts, self.wealth(counts))  # lines
+            return records, self.zoomed(records, marginals, counts, self.split(counts))  # lines
         self.straight = marginals
         known = self.histograms, marginals, allowed, self.declared.missing
         basis = Basis(self.declared.columns, choose_curves(self.declared.columns, *known))
@@ -211,12 +212,12 @@ class AdditiveRecipe(Recipe):
 
     def _residual(self, curves: Records, marginals: Marginals, counts: Counts) -> Residual:
         """What a short descent leaves of the targets of rows, over its typical size."""
-        wealth, basis = self.wealth(counts), self.basis
-        white, row_size = self._found = self.coordinates(curves, marginals, counts, wealth)
+        split, basis = self.split(counts), self.basis
+        white, row_size = self._found = self.coordinates(curves, marginals, counts, split)
         assert isinstance(white, SmoothCurves)
         assert basis is not None
         self.spending.agree(white.rotation)
-        problem = self.problem(curves, counts, wealth)
+        problem = self.problem(curves, counts, split)
         stage = self.spending.stage("first-gradients", _FOR_FIRST, _FIRST_STEPS)
         known = math.ceil(white.dimensions or 1), row_size * self.averaging, white.curvature
         rule = step_rule(problem, stage, counts.records, *known)
@@ -247,9 +248,9 @@ class AdditiveRecipe(Recipe):
 
     # ---- the stages of the linear fit, on curves ----
 
-    def problem(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
+    def problem(self, records: Records, counts: Counts, split: BudgetSplit) -> Problem:
         if self._problem is None:
-            self._problem = super().problem(records, counts, wealth)
+            self._problem = super().problem(records, counts, split)
         return self._problem
 
     def settle(
@@ -319,13 +320,13 @@ class AdditiveRecipe(Recipe):
         return error.by_noise(curvatures) + error.by_chance(curvatures, lengths * residual / count)
 
     def coordinates(
-        self, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
+        self, records: Records, marginals: Marginals, counts: Counts, split: BudgetSplit
     ) -> tuple[Coordinates, float]:
         if self._found is not None:
             return self._found
         if self.histograms is None or records.basis is None:
-            return super().coordinates(records, marginals, counts, wealth)
-        return self._smooth(self.histograms, records, records.basis, marginals, counts, wealth)
+            return super().coordinates(records, marginals, counts, split)
+        return self._smooth(self.histograms, records, records.basis, marginals, counts, split)
 
     def _smooth(
         self,
@@ -334,10 +335,10 @@ class AdditiveRecipe(Recipe):
         basis: Basis,
         marginals: Marginals,
         counts: Counts,
-        wealth: Wealth,
+        split: BudgetSplit,
     ) -> tuple[SmoothCurves, float]:
         """Coordinates in which rough curves are short, and the typical norm of a row in them."""
-        count, share = counts.records, wealth.for_row_norms
+        count, share = counts.records, split.for_row_norms
         known = block_moments(basis, histograms, marginals), roughness_of(basis, marginals.scale)
         classes = self.loss.kind == "classes"
         room = _ROOM_OF_CLASSES * (1.0 if self.loss.outputs == 1 else _ROOM_OF_MANY) if classes else 1.0

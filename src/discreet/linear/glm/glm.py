@@ -38,6 +38,7 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.gate.sparse_rows import NARROW
+from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import Counts, count_again
 from discreet.linear.glm.inference import (
     Inference,
@@ -51,7 +52,7 @@ from discreet.linear.glm.inference import (
 from discreet.linear.glm.looks import Looks
 from discreet.linear.glm.marginals import means_of_present
 from discreet.linear.glm.problems import MIDDLE, Problem
-from discreet.linear.glm.spending import Progress, Spending, Wealth
+from discreet.linear.glm.spending import Progress, Spending
 from discreet.linear.glm.steps import (
     PathError,
     Seen,
@@ -159,30 +160,30 @@ class Recipe(Looks):
         if records.sparse and self.columns.numerics:
             records = self.as_text(records)
         counts = self.count_records(records)
-        wealth = self.wealth(counts)
+        split = self.split(counts)
         if self.columns.width == 0 or not self.sees_slopes(counts):
-            return self.without_features(records, counts, wealth)
-        marginals = self.marginals(records, counts, wealth)
+            return self.without_features(records, counts, split)
+        marginals = self.marginals(records, counts, split)
         missing = (
             None if records.sparse else means_of_present(marginals, self.columns.numerics, counts.records)
         )
         if missing is not None:
             records.fill_missing(missing)
         records, marginals = self.reshape(records, marginals, counts)
-        wealth = self.wealth(counts)
-        coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
+        split = self.split(counts)
+        coordinates, row_size = self.coordinates(records, marginals, counts, split)
         if isinstance(coordinates, Whitened):
             self.spending.agree(coordinates.rotation)
-        problem = self.problem(records, counts, wealth)
-        for_the_end = self.share_for_the_end(wealth)
+        problem = self.problem(records, counts, split)
+        for_the_end = self.share_for_the_end(split)
         for_inference = 0.0
         if self.infers(coordinates):
             size = self.columns.width + 1 - len(self.columns.groups)
-            wanted = wealth.for_inference(size, bounded=self.loss.lipschitz is not None)
+            wanted = split.for_inference(size, bounded=self.loss.lipschitz is not None)
             for_inference = min(wanted, (self.spending.left - for_the_end) / 2)
         white = isinstance(coordinates, Whitened)
         longer = stride(problem, counts.records, self.columns.width + 1) if white else 1.0
-        steps = round(wealth.steps / longer)
+        steps = round(split.steps / longer)
         stage = self.spending.stage("gradients", self.spending.left - for_the_end - for_inference, steps)
         size = self.size_of(coordinates)
         typical = row_size * self.averaging
@@ -274,11 +275,11 @@ class Recipe(Looks):
         informed = problem.bend / MIDDLE * count
         return out_of_sample(before - level @ before, after - level @ after, reached, spread, informed)
 
-    def without_features(self, records: Records, counts: Counts, wealth: Wealth) -> Fit:
+    def without_features(self, records: Records, counts: Counts, split: BudgetSplit) -> Fit:
         """The best constant, where no column can be used: they have coefficients of 0."""
         if self.loss.kind == "classes":
             counts = count_again(records, counts, self.spending.stage("classes"), _ROUGHLY)
-        problem = self.problem_of_constant(records, counts, wealth)
+        problem = self.problem_of_constant(records, counts, split)
         nothing = np.zeros(self.columns.width)
         none = Marginals(nothing, nothing + 1, nothing, nothing + 1)
         coordinates = Standardised(none, 1.0, True, False)
@@ -300,10 +301,10 @@ class Recipe(Looks):
         """The result of the descent, of which this error may explain a part; here it stays as it is."""
         return theta
 
-    def share_for_the_end(self, wealth: Wealth) -> float:
+    def share_for_the_end(self, split: BudgetSplit) -> float:
         """The share of the last correction; 0 where there is none."""
         none = self.loss.kind == "numbers" or self.loss.outputs > 1
-        share = 0.0 if none else wealth.for_recalibration
+        share = 0.0 if none else split.for_recalibration
         return min(share, self.spending.left / 3)
 
     def correct(

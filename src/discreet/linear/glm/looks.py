@@ -17,6 +17,7 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.glm import problems
+from discreet.linear.glm.budget_split import COUNTS, RECOUNT, WHITENING, BudgetSplit
 from discreet.linear.glm.counts import Counts, count_again, count_classes
 from discreet.linear.glm.marginals import (
     Typical,
@@ -27,7 +28,7 @@ from discreet.linear.glm.marginals import (
     zoom_marginals,
 )
 from discreet.linear.glm.problems import Look, Problem
-from discreet.linear.glm.spending import COUNTS, RECOUNT, WHITENING, Progress, Spending, Stage, Wealth
+from discreet.linear.glm.spending import Progress, Spending, Stage
 from discreet.linear.glm.whitening import WIDEST, whiten
 from discreet.linear.losses import Loss, checked_loss
 
@@ -68,8 +69,8 @@ class Looks:
         """The share, or half of what is left, if learning bounds has taken much."""
         return min(share, self.spending.left / 2)
 
-    def wealth(self, counts: Counts) -> Wealth:
-        return Wealth(counts.records, self.spending.strength, self.columns.reach)
+    def split(self, counts: Counts) -> BudgetSplit:
+        return BudgetSplit(counts.records, self.spending.strength, self.columns.reach)
 
     def count_records(self, records: Records) -> Counts:
         """The records of each class; where they are few, again until there are surely enough for slopes.
@@ -85,7 +86,7 @@ class Looks:
         for look in range(2, 2 + looks):
             fewer = doubt * counts.noise_of_records
             enough = (look > 2 or not classes) and self.sees_slopes(counts, fewer)
-            if enough or self.wealth(counts).sees_histograms:
+            if enough or self.split(counts).sees_histograms:
                 break
             stage = self.spending.stage(f"counts-{look}", self.at_most_half(RECOUNT))
             counts = count_again(records, counts, stage, weight)
@@ -94,10 +95,10 @@ class Looks:
     def sees_slopes(self, counts: Counts, fewer: float = 0.0) -> bool:
         """Whether features can tell the target better than its mean or its frequent class, even if ``fewer`` records
         are there than counted."""
-        wealth = Wealth(counts.records - fewer, self.spending.strength, self.columns.reach)
+        split = BudgetSplit(counts.records - fewer, self.spending.strength, self.columns.reach)
         if self.loss.kind == "classes":
-            return wealth.compares_classes(counts.balance)
-        return wealth.sees_slopes(self.columns.width + 1)
+            return split.compares_classes(counts.balance)
+        return split.sees_slopes(self.columns.width + 1)
 
     def as_text(self, records: Records) -> Records:
         """Sparse numbers as rows of a norm that is learnt: most are 0, so rows are far shorter than they might be."""
@@ -108,28 +109,28 @@ class Looks:
             self.columns = records.columns
         return records
 
-    def marginals(self, records: Records, counts: Counts, wealth: Wealth) -> Marginals:
-        if not wealth.sees_histograms:
-            return self.centre(records, counts, wealth)
-        stage = self.spending.stage("marginals", self.at_most_half(wealth.for_marginals))
+    def marginals(self, records: Records, counts: Counts, split: BudgetSplit) -> Marginals:
+        if not split.sees_histograms:
+            return self.centre(records, counts, split)
+        stage = self.spending.stage("marginals", self.at_most_half(split.for_marginals))
         found = measure_marginals(records, counts.records, stage)
-        return self.zoomed(records, found, counts, wealth)
+        return self.zoomed(records, found, counts, split)
 
-    def zoomed(self, records: Records, found: Marginals, counts: Counts, wealth: Wealth) -> Marginals:
+    def zoomed(self, records: Records, found: Marginals, counts: Counts, split: BudgetSplit) -> Marginals:
         """Marginals after closer looks at columns that fill a small part of their bounds."""
         if records.sparse:  # zeros are not moved, and most are zeros
             return found
 
         def closer(name: str, part: float) -> Stage:
-            return self.spending.stage(name, self.at_most_half(part * wealth.for_marginals))
+            return self.spending.stage(name, self.at_most_half(part * split.for_marginals))
 
         return zoom_marginals(records, found, counts.records, closer)
 
-    def centre(self, records: Records, counts: Counts, wealth: Wealth) -> Marginals:
+    def centre(self, records: Records, counts: Counts, split: BudgetSplit) -> Marginals:
         """What can be known of the columns where records are few: their centre, or nothing if they are sparse."""
         if records.sparse:
             return public_marginals(records.columns)
-        stage = self.spending.stage("marginals", self.at_most_half(wealth.for_centre))
+        stage = self.spending.stage("marginals", self.at_most_half(split.for_centre))
         return pool_rows(records, counts.records, stage)
 
     def reshape(self, records: Records, marginals: Marginals, counts: Counts) -> tuple[Records, Marginals]:
@@ -137,12 +138,12 @@ class Looks:
         return records, marginals
 
     def coordinates(
-        self, records: Records, marginals: Marginals, counts: Counts, wealth: Wealth
+        self, records: Records, marginals: Marginals, counts: Counts, split: BudgetSplit
     ) -> tuple[Coordinates, float]:
         """Coordinates for the descent, and the typical norm of a row in them."""
         size = self.columns.width + 1
-        share = wealth.for_row_norms
-        enough, wide = wealth.sees_second_moments(size), records.sparse or size > self.widest
+        share = split.for_row_norms
+        enough, wide = split.sees_second_moments(size), records.sparse or size > self.widest
         stage = self.spending.stage("row-norms", share / 2 if enough and not wide else share)
         radius = self.radius(records, marginals, stage)
         if records.sparse or (wide and enough):
@@ -166,50 +167,50 @@ class Looks:
         expected = float((self.columns.public_variance() / marginals.scale**2).sum())
         return Typical(0.5 * math.sqrt(max(expected, 1e-6)), False)
 
-    def problem(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
+    def problem(self, records: Records, counts: Counts, split: BudgetSplit) -> Problem:
         if self.loss.kind == "classes":
             return problems.of_classes(self.loss, counts)
-        if self.loss.fits_mean and not wealth.sees_target:
-            return self.problem_of_some_numbers(records, self.bounds, counts, wealth)
-        stage = self.spending.stage("target", self.at_most_half(wealth.for_target))
+        if self.loss.fits_mean and not split.sees_target:
+            return self.problem_of_some_numbers(records, self.bounds, counts, split)
+        stage = self.spending.stage("target", self.at_most_half(split.for_target))
         if self.loss.kind == "counts":
-            known = (self.bounds[1], counts.records, stage, self.for_the_mean(wealth))
+            known = (self.bounds[1], counts.records, stage, self.for_the_mean(split))
             return problems.of_counts(self.loss, records, *known)
-        look = self.look_at_number(records, counts, wealth, stage)
-        if self.loss.fits_mean and not wealth.resolves_target:
-            return self.problem_of_some_numbers(records, look.bounds, counts, wealth)
-        return problems.of_numbers(self.loss, records, look, counts.records, self.for_the_mean(wealth))
+        look = self.look_at_number(records, counts, split, stage)
+        if self.loss.fits_mean and not split.resolves_target:
+            return self.problem_of_some_numbers(records, look.bounds, counts, split)
+        return problems.of_numbers(self.loss, records, look, counts.records, self.for_the_mean(split))
 
     def problem_of_some_numbers(
-        self, records: Records, bounds: tuple[float, float], counts: Counts, wealth: Wealth
+        self, records: Records, bounds: tuple[float, float], counts: Counts, split: BudgetSplit
     ) -> Problem:
         """The same where a histogram hides how far numbers spread, or shows nothing."""
-        share = min(wealth.for_target + wealth.for_mean, _LARGEST * self.spending.left)
+        share = min(split.for_target + split.for_mean, _LARGEST * self.spending.left)
         stage = self.spending.stage("target-mean", share, _CLOSER)
         return problems.of_some_numbers(self.loss, records, bounds, counts.records, stage)
 
-    def problem_of_constant(self, records: Records, counts: Counts, wealth: Wealth) -> Problem:
+    def problem_of_constant(self, records: Records, counts: Counts, split: BudgetSplit) -> Problem:
         """The same where no column is used: then a mean of few numbers may cost all that is left."""
         if self.loss.kind != "numbers" or self.sees_slopes(counts):
-            return self.problem(records, counts, wealth)
+            return self.problem(records, counts, split)
         stage = self.spending.stage("target-mean", steps=_CLOSER)
         return problems.of_few_numbers(self.loss, records, self.bounds, counts.records, stage)
 
-    def look_at_number(self, records: Records, counts: Counts, wealth: Wealth, stage: Stage) -> Look:
+    def look_at_number(self, records: Records, counts: Counts, split: BudgetSplit, stage: Stage) -> Look:
         """A number within its bounds; where they are far too wide, within narrower ones."""
         look = problems.look_at_targets(records, self.bounds, stage)
         for zoom in range(1, _ZOOMS + 1):
             bounds = problems.narrower_bounds(look, counts.records)
             if bounds is None:
                 break
-            stage = self.spending.stage(f"target-zoom-{zoom}", self.at_most_half(wealth.for_target))
+            stage = self.spending.stage(f"target-zoom-{zoom}", self.at_most_half(split.for_target))
             look = problems.look_at_targets(records, bounds, stage)
         return look
 
-    def for_the_mean(self, wealth: Wealth) -> Stage | None:
+    def for_the_mean(self, split: BudgetSplit) -> Stage | None:
         """More looks at the mean: none if there are many records, with nearly all that is left if very few."""
-        share = min(wealth.for_mean, self.spending.left / 3)
-        if not wealth.sees_slopes(self.columns.width + 1):
+        share = min(split.for_mean, self.spending.left / 3)
+        if not split.sees_slopes(self.columns.width + 1):
             share = _NEARLY_ALL * self.spending.left
         return self.spending.stage("target-mean", share, _LOOKS) if share else None
 
