@@ -31,13 +31,13 @@ from discreet.certificate.certificate import CHOSEN, LEARNT
 from discreet.guarantee import Budget
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
-from discreet.linear.fitting import Model
 from discreet.linear.gate.coordinates import Released
 from discreet.linear.gate.sparse_rows import NARROW
 from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.marginals import BINS
 from discreet.linear.glm.steps import LEAST_SLOPE
+from discreet.linear.linear_model import LinearModel
 
 Array = NDArray[np.float64]
 
@@ -303,7 +303,7 @@ def warn_weak(budget: Budget) -> None:
         warnings.warn(message, DeclarationWarning, stacklevel=4)
 
 
-def warn_undeclared(model: Model, declared: str) -> None:
+def warn_undeclared(model: LinearModel, declared: str) -> None:
     """Say so if noisy counts show that many records have a target outside of what was declared.
 
     Guarantee: depends on released counts only. False alarms: one in about 10**6.
@@ -326,7 +326,7 @@ def warn_unseen(encoding: Encoding) -> None:
         warnings.warn(message, DeclarationWarning, stacklevel=4)
 
 
-def warn_noise(model: Model, strength: float) -> None:
+def warn_noise(model: LinearModel, strength: float) -> None:
     """Say so if a model has more coefficients than its records can tell, or therefore none. From noisy counts."""
     if model.counts is None:
         return
@@ -353,7 +353,7 @@ def warn_noise(model: Model, strength: float) -> None:
     warnings.warn(f"This model is {told}: {why}", DeclarationWarning, stacklevel=4)
 
 
-def undecided(model: Model) -> str:
+def undecided(model: LinearModel) -> str:
     """A sentence on a model whose scores are all the same, or could be chance; empty for any other.
 
     Follows from the released coefficients and from noisy counts.
@@ -371,7 +371,7 @@ def undecided(model: Model) -> str:
     return ""
 
 
-def warn_undecided(model: Model) -> None:
+def warn_undecided(model: LinearModel) -> None:
     """Warn of :func:`undecided` models that have slopes; of those without, :func:`warn_noise` tells the reason."""
     told = undecided(model)
     if told and np.any(model.coefficients):

@@ -37,8 +37,8 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.raw import RawColumns
 from discreet.linear.glm.budget_split import BudgetSplit
+from discreet.linear.glm.counts import FirstCounts, count_first
 from discreet.linear.glm.inference import kind_of
-from discreet.linear.glm.looks import FirstCounts, count_first
 from discreet.linear.glm.ranges import Learned, learned_ranges, unlearnt_ranges
 from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import (

@@ -12,6 +12,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.glm.spending import Spending
+
 COUNTS, RECOUNT, WHITENING = 0.03, 0.10, 0.20
 """The shares that are always the same."""
 
@@ -35,6 +38,11 @@ class BudgetSplit:
     records: float
     strength: float
     reach: float
+
+    @classmethod
+    def of(cls, records: float, columns: Columns, spending: Spending) -> BudgetSplit:
+        """The split of a fit of so many records with these columns."""
+        return cls(records, spending.strength, columns.reach)
 
     @property
     def overall(self) -> float:
@@ -129,3 +137,8 @@ def _grow(usual_and_largest: tuple[float, float], scarcity: float) -> float:
     """From the usual share to the largest one, in proportion to the scarcity."""
     usual, largest = usual_and_largest
     return min(largest, usual * max(1.0, scarcity))
+
+
+def at_most_half(share: float, spending: Spending) -> float:
+    """The share, or half of what is left, if earlier stages have taken much."""
+    return min(share, spending.left / 2)
