@@ -300,20 +300,9 @@ class PrivateLinearModel(TableReader):
         seen = np.setdiff1d(np.arange(records.columns.width), self._encoding.guessed)
         whole = len(seen) == records.columns.width or issparse(records.x)
         used = records if whole else records.part(seen)
-        model = fit_glm(
-            self._loss(),
-            used.x,
-            used.y,
-            used.columns,
-            spending,
-            used.weights,
-            target_bounds=used.target_bounds,
-            storage=used.storage,
-            people=used.people,
-            averaging=used.averaging,
-            references=self._references() if whole else None,
-            counts=used.counts,
-        )
+        encoded = used.x, used.y, used.columns
+        more = {"references": self._references() if whole else None, **used.options}
+        model = fit_glm(self._loss(), *encoded, spending, used.weights, **more)
         return model if whole else model.widen(seen, records.columns.width)
 
     def _references(self) -> dict[int, int] | None:

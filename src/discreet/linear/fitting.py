@@ -234,6 +234,12 @@ class Encoded:
     storage: Storage | None = None
     counts: Counts | None = None
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What :func:`~discreet.linear.glm.glm.fit_glm` takes by keyword."""
+        names = ("target_bounds", "people", "averaging", "storage", "counts")
+        return {name: getattr(self, name) for name in names}
+
     def part(self, seen: NDArray[np.intp]) -> Encoded:
         """The records with some of their columns: numbers may be missing, all else is there."""
         x, numerics = self.x, int(np.sum(seen < self.columns.numerics))

@@ -97,19 +97,8 @@ class Additive:
         if monotone and loss.outputs > 1:
             requirement = "is for one score: two classes, a number or a count."
             raise InvalidParameter("shape", monotone[0], requirement)
-        return fit_additive(
-            loss,
-            records.x,
-            records.y,
-            declared,
-            spending,
-            records.weights,
-            target_bounds=records.target_bounds,
-            storage=records.storage,
-            people=records.people,
-            averaging=records.averaging,
-            counts=records.counts,
-        )
+        table = records.x, records.y
+        return fit_additive(loss, *table, declared, spending, records.weights, **records.options)
 
     def _places_of_columns(self) -> dict[str, Places]:
         return places_of(self._encoding, self._column_names())
