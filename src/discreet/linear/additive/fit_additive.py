@@ -141,8 +141,22 @@ def fit_additive(
     Guarantee: within the budget of ``spending``. The rows that every stage asks are as ``Columns`` promises, which is
     enforced for each of them (:class:`~discreet.linear.gate.records.Records`).
     """
-    loss, bounds, columns = checked_loss(loss), checked_bounds(loss, target_bounds), declared.columns
-    records = Records(loss, x, y, columns, weights, people, (storage or Storage()).shelf())
+    loss, bounds = checked_loss(loss), checked_bounds(loss, target_bounds)
+    records = Records(loss, x, y, declared.columns, weights, people, (storage or Storage()).shelf())
+    return fit_curves(records, declared, spending, target_bounds=bounds, averaging=averaging, counts=counts)
+
+
+def fit_curves(
+    records: Records,
+    declared: Declared,
+    spending: Spending,
+    *,
+    target_bounds: Bounds = (0.0, 1.0),
+    averaging: float = 1.0,
+    counts: Counts | None = None,
+) -> AdditiveModel:
+    """Fit an additive model to records that answer queries, stage by stage, with all of ``spending``."""
+    loss, columns, bounds = records.loss, records.columns, checked_bounds(records.loss, target_bounds)
     spending.admit(records)
     if counts is None:
         counts = count_records(records, columns, spending)

@@ -82,11 +82,34 @@ def fit_glm(
     it first.
     """
     loss, bounds = checked_loss(loss), checked_bounds(loss, target_bounds)
-    if progress is not None:
-        spending.progress = progress
     wide = issparse(x) and columns.width > NARROW and not columns.groups
     sparse = wide and people is None and references is None  # these two look at whole rows
     records = Records(loss, x, y, columns, weights, people, (storage or Storage()).shelf(), sparse)
+    return fit_records(
+        records,
+        spending,
+        progress,
+        target_bounds=bounds,
+        averaging=averaging,
+        references=references,
+        counts=counts,
+    )
+
+
+def fit_records(
+    records: Records,
+    spending: Spending,
+    progress: Progress | None = None,
+    *,
+    target_bounds: Bounds = (0.0, 1.0),
+    averaging: float = 1.0,
+    references: Mapping[int, int] | None = None,
+    counts: Counts | None = None,
+) -> LinearModel:
+    """Fit a generalised linear model to records that answer queries, stage by stage, with all of ``spending``."""
+    loss, columns, bounds = records.loss, records.columns, checked_bounds(records.loss, target_bounds)
+    if progress is not None:
+        spending.progress = progress
     spending.admit(records)
     if records.sparse and columns.numerics:
         records = as_text(records, spending)
