@@ -26,7 +26,7 @@ import linear_data
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear import PrivateAdditiveClassifier, PrivateLogisticRegression
-from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
+from discreet.linear.additive.fit_additive import Declared, fit_additive
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.spending import Spending
@@ -133,12 +133,10 @@ def additive(table, epsilon, seed, pairs):
     x, y, test, truth = linear.split(table, seed)
     zeros = ZEROS.get(table.name, [None] * table.columns.numerics)
     declared = Declared(table.columns, tuple(zeros), {}, ("free",) * len(zeros), pairs)
-    recipe = AdditiveRecipe(table.loss, declared, spending(epsilon, seed), bounds(table))
     start = time.process_time()
-    fit = recipe.fit_table(x, y, None)
+    fit = fit_additive(table.loss, x, y, declared, spending(epsilon, seed), target_bounds=bounds(table))
     seconds = time.process_time() - start
-    rows = test if recipe.basis is None else recipe.basis.expand(test)
-    return scored(table, fit.scores(rows), truth), seconds
+    return scored(table, fit.scores(test), truth), seconds
 
 
 def boosted(table, seed):

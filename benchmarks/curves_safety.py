@@ -34,7 +34,7 @@ from sklearn.metrics import d2_tweedie_score, log_loss, mean_squared_error, r2_s
 import linear_data
 from discreet import Budget
 from discreet.core.randomness import RandomStream
-from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
+from discreet.linear.additive.fit_additive import Declared, fit_additive
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.spending import Spending
@@ -354,9 +354,8 @@ def scores_of(table, kind, epsilon, seed, parts):
         fit = fit_glm(table.loss, x, y, table.columns, spending(epsilon, seed), target_bounds=bounds(table))
         return fit.scores(test)
     declared = Declared(table.columns, table.zeros, {}, ("free",) * len(table.zeros), None)
-    recipe = AdditiveRecipe(table.loss, declared, spending(epsilon, seed), bounds(table))
-    fit = recipe.fit_table(x, y, None)
-    return fit.scores(test if recipe.basis is None else recipe.basis.expand(test))
+    fit = fit_additive(table.loss, x, y, declared, spending(epsilon, seed), target_bounds=bounds(table))
+    return fit.scores(test)
 
 
 class Found(NamedTuple):

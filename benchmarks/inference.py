@@ -37,7 +37,8 @@ from discreet.linear import (
 )
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
-from discreet.linear.glm import glm
+from discreet.linear.glm import inference
+from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.typical_people import declared_rows
 from discreet.linear.kernels.rowwise import LOGISTIC, SQUARED, times
@@ -165,7 +166,7 @@ def one_fit(population: Any, epsilon: float, number: int, ids: Any) -> dict[str,
     spending = Spending(Budget(epsilon, 1e-6), stream=RandomStream(unsafe_seed=number))
     bounds = (0.0, 100.0) if population.loss.kind == "counts" else (0.0, 1.0)
     with Spy() as seen:
-        fit = glm.fit_glm(
+        fit = fit_glm(
             population.loss,
             x,
             y[drawn],
@@ -317,12 +318,12 @@ class Spy:
     """Keeps what the last step of a fit was made with: its coordinates, start, weights and clamp."""
 
     def __enter__(self) -> "Spy":
-        self._infer = glm.infer
-        glm.infer = self._watched
+        self._infer = inference.infer
+        inference.infer = self._watched
         return self
 
     def __exit__(self, *_: Any) -> None:
-        glm.infer = self._infer
+        inference.infer = self._infer
 
     def _watched(self, problem, records, lines, white, theta, scale, stage):
         self.problem, self.lines, self.white, self.theta, self.scale = problem, lines, white, theta, scale

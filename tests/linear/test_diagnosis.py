@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from discreet.cli import main
 from discreet.linear import DeclarationWarning, PrivateLinearRegression, PrivateLogisticRegression
 from discreet.linear.diagnosis import Diagnosis, warn_noise
-from discreet.linear.fitting import Model
 from discreet.linear.glm.counts import Counts
+from discreet.linear.linear_model import LinearModel
 
 ROWS = 2000
 COLUMNS = {
@@ -179,7 +179,7 @@ def test_the_factor_by_which_records_are_too_few_is_not_read_off_noise():
         needed = float(told[0].split("needs at least about ")[1].split()[0])
         assert 1e4 * 1e-4 / epsilon < needed < 1e6 * 1e-4 / epsilon
     counts = Counts(np.array([300.0, 300.0]), 0.0, 10.0, 10.0, 14.0)
-    model = Model(np.zeros(3), np.zeros(1), 1.0, (np.zeros(3), np.ones(3)), counts)
+    model = LinearModel(np.zeros(3), np.zeros(1), 1.0, (np.zeros(3), np.ones(3)), counts)
     with pytest.warns(DeclarationWarning, match=r"by a factor of about 2e\+01\.$"):  # 12 / (600 * 0.001)
         warn_noise(model, 1e-3)
 

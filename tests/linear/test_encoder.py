@@ -16,8 +16,8 @@ from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Category, Flag, Numeric
 from discreet.linear.declarations import bounds_of
 from discreet.linear.encoder import BoundedNumbers, BoundedRows, SchemaEncoding, scale_to_unit
-from discreet.linear.fitting import Model
 from discreet.linear.inputs import codes, number_table, numbers
+from discreet.linear.linear_model import LinearModel
 from discreet.linear.schema import Schema
 from discreet.linear.transformers import PublicBounds, SchemaEncoder
 from support.linear_frames import FRAMES, ArrowTable
@@ -310,7 +310,7 @@ def test_scores_are_those_of_the_formula_with_and_without_a_schema(kind, outputs
     rng = np.random.default_rng(8)
     lower, upper = np.array([-1.0, 0.0, -0.3, 0.1]), np.array([2.0, 1.0, 1.7, 0.9])
     limits = np.array([0.1, 0.0, 0.25, 0.0]), np.array([0.8, 1.0, 0.7, 0.9])
-    model = Model(rng.normal(0, 3, (4, *outputs)), rng.normal(size=outputs), 1.0, limits)
+    model = LinearModel(rng.normal(0, 3, (4, *outputs)), rng.normal(size=outputs), 1.0, limits)
     x = awkward_numbers(2**18 // 4 + 11, kind)  # more than one block
     expected = by_the_formula(x, model, lower, upper)
     schema = Schema({f"x{j}": Numeric(lower[j], upper[j]) for j in range(4)})
@@ -329,7 +329,9 @@ def test_scores_are_those_of_the_formula_with_and_without_a_schema(kind, outputs
 
 
 def test_scores_of_encoded_rows_keep_nan_and_count_what_is_beyond_the_limits_as_these():
-    model = Model(np.array([2.0, -4.0]), np.array(1.0), 1.0, (np.array([-1.0, 0.0]), np.array([1.0, 0.5])))
+    model = LinearModel(
+        np.array([2.0, -4.0]), np.array(1.0), 1.0, (np.array([-1.0, 0.0]), np.array([1.0, 0.5]))
+    )
     rows = np.array([[np.nan, 0.0], [-9.0, 9.0], [np.inf, -np.inf], [0.25, 0.25]], np.float32)
     np.testing.assert_array_equal(model.scores(rows), [np.nan, -3.0, 3.0, 0.5])
     assert model.scores(rows[:0]).shape == (0,)

@@ -8,12 +8,12 @@ import pytest
 
 import discreet
 from discreet.linear import PrivateAdditiveClassifier, PrivateLinearRegression, PrivateLogisticRegression
-from discreet.linear.fitting import Model
 from discreet.linear.gate.coordinates import Marginals, Released
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.record_store import MISSING
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.marginals import means_of_present
+from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Squared
 
 MODELS = [PrivateLogisticRegression, PrivateAdditiveClassifier]
@@ -155,6 +155,6 @@ def test_the_mean_of_those_that_are_there():
         released=Released(np.where(np.arange(64) == 32, 9990.0, 0.0)[None], np.empty(0), 5.0)
     )
     assert means_of_present(empty._replace(centre=np.array([0.5])), 1, 10_000.0) == pytest.approx(0.5)
-    assert Model(
+    assert LinearModel(
         np.ones(3), np.zeros(()), 1.0, (np.zeros(3), np.ones(3)), missing=np.array([0.1, 0.2])
     ).widen(np.array([0, 2, 3]), 4).missing.tolist() == [0.1, 0.5, 0.2]

@@ -33,16 +33,16 @@ from numpy.typing import NDArray
 from discreet.errors import CertificateRejected, InvalidParameter, one_of, whole
 from discreet.evaluation.question import as_in_the_file
 from discreet.linear.additive.additive_model import AdditiveModel
-from discreet.linear.additive.looking import places_of
+from discreet.linear.additive.effects import places_of
 from discreet.linear.cells import declared_codes, declared_numbers
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric
 from discreet.linear.encoder import SchemaEncoding, declared_labels, scale_to_unit
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
-from discreet.linear.fitting import Model
 from discreet.linear.gate.basis import Basis, Curve
 from discreet.linear.inputs import codes
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.linear_holder import LinearHolder
+from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Logistic, Loss, Softmax, Squared
 from discreet.linear.schema import Schema
 from discreet.linear.tables import Table, join_chunks, table_in
@@ -158,13 +158,13 @@ class JointModel:
             bounds = (float(self.target.lower or 0.0), float(self.target.upper or 0.0))
             intercept = bounds[0] + (bounds[1] - bounds[0]) * intercept
             coefficients = (bounds[1] - bounds[0]) * coefficients
-        model: Model | AdditiveModel
+        model: LinearModel | AdditiveModel
         if self.curves is not None:
             hats = self.curves.hats_of(np.array(coefficients))
             model = AdditiveModel(self.curves.basis, hats, np.asarray(intercept), 1.0)
         else:
             limits = (np.zeros(len(coefficients)), np.ones(len(coefficients)))
-            model = Model(np.array(coefficients), np.asarray(intercept), 1.0, limits)
+            model = LinearModel(np.array(coefficients), np.asarray(intercept), 1.0, limits)
         task = "regression" if bounds else "classification"
         return FittedModel(task, SchemaEncoding(self.schema), model, tuple(classes), bounds)
 

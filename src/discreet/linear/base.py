@@ -41,12 +41,14 @@ from discreet.linear.diagnosis import (
 )
 from discreet.linear.encoder import SchemaEncoding, encoded_columns, record_weights
 from discreet.linear.fitted_model import FittedModel
-from discreet.linear.fitting import Charge, Encoded, Model, by_recipe, by_theorem, open_charge, show_progress
+from discreet.linear.fitting import Charge, Encoded, fit_baseline, open_charge, show_progress
 from discreet.linear.gate.people import People
 from discreet.linear.gate.record_store import MISSING
+from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.spending import Elsewhere, Spending
 from discreet.linear.glm.typical_people import declared_rows, learned_rows
 from discreet.linear.inputs import OnDemand, part_of, without_column
+from discreet.linear.linear_model import LinearModel
 from discreet.linear.named_coefficients import Coefficients
 from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.preview import EPSILONS, Preview
@@ -195,7 +197,7 @@ class PrivateLinearModel(TableReader):
         y: Any,
         sample_weight: Any,
         people: Any,
-        previous: Model | None,
+        previous: LinearModel | None,
         elsewhere: Elsewhere | None = None,
     ) -> Self:
         reset = previous is None
@@ -239,9 +241,9 @@ class PrivateLinearModel(TableReader):
             counts = None if counted is None else counted.counts
             records = Encoded(encoded, target, columns, weights, bounds, owners, averaging, storage, counts)
             if spending is None:
-                model = by_theorem(self.method, self._loss(), records, charge, self.records)
+                model = fit_baseline(self.method, self._loss(), records, charge, self.records)
             else:
-                model = self._by_recipe(records, spending)
+                model = self._fit_model(records, spending)
             distance = 0.0 if spending is None else spending.distance
             self.certificate_ = charge.certificate(distance, (*self._not_covered(), *what_callers_did()))
         if reset:
@@ -294,11 +296,13 @@ class PrivateLinearModel(TableReader):
         )
         return people.weights(found.least, weights), found.averaging
 
-    def _by_recipe(self, records: Encoded, spending: Spending) -> Any:
+    def _fit_model(self, records: Encoded, spending: Spending) -> Any:
         seen = np.setdiff1d(np.arange(records.columns.width), self._encoding.guessed)
         whole = len(seen) == records.columns.width or issparse(records.x)
         used = records if whole else records.part(seen)
-        model = by_recipe(self._loss(), used, spending, self._references() if whole else None)
+        encoded = used.x, used.y, used.columns
+        more = {"references": self._references() if whole else None, **used.options}
+        model = fit_glm(self._loss(), *encoded, spending, used.weights, **more)
         return model if whole else model.widen(seen, records.columns.width)
 
     def _references(self) -> dict[int, int] | None:

@@ -31,13 +31,13 @@ from discreet.certificate.certificate import CHOSEN, LEARNT
 from discreet.guarantee import Budget
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
-from discreet.linear.fitting import Model
 from discreet.linear.gate.coordinates import Released
 from discreet.linear.gate.sparse_rows import NARROW
+from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.marginals import BINS
-from discreet.linear.glm.spending import Wealth
 from discreet.linear.glm.steps import LEAST_SLOPE
+from discreet.linear.linear_model import LinearModel
 
 Array = NDArray[np.float64]
 
@@ -303,7 +303,7 @@ def warn_weak(budget: Budget) -> None:
         warnings.warn(message, DeclarationWarning, stacklevel=4)
 
 
-def warn_undeclared(model: Model, declared: str) -> None:
+def warn_undeclared(model: LinearModel, declared: str) -> None:
     """Say so if noisy counts show that many records have a target outside of what was declared.
 
     Guarantee: depends on released counts only. False alarms: one in about 10**6.
@@ -326,34 +326,34 @@ def warn_unseen(encoding: Encoding) -> None:
         warnings.warn(message, DeclarationWarning, stacklevel=4)
 
 
-def warn_noise(model: Model, strength: float) -> None:
+def warn_noise(model: LinearModel, strength: float) -> None:
     """Say so if a model has more coefficients than its records can tell, or therefore none. From noisy counts."""
     if model.counts is None:
         return
     counts, size = model.counts, len(model.coefficients) + 1
-    wealth = Wealth(counts.records, strength, 1.0)
+    split = BudgetSplit(counts.records, strength, 1.0)
     balance = counts.balance if len(counts.classes) > 1 else None
-    seen = wealth.sees_slopes(size) if balance is None else wealth.compares_classes(balance)
+    seen = split.sees_slopes(size) if balance is None else split.compares_classes(balance)
     constant = size > 1 and not (seen or np.any(model.coefficients))
-    if size <= _SCARCE * wealth.overall and not constant:
+    if size <= _SCARCE * split.overall and not constant:
         return
     # Where the count itself is noise, so would be a factor computed from it, and so is how unequal classes are.
     hidden = counts.records < _FEW * counts.noise_of_records
     balance = 1.0 if hidden and balance is not None else balance
-    needed = max(size, wealth.fewest(size, balance)) if constant else size
+    needed = max(size, split.fewest(size, balance)) if constant else size
     if hidden:
         why = (
             f"noise hides how many records there are; a model of {size} coefficients needs at least about "
             f"{needed / strength:.1g} of them at this epsilon."
         )
     else:
-        factor = max(needed / wealth.overall, 2.0)
+        factor = max(needed / split.overall, 2.0)
         why = f"records times epsilon are too few for its columns by a factor of about {factor:.1g}."
     told = "a constant" if constant else "mostly noise"
     warnings.warn(f"This model is {told}: {why}", DeclarationWarning, stacklevel=4)
 
 
-def undecided(model: Model) -> str:
+def undecided(model: LinearModel) -> str:
     """A sentence on a model whose scores are all the same, or could be chance; empty for any other.
 
     Follows from the released coefficients and from noisy counts.
@@ -371,7 +371,7 @@ def undecided(model: Model) -> str:
     return ""
 
 
-def warn_undecided(model: Model) -> None:
+def warn_undecided(model: LinearModel) -> None:
     """Warn of :func:`undecided` models that have slopes; of those without, :func:`warn_noise` tells the reason."""
     told = undecided(model)
     if told and np.any(model.coefficients):

@@ -27,8 +27,8 @@ from discreet.linear.additive.additive_model import AdditiveModel
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric
 from discreet.linear.encoder import SchemaEncoding
 from discreet.linear.fitted_model import FittedModel
-from discreet.linear.fitting import Model
 from discreet.linear.gate.basis import Basis, Curve
+from discreet.linear.linear_model import LinearModel
 from discreet.linear.schema import Schema
 
 
@@ -38,7 +38,7 @@ def plain_pipeline(model: FittedModel) -> Pipeline:
     Numbers must be numbers, and categories the declared values: how texts in a file are written is not its matter.
     Predictions are the same but for rounding, below 1e-12 of the score.
     """
-    if not isinstance(model.model, Model):
+    if not isinstance(model.model, LinearModel):
         what = model.estimator or "an additive model"
         raise InvalidParameter("to_sklearn", what, "is for linear models; use predict here.")
     encoding = _named(model)

@@ -30,13 +30,13 @@ from discreet.certificate import Certificate
 from discreet.errors import CertificateRejected, InvalidParameter, one_of, probability, real, whole
 from discreet.files import parse_json, read_text, write_whole
 from discreet.linear.additive.additive_model import AdditiveModel, additive_model, additive_tensors
-from discreet.linear.additive.looking import Effects, effects_of, places_of
+from discreet.linear.additive.effects import Effects, effects_of, places_of
 from discreet.linear.additive.pictures import page, plot_effects
 from discreet.linear.column_kinds import Numeric
 from discreet.linear.declarations import declared_classes, target_range
 from discreet.linear.encoder import BoundedNumbers, BoundedRows, Encoding, SchemaEncoding
-from discreet.linear.fitting import Model
 from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.named_coefficients import Coefficients, named_coefficients
 from discreet.linear.schema import TASKS, Schema
@@ -68,7 +68,7 @@ class FittedModel:
 
     task: str
     encoding: SchemaEncoding | BoundedRows
-    model: Model | AdditiveModel
+    model: LinearModel | AdditiveModel
     classes: tuple[Any, ...] = ()
     target_bounds: tuple[float, float] | None = None
     estimator: str = ""
@@ -316,7 +316,7 @@ def _shares_of(fitted: Any) -> dict[str, float]:
     return dict(zip(names[len(encoding.numerics) :], np.clip(shares, 0.0, 1.0).tolist(), strict=True))
 
 
-def _tensors(model: Model | AdditiveModel) -> dict[str, NDArray[np.float64]]:
+def _tensors(model: LinearModel | AdditiveModel) -> dict[str, NDArray[np.float64]]:
     if isinstance(model, AdditiveModel):
         return additive_tensors(model)
     lower, upper = model.limits
@@ -329,12 +329,16 @@ def _tensors(model: Model | AdditiveModel) -> dict[str, NDArray[np.float64]]:
     return {name: np.asarray(tensor, np.float64, order="C") for name, tensor in tensors.items()}
 
 
-def _linear_model(tensors: Mapping[str, NDArray[Any]], columns: Columns, outputs: tuple[int, ...]) -> Model:
+def _linear_model(
+    tensors: Mapping[str, NDArray[Any]], columns: Columns, outputs: tuple[int, ...]
+) -> LinearModel:
     width = (columns.width,)
     expected = {"coefficients": (*width, *outputs), "intercept": outputs, "lower": width, "upper": width}
     if {name: tensors[name].shape for name in _TENSORS} != expected:
         raise ValueError("its weights do not fit its schema")
-    return Model(tensors["coefficients"], tensors["intercept"], 1.0, (tensors["lower"], tensors["upper"]))
+    return LinearModel(
+        tensors["coefficients"], tensors["intercept"], 1.0, (tensors["lower"], tensors["upper"])
+    )
 
 
 def _name_columns(encoding: Encoding, names: Any) -> SchemaEncoding | BoundedRows:

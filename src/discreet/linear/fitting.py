@@ -1,7 +1,6 @@
 """From a budget and encoded records to a released model and its certificate.
 
-:class:`Charge` is what a fit may spend, from which ledger; :func:`by_recipe` and
-:func:`by_theorem` are the ways to fit.
+:class:`Charge` is what a fit may spend, from which ledger; :func:`fit_baseline` fits by the methods with theorems.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import issparse
 
 from discreet.accounting.gaussian import gaussian_epsilon, gaussian_mu
 from discreet.certificate import Arithmetic as CertifiedArithmetic
@@ -34,18 +33,13 @@ from discreet.ledger import FixedPlan, GaussianFilter, Till
 from discreet.ledger.filters import SPARE as LEDGER_SPARE
 from discreet.ledger.filters import SpendingRule
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.linear.encoder import Scaled
-from discreet.linear.gate.coordinates import Released
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.glm.counts import Counts
-from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.inference import Inference
 from discreet.linear.glm.spending import Elsewhere, Spending
 from discreet.linear.glm.spending import Progress as Told
 from discreet.linear.inputs import OnDemand
-from discreet.linear.kernels.kernel import readable
-from discreet.linear.kernels.rowwise import score_rows
+from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Loss
 from discreet.linear.secret_sample import amplified_budget
 from discreet.linear.storage import Storage
@@ -213,105 +207,14 @@ def _black_box(budget: Budget) -> ApproximateDP:
 _NONE = 1e-300  # a distance of 0, rounded up
 
 
-# ---- the ways to fit, behind one interface: encoded records in, a Model out ----
-#
-# ``"recipe"`` is the one without knobs (:func:`~discreet.linear.glm.glm.fit_glm`). The others are those of
-# :mod:`discreet.lecture.erm`: they need a loss of bounded slope with one output, and, under add-remove
+# Methods of a fit. ``"recipe"`` is the one without knobs (:func:`~discreet.linear.glm.glm.fit_glm`). The others are
+# those of :mod:`discreet.lecture.erm`: they need a loss of bounded slope with one output, and, under add-remove
 # neighbours, a public number of records.
 
 Array = NDArray[np.float64]
 
-_CELLS = 2**18  # numbers of which scores are computed at once
 METHODS = ("recipe", "descent", "output-perturbation", "objective-perturbation", "exponential")
 _THEOREMS = "discreet.lecture.erm"  # loaded for the methods with theorems only
-
-
-@dataclass(frozen=True, eq=False)
-class Model:
-    """A released linear model in the units of the encoded columns.
-
-    ``precision`` is one over the variance of a coefficient, in units in which the columns are white, as far as it
-    follows from what was released; it weighs models that are joined. ``limits`` are the ends of the part of each
-    column in which records were found, beyond which a line means nothing. ``counts`` are the noisy numbers of
-    records, None for the methods with theorems, and ``released`` those in each column, where there were enough.
-    ``inference`` are estimates with their errors, where they were asked for and there were enough records.
-    ``missing`` is what a missing number counts as, for each numeric column: its noisy mean.
-    ``borne_out`` is the share of slopes for classes that other records will bear out.
-    """
-
-    coefficients: Array
-    intercept: Array
-    precision: float
-    limits: tuple[Array, Array]
-    counts: Counts | None = None
-    released: Released | None = None
-    inference: Inference | None = None
-    missing: Array | None = None
-    borne_out: float = 1.0
-
-    def scores(self, encoded: Any) -> Array:
-        """intercept + row times coefficients, for each row and output; values beyond the limits count as these."""
-        lower, upper = self.limits
-        if not issparse(encoded):
-            return self._dense_scores(encoded)
-        zero = np.clip(0.0, lower, upper)  # what an empty cell counts as
-        rows = csr_array(encoded, dtype=np.float64, copy=True)
-        rows.data = np.clip(rows.data, lower[rows.indices], upper[rows.indices]) - zero[rows.indices]
-        return np.asarray(rows @ self.coefficients + zero @ self.coefficients + self.intercept, np.float64)
-
-    def _dense_scores(self, encoded: Any) -> Array:
-        """The same of dense rows, block by block; numbers for a single output are scaled on the way."""
-        limits = readable(self.limits[0]), readable(self.limits[1])
-        weights = readable(self.coefficients.reshape(len(self.coefficients), -1).T)
-        table, bounds = encoded, (np.empty(0), np.empty(0), np.empty(0))
-        if isinstance(encoded, Scaled) and len(weights) == 1:
-            table, bounds = encoded.table, (encoded.lower, encoded.upper, readable(encoded.missing))
-        found = np.empty((len(weights), table.shape[0]))
-        step = max(1, _CELLS // max(1, table.shape[1]))
-        for start in range(0, table.shape[0], step):
-            rows, part = readable(table[start : start + step]), found[:, start : start + step]
-            for weight, intercept, out in zip(weights, np.atleast_1d(self.intercept), part, strict=True):
-                score_rows(rows, *bounds, limits, weight, float(intercept), out)
-        return np.ascontiguousarray(found.T).reshape(-1, *self.coefficients.shape[1:])
-
-    def without(self, columns: NDArray[np.bool_], constant: Array) -> Model:
-        """The model with coefficients 0 for these columns, whose values are ``constant`` in every record."""
-        moved = np.clip(constant, *self.limits)[columns] @ self.coefficients[columns]
-        kept = np.where(columns, 0.0, self.coefficients.T).T
-        return replace(self, coefficients=kept, intercept=np.asarray(self.intercept + moved))
-
-    def widen(self, seen: NDArray[np.intp], width: int) -> Model:
-        """The model of ``width`` columns, of which it knows those at ``seen``; the others have coefficients of 0."""
-
-        def place(values: Array, empty: float) -> Array:
-            whole = np.full((width, *values.shape[1:]), empty)
-            whole[seen] = values
-            return whole
-
-        limits = (place(self.limits[0], 0.0), place(self.limits[1], 1.0))
-        coefficients, released = place(self.coefficients, 0.0), self.released
-        if released is not None:
-            missing, known = width - len(seen), len(released.bins)
-            bins = np.zeros((known + missing, released.bins.shape[1]))
-            bins[seen[:known]] = released.bins
-            released = released._replace(bins=bins)
-        means = self.missing
-        if means is not None:
-            numerics = len(means)
-            means = np.full(numerics + width - len(seen), 0.5)
-            means[seen[:numerics]] = self.missing
-        fitted = replace(self, coefficients=coefficients, limits=limits, released=released)
-        return replace(fitted, inference=None, missing=means)
-
-    def join(self, other: Model) -> Model:
-        """The mean of two models, each with the weight of its precision."""
-        weight = self.precision / (self.precision + other.precision)
-        coefficients = weight * self.coefficients + (1 - weight) * other.coefficients
-        intercept = weight * self.intercept + (1 - weight) * other.intercept
-        limits = (np.minimum(self.limits[0], other.limits[0]), np.maximum(self.limits[1], other.limits[1]))
-        precision = self.precision + other.precision
-        known = other.counts, other.released, None, self.missing  # which the other was fitted with as well
-        return Model(coefficients, intercept, precision, limits, *known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,6 +234,12 @@ class Encoded:
     storage: Storage | None = None
     counts: Counts | None = None
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """What :func:`~discreet.linear.glm.glm.fit_glm` takes by keyword."""
+        names = ("target_bounds", "people", "averaging", "storage", "counts")
+        return {name: getattr(self, name) for name in names}
+
     def part(self, seen: NDArray[np.intp]) -> Encoded:
         """The records with some of their columns: numbers may be missing, all else is there."""
         x, numerics = self.x, int(np.sum(seen < self.columns.numerics))
@@ -338,43 +247,9 @@ class Encoded:
         return replace(self, x=narrow, columns=replace(self.columns, numerics=numerics))
 
 
-def by_recipe(
-    loss: Loss, records: Encoded, spending: Spending, references: Mapping[int, int] | None = None
-) -> Model:
-    """The recipe without knobs, on all that is left to spend; with ``references``, also which effects are real."""
-    fit = fit_glm(
-        loss,
-        records.x,
-        records.y,
-        records.columns,
-        spending,
-        records.weights,
-        target_bounds=records.target_bounds,
-        people=records.people,
-        averaging=records.averaging,
-        references=references,
-        storage=records.storage,
-        counts=records.counts,
-    )
-    # The variance of sampling, and that of noise as large as a typical row.
-    count, size = fit.counts.records, records.columns.width + 1
-    variance = 1 / count + size / (count * spending.strength) ** 2
-    intercept = np.asarray(fit.intercept)
-    limits = (fit.lower, fit.upper)
-    return Model(
-        fit.coefficients,
-        intercept,
-        1 / variance,
-        limits,
-        fit.counts,
-        fit.released,
-        fit.inference,
-        fit.missing,
-        fit.borne_out,
-    )
-
-
-def by_theorem(method: str, loss: Loss, records: Encoded, charge: Charge, declared: int | None) -> Model:
+def fit_baseline(
+    method: str, loss: Loss, records: Encoded, charge: Charge, declared: int | None
+) -> LinearModel:
     """One of the methods with theorems, on centred columns with a constant.
 
     Guarantee: that of the method, within the budget, all of which is charged before it begins.
@@ -407,7 +282,7 @@ def by_theorem(method: str, loss: Loss, records: Encoded, charge: Charge, declar
     )
     value = np.asarray(release.value, np.float64)
     anywhere = np.full(columns.width, np.inf)
-    return Model(value[1:], np.asarray(value[0] - centre @ value[1:]), 1.0, (-anywhere, anywhere))
+    return LinearModel(value[1:], np.asarray(value[0] - centre @ value[1:]), 1.0, (-anywhere, anywhere))
 
 
 # ---- a progress bar for long fits: the stages and the steps of the descent, which are public ----

@@ -36,10 +36,11 @@ from discreet.linear.fitting import METHODS
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.raw import RawColumns
+from discreet.linear.glm.budget_split import BudgetSplit
+from discreet.linear.glm.counts import FirstCounts, count_first
 from discreet.linear.glm.inference import kind_of
-from discreet.linear.glm.looks import FirstCounts, count_first
 from discreet.linear.glm.ranges import Learned, learned_ranges, unlearnt_ranges
-from discreet.linear.glm.spending import Spending, Wealth
+from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import (
     OnDemand,
     column_names,
@@ -326,8 +327,8 @@ def _learn_ranges(
     if counted is None or not counted.enough:
         return unlearnt_ranges(table.shape[1])
     records = counted.counts.records
-    wealth = Wealth(records, spending.strength, math.sqrt(table.shape[1]))
-    return learned_ranges(RawColumns(table, weights), spending, wealth.for_marginals, records=records)
+    split = BudgetSplit(records, spending.strength, math.sqrt(table.shape[1]))
+    return learned_ranges(RawColumns(table, weights), spending, split.for_marginals, records=records)
 
 
 def all_numbers(source: Source, names: Sequence[str]) -> dict[str, Numeric]:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from discreet.core.descent import descend
+from discreet.linear.additive.bin_edges import bin_edges, finer, most_by_noise, settle_histogram
 from discreet.linear.additive.curves import bends, hat_moments, pieces_for, roughness_of, straight_lines
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.additive.landmarks import bin_edges, finer, most_by_noise, settle_histogram
 from discreet.linear.additive.smoothing import (
     are_near,
     are_straight,

@@ -13,9 +13,9 @@ from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
 from discreet.linear import PrivateAdditiveRegressor
-from discreet.linear.additive import crossings, curve_recipe
-from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
+from discreet.linear.additive import fit_additive, interactions
 from discreet.linear.additive.estimators import declarations
+from discreet.linear.additive.fit_additive import Declared
 from discreet.linear.gate import basis as basis_file
 from discreet.linear.gate import column_pairs as pairs_file
 from discreet.linear.gate.basis import Basis, Curve, Pair, hats
@@ -57,9 +57,7 @@ def table(loss, n=300):
 
 def fitted(loss, x, y, spending, pairs=()):
     declared = Declared(COLUMNS, (0.0, 0.3, 2.0), {1: 6}, ("free",) * 3, pairs)
-    recipe = AdditiveRecipe(loss, declared, spending, (0.0, 1.0))
-    recipe.fit_table(x, y, None)
-    return recipe
+    return fit_additive.fit_additive(loss, x, y, declared, spending)
 
 
 def worst_move(loss, row, target, budget, pairs=(), n=300):
@@ -114,16 +112,16 @@ def test_cells_that_hold_too_much_would_be_noticed(monkeypatch):
 @pytest.mark.parametrize("step", ["rank_correlations", "propose_pairs", "confirm_pairs", "count_cells"])
 def test_a_sensitivity_that_is_too_small_is_refused(monkeypatch, step):
     """A recipe that declares a hair less than a record may add releases nothing."""
-    whole, asked = getattr(crossings, step), []
+    whole, asked = getattr(interactions, step), []
 
     def too_little(*known):
         with pytest.MonkeyPatch.context() as within:
-            within.setattr(crossings, "ROUNDING", 0.9998)
-            within.setattr(crossings, "_REACH", 0.9998 * crossings._REACH)
+            within.setattr(interactions, "ROUNDING", 0.9998)
+            within.setattr(interactions, "_REACH", 0.9998 * interactions._REACH)
             asked.append(step)
             return whole(*known)
 
-    monkeypatch.setattr(curve_recipe, step, too_little)
+    monkeypatch.setattr(fit_additive, step, too_little)
     spent = Replay(Budget(16.0, 1e-6))
     pairs = ((0, 1),) if step == "count_cells" else None
     with pytest.raises(PlanViolation, match="allow a record to add a vector of norm"):
@@ -222,8 +220,8 @@ def test_an_odd_row_of_a_table_is_one_record(odd):
     answers, sums = None, []
     for x in tables:
         spent = Replay(RICH, answers)
-        AdditiveRecipe(Squared(), declarations(model._encoding), spent, (0.0, 1.0)).fit_table(
-            x, np.append(y, 1.0)[: x.shape[0]], None
+        fit_additive.fit_additive(
+            Squared(), x, np.append(y, 1.0)[: x.shape[0]], declarations(model._encoding), spent
         )
         answers = spent.answers
         sums.append(spent.sums)

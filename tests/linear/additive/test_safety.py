@@ -15,11 +15,11 @@ from discreet.linear import (
     PrivateLinearRegression,
     PrivateLogisticRegression,
 )
+from discreet.linear.additive.bin_edges import bin_edges, choose_knots
 from discreet.linear.additive.curves import hat_moments, held_knots
-from discreet.linear.additive.landmarks import bin_edges, choose_knots
 from discreet.linear.diagnosis import DeclarationWarning, undecided
-from discreet.linear.fitting import Model
-from discreet.linear.glm.steps import LEAST_SLOPE, StepRule, out_of_sample, step_effects
+from discreet.linear.glm.steps import LEAST_SLOPE, StepRule, out_of_sample_share, step_effects
+from discreet.linear.linear_model import LinearModel
 
 pytestmark = pytest.mark.filterwarnings("ignore::discreet.linear.diagnosis.DeclarationWarning")
 
@@ -164,15 +164,15 @@ def test_steps_that_the_curvature_does_not_fit_grow_and_those_of_a_descent_do_no
 
 def test_chance_leaves_the_order_of_scores():
     slopes = np.array([0.0, 0.01, -0.02])
-    assert out_of_sample(slopes, slopes, np.ones(3), np.ones(3), records=10.0) == LEAST_SLOPE
-    assert out_of_sample(slopes, slopes, np.ones(3), np.ones(3), records=1e6) > 0.99
+    assert out_of_sample_share(slopes, slopes, np.ones(3), np.ones(3), records=10.0) == LEAST_SLOPE
+    assert out_of_sample_share(slopes, slopes, np.ones(3), np.ones(3), records=1e6) > 0.99
 
 
 def test_a_model_that_chance_could_explain_says_so():
     limits = np.zeros(2), np.ones(2)
-    assert "all scores are the same" in undecided(Model(np.zeros(2), np.zeros(()), 1.0, limits))
-    assert undecided(Model(np.ones(2), np.zeros(()), 1.0, limits)) == ""
-    assert "chance" in undecided(Model(np.ones(2), np.zeros(()), 1.0, limits, borne_out=LEAST_SLOPE))
+    assert "all scores are the same" in undecided(LinearModel(np.zeros(2), np.zeros(()), 1.0, limits))
+    assert undecided(LinearModel(np.ones(2), np.zeros(()), 1.0, limits)) == ""
+    assert "chance" in undecided(LinearModel(np.ones(2), np.zeros(()), 1.0, limits, borne_out=LEAST_SLOPE))
 
 
 @pytest.mark.parametrize("kind", [PrivateLogisticRegression, PrivateAdditiveClassifier])

@@ -14,21 +14,30 @@ from discreet.linear.gate.clipped_gradients import RowNorms
 from discreet.linear.gate.coordinates import Standardised, Whitened
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
-from discreet.linear.glm.closer_looks import Within, clipped_distance, locate_numbers
+from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import Counts, count_again
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import measure_marginals, moments, shrink_offsets, typical_size
-from discreet.linear.glm.problems import Location, Look, look_closer, narrower_bounds, of_classes
-from discreet.linear.glm.spending import Spending, Wealth
+from discreet.linear.glm.problems import (
+    Location,
+    TargetHistogram,
+    Within,
+    clipped_distance,
+    iterative_location,
+    iterative_mean,
+    narrower_bounds,
+    of_classes,
+)
+from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.steps import (
     Seen,
     StepRule,
     clipping_bias,
     factor_of_slopes,
-    moderate,
-    out_of_sample,
-    pull_back,
+    out_of_sample_share,
     share_of_signal,
+    shrink_classes,
+    shrink_numbers,
     step_effects,
     stride,
 )
@@ -36,6 +45,7 @@ from discreet.linear.inputs import OnDemand
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.linear.storage import Storage
+from support.kept_coordinates import kept_coordinates
 
 VAST, USUAL = Budget(1e5, 1e-6), Budget(1.0, 1e-5)
 FOUR = Columns(4)
@@ -202,12 +212,14 @@ def test_pulled_back_to_the_start_by_pure_noise():
     noise = np.random.default_rng(0).normal(size=400)
     unit, start = np.eye(400)[0], np.zeros(400)
     seen = Seen(variance=1.0, chance=0.0, reached=1.0, size=1e-2)  # scores of variance 1 have slopes of 10
-    assert np.linalg.norm(pull_back(noise, start, unit, 1.0, seen)[1:]) < 0.3 * np.linalg.norm(noise)
+    assert np.linalg.norm(shrink_numbers(noise, start, unit, 1.0, seen)[1:]) < 0.3 * np.linalg.norm(noise)
     signal = 10 + noise
-    np.testing.assert_allclose(pull_back(signal, start, unit, 1e3, seen), signal, rtol=0.02)
+    np.testing.assert_allclose(shrink_numbers(signal, start, unit, 1e3, seen), signal, rtol=0.02)
     less = seen._replace(variance=3.0)
-    assert pull_back(signal, start, unit, 1.0, less)[0] == pytest.approx(signal[0] / 4)  # by its precision
-    assert pull_back(signal, start, unit, 0.0, seen)[0] == 0  # the start is known exactly
+    assert shrink_numbers(signal, start, unit, 1.0, less)[0] == pytest.approx(
+        signal[0] / 4
+    )  # by its precision
+    assert shrink_numbers(signal, start, unit, 0.0, seen)[0] == 0  # the start is known exactly
 
 
 @pytest.mark.parametrize("reached", [0.4, 1.0])
@@ -263,7 +275,7 @@ def test_few_numbers_are_located_and_their_spread_with_them(spread):
     for seed in range(20):
         values = np.clip(rng.normal(0.3, spread, 130), 0, 1)
         spent = Spending(Budget(1.0, 1e-5), stream=RandomStream(unsafe_seed=seed))
-        located = locate_numbers(targets_only(values), HERE, 130.0, spent.stage("mean", 0.35, 5))
+        located = iterative_location(targets_only(values), HERE, 130.0, spent.stage("mean", 0.35, 5))
         found.append(
             [(located.mean - values.mean()) / spread, located.spread / spread, located.error / spread]
         )
@@ -278,14 +290,14 @@ def few_targets(records=400, centre=0.2, spread=0.05):
     return values, targets_only(values)
 
 
-def test_closer_looks_find_the_mean_with_less_noise_than_one_look():
+def test_iterative_means_have_less_noise_than_one_release():
     """Root mean squared error over 200 draws, against one look at the whole range with the same budget."""
     values, targets = few_targets()
     errors, once = [], 0.0
     for seed in range(200):
         spent = Spending(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=seed))
         known = Location(mean=0.5, error=0.3, spread=0.05)
-        found = look_closer(targets, HERE, known, len(values), spent.stage("mean", 0.5, 3))
+        found = iterative_mean(targets, HERE, known, len(values), spent.stage("mean", 0.5, 3))
         errors.append(found.mean - values.mean())
         once = spent.stage("once", 0.5).noise_multiplier * 0.5 / len(values)
     assert np.sqrt(np.mean(np.square(errors))) < 0.8 * once
@@ -298,7 +310,7 @@ def test_looks_come_closer_to_a_mean_of_which_nothing_is_known():
     errors, once = [], 0.0
     for seed in range(200):
         spent = Spending(Budget(0.5, 1e-5), stream=RandomStream(unsafe_seed=seed))
-        found = look_closer(
+        found = iterative_mean(
             targets, HERE, Location(0.5, 12**-0.5, 0.0), len(values), spent.stage("mean", 0.5, 5)
         )
         errors.append(found.mean - values.mean())
@@ -323,7 +335,7 @@ def test_one_record_moves_a_look_at_the_mean_by_the_reach_at_most():
 
     def last(values):
         spent = watched()
-        look_closer(targets_only(values), HERE, Location(0.3, 0.1, 0.05), 50.0, spent.stage("mean", 0.5))
+        iterative_mean(targets_only(values), HERE, Location(0.3, 0.1, 0.05), 50.0, spent.stage("mean", 0.5))
         return spent.last
 
     before = last(values)
@@ -383,12 +395,12 @@ def test_targets_far_inside_of_their_bounds_are_found():
 
 
 def test_features_are_asked_where_classes_can_be_compared():
-    few, some, many = (Wealth(records, 0.25, 1.0) for records in (40, 100, 4000))
+    few, some, many = (BudgetSplit(records, 0.25, 1.0) for records in (40, 100, 4000))
     assert not few.compares_classes(balance=1.0)
     assert some.compares_classes(balance=1.0)
     assert not some.compares_classes(balance=0.4)  # unequal classes vary less
     assert many.compares_classes(balance=0.001)  # a correction comes last
-    assert not Wealth(-3.0, 0.25, 1.0).compares_classes(balance=1.0)
+    assert not BudgetSplit(-3.0, 0.25, 1.0).compares_classes(balance=1.0)
 
 
 def test_counts_are_never_zero():
@@ -444,12 +456,13 @@ def test_with_a_vast_budget_least_squares_is_least_squares():
     np.testing.assert_allclose(robust.coefficients, exact.coef_, atol=0.3)
 
 
-def test_with_a_vast_budget_logistic_regression_is_logistic_regression():
+def test_with_a_vast_budget_logistic_regression_is_logistic_regression(monkeypatch):
     x, y = classified(6000)
+    coordinates = kept_coordinates(monkeypatch)
     fit = fit_glm(Logistic(), x, y, FOUR, spending(VAST, arithmetic="float"))
     exact = LogisticRegression(C=1e6, max_iter=1000).fit(x, y)
     np.testing.assert_allclose(fit.coefficients, exact.coef_[0], atol=0.06 * np.linalg.norm(exact.coef_))
-    assert isinstance(fit.coordinates, Whitened)
+    assert [type(one) for one in coordinates] == [Whitened]
 
 
 @pytest.mark.parametrize("loss", [Logistic(), SmoothedHinge(0.5), Softmax(2)])
@@ -472,11 +485,12 @@ def test_counts_of_events_are_learned():
     assert np.exp(fit.scores(x)).mean() == pytest.approx(y.mean(), rel=0.05)
 
 
-def test_few_records_are_treated_with_public_scales():
+def test_few_records_are_treated_with_public_scales(monkeypatch):
     x, y = classified(500)
-    fit = fit_glm(Logistic(), x, y, FOUR, spending(Budget(0.1, 1e-5)))
-    assert isinstance(fit.coordinates, Standardised)
-    np.testing.assert_array_equal(fit.coordinates.marginals.scale, np.full(4, math.sqrt(1 / 12)))
+    coordinates = kept_coordinates(monkeypatch)
+    fit_glm(Logistic(), x, y, FOUR, spending(Budget(0.1, 1e-5)))
+    assert [type(one) for one in coordinates] == [Standardised]
+    np.testing.assert_array_equal(coordinates[0].marginals.scale, np.full(4, math.sqrt(1 / 12)))
 
 
 def test_rare_positives_are_ranked_and_not_worse_than_never():
@@ -522,9 +536,10 @@ def test_constant_duplicate_and_too_many_columns():
 def test_the_public_limits_are_never_left():
     x, y = classified(4000, loose=10.0)
     fit = fit_glm(Logistic(), x, y, FOUR, spending())
-    assert (fit.lower >= 0).all()
-    assert (fit.upper <= 1).all()
-    assert (fit.upper - fit.lower < 0.5).all()  # bounds ten times too wide were tightened
+    lower, upper = fit.limits
+    assert (lower >= 0).all()
+    assert (upper <= 1).all()
+    assert (upper - lower < 0.5).all()  # bounds ten times too wide were tightened
     far = fit.scores(np.full((1, 4), 1e9))
     np.testing.assert_allclose(far, fit.scores(np.ones((1, 4))))
 
@@ -629,11 +644,11 @@ def test_moderation_keeps_the_sign_unless_classes_are_clearly_unequal():
     unit, variances, spread = np.eye(6)[0], np.full(6, 4.0), np.full(6, 0.2)
     theta = np.array([0.3, *rng.normal(scale=2.0, size=5)])
     start = np.array([0.2, 0, 0, 0, 0, 0])
-    modest = moderate(theta, start, unit, 1.0, variances, spread, 0.0)
+    modest = shrink_classes(theta, start, unit, 1.0, variances, spread, 0.0)
     assert np.linalg.norm(modest[1:]) < 0.5 * np.linalg.norm(theta[1:])
     assert abs(modest[0]) < 0.3 * abs(theta[0])  # shortened with the slopes
     start[0] = 3.0
-    clear = moderate(np.array([3.1, *theta[1:]]), start, unit, 0.1, variances, spread, 0.0)
+    clear = shrink_classes(np.array([3.1, *theta[1:]]), start, unit, 0.1, variances, spread, 0.0)
     assert clear[0] == pytest.approx(3.0, rel=0.05)  # who is sure of the classes keeps the intercept
 
 
@@ -656,15 +671,15 @@ def test_what_others_bear_out_is_the_slope_of_their_targets():
     for _ in range(40):
         x, fresh = rng.normal(size=(2, 200, 20))
         found = np.linalg.lstsq(x, x @ weights + rng.normal(size=200), rcond=None)[0]
-        shares.append(out_of_sample(found, found, np.ones(20), np.ones(20), 200))
+        shares.append(out_of_sample_share(found, found, np.ones(20), np.ones(20), 200))
         score = fresh @ found
         slopes.append(score @ (fresh @ weights) / (score @ score))
     assert np.mean(shares) == pytest.approx(np.mean(slopes), abs=0.05)
     assert 0.2 < np.mean(shares) < 0.6
     assert (
-        out_of_sample(found, found / 10, np.ones(20), np.ones(20), 2e6) > 0.99
+        out_of_sample_share(found, found / 10, np.ones(20), np.ones(20), 2e6) > 0.99
     )  # with many records nothing is lost
-    assert out_of_sample(found, found, np.ones(20), np.ones(20), 1e-9) == 0.1  # a ranking stays
+    assert out_of_sample_share(found, found, np.ones(20), np.ones(20), 1e-9) == 0.1  # a ranking stays
 
 
 def test_where_there_is_nothing_to_learn_probabilities_stay_near_one_half():
@@ -706,7 +721,9 @@ def test_bounds_of_a_target_that_are_far_too_wide_are_narrowed_and_others_are_no
     assert left[1e4] < left[50.0] + 0.05
     histogram = np.zeros(66)
     histogram[[3, 60]] = 1500.0
-    assert narrower_bounds(Look((0.0, 64.0), histogram, 1.0), 3000.0) is None  # both ends hold records
-    assert narrower_bounds(Look((0.0, 64.0), np.zeros(66), 1.0), 3000.0) is None
+    assert (
+        narrower_bounds(TargetHistogram((0.0, 64.0), histogram, 1.0), 3000.0) is None
+    )  # both ends hold records
+    assert narrower_bounds(TargetHistogram((0.0, 64.0), np.zeros(66), 1.0), 3000.0) is None
     histogram[60] = 0.0
-    assert narrower_bounds(Look((0.0, 64.0), histogram, 1.0), 1500.0) == (1.0, 6.0)
+    assert narrower_bounds(TargetHistogram((0.0, 64.0), histogram, 1.0), 1500.0) == (1.0, 6.0)

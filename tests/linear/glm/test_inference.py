@@ -24,7 +24,6 @@ from discreet.linear.gate.coordinates import Marginals, Whitened
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
-from discreet.linear.glm import glm
 from discreet.linear.glm import inference as inference_module
 from discreet.linear.glm.inference import (
     coordinates_of,
@@ -505,7 +504,7 @@ def test_lines_of_clamped_columns_are_caught(monkeypatch):
         limits = {"lower": white.marginals.lower @ merge, "upper": white.marginals.upper @ merge}
         return replace(own, marginals=own.marginals._replace(**limits))
 
-    monkeypatch.setattr(glm, "coordinates_of", clamped)
+    monkeypatch.setattr(inference_module, "coordinates_of", clamped)
     scores = np.array([skewed("numbers", seed) for seed in range(6)])
     assert (abs(scores.mean(axis=0)) > 1.6).any()
 

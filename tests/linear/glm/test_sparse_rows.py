@@ -14,6 +14,7 @@ from discreet.linear.gate.coordinates import Diagonal
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.raw import RawColumns
 from discreet.linear.gate.records import Records
+from discreet.linear.glm import whitening
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import measure_marginals
 from discreet.linear.glm.ranges import learned_ranges
@@ -22,6 +23,7 @@ from discreet.linear.kernels.csr_entries import in_order
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 from discreet.linear.storage import Storage
+from support.kept_coordinates import kept_coordinates
 
 NUMBERS, TEXT = Columns(numerics=6), Columns(0, text=6, text_norm=1.5)
 
@@ -98,13 +100,14 @@ def test_learnt_ranges_are_the_same(weighted):
 def test_a_sparse_fit_is_the_dense_one_with_a_diagonal(monkeypatch, loss, target):
     """Centred in sums and norms only, or row by row: the same steps but for roundings to another lattice."""
     x, y = labelled(3000, 6)
-    monkeypatch.setattr(glm.Recipe, "widest", 3)
+    monkeypatch.setattr(whitening, "WIDEST", 3)
+    coordinates = kept_coordinates(monkeypatch)
     dense = fit_glm(loss, x, target(y), TEXT, Kept(), target_bounds=(0.0, 9.0))
     monkeypatch.setattr(glm, "NARROW", 3)
     sparse = fit_glm(loss, csr_array(x), target(y), TEXT, Kept(), target_bounds=(0.0, 9.0))
-    assert type(dense.coordinates) is type(sparse.coordinates) is Diagonal
-    assert dense.coordinates.centre is None
-    assert sparse.coordinates.centre is not None
+    assert [type(one) for one in coordinates] == [Diagonal, Diagonal]
+    assert coordinates[0].centre is None
+    assert coordinates[1].centre is not None
     np.testing.assert_allclose(
         sparse.coefficients, dense.coefficients, atol=2e-3 * np.abs(dense.coefficients).max()
     )

@@ -50,7 +50,7 @@ def test_a_narrow_column_is_found_and_others_stay_as_they_were():
     spent = spending(Budget(4.0, 1e-5))
     records = Records(Logistic(), x, y, Columns(3))
     before = measure_marginals(records, 4000.0, spent.stage("marginals", 0.2))
-    after = zoom_marginals(records, before, 4000.0, lambda name, part: spent.stage(name, 0.1 * part))
+    after = zoom_marginals(records, before, 4000.0, spent)
     assert after.centre[0] == pytest.approx(0.3, abs=5e-5)
     assert 0.7e-4 < after.scale[0] < 1.5e-4 < 0.1 * before.scale[0]
     assert after.lower[0] < 0.3 - 2e-4 < 0.3 + 2e-4 < after.upper[0]

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.linear.additive.bin_edges import choose_knots
 from discreet.linear.additive.histograms import FEWEST_PIECES, Histograms
-from discreet.linear.additive.landmarks import choose_knots
 from discreet.linear.gate.basis import Basis, Curve, hats
 from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns

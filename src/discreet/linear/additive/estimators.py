@@ -13,55 +13,18 @@ from sklearn.metrics import d2_tweedie_score
 from sklearn.utils.validation import check_is_fitted
 
 from discreet.errors import InvalidParameter, one_of
-from discreet.linear.additive.additive_model import AdditiveModel, as_curves
-from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
-from discreet.linear.additive.curves import hat_moments
-from discreet.linear.additive.histograms import as_histograms
-from discreet.linear.additive.looking import Effect, Places, contributions, effects_of, in_words, places_of
+from discreet.linear.additive.effects import Effect, Places, contributions, effects_of, in_words, places_of
+from discreet.linear.additive.fit_additive import Declared, fit_additive
 from discreet.linear.additive.pictures import page, plot_effects
 from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import Encoded
-from discreet.linear.gate.basis import Curve
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.regression import PrivateRegressor
-from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]
-
-
-def fit_additive(loss: Loss, records: Encoded, declared: Declared, spending: Spending) -> AdditiveModel:
-    """An additive model on all that is left to spend.
-
-    Guarantee: within the budget of ``spending``. The rows that every stage sees are as ``Columns`` promises, which is
-    enforced for each of them (:class:`~discreet.linear.gate.records.Records`).
-    """
-    recipe = AdditiveRecipe(loss, declared, spending, records.target_bounds, records.averaging)
-    recipe.counts = records.counts
-    shelf = (records.storage or Storage()).shelf()
-    fit = recipe.fit_table(records.x, records.y, records.weights, records.people, shelf)
-    basis, coefficients, intercept = recipe.basis, fit.coefficients, np.asarray(fit.intercept)
-    if basis is None:
-        basis, coefficients, more = as_curves(records.columns, fit.lower, fit.upper, coefficients)
-        intercept = intercept + more
-    count, histograms = fit.counts.records, recipe.histograms
-    if histograms is None and fit.released is not None:
-        histograms = as_histograms(fit.released, count)
-    variance = 1 / count + basis.columns.width / (count * spending.strength) ** 2
-    model = AdditiveModel(
-        basis,
-        coefficients,
-        np.asarray(intercept),
-        1 / variance,
-        fit.counts,
-        histograms,
-        fit.released,
-        missing=fit.missing,
-        borne_out=fit.borne_out,
-    )
-    return shape_curves(model, declared)
 
 
 def declared_pairs(pairs: Any, places: Mapping[str, Places]) -> tuple[tuple[int, int], ...] | None:
@@ -112,59 +75,6 @@ def _flags(encoding: SchemaEncoding) -> dict[int, int]:
     return found
 
 
-# ---- curves that must rise or fall ----
-
-
-def shape_curves(model: AdditiveModel, declared: Declared) -> AdditiveModel:
-    """The model with the curves that were declared to rise or fall moved to the nearest ones that do.
-
-    Near is meant for the records: knots weigh by how many of them are around.
-    """
-    coefficients, intercept = model.coefficients.copy(), model.intercept.copy()
-    for curve, start in zip(model.basis.curves, model.basis.starts, strict=False):
-        shape = declared.shapes[curve.column]
-        if shape not in ("increasing", "decreasing"):
-            continue
-        part = slice(start, start + len(curve.kept))
-        sign = 1.0 if shape == "increasing" else -1.0
-        values = np.zeros(len(curve.knots))
-        values[curve.kept] = sign * coefficients[part]
-        moved = sign * rising(values, _weights(model, curve))
-        base = float(np.delete(moved, curve.kept)[0])
-        coefficients[part] = moved[curve.kept] - base
-        intercept = intercept + base
-    return replace(model, coefficients=coefficients, intercept=intercept)
-
-
-def rising(values: Array, weights: Array) -> Array:
-    """The nearest values that do not fall, by pooling neighbours that do (Ayer et al. 1955).
-
-    >>> rising(np.array([1.0, 3.0, 2.0, 4.0]), np.ones(4)).tolist()
-    [1.0, 2.5, 2.5, 4.0]
-    """
-    pools: list[tuple[float, float, int]] = []
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        pool = (value, weight, 1)
-        while pools and pools[-1][0] > pool[0]:
-            before = pools.pop()
-            total = before[1] + pool[1]
-            mean = (before[0] * before[1] + pool[0] * pool[1]) / total
-            pool = (mean, total, before[2] + pool[2])
-        pools.append(pool)
-    return np.concatenate([np.full(length, value) for value, _, length in pools])
-
-
-def _weights(model: AdditiveModel, curve: Curve) -> Array:
-    if model.histograms is None:
-        return np.ones(len(curve.knots))
-    known = model.histograms
-    means, _ = hat_moments(known.counts[curve.column], known.edges[curve.column], curve.knots)
-    return means + 1e-6
-
-
-# ---- the estimators ----
-
-
 class Additive:
     """What both additive estimators add to the linear ones: how they are fitted, and how they are looked at."""
 
@@ -178,7 +88,7 @@ class Additive:
     _encoding: Any
     _model: Any
 
-    def _by_recipe(self, records: Encoded, spending: Spending) -> Any:
+    def _fit_model(self, records: Encoded, spending: Spending) -> Any:
         declared, loss = declarations(self._encoding), self._loss()  # type: ignore[attr-defined]
         schema = getattr(self._encoding, "schema", None)
         pairs = self.pairs if schema is None or self.pairs is not None else schema.pairs or None
@@ -187,7 +97,8 @@ class Additive:
         if monotone and loss.outputs > 1:
             requirement = "is for one score: two classes, a number or a count."
             raise InvalidParameter("shape", monotone[0], requirement)
-        return fit_additive(loss, records, declared, spending)
+        table = records.x, records.y
+        return fit_additive(loss, *table, declared, spending, records.weights, **records.options)
 
     def _places_of_columns(self) -> dict[str, Places]:
         return places_of(self._encoding, self._column_names())

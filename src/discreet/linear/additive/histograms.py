@@ -1,4 +1,4 @@
-"""Histograms of all columns by one joint release, at the edges of :mod:`~discreet.linear.additive.landmarks`."""
+"""Histograms of all columns by one joint release, at the edges of :mod:`~discreet.linear.additive.bin_edges`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.additive.landmarks import bin_edges, coarse, finer, settle_histogram
+from discreet.linear.additive.bin_edges import bin_edges, coarse, finer, settle_histogram
 from discreet.linear.gate.block_sums import ROUNDING, Bins, Blocks, Levels, Numbers
 from discreet.linear.gate.coordinates import Marginals, Released
 from discreet.linear.gate.records import Records

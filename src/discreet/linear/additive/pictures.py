@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from discreet.errors import missing_extra
-from discreet.linear.additive.looking import Effect, Effects
+from discreet.linear.additive.effects import Effect, Effects
 
 
 def plot_effects(effects: Effects) -> Any:

@@ -1,4 +1,4 @@
-"""How many records there are, and of which class: :func:`count_classes` is the first release of every fit.
+"""How many records there are, and of which class: :func:`count_records` makes the first releases of every fit.
 
 >>> counts = Counts(np.array([3000.0, 1000.0]), other=2.0, noise=1.0)
 >>> counts.records, counts.priors.round(3).tolist()
@@ -10,19 +10,26 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_ndtr
 
 from discreet.linear.gate.block_sums import ROUNDING, Blocks, Cells, ClassOf, TableRows
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
-from discreet.linear.glm.spending import Stage
+from discreet.linear.glm.budget_split import COUNTS, RECOUNT, BudgetSplit, at_most_half
+from discreet.linear.glm.spending import Spending, Stage
+from discreet.linear.losses import Loss
+from discreet.linear.residuals import checked_loss
 
 Array = NDArray[np.float64]
 
-
 _DEVIATIONS, _TOTALS = 3.5, 71  # of the number of records that are considered, and how many numbers
+_RECOUNTS, _WEIGHT = 4, 0.7  # at most; of the number of records beside that of its class
+_DOUBT = 0.5  # standard deviations of the number of records that may be noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,3 +148,54 @@ def count_again(records: Records, counts: Counts, stage: Stage, weight: float) -
     released, noise, _ = stage.ask(records, Blocks((TableRows(ClassOf(records.loss), added),), bound))
     seen, total = released[:-1] - released[:-1].mean(), released[-1] / weight
     return counts.with_second_look(seen + total / classes, noise, noise / weight)
+
+
+def count_records(records: Records, columns: Columns, spending: Spending) -> Counts:
+    """The records of each class; where they are few, again until there are surely enough for slopes.
+
+    Where there are not, nothing is lost by counting again: all that is left is for the classes anyway. These are
+    always counted twice; a mean has releases of its own, so numbers are counted once more at most. ``columns`` are
+    those of the fit, which the records may not have yet.
+    """
+    loss = records.loss
+    counts = count_classes(records, loss.class_count, spending.stage("counts", COUNTS))
+    classes = loss.kind == "classes"
+    most, weight, doubt = (_RECOUNTS, _WEIGHT, _DOUBT) if classes else (1, 1.0, 1.0)
+    for number in range(2, 2 + most):
+        fewer = doubt * counts.noise_of_records
+        enough = (number > 2 or not classes) and sees_slopes(loss, counts, columns, spending, fewer)
+        if enough or BudgetSplit.of(counts.records, columns, spending).sees_histograms:
+            break
+        stage = spending.stage(f"counts-{number}", at_most_half(RECOUNT, spending))
+        counts = count_again(records, counts, stage, weight)
+    return counts
+
+
+def sees_slopes(loss: Loss, counts: Counts, columns: Columns, spending: Spending, fewer: float = 0.0) -> bool:
+    """Whether features can tell the target better than its mean or its frequent class.
+
+    ``fewer`` is by how many records the count may be too high.
+    """
+    split = BudgetSplit.of(counts.records - fewer, columns, spending)
+    if loss.kind == "classes":
+        return split.compares_classes(counts.balance)
+    return split.sees_slopes(columns.width + 1)
+
+
+class FirstCounts(NamedTuple):
+    """How many records there are, and whether they are enough to ask their columns anything."""
+
+    counts: Counts
+    enough: bool
+
+
+def count_first(
+    loss: Loss, y: Any, columns: Columns, spending: Spending, weights: Any, people: People | None
+) -> FirstCounts:
+    """Count the records of a fit whose columns have no bounds yet: where they are too few, they need none.
+
+    Of the columns only their number is used.
+    """
+    records = Records(checked_loss(loss), np.empty((len(y), 0)), y, Columns(0), weights, people)
+    counts = count_records(records, columns, spending)
+    return FirstCounts(counts, sees_slopes(loss, counts, columns, spending))

@@ -1,4 +1,4 @@
-"""The recipe without knobs: :func:`fit_glm`.
+"""The fit of generalised linear models without knobs: :func:`fit_glm`.
 
 Where a budget is small, the noise decides how well a model can be known, and most of what is usually tuned by
 hand (scaling, clip norm, learning rate, regularisation) can be worked out from it. The stages, each paid from
@@ -24,92 +24,31 @@ True
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from discreet.linear.gate.coordinates import Coordinates, Marginals, Released, Standardised, Whitened
+from discreet.linear.gate.coordinates import Marginals, Standardised, Whitened
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.gate.sparse_rows import NARROW
-from discreet.linear.glm.counts import Counts, count_again
-from discreet.linear.glm.inference import (
-    Inference,
-    coordinates_of,
-    infer,
-    lines_of,
-    scale_for,
-    start_of,
-    twins_in,
-)
-from discreet.linear.glm.looks import Looks
-from discreet.linear.glm.marginals import means_of_present
-from discreet.linear.glm.problems import MIDDLE, Problem
-from discreet.linear.glm.spending import Progress, Spending, Wealth
-from discreet.linear.glm.steps import (
-    PathError,
-    Seen,
-    StepRule,
-    clipping_bias,
-    match_mean,
-    moderate,
-    noisy_descent,
-    out_of_sample,
-    pull_back,
-    recalibrate,
-    step_rule,
-    stride,
-)
+from discreet.linear.glm.budget_split import BudgetSplit
+from discreet.linear.glm.counts import Counts, count_again, count_records, sees_slopes
+from discreet.linear.glm.inference import infer_effects
+from discreet.linear.glm.marginals import as_text, fill_missing, measure_columns
+from discreet.linear.glm.problems import Bounds, checked_bounds, describe_constant, describe_target
+from discreet.linear.glm.spending import Progress, Spending
+from discreet.linear.glm.steps import descend_noisily, recalibrate, share_of_recalibration, shrink_slopes
+from discreet.linear.glm.whitening import choose_coordinates
+from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Loss
+from discreet.linear.residuals import checked_loss
 from discreet.linear.storage import Storage
 
-Array = NDArray[np.float64]
-_RARE_BY_NOISE = 0.06  # values below so many spectral norms of the second moments' noise have no line
 _ROUGHLY = 0.5  # the weight of their number where all that counts is how classes differ
-_FOR_FIRST_STEP = 0.25  # of the share of inference, where one Newton step is not exact
-_FEWEST = 25.0  # records, each with the information of a number, that a line needs
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """A fitted model in the units of the encoded columns, and what is known of how it was made.
-
-    A record x has the score ``intercept + clip(x, lower, upper) @ coefficients``; several outputs have a column
-    each. The limits are part of the model: values far outside of where records were seen are clamped to them.
-    Everything here was released with noise or follows from what was: it may be published. ``missing`` is what a
-    missing number of each numeric column counts as.
-
-    ``theta``, ``iterates``, ``coordinates``, ``problem`` and ``rule`` tell how the descent went, in its own
-    coordinates; ``gradient_noise`` is the noise on each number of an average gradient. ``borne_out`` is the share of
-    the slopes for classes that :func:`~discreet.linear.glm.steps.out_of_sample` left.
-    """
-
-    coefficients: Array
-    intercept: Array
-    lower: Array
-    upper: Array
-    counts: Counts
-    theta: Array
-    iterates: Array
-    coordinates: Coordinates
-    problem: Problem
-    rule: StepRule
-    gradient_noise: float
-    released: Released | None = None
-    inference: Inference | None = None
-    missing: Array | None = None
-    borne_out: float = 1.0
-
-    def scores(self, x: Any) -> Array:
-        """The score of each encoded record, in the units of the target for regressions."""
-        rows = x.toarray() if issparse(x) else np.asarray(x, np.float64)
-        return np.asarray(np.clip(rows, self.lower, self.upper) @ self.coefficients + self.intercept)
 
 
 def fit_glm(
@@ -127,7 +66,7 @@ def fit_glm(
     averaging: float = 1.0,
     references: Mapping[int, int] | None = None,
     counts: Counts | None = None,
-) -> Fit:
+) -> LinearModel:
     """Fit a generalised linear model to encoded records, with all of ``spending``.
 
     ``x`` is an array, a memory map or a CSR matrix whose columns are as ``columns`` says. ``y`` holds 0 and 1,
@@ -143,219 +82,101 @@ def fit_glm(
     records are: every stage proves its own sensitivity, and rows that break the promise of ``columns`` are moved into
     it first.
     """
-    recipe = Recipe(loss, columns, spending, progress, target_bounds, averaging, references)
-    recipe.counts = counts
+    loss, bounds = checked_loss(loss), checked_bounds(loss, target_bounds)
     wide = issparse(x) and columns.width > NARROW and not columns.groups
     sparse = wide and people is None and references is None  # these two look at whole rows
     records = Records(loss, x, y, columns, weights, people, (storage or Storage()).shelf(), sparse)
+    return fit_records(
+        records,
+        spending,
+        progress,
+        target_bounds=bounds,
+        averaging=averaging,
+        references=references,
+        counts=counts,
+    )
+
+
+def fit_records(
+    records: Records,
+    spending: Spending,
+    progress: Progress | None = None,
+    *,
+    target_bounds: Bounds = (0.0, 1.0),
+    averaging: float = 1.0,
+    references: Mapping[int, int] | None = None,
+    counts: Counts | None = None,
+) -> LinearModel:
+    """Fit a generalised linear model to records that answer queries, stage by stage, with all of ``spending``."""
+    loss, columns, bounds = records.loss, records.columns, checked_bounds(records.loss, target_bounds)
+    if progress is not None:
+        spending.progress = progress
     spending.admit(records)
-    return recipe.fit(records)
+    if records.sparse and columns.numerics:
+        records = as_text(records, spending)
+    if counts is None:
+        counts = count_records(records, records.columns, spending)
+    count = counts.records
+    if columns.width == 0 or not sees_slopes(loss, counts, records.columns, spending):
+        return fit_constant(records, bounds, counts, spending)
+    marginals = measure_columns(records, count, spending)
+    missing = fill_missing(records, marginals, count)
+    coordinates, row_size = choose_coordinates(records, marginals, count, spending)
+    white = coordinates if isinstance(coordinates, Whitened) else None
+    if white is not None:
+        spending.agree(white.rotation)
+    problem = describe_target(records, bounds, counts, spending)
+    for_the_end = share_of_recalibration(records, count, spending)
+    for_inference = 0.0
+    if references is not None and white is not None:
+        for_inference = _share_of_inference(records, count, for_the_end, spending)
+    share = spending.left - for_the_end - for_inference
+    descent = descend_noisily(problem, records, coordinates, row_size, counts, averaging, share, spending)
+    theta = shrink_slopes(descent, descent.theta)
+    theta, borne_out = recalibrate(records, descent, theta, for_the_end, spending)
+    inference = None
+    if references is not None and white is not None:
+        inference = infer_effects(records, problem, white, theta, count, references, spending)
+    coefficients, intercept = coordinates.back(theta)
+    return LinearModel(
+        coefficients * problem.scale,
+        np.asarray(intercept * problem.scale + problem.shift),
+        _precision(records, count, spending),
+        (marginals.lower, marginals.upper),
+        counts,
+        marginals.released,
+        inference,
+        missing,
+        borne_out,
+    )
 
 
-class Recipe(Looks):
-    """One fit, stage by stage. Additive models are a subclass."""
+def fit_constant(records: Records, bounds: Bounds, counts: Counts, spending: Spending) -> LinearModel:
+    """The best constant, where no column can be used: they have coefficients of 0."""
+    if records.loss.kind == "classes":
+        counts = count_again(records, counts, spending.stage("classes"), _ROUGHLY)
+    problem = describe_constant(records, bounds, counts, spending)
+    nothing = np.zeros(records.columns.width)
+    coordinates = Standardised(Marginals(nothing, nothing + 1, nothing, nothing + 1), 1.0, True, False)
+    coefficients, intercept = coordinates.back(coordinates.of_constant(problem.start))
+    return LinearModel(
+        coefficients * problem.scale,
+        np.asarray(intercept * problem.scale + problem.shift),
+        _precision(records, counts.records, spending),
+        (nothing, nothing + 1),
+        counts,
+    )
 
-    def fit(self, records: Records) -> Fit:
-        if records.sparse and self.columns.numerics:
-            records = self.as_text(records)
-        counts = self.count_records(records)
-        wealth = self.wealth(counts)
-        if self.columns.width == 0 or not self.sees_slopes(counts):
-            return self.without_features(records, counts, wealth)
-        marginals = self.marginals(records, counts, wealth)
-        missing = (
-            None if records.sparse else means_of_present(marginals, self.columns.numerics, counts.records)
-        )
-        if missing is not None:
-            records.fill_missing(missing)
-        records, marginals = self.reshape(records, marginals, counts)
-        wealth = self.wealth(counts)
-        coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
-        if isinstance(coordinates, Whitened):
-            self.spending.agree(coordinates.rotation)
-        problem = self.problem(records, counts, wealth)
-        for_the_end = self.share_for_the_end(wealth)
-        for_inference = 0.0
-        if self.infers(coordinates):
-            size = self.columns.width + 1 - len(self.columns.groups)
-            wanted = wealth.for_inference(size, bounded=self.loss.lipschitz is not None)
-            for_inference = min(wanted, (self.spending.left - for_the_end) / 2)
-        white = isinstance(coordinates, Whitened)
-        longer = stride(problem, counts.records, self.columns.width + 1) if white else 1.0
-        steps = round(wealth.steps / longer)
-        stage = self.spending.stage("gradients", self.spending.left - for_the_end - for_inference, steps)
-        size = self.size_of(coordinates)
-        typical = row_size * self.averaging
-        rule = step_rule(problem, stage, counts.records, size, typical, coordinates.curvature, longer)
-        start = coordinates.of_constant(problem.start)
-        path = noisy_descent(problem, records, coordinates, start, rule, counts.records, stage)
-        theta, noise = path.result, stage.noise_multiplier * rule.clip_norm / counts.records
-        error = PathError(rule, steps, noise)
-        theta = self.settle(theta, start, error, coordinates, problem, counts)
-        theta = self.moderate(theta, start, error, coordinates, problem, row_size, counts)
-        borne_out = 1.0
-        if for_the_end:
-            theta = self.correct(problem, records, coordinates, theta, start, counts, for_the_end)
-            if self.loss.kind == "classes":
-                known = (error, coordinates, problem, row_size, counts.records)
-                way = theta - start
-                borne_out = self.out_of_sample(path.result - start, way, *known)
-                theta = start + borne_out * way
-        coefficients, intercept = coordinates.back(theta)
-        inference = None
-        if self.infers(coordinates):
-            inference = self.infer_lines(records, problem, coordinates, theta, counts)
-        return Fit(
-            coefficients * problem.scale,
-            intercept * problem.scale + problem.shift,
-            marginals.lower,
-            marginals.upper,
-            counts,
-            theta,
-            path.iterates,
-            coordinates,
-            problem,
-            rule,
-            noise,
-            marginals.released,
-            inference,
-            missing,
-            borne_out,
-        )
 
-    def moderate(
-        self,
-        theta: Array,
-        start: Array,
-        error: PathError,
-        coordinates: Coordinates,
-        problem: Problem,
-        row_size: float,
-        counts: Counts,
-    ) -> Array:
-        """What the descent found, less what its noise explains and, of numbers and counts, the chance of sampling."""
-        unit = coordinates.of_constant(np.ones(()))
-        if self.loss.kind == "classes":
-            limit = math.inf if self.loss.outputs > 1 else error.rule.clip_norm / row_size
-            bias = clipping_bias(float(np.max(problem.start)), limit)
-            variances = error.by_noise(counts.surely * problem.bend * coordinates.spread)
-            spread = coordinates.spread * row_size**2 / coordinates.spread.sum()
-            return moderate(theta, start, unit, problem.start_error, variances, spread, bias)
-        square = row_size**2 / self.size_of(coordinates)
-        curvature = problem.curvature * square
-        variance = float(error.by_noise(counts.surely * curvature))
-        chance = float(error.by_chance(curvature, problem.residual**2 * square / counts.records))
-        reached = curvature * math.sqrt(float(error.by_chance(curvature, 1.0)))
-        seen = Seen(variance, chance, reached, row_size**2)
-        return pull_back(theta, start, unit, problem.start_error, seen)
+def _share_of_inference(records: Records, count: float, for_the_end: float, spending: Spending) -> float:
+    """The share of the budget for standard errors: at most half of what the descent would have."""
+    columns = records.columns
+    size = columns.width + 1 - len(columns.groups)
+    split = BudgetSplit.of(count, columns, spending)
+    wanted = split.for_inference(size, bounded=records.loss.lipschitz is not None)
+    return min(wanted, (spending.left - for_the_end) / 2)
 
-    def size_of(self, coordinates: Coordinates) -> int:
-        """The numbers of a row, the constant included, as far as they count."""
-        if isinstance(coordinates, Whitened) and coordinates.dimensions is not None:
-            return math.ceil(coordinates.dimensions)
-        return self.columns.width + 1
 
-    def out_of_sample(
-        self,
-        before: Array,
-        after: Array,
-        error: PathError,
-        coordinates: Coordinates,
-        problem: Problem,
-        row_size: float,
-        count: float,
-    ) -> float:
-        """The share of what features tell of classes that other records will bear out, after a correction."""
-        unit, curvatures = coordinates.of_constant(np.ones(())), problem.bend * coordinates.spread
-        level = np.outer(unit, unit) / float(unit @ unit)
-        reached = curvatures * np.sqrt(error.by_chance(curvatures, 1.0))
-        reached[0] = 0.0  # of the constant
-        spread = coordinates.spread * row_size**2 / coordinates.spread.sum()
-        informed = problem.bend / MIDDLE * count
-        return out_of_sample(before - level @ before, after - level @ after, reached, spread, informed)
-
-    def without_features(self, records: Records, counts: Counts, wealth: Wealth) -> Fit:
-        """The best constant, where no column can be used: they have coefficients of 0."""
-        if self.loss.kind == "classes":
-            counts = count_again(records, counts, self.spending.stage("classes"), _ROUGHLY)
-        problem = self.problem_of_constant(records, counts, wealth)
-        nothing = np.zeros(self.columns.width)
-        none = Marginals(nothing, nothing + 1, nothing, nothing + 1)
-        coordinates = Standardised(none, 1.0, True, False)
-        start = coordinates.of_constant(problem.start)
-        coefficients, intercept = coordinates.back(start)
-        intercept = intercept * problem.scale + problem.shift
-        known = (counts, start, start[None], coordinates, problem, StepRule(1.0, 0.0, 0.0), math.inf)
-        return Fit(coefficients * problem.scale, intercept, none.lower, none.upper, *known)
-
-    def settle(
-        self,
-        theta: Array,
-        start: Array,
-        error: PathError,
-        coordinates: Coordinates,
-        problem: Problem,
-        counts: Counts,
-    ) -> Array:
-        """The result of the descent, of which this error may explain a part; here it stays as it is."""
-        return theta
-
-    def share_for_the_end(self, wealth: Wealth) -> float:
-        """The share of the last correction; 0 where there is none."""
-        none = self.loss.kind == "numbers" or self.loss.outputs > 1
-        share = 0.0 if none else wealth.for_recalibration
-        return min(share, self.spending.left / 3)
-
-    def correct(
-        self,
-        problem: Problem,
-        records: Records,
-        coordinates: Coordinates,
-        theta: Array,
-        start: Array,
-        counts: Counts,
-        share: float,
-    ) -> Array:
-        if self.loss.kind == "counts":
-            stage = self.spending.stage("recalibration", share)
-            return match_mean(problem, records, coordinates, theta, counts.records, stage)
-        factor = 1.0 if isinstance(coordinates, Whitened) else 0.5
-        expected = factor * float(np.linalg.norm(theta - start))
-        return recalibrate(
-            problem, records, coordinates, theta, start, expected, counts.records, share, self.spending
-        )
-
-    # ---- which effects are real ----
-
-    def infers(self, coordinates: Coordinates) -> TypeGuard[Whitened]:
-        """Whether a step for inference is asked for, and the second moments that it needs were seen."""
-        return self.references is not None and isinstance(coordinates, Whitened)
-
-    def infer_lines(
-        self, records: Records, problem: Problem, white: Whitened, theta: Array, counts: Counts
-    ) -> Inference:
-        """All that is left, for one more step from ``theta`` and for its error."""
-        coefficients, intercept = white.back(theta)
-        shares = white.marginals.centre
-        informed = min(1.0, 4 * problem.curvature) / 4 if self.loss.kind == "classes" else 1.0
-        rare = max(_RARE_BY_NOISE * white.noise, _FEWEST / (informed * counts.records))
-        lines = lines_of(self.columns, shares, self.references or {}, rare)
-        own = coordinates_of(lines, white, self.columns)
-        start = start_of(lines, own, coefficients, float(intercept), shares)
-        scale = scale_for(problem, own.width, self.typical_residual(problem, white, theta))
-        if self.loss.kind != "numbers":
-            # A Newton step is exact for squares only: where the model is far from the best one, a first step comes
-            # closer, so that the error of the last one is small beside what noise and sampling leave open.
-            stage = self.spending.stage("inference-start", _FOR_FIRST_STEP * self.spending.left)
-            start = infer(problem, records, lines, own, start, scale, stage).theta
-        stage = self.spending.stage("inference")
-        found = infer(problem, records, lines, own, start, scale, stage)
-        return found.without(twins_in(lines, white))
-
-    def typical_residual(self, problem: Problem, white: Whitened, theta: Array) -> float:
-        """For numbers of variance 1, what the features leave of it."""
-        if self.loss.kind != "numbers":
-            return problem.residual
-        constant = white.inverse[0]
-        slopes = theta[1:] - constant * (constant @ theta[1:]) / (constant @ constant)
-        return math.sqrt(max(1 - float(slopes @ slopes), 0.1))
+def _precision(records: Records, count: float, spending: Spending) -> float:
+    """One over the variance of sampling and that of noise as large as a typical row."""
+    return 1 / (1 / count + (records.columns.width + 1) / (count * spending.strength) ** 2)

@@ -1,4 +1,4 @@
-"""Which effects are real? One noisy Newton step with all that its error needs: :func:`infer`.
+"""Standard errors of a fit: one noisy Newton step with all that its error needs (:func:`infer_effects`).
 
 From a model theta that was released already, in coordinates in which rows z are about white, each record adds
 
@@ -45,7 +45,7 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.newton import NewtonStep, Scale
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.problems import Problem
-from discreet.linear.glm.spending import Stage
+from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.losses import Loss
 
@@ -59,6 +59,9 @@ _LEAST = 0.15  # of H over its diagonal: flatter directions are not seen
 _LEANS = 0.1  # share of a line's variance in directions that are not seen
 _TWINS = 0.98  # columns that are more alike than this have no effects of their own
 _DOUBT = 1.5  # how far noise in H may turn a line, over its length
+_RARE_BY_NOISE = 0.06  # values below so many spectral norms of the second moments' noise have no line
+_FOR_FIRST_STEP = 0.25  # of the share of inference, where one Newton step is not exact
+_FEWEST = 25.0  # records, each with the information of a number, that a line needs
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,43 @@ class Inference:
         """The same with these lines, and all that they take part in, not resolved."""
         doubt = self.doubt + np.diag(np.append(0.0, 2 * lines * np.trace(self.covariance)))
         return replace(self, doubt=doubt)
+
+
+def infer_effects(
+    records: Records,
+    problem: Problem,
+    white: Whitened,
+    theta: Array,
+    count: float,
+    references: Mapping[int, int],
+    spending: Spending,
+) -> Inference:
+    """All that is left of the budget, for one more step from ``theta`` and for its error."""
+    kind = problem.loss.kind
+    coefficients, intercept = white.back(theta)
+    shares = white.marginals.centre
+    informed = min(1.0, 4 * problem.curvature) / 4 if kind == "classes" else 1.0
+    rare = max(_RARE_BY_NOISE * white.noise, _FEWEST / (informed * count))
+    lines = lines_of(records.columns, shares, references, rare)
+    own = coordinates_of(lines, white, records.columns)
+    start = start_of(lines, own, coefficients, float(intercept), shares)
+    scale = scale_for(problem, own.width, _typical_residual(problem, white, theta))
+    if kind != "numbers":
+        # A Newton step is exact for squares only: where the model is far from the best one, a first step comes
+        # closer, so that the error of the last one is small beside what noise and sampling leave open.
+        stage = spending.stage("inference-start", _FOR_FIRST_STEP * spending.left)
+        start = infer(problem, records, lines, own, start, scale, stage).theta
+    found = infer(problem, records, lines, own, start, scale, spending.stage("inference"))
+    return found.without(twins_in(lines, white))
+
+
+def _typical_residual(problem: Problem, white: Whitened, theta: Array) -> float:
+    """For numbers of variance 1, what the features leave of it."""
+    if problem.loss.kind != "numbers":
+        return problem.residual
+    constant = white.inverse[0]
+    slopes = theta[1:] - constant * (constant @ theta[1:]) / (constant @ constant)
+    return math.sqrt(max(1 - float(slopes @ slopes), 0.1))
 
 
 def scale_for(problem: Problem, size: int, residual: float) -> Scale:

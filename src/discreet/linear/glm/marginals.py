@@ -1,6 +1,6 @@
 """What a fit learns of its columns: where each lies and how wide it is.
 
-:func:`measure_marginals` and :func:`pool_rows` are the second release of every fit, after the counts.
+:func:`measure_columns` makes the second release of every fit, after the counts.
 
 >>> histogram = np.zeros(64)
 >>> histogram[10:14] = 2500.0
@@ -14,7 +14,7 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -43,7 +43,8 @@ from discreet.linear.gate.clipped_gradients import (
 from discreet.linear.gate.coordinates import Marginals, Released
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
-from discreet.linear.glm.spending import Stage
+from discreet.linear.glm.budget_split import BudgetSplit, at_most_half
+from discreet.linear.glm.spending import Spending, Stage
 
 Array = NDArray[np.float64]
 
@@ -200,10 +201,29 @@ def typical_size(
 # with few (:func:`pool_rows`), the scales stay public and only the centre is asked for, of all columns at once.
 
 BINS = 64
+_ROW_NORM, _LONGER = 0.02, 2.0  # the share of learning it; typical norms that a sparse row may have
 RARE = 0.006  # added to the variance of a category: a rare one is not blown up
 _SPREAD = 1 / 48  # variance of a common offset: a quarter of that of a number anywhere in [0, 1]
 _SPIKE = 5.0  # standard deviations of a bin, above its neighbours, that are taken for missing numbers
 _MOST_MISSING = 0.9  # share of the records, above which a column is taken for empty
+
+
+def as_text(records: Records, spending: Spending) -> Records:
+    """Sparse numbers as rows of a norm that is learnt: most are 0, so rows are far shorter than they might be."""
+    stage = spending.stage("row-norm", at_most_half(_ROW_NORM, spending))
+    typical = typical_size(records, RowNorms(), stage)
+    return records.as_text(min(_LONGER * typical.size, records.columns.reach)) if typical.found else records
+
+
+def measure_columns(records: Records, count: float, spending: Spending) -> Marginals:
+    """Centre and scale of every column, as far as this number of records lets them be seen."""
+    split = BudgetSplit.of(count, records.columns, spending)
+    if split.sees_histograms:
+        stage = spending.stage("marginals", at_most_half(split.for_marginals, spending))
+        return zoom_marginals(records, measure_marginals(records, count, stage), count, spending)
+    if records.sparse:
+        return public_marginals(records.columns)
+    return pool_rows(records, count, spending.stage("marginals", at_most_half(split.for_centre, spending)))
 
 
 def measure_marginals(records: Records, count: float, stage: Stage) -> Marginals:
@@ -256,6 +276,15 @@ def from_release(
         centre[columns.words] = words
         variance[columns.words] = np.maximum(squares - words**2, 0) + error * columns.text_norm
     return Marginals(centre, np.sqrt(variance), lower, upper)
+
+
+def fill_missing(records: Records, marginals: Marginals, count: float) -> Array | None:
+    """Let missing numbers be the noisy mean of their column, which is returned; None for sparse rows."""
+    if records.sparse:
+        return None
+    means = means_of_present(marginals, records.columns.numerics, count)
+    records.fill_missing(means)
+    return means
 
 
 def means_of_present(marginals: Marginals, numerics: int, count: float) -> Array:
@@ -316,7 +345,6 @@ _ELSEWHERE, _DOUBTS = (
     0.02,
     2.5,
 )  # a share of the records that may be elsewhere, and standard deviations of noise
-Stages = Callable[[str, float], Stage]
 
 
 class Window(NamedTuple):
@@ -348,13 +376,14 @@ def narrow_part(histogram: Array, noise: float, records: float) -> Window | None
     return Window(first / bins, last / bins)
 
 
-def zoom_marginals(records: Records, marginals: Marginals, count: float, stage_for: Stages) -> Marginals:
-    """The marginals after closer looks at the numeric columns that seem to need them.
+def zoom_marginals(records: Records, marginals: Marginals, count: float, spending: Spending) -> Marginals:
+    """The marginals after histograms of narrower windows of the numeric columns that seem to need them.
 
-    ``stage_for`` takes the name of a stage and the share of the numeric columns that it is for.
+    Sparse rows keep theirs: zeros are not moved, and most are zeros.
     """
-    if marginals.released is None:
+    if marginals.released is None or records.sparse:
         return marginals
+    share = BudgetSplit.of(count, records.columns, spending).for_marginals
     seen, noise = dict(enumerate(marginals.released.bins)), marginals.released.noise
     windows = dict.fromkeys(seen, Window(0.0, 1.0))
     known = marginals._replace(**{name: getattr(marginals, name).copy() for name in marginals._fields[:4]})
@@ -363,7 +392,8 @@ def zoom_marginals(records: Records, marginals: Marginals, count: float, stage_f
         windows = {j: windows[j].part(*part) for j, part in parts.items() if part is not None}
         if not windows:
             break
-        stage = stage_for(f"marginals-zoom-{look}", len(windows) / records.columns.numerics)
+        part = len(windows) / records.columns.numerics
+        stage = spending.stage(f"marginals-zoom-{look}", at_most_half(part * share, spending))
         seen, noise = count_within(records, windows, stage)
         seen = {j: bins for j, bins in seen.items() if _note(known, j, windows[j], bins, noise, count)}
     return known

@@ -1,7 +1,7 @@
-"""What the descent has to know of each kind of target: :class:`Problem`.
+"""The optimisation problem that a target poses, as a :class:`Problem`: loss, start, curvature, scale.
 
-Where the target is a class, all of it follows from the class counts. A number or a count has to be looked at:
-its location and scale are one more release.
+Where the target is a class, all of it follows from the class counts. The location and scale of a number or a count
+are released first (:func:`describe_target`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtr
 
+from discreet.errors import InvalidParameter, real
 from discreet.linear.gate.block_sums import (
     ROUNDING,
     Blocks,
@@ -25,10 +27,10 @@ from discreet.linear.gate.block_sums import (
 )
 from discreet.linear.gate.clipped_gradients import Target
 from discreet.linear.gate.records import Records
-from discreet.linear.glm.closer_looks import UNKNOWN, Location, Within, locate_numbers
-from discreet.linear.glm.counts import Counts
+from discreet.linear.glm.budget_split import BudgetSplit, at_most_half
+from discreet.linear.glm.counts import Counts, sees_slopes
 from discreet.linear.glm.marginals import moments, resolve_bins
-from discreet.linear.glm.spending import Stage
+from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.losses import Loss
 
 Array = NDArray[np.float64]
@@ -36,11 +38,15 @@ Array = NDArray[np.float64]
 MIDDLE = 0.6
 """The second derivative in the middle of a descent, over that at its start, for classes."""
 
+Bounds = tuple[float, float]
+
 _BINS = 64
-_BEYOND, _NARROW = (
-    2,
-    0.25,
-)  # hulls of what is clear that are left on either side; of the bounds, to be worth a look
+# Hulls of the clear bins that are left on either side; the share of the bounds below which narrower ones are used.
+_BEYOND, _NARROW = 2, 0.25
+_ZOOMS = 8  # into the bounds of a target: each makes them a tenth or less, so they may be 1e8 times too wide
+_STEPS, _MORE_STEPS = 3, 5  # releases of an iterative mean, where features say more and where they do not
+_NEARLY_ALL = 0.9  # of what is left, for a mean where no slope can be seen
+_LARGEST = 0.6  # share of what is left, for where a number is and how far it spreads
 _FASTEST = 1.5  # below 2, where a descent on a loss of curvature 1 would grow
 _ANYWHERE = 1e6  # the error of a start that says nothing of the best score
 
@@ -79,6 +85,66 @@ class Problem:
         return max(1, self.loss.outputs - 1)
 
 
+def checked_bounds(loss: Loss, bounds: Bounds) -> Bounds:
+    """The bounds of a target, if the loss can use them."""
+    lower = real("target_bounds[0]", bounds[0], at_least=-1e100, at_most=1e100)
+    upper = real("target_bounds[1]", bounds[1], above=lower, at_most=1e100)
+    if loss.kind == "counts" and lower != 0:
+        raise InvalidParameter("target_bounds", bounds, "must begin at 0 for counts.")
+    return lower, upper
+
+
+def describe_target(records: Records, bounds: Bounds, counts: Counts, spending: Spending) -> Problem:
+    """The problem of a target: from the counts for classes, else from a release of its location and scale."""
+    loss, count = records.loss, counts.records
+    split = BudgetSplit.of(count, records.columns, spending)
+    if loss.kind == "classes":
+        return of_classes(loss, counts)
+    if loss.fits_mean and not split.sees_target:
+        return _of_some_numbers(records, bounds, count, spending)
+    stage = spending.stage("target", at_most_half(split.for_target, spending))
+    if loss.kind == "counts":
+        return of_counts(loss, records, bounds[1], count, stage, _stage_of_mean(records, split, spending))
+    seen = count_targets(records, bounds, stage)
+    for zoom in range(1, _ZOOMS + 1):
+        narrow = narrower_bounds(seen, count)
+        if narrow is None:
+            break
+        stage = spending.stage(f"target-zoom-{zoom}", at_most_half(split.for_target, spending))
+        seen = count_targets(records, narrow, stage)
+    if loss.fits_mean and not split.resolves_target:
+        return _of_some_numbers(records, seen.bounds, count, spending)
+    return of_numbers(loss, records, seen, count, _stage_of_mean(records, split, spending))
+
+
+def describe_constant(records: Records, bounds: Bounds, counts: Counts, spending: Spending) -> Problem:
+    """The problem of a target where no column is used: a mean of few numbers may then cost all that is left."""
+    loss = records.loss
+    if loss.kind != "numbers" or sees_slopes(loss, counts, records.columns, spending):
+        return describe_target(records, bounds, counts, spending)
+    stage = spending.stage("target-mean", steps=_MORE_STEPS)
+    unknown = Location(0.5, UNKNOWN, 0.0)
+    found = iterative_mean(records, Within.of(bounds), unknown, counts.records, stage)
+    return _problem_of_number(loss, bounds, found._replace(spread=UNKNOWN))
+
+
+def _of_some_numbers(records: Records, bounds: Bounds, count: float, spending: Spending) -> Problem:
+    """A number of which a histogram hides how far it spreads, or shows nothing."""
+    split = BudgetSplit.of(count, records.columns, spending)
+    share = min(split.for_target + split.for_mean, _LARGEST * spending.left)
+    stage = spending.stage("target-mean", share, _MORE_STEPS)
+    found = iterative_location(records, Within.of(bounds), count, stage)
+    return _problem_of_number(records.loss, bounds, found)
+
+
+def _stage_of_mean(records: Records, split: BudgetSplit, spending: Spending) -> Stage | None:
+    """For an iterative mean: None if there are many records, nearly all that is left if very few."""
+    share = min(split.for_mean, spending.left / 3)
+    if not split.sees_slopes(records.columns.width + 1):
+        share = _NEARLY_ALL * spending.left
+    return spending.stage("target-mean", share, _STEPS) if share else None
+
+
 def of_classes(loss: Loss, counts: Counts) -> Problem:
     """Two or more classes; the priors are known from the counts."""
     priors = counts.priors
@@ -90,28 +156,28 @@ def of_classes(loss: Loss, counts: Counts) -> Problem:
     )
 
 
-class Look(NamedTuple):
-    """What was released of targets within bounds: 64 bins and two sums, and the noise on each."""
+class TargetHistogram(NamedTuple):
+    """Released of targets within bounds: 64 bins and two sums, and the noise on each."""
 
-    bounds: tuple[float, float]
+    bounds: Bounds
     noisy: Array
     noise: float
 
 
-def look_at_targets(records: Records, bounds: tuple[float, float], stage: Stage) -> Look:
-    """A look at a number within bounds that are public or were released."""
+def count_targets(records: Records, bounds: Bounds, stage: Stage) -> TargetHistogram:
+    """The histogram and the moments of a number within bounds that are public or were released."""
     lower, width = bounds[0], bounds[1] - bounds[0]
     parts = (Cells(TargetBin(lower, width, _BINS), _BINS), Values(TargetMoments(lower, width), (0.5, 0.5)))
     noisy, noise, _ = stage.ask(records, Blocks(parts, ROUNDING * math.sqrt(1.5)))
-    return Look(bounds, noisy, noise)
+    return TargetHistogram(bounds, noisy, noise)
 
 
-def narrower_bounds(look: Look, count: float) -> tuple[float, float] | None:
+def narrower_bounds(seen: TargetHistogram, count: float) -> Bounds | None:
     """Bounds around all that stands out of the noise, with as much again and more on either side. Post-processing.
 
     None if most records do not stand out, or if that is not much narrower.
     """
-    found, (lower, upper) = resolve_bins(look.noisy[:_BINS], look.noise, count), look.bounds
+    found, (lower, upper) = resolve_bins(seen.noisy[:_BINS], seen.noise, count), seen.bounds
     if found is None:
         return None
     bins, first, last = len(found.counts), int(found.clear[0]), int(found.clear[-1]) + 1
@@ -122,31 +188,16 @@ def narrower_bounds(look: Look, count: float) -> tuple[float, float] | None:
 
 
 def of_numbers(
-    loss: Loss, records: Records, look: Look, count: float, closer: Stage | None = None
+    loss: Loss, records: Records, seen: TargetHistogram, count: float, again: Stage | None = None
 ) -> Problem:
-    """A number within bounds, brought to mean 0 and variance 1; ``closer`` is for more looks at the mean."""
-    found = _location_and_scale(look.noisy, look.noise, count)
-    if closer is not None:
-        found = look_closer(records, Within.of(look.bounds), found, count, closer)
-    return _problem_of_number(loss, look.bounds, found)
+    """A number within bounds, brought to mean 0 and variance 1; ``again`` is for an iterative mean."""
+    found = _location_and_scale(seen.noisy, seen.noise, count)
+    if again is not None:
+        found = iterative_mean(records, Within.of(seen.bounds), found, count, again)
+    return _problem_of_number(loss, seen.bounds, found)
 
 
-def of_some_numbers(
-    loss: Loss, records: Records, bounds: tuple[float, float], count: float, stage: Stage
-) -> Problem:
-    """A number within bounds, where records are too few for a histogram of it."""
-    return _problem_of_number(loss, bounds, locate_numbers(records, Within.of(bounds), count, stage))
-
-
-def of_few_numbers(
-    loss: Loss, records: Records, bounds: tuple[float, float], count: float, stage: Stage
-) -> Problem:
-    """A number of which nothing but the mean can be known, by looks that come closer and closer to it."""
-    found = look_closer(records, Within.of(bounds), Location(0.5, UNKNOWN, 0.0), count, stage)
-    return _problem_of_number(loss, bounds, found._replace(spread=UNKNOWN))
-
-
-def _problem_of_number(loss: Loss, bounds: tuple[float, float], found: Location) -> Problem:
+def _problem_of_number(loss: Loss, bounds: Bounds, found: Location) -> Problem:
     """The problem of a number with this location and scale within its bounds."""
     lower, width = bounds[0], bounds[1] - bounds[0]
     middle, spread = lower + width * found.mean, width * found.spread
@@ -175,9 +226,9 @@ def _location_and_scale(noisy: Array, noise: float, count: float) -> Location:
 
 
 def of_counts(
-    loss: Loss, records: Records, most: float, count: float, stage: Stage, closer: Stage | None = None
+    loss: Loss, records: Records, most: float, count: float, stage: Stage, again: Stage | None = None
 ) -> Problem:
-    """Counts of events from 0 to ``most``, with the log link; ``closer`` is for more looks at the mean."""
+    """Counts of events from 0 to ``most``, with the log link; ``again`` is for an iterative mean."""
     cells = math.ceil(2 * math.log2(1 + most)) + 1
     histogram, noise, _ = stage.ask(records, Blocks((Cells(TargetHalfOctave(most, cells), cells),), 1.0))
     histogram[histogram < 3 * noise] = 0  # else one empty cell of large counts would decide
@@ -186,32 +237,53 @@ def of_counts(
     mean = max(float(share @ sizes), noise / count, 1e-3)
     deviation = math.sqrt(max(float(share @ sizes**2) - mean**2, mean))
     error = min(math.sqrt(mean), mean + noise / count)
-    if closer is not None:
+    if again is not None:
         cap = largest
-        found = look_closer(
-            records, Within(0.0, cap), Location(mean / cap, error / cap, deviation / cap), count, closer
-        )
+        known = Location(mean / cap, error / cap, deviation / cap)
+        found = iterative_mean(records, Within(0.0, cap), known, count, again)
         mean, error = max(cap * found.mean, 0.25 * cap * found.error, 1e-3), cap * found.error
-
     start = np.asarray(math.log(mean))
-    known = {"residual": deviation, "largest": largest, "start_error": error / mean}
-    return Problem(loss, Target(0.0, most), start, mean, mean**2, 0.5, 0.5 / mean, **known)
+    typical = {"residual": deviation, "largest": largest, "start_error": error / mean}
+    return Problem(loss, Target(0.0, most), start, mean, mean**2, 0.5, 0.5 / mean, **typical)
 
 
-# ---- a second look at the mean of a target, where records are few: look_closer ----
-#
-# The mean is what a model without features predicts, so nothing else is worth as much. Targets are clipped
-# around what is known of it; the better it is known, the closer, and the less noise the next look needs.
+# Iterative means. Each release clips targets around the current estimate of their mean; the better it is known, the
+# smaller the clip, and the less noise the next release has. A histogram of few numbers drowns in noise instead, and a
+# spread that is taken for three times what it is makes all later noise three times as large.
 
+UNKNOWN = 12**-0.5
+"""The error of a mean that may be anywhere in [0, 1], and the spread of numbers that may be."""
 
+_MEDIAN_ERRORS = 3.0  # how far around the middle numbers count in full
+_NARROWEST, _CANDIDATES = 1e-6, 200  # the spreads that are considered: from there to that of the bounds
+_OF_MEDIAN = 1.25  # the error of a median over that of a mean, for normal numbers
 # How far around the mean targets count in full; an error more if no spread is known.
 _SPREADS, _ERRORS = 3.0, 2.0
 
 
-def look_closer(records: Records, within: Within, known: Location, count: float, stage: Stage) -> Location:
-    """The mean after ``stage.steps`` more looks at the targets, each weighed by its precision.
+class Within(NamedTuple):
+    """Where targets are [0, 1]: from ``lower`` over ``width``."""
 
-    In every look a record adds its target, clipped to ``reach`` around a released number.
+    lower: float
+    width: float
+
+    @classmethod
+    def of(cls, bounds: Bounds) -> Within:
+        return cls(bounds[0], bounds[1] - bounds[0])
+
+
+class Location(NamedTuple):
+    """The mean of numbers in [0, 1], the standard error of that, and the spread of the numbers."""
+
+    mean: float
+    error: float
+    spread: float
+
+
+def iterative_mean(records: Records, within: Within, known: Location, count: float, stage: Stage) -> Location:
+    """The mean after ``stage.steps`` more releases, each weighed by its precision.
+
+    In every release a record adds its target, clipped to ``reach`` around a released number.
     """
     for _ in range(stage.steps):
         mean, error, spread = known
@@ -222,3 +294,34 @@ def look_closer(records: Records, within: Within, known: Location, count: float,
         moved = mean + seen * error**2 / (error**2 + doubt**2)
         known = Location(min(max(moved, 0.0), 1.0), error * doubt / math.hypot(error, doubt), spread)
     return known
+
+
+def iterative_location(records: Records, within: Within, count: float, stage: Stage) -> Location:
+    """Where numbers in [0, 1] are and how far they spread, by ``stage.steps`` releases.
+
+    What is found is between their mean and their median, so its error is at least that of a median. With a for the
+    distance of a record's number from a released one, at most ``reach``, it adds a or -a to one sum and a - reach / 2
+    to another.
+    """
+    mean, error = 0.5, UNKNOWN
+    spreads = np.geomspace(_NARROWEST, UNKNOWN, _CANDIDATES)
+    likely = np.zeros(_CANDIDATES)
+    for _ in range(stage.steps):
+        reach = min(_MEDIAN_ERRORS * error, max(mean, 1 - mean))
+        view, bound = TargetOffset(*within, mean, reach, far=True), reach * math.sqrt(1.25) * ROUNDING
+        noisy, noise, _ = stage.ask(records, Blocks((Values(view, (reach, reach / 2)),), bound))
+        side, far = (float(seen) / count for seen in noisy)
+        doubt = noise / count
+        expected = clipped_distance(np.hypot(spreads, error), reach)
+        likely -= 0.5 * ((far + reach / 2 - expected) / doubt) ** 2
+        mean = min(max(mean + side * error**2 / (error**2 + doubt**2), 0.0), 1.0)
+        error *= doubt / math.hypot(error, doubt)
+    weights_of = np.exp(likely - likely.max())
+    spread = max(math.exp(float(weights_of @ np.log(spreads) / weights_of.sum())), error)
+    return Location(mean, math.hypot(error, _OF_MEDIAN * spread / math.sqrt(count)), spread)
+
+
+def clipped_distance(deviation: Array, reach: float) -> Array:
+    """The mean of min(\\|x\\|, reach), for normal numbers x around 0 with these standard deviations."""
+    a = reach / deviation
+    return np.asarray(deviation * (math.sqrt(2 / math.pi) * -np.expm1(-(a**2) / 2) + 2 * a * ndtr(-a)))

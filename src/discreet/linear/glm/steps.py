@@ -1,4 +1,4 @@
-"""The descent itself: clip norm, ridge and step size from the noise, then full-batch noisy steps.
+"""The descent: clip norm, ridge and step size from the noise, full-batch noisy steps, shrinkage, recalibration.
 
 The clip norm is as large as the noise allows: its noise alone may cost ``TOLERANCE`` of excess loss. The ridge
 pulls toward the model without features, as strongly as the noise calls for.
@@ -17,10 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from discreet.core.descent import Path, descend
 from discreet.linear.gate.clipped_gradients import ClippedGradient, CountExcess, ScoreLine, Scores
-from discreet.linear.gate.coordinates import Coordinates
+from discreet.linear.gate.coordinates import Coordinates, Whitened
 from discreet.linear.gate.records import Records
+from discreet.linear.glm.budget_split import BudgetSplit
+from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.marginals import typical_size
-from discreet.linear.glm.problems import Problem
+from discreet.linear.glm.problems import MIDDLE, Problem
 from discreet.linear.glm.spending import Spending, Stage
 
 Array = NDArray[np.float64]
@@ -39,6 +41,74 @@ class StepRule:
     clip_norm: float
     ridge: float
     step_size: float
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """The result ``theta`` of a noisy descent, and the released values that it follows from.
+
+    ``size`` is how many numbers a row has, the constant included, as far as they count, and ``row_size`` the typical
+    norm of a row. ``error`` says what noise and sampling make of ``theta``.
+    """
+
+    problem: Problem
+    coordinates: Coordinates
+    counts: Counts
+    size: int
+    row_size: float
+    start: Array
+    theta: Array
+    error: PathError
+
+    @property
+    def unit(self) -> Array:
+        """The coordinates of the constant 1."""
+        return self.coordinates.of_constant(np.ones(()))
+
+    @property
+    def spread(self) -> Array:
+        """The mean squares of the numbers of a row."""
+        spread = self.coordinates.spread
+        return np.asarray(spread * self.row_size**2 / spread.sum())
+
+
+def descend_noisily(
+    problem: Problem,
+    records: Records,
+    coordinates: Coordinates,
+    row_size: float,
+    counts: Counts,
+    averaging: float,
+    share: float,
+    spending: Spending,
+) -> Descent:
+    """Forty noisy full-batch steps, or fewer and longer ones, on this share of the budget."""
+    size, count = records.columns.width + 1, counts.records
+    longer = stride(problem, count, size) if isinstance(coordinates, Whitened) else 1.0
+    steps = round(BudgetSplit.of(count, records.columns, spending).steps / longer)
+    stage = spending.stage("gradients", share, steps)
+    return descend_in(problem, records, coordinates, row_size, counts, averaging, stage, longer)
+
+
+def descend_in(
+    problem: Problem,
+    records: Records,
+    coordinates: Coordinates,
+    row_size: float,
+    counts: Counts,
+    averaging: float,
+    stage: Stage,
+    longer: float = 1.0,
+) -> Descent:
+    """The descent of a stage, from the model without features; ``longer`` is the :func:`stride`."""
+    size, count = records.columns.width + 1, counts.records
+    if isinstance(coordinates, Whitened) and coordinates.dimensions is not None:
+        size = math.ceil(coordinates.dimensions)
+    rule = step_rule(problem, stage, count, size, row_size * averaging, coordinates.curvature, longer)
+    start = coordinates.of_constant(problem.start)
+    theta = noisy_descent(problem, records, coordinates, start, rule, count, stage).result
+    error = PathError(rule, stage.steps, stage.noise_multiplier * rule.clip_norm / count)
+    return Descent(problem, coordinates, counts, size, row_size, start, theta, error)
 
 
 def stride(problem: Problem, count: float, size: int) -> float:
@@ -134,12 +204,10 @@ def step_effects(rule: StepRule, steps: int, curvature: ArrayLike) -> Array:
     return np.asarray(rule.step_size / weights.sum() * effects[:-1])
 
 
-# ---- the last correction ----
-#
-# Clipping and ridge bias a score: its slope comes out too small, and with a rare class its intercept is off.
-# With s for what the features add to the score of a record, `recalibrate` fits ``intercept + slope * s``
-# anew; for counts `match_mean` moves the intercept until predictions and targets have the same sum.
-
+# Recalibration. Clipping and ridge bias a score: its slope comes out too small, and with a rare class its intercept
+# is off. With s for what the features add to the score of a record, `recalibrate_classes` fits
+# ``intercept + slope * s`` anew; `recalibrate_counts` moves the intercept until predictions and targets have the same
+# sum.
 
 _STEPS = 10
 _FOR_THE_UNIT = 0.15  # of the share, to learn how large scores are
@@ -151,22 +219,34 @@ _FAR, _EXACT = 5.0, 0.025
 _LARGEST_SHIFT = math.e - 1
 
 
-def recalibrate(
-    problem: Problem,
-    records: Records,
-    coordinates: Coordinates,
-    theta: Array,
-    start: Array,
-    expected: float,
-    count: float,
-    share: float,
-    spending: Spending,
-) -> Array:
-    """``theta`` with its intercept and the slope of its features learned anew, for two classes.
+def share_of_recalibration(records: Records, count: float, spending: Spending) -> float:
+    """The share of the budget for :func:`recalibrate`; 0 for numbers and many classes, which have none."""
+    none = records.loss.kind == "numbers" or records.loss.outputs > 1
+    split = BudgetSplit.of(count, records.columns, spending)
+    return min(0.0 if none else split.for_recalibration, spending.left / 3)
 
-    ``start`` is the model without features, and ``expected`` the size of a typical score if nothing is known of it.
-    """
-    features, unit = theta - start, coordinates.of_constant(np.ones(()))
+
+def recalibrate(
+    records: Records, descent: Descent, theta: Array, share: float, spending: Spending
+) -> tuple[Array, float]:
+    """``theta`` recalibrated on a share of the budget, and the share of its slopes that other records bear out."""
+    if not share:
+        return theta, 1.0
+    if descent.problem.loss.kind == "counts":
+        return recalibrate_counts(records, descent, theta, spending.stage("recalibration", share)), 1.0
+    way = recalibrate_classes(records, descent, theta, share, spending) - descent.start
+    borne_out = _borne_out(descent, way)
+    return descent.start + borne_out * way, borne_out
+
+
+def recalibrate_classes(
+    records: Records, descent: Descent, theta: Array, share: float, spending: Spending
+) -> Array:
+    """``theta`` with its intercept and the slope of its features learned anew, for two classes."""
+    problem, coordinates, start, unit = descent.problem, descent.coordinates, descent.start, descent.unit
+    features, count = theta - start, descent.counts.records
+    # The size of a typical score, if nothing else is known of it.
+    expected = (1.0 if isinstance(coordinates, Whitened) else 0.5) * float(np.linalg.norm(features))
     stage = spending.stage("score-sizes", _FOR_THE_UNIT * share)
     scores = Scores(coordinates, problem.target, features)
     typical = typical_size(records, scores, stage)
@@ -196,29 +276,26 @@ def _fit_line(
     return descend(newton_step, before, _STEPS, step_size=1.0, average="weighted-tail").result
 
 
-def match_mean(
-    problem: Problem, records: Records, coordinates: Coordinates, theta: Array, count: float, stage: Stage
-) -> Array:
+def recalibrate_counts(records: Records, descent: Descent, theta: Array, stage: Stage) -> Array:
     """``theta`` with its intercept moved so that predicted and true counts have the same sum.
 
     What is summed is how much the targets are above the predictions, both cut: few counts are as large as the largest
     one, and noise grows with the cut. The move is made smaller as far as its noise explains it.
     """
-    mean, unit = math.exp(float(problem.start)), coordinates.of_constant(np.ones(()))
+    problem, count, unit = descent.problem, descent.counts.records, descent.unit
+    mean = math.exp(float(problem.start))
     cut = max(mean + _FAR * problem.residual, _EXACT * mean * count * stage.strength)
     cut = min(problem.largest, cut)
-    noisy, noise, _ = stage.ask(records, CountExcess(coordinates, problem.target, theta, cut))
+    noisy, noise, _ = stage.ask(records, CountExcess(descent.coordinates, problem.target, theta, cut))
     missing = float(noisy[0]) / (mean * count)
     shift = -math.log1p(-min(max(missing, -_LARGEST_SHIFT), 1 - math.exp(-1)))
     error = noise / (mean * count)
     return np.asarray(theta + unit * shift * max(0.0, 1 - error**2 / max(shift**2, 1e-12)))
 
 
-# ---- how much of a noisy result to believe ----
-#
-# Never more confident than the budget allows. Post-processing, no data: the noise of every number that a descent
-# returns is known. What it explains is taken back, for numbers and counts by `pull_back`, for classes by
-# `moderate`, which also minds that a class is chosen by the sign of a score.
+# Shrinkage. Post-processing: the noise of every number that a descent returns is known, and what it explains is taken
+# back, for numbers and counts by `shrink_numbers`, for classes by `shrink_classes`, which also minds that a class is
+# chosen by the sign of a score.
 
 LEAST_SLOPE = 0.1
 """The least share of slopes that is left where chance could explain them: their order costs nothing."""
@@ -231,6 +308,24 @@ _MOVED = 0.5  # of the deviation of scores: as far may slopes move an intercept
 _CLEAR = 3.5
 
 
+def shrink_slopes(descent: Descent, theta: Array) -> Array:
+    """``theta`` less what its noise explains and, of numbers and counts, the chance of sampling."""
+    problem, counts, row_size, error = descent.problem, descent.counts, descent.row_size, descent.error
+    if problem.loss.kind == "classes":
+        limit = math.inf if problem.loss.outputs > 1 else error.rule.clip_norm / row_size
+        bias = clipping_bias(float(np.max(problem.start)), limit)
+        variances = error.by_noise(counts.surely * problem.bend * descent.coordinates.spread)
+        doubts = (problem.start_error, variances, descent.spread, bias)
+        return shrink_classes(theta, descent.start, descent.unit, *doubts)
+    square = row_size**2 / descent.size
+    curvature = problem.curvature * square
+    variance = float(error.by_noise(counts.surely * curvature))
+    chance = float(error.by_chance(curvature, problem.residual**2 * square / counts.records))
+    reached = curvature * math.sqrt(float(error.by_chance(curvature, 1.0)))
+    seen = Seen(variance, chance, reached, row_size**2)
+    return shrink_numbers(theta, descent.start, descent.unit, problem.start_error, seen)
+
+
 class Seen(NamedTuple):
     """How a descent sees each number of a model: with what variance of its noise, with what variance of sampling as
     long as features explain nothing, and what share of the way it goes; ``size`` is the mean square of rows."""
@@ -241,7 +336,7 @@ class Seen(NamedTuple):
     size: float
 
 
-def pull_back(theta: Array, start: Array, unit: Array, start_error: float, seen: Seen) -> Array:
+def shrink_numbers(theta: Array, start: Array, unit: Array, start_error: float, seen: Seen) -> Array:
     """``theta`` moved toward ``start`` as far as noise and chance explain the way. For numbers and counts.
 
     What the features add is multiplied as a whole, by :func:`factor_of_slopes`. The move of the intercept, along
@@ -271,7 +366,7 @@ def factor_of_slopes(square: float, free: int, seen: Seen) -> float:
     return float(weights @ (signal * seen.reached / total) / weights.sum())
 
 
-def moderate(
+def shrink_classes(
     theta: Array, start: Array, unit: Array, start_error: float, variances: Array, spread: Array, bias: float
 ) -> Array:
     """``theta`` for classes, as far as it can be believed: its slopes one by one, then its intercept.
@@ -299,7 +394,21 @@ def moderate(
     return np.asarray((np.multiply.outer(unit, intercept) + kept).reshape(theta.shape))
 
 
-def out_of_sample(before: Array, after: Array, reached: Array, spread: Array, records: float) -> float:
+def _borne_out(descent: Descent, after: Array) -> float:
+    """The share of what features tell of classes that other records will bear out, after a recalibration."""
+    problem, unit = descent.problem, descent.unit
+    curvatures = problem.bend * descent.coordinates.spread
+    level = np.outer(unit, unit) / float(unit @ unit)
+    reached = curvatures * np.sqrt(descent.error.by_chance(curvatures, 1.0))
+    reached[0] = 0.0  # of the constant
+    informed = problem.bend / MIDDLE * descent.counts.records
+    before = descent.theta - descent.start
+    return out_of_sample_share(
+        before - level @ before, after - level @ after, reached, descent.spread, informed
+    )
+
+
+def out_of_sample_share(before: Array, after: Array, reached: Array, spread: Array, records: float) -> float:
     """The share of slopes ``after`` a correction on the same records that others will bear out.
 
     Records explain themselves better than they explain others (van Houwelingen and le Cessie 1990). Of the slopes

@@ -1,4 +1,4 @@
-"""Coordinates in which the second moments of the rows are equal, from a private release of them: :func:`whiten`."""
+"""Coordinates of a descent: white ones where the second moments of rows can be seen (:func:`choose_coordinates`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.linear.gate.coordinates import Marginals, Whitened
+from discreet.linear.gate.clipped_gradients import StandardNorms, WhiteNorms
+from discreet.linear.gate.coordinates import Coordinates, Diagonal, Marginals, Standardised, Whitened
 from discreet.linear.gate.records import Records
 from discreet.linear.gate.second_moments import CurveDirections, SecondMoments, StandardRows
-from discreet.linear.glm.spending import Stage
+from discreet.linear.glm.budget_split import WHITENING, BudgetSplit, at_most_half
+from discreet.linear.glm.marginals import Typical, typical_size
+from discreet.linear.glm.spending import Spending, Stage
 
 Array = NDArray[np.float64]
 
@@ -28,6 +31,38 @@ class Moments(NamedTuple):
 
     matrix: Array
     noise: float
+
+
+def choose_coordinates(
+    records: Records, marginals: Marginals, count: float, spending: Spending
+) -> tuple[Coordinates, float]:
+    """Coordinates for the descent, and the typical norm of a row in them."""
+    columns = records.columns
+    size, split = columns.width + 1, BudgetSplit.of(count, columns, spending)
+    share = split.for_row_norms
+    enough, wide = split.sees_second_moments(size), records.sparse or size > WIDEST
+    stage = spending.stage("row-norms", share / 2 if enough and not wide else share)
+    radius = _radius(records, marginals, stage)
+    if records.sparse or (wide and enough):
+        diagonal = Diagonal.of(marginals, radius.size, records.sparse)
+        return diagonal, diagonal.row_size
+    if not enough:
+        plain = Standardised(marginals, radius.size, radius.found, columns.text > columns.width / 2)
+        return plain, plain.row_size
+    stage = spending.stage("whitening", at_most_half(WHITENING, spending))
+    white = whiten(records, marginals, radius.size, count, stage)
+    stage = spending.stage("whitened-row-norms", share / 2)
+    typical = typical_size(records, WhiteNorms(white), stage).size
+    return white, min(max(typical, 1.0), 2 * math.sqrt(size))
+
+
+def _radius(records: Records, marginals: Marginals, stage: Stage) -> Typical:
+    """The typical norm of the standardised features; a guess if the noise hides it."""
+    typical = typical_size(records, StandardNorms(marginals), stage)
+    if typical.found:
+        return typical
+    expected = float((records.columns.public_variance() / marginals.scale**2).sum())
+    return Typical(0.5 * math.sqrt(max(expected, 1e-6)), False)
 
 
 def whiten(records: Records, marginals: Marginals, radius: float, count: float, stage: Stage) -> Whitened:

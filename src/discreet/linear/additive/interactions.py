@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import chi2
 
+from discreet.linear.additive.bin_edges import choose_knots
 from discreet.linear.additive.histograms import Histograms
-from discreet.linear.additive.landmarks import choose_knots
 from discreet.linear.gate.basis import Pair
 from discreet.linear.gate.block_sums import ROUNDING, Blocks, Values
 from discreet.linear.gate.column_pairs import (

@@ -8,15 +8,15 @@ from scipy.stats import norm
 
 from discreet import Budget
 from discreet.core.randomness import RandomStream
-from discreet.linear.additive import crossings
-from discreet.linear.additive.crossings import (
+from discreet.linear.additive import interactions
+from discreet.linear.additive.fit_additive import Declared, fit_additive
+from discreet.linear.additive.interactions import (
     FALSE_ALARMS,
     _powers_and_products,
     _telling,
     can_find,
     crossing_weights,
 )
-from discreet.linear.additive.curve_recipe import AdditiveRecipe, Declared
 from discreet.linear.gate.column_pairs import Crossings, Ranks
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.spending import Spending
@@ -98,10 +98,9 @@ def band(n, effect, seed=0):
 def found_pairs(loss, x, y, epsilon, seed):
     spending = Spending(Budget(epsilon, 1e-6), stream=RandomStream(unsafe_seed=seed, threads=1))
     declared = Declared(Columns(x.shape[1]), (0.0,) * x.shape[1], {}, ("free",) * x.shape[1], None)
-    recipe = AdditiveRecipe(loss, declared, spending, (0.0, 1.0))
-    recipe.fit_table(x, y, None)
+    model = fit_additive(loss, x, y, declared, spending)
     assert spending.left < 1e-9
-    return {pair.columns for pair in recipe.basis.pairs}
+    return {pair.columns for pair in model.basis.pairs}
 
 
 def test_an_effect_across_a_narrow_band_is_found():
@@ -154,7 +153,7 @@ def test_steep_curves_of_sure_classes_are_not_taken_for_a_pair(monkeypatch):
     """None in ten tables, whose seeds are fixed; the broken twin, which trusts the link, takes one in the third."""
     for seed in range(10):
         assert not found_pairs(Logistic(), *sure_curves(10_000, seed), 8.0, seed)
-    monkeypatch.setattr(crossings, "_UNLEARNED", 0.0)
+    monkeypatch.setattr(interactions, "_UNLEARNED", 0.0)
     assert found_pairs(Logistic(), *sure_curves(10_000, 2), 8.0, 2)
 
 
