@@ -59,9 +59,9 @@ def main() -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, options.epochs * len(loader))
 
-    recipe = dp.Recipe(records=1500, batch_size=options.batch_size, epochs=options.epochs)
+    recipe = dp.Recipe(1500, batch_size=options.batch_size, epochs=options.epochs)
     plan = recipe.calibrate(dp.Budget(epsilon=4.0, delta=1e-5))
-    run = PrivateRun(plan, model, optimizer, lambda model, batch: criterion(model(batch[0]), batch[1]))
+    run = PrivateRun(plan, model, optimizer, lambda net, b: criterion(net(b[0]), b[1]))
     for epoch, batches in enumerate(run.epochs(loader)):
         for batch in batches:
             run.step(batch)

@@ -48,7 +48,7 @@ def test_people_go_from_the_wish_to_the_report():
     assert "every person joins the batch" in plan.explain()
     page = Report(certificate).to_html()
     assert "Every person, with all of their rows" in page
-    assert "Whoever owns several records" not in page
+    assert "People with several records" not in page
 
 
 def test_the_certificate_of_a_fit_names_the_column_and_no_value():

@@ -84,7 +84,7 @@ def test_a_filter_promises_its_budget_from_the_start():
     page = Report(filtered(GaussianFilter(BUDGET)))
     gaussian = page.facts
     assert gaussian.spending == ()
-    assert "chosen along the way" in page.to_html()
+    assert "chosen adaptively" in page.to_html()
     assert "Epsilon over training" not in page.to_html()
     general = Report(filtered(TruncatedRenyiFilter(BUDGET, 10.0, 1.0, 1e-7))).facts
     for (alarms, sharp), (_, loose) in zip(gaussian.roc, general.roc, strict=True):
@@ -120,7 +120,7 @@ def test_an_invalid_certificate_is_called_so(certificate, report):
 
 def test_the_promise_is_the_definition_and_weak_ones_are_called_so(certificate):
     facts = Report(certificate).facts
-    assert "at most 7.39 times what it is in the other case, plus 1e-06" in facts.promise
+    assert "at most 7.39 times the probability in the other case, plus 1e-06" in facts.promise
     assert len(facts.cautions) == 1
     assert "Proved for real numbers" in facts.cautions[0]  # for these releases were floats
     hardened = replace(certificate, arithmetic=Arithmetic("hardened", 1e-20))
@@ -138,7 +138,7 @@ def test_a_shared_ledger_is_told():
     with Ledger.in_memory(rule) as ledger:
         ledger.run(Gaussian(40.0) * 2, procedure.digest()).reserve(2)
         facts = Report(Certificate.of(ledger, procedure)).facts
-    assert "promised epsilon 3" in facts.cautions[0]
+    assert "the guarantee is epsilon 3" in facts.cautions[0]
     assert ("setting: columns", '["age"]') in facts.details
 
 
@@ -231,7 +231,7 @@ def test_words_of_other_versions_are_not_believed(report, tmp_path, monkeypatch)
 
 def test_the_first_screen_says_whose_it_is_and_asks_for_the_unit(certificate):
     asked = Report(certificate, "T").to_html()
-    assert "Nobody has said so yet" in asked
+    assert "The owner has not said so yet" in asked
     page = Report(
         certificate, "T", cover=Cover("Ward 3", "beds", "stays", "one stay", "2026-11-16")
     ).to_html()
@@ -281,7 +281,7 @@ def test_stages_are_told_by_name():
         ("gradients", 12, 0.75),
     ]
     for text in (report.to_html(), report.to_markdown()):
-        assert "the steps of the descent" in text
+        assert "the gradient steps that fit the model" in text
         assert "× Gaussian" not in text
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from discreet.charts import Series, line_chart
-from discreet.guarantee import upper_text
+from discreet.guarantee import protected_unit, upper_text
 from discreet.report.blocks import Block, Bullets, Code, Picture, Section, Table, Text
 from discreet.report.model_sections import curves, effects, how_good
 
@@ -23,7 +23,7 @@ def promise(report: Report) -> Section:
     """Epsilon and delta in words, for whom, against whom."""
     facts = report.facts
     return Section(
-        "What is promised",
+        "The guarantee",
         (
             Text(facts.promise),
             *(Text(caution, "caution") for caution in facts.cautions),
@@ -46,11 +46,11 @@ def unit(report: Report) -> Section | None:
         for one in report.facts.several
     ]
     words = (
-        "Some people may own several records: visits, purchases, years. All records of such a person together are "
-        "protected less, and this much is proved for them:"
+        "A person may own several records, such as visits, purchases or years. All records of such a person together "
+        "are protected less. The following bounds are proved for them:"
     )
     return Section(
-        "Whoever owns several records",
+        "People with several records",
         (Text(words), Table(("all of", "epsilon", "delta"), rows, "several records")),
     )
 
@@ -59,12 +59,12 @@ def attacker(report: Report) -> Section:
     """The best attack, in words and as a curve."""
     facts = report.facts
     guess = Series("guessing", ((0.0, 0.0), (1.0, 1.0)), "line-2")
-    region = Series("no attack is above this line", facts.roc, "line-1")
+    region = Series("upper bound on every attack", facts.roc, "line-1")
     axes = ("false alarms", "records found")
     chart = line_chart("What the best attack can do", [guess, region], *axes, description=facts.attack)
     words = (
-        "The curve is proved from the noise: no attack, however clever, is above it. The closer it is to the dashed "
-        "line, the better."
+        "The curve is proved: every attack lies on or below it. The closer the curve is to the dashed line, the "
+        "better the protection."
     )
     return Section("What an attacker can do", (Text(facts.attack), Picture(chart, words)))
 
@@ -73,6 +73,7 @@ def what_happened(report: Report) -> Section:
     """What was released, stage by stage."""
     facts = report.facts
     blocks: list[Block] = [Text(sentence) for sentence in facts.happened]
+    unit = protected_unit(facts.guarantee.unit, facts.guarantee.group_size)
     if facts.stages:
         rows = [
             (one.name, one.what, f"{one.releases:,}", f"{one.noise_multiplier:.4g}", f"{one.share:.1%}")
@@ -83,7 +84,9 @@ def what_happened(report: Report) -> Section:
         blocks.insert(
             2,
             Text(
-                "Noise is Gaussian, and told in units of what one record may add to the released sum.", "soft"
+                f"The noise is Gaussian. Its standard deviation is in units of the most that one {unit} can "
+                "add to the released sum.",
+                "soft",
             ),
         )
     if len(facts.spending) > 1:
@@ -100,9 +103,12 @@ def observers(report: Report) -> Section | None:
     if not report.observers:
         return None
     rows = [_observer(row) for row in report.observers["observers"]]
-    words = "Several organisations took part. What each observer could learn about a record of somebody else:"
+    words = (
+        "Several organisations took part. The table bounds what each observer can learn about the record of another "
+        "party:"
+    )
     return Section(
-        "Who can learn what", (Text(words), Table(("Observer", "Sees", "Promise"), rows, "observers"))
+        "Who can learn what", (Text(words), Table(("Observer", "Sees", "Guarantee"), rows, "observers"))
     )
 
 
@@ -110,7 +116,7 @@ def table_notes(report: Report) -> Section | None:
     """What a fit's diagnosis said of its table."""
     if not report.notes:
         return None
-    words = "Noisy numbers that were released, and paid for, say of the table:"
+    words = "The released, noisy numbers show the following about the table. Their privacy cost was charged:"
     return Section("The table", (Text(words), Bullets(report.notes)))
 
 
@@ -118,8 +124,8 @@ def audit(report: Report) -> Section | None:
     """What attacks on the procedure found."""
     if not report.audit:
         return None
-    words = "An audit finds faults; it cannot prove their absence. The guarantee above comes from the proof."
-    found = f"The procedure was attacked, on made-up records. {report.audit['summary']}"
+    words = "An audit finds faults. It cannot prove their absence. The guarantee above comes from the proof."
+    found = f"The procedure was attacked on synthetic records. {report.audit['summary']}"
     return Section("Audit", (Text(found), Text(words, "soft")))
 
 
@@ -138,21 +144,21 @@ def verifying(report: Report) -> Section:
         "discreet verify report.html --ledger LEDGER"
     )
     words = (
-        "Nobody has to believe this page. It carries its certificate, and whoever has the page can compute the "
-        "guarantee again, on any machine, with the program Discreet, of the version named below or a later one. Get "
-        "it from your organisation's package index, or as a wheel whose SHA-256 somebody you trust has given you. It "
-        "is not published on the public index, where a package of this name would be somebody else's."
+        "You do not have to trust this page. It contains its certificate. Anybody who has the page can recompute the "
+        "guarantee on any machine, with Discreet in the version named below or a later one. Get Discreet from your "
+        "organisation's package index, or as a wheel whose SHA-256 you received from somebody you trust. Discreet is "
+        "not published on the public index: a package of this name there would belong to somebody else."
     )
     trust = (
-        "The verdict says of each line whether it was computed, is in the ledger, is signed, or is only claimed. KEY "
-        "is the public key of somebody you trust; get it from that person, not from this page. What neither a "
-        "signature on the page nor the ledger vouches for is claimed: the owner's words, and every section that does "
-        "not follow from the certificate."
+        "The verdict states for each line whether it was computed, is in the ledger, is signed, or is only claimed. "
+        "KEY is the public key of somebody you trust. Get it from that person, not from this page. Without a "
+        "signature on the page or an entry in the ledger, the owner's words and every section that does not follow "
+        "from the certificate are only claimed."
     )
     blocks: list[Block] = [Text(words), Code(commands), Text(trust, "soft")]
     if facts.findings:
         blocks += [
-            Text("This was found when the page was written, without a ledger or a key:"),
+            Text("The program that wrote this page found the following, without a ledger or a key:"),
             Bullets(facts.findings),
         ]
     return Section("How to verify", tuple(blocks))

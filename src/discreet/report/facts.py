@@ -84,7 +84,7 @@ def _verdict(certificate: Certificate) -> tuple[bool, str, tuple[str, ...]]:
     try:
         return (
             True,
-            "A page cannot vouch for itself. Run discreet verify report.html --signed-by KEY, or --ledger LEDGER.",
+            "This page cannot vouch for itself: run discreet verify report.html --signed-by KEY, or --ledger LEDGER.",
             certificate.verify().findings,
         )
     except CertificateRejected as error:
@@ -99,12 +99,12 @@ def _unit(guarantee: Guarantee) -> str:
 
 
 def _promise(guarantee: Guarantee) -> str:
-    change = "with or without" if guarantee.neighbours == "add-remove" else "whatever stands in place of"
+    change = "with or without" if guarantee.neighbours == "add-remove" else "with any replacement of"
     upper, delta = guarantee.epsilon.upper, upper_text(guarantee.delta)
     factor = upper_text(math.exp(upper), 3) if upper < 100 else "an astronomical number of"
     return (
-        f"The chance of any result, {change} any one {_unit(guarantee)}, is at most {factor} times what it is in the "
-        f"other case, plus {delta}."
+        f"The probability of any result, {change} any one {_unit(guarantee)}, is at most {factor} times the "
+        f"probability in the other case, plus {delta}."
     )
 
 
@@ -112,37 +112,38 @@ def _cautions(roc: Points, certificate: Certificate) -> Iterator[str]:
     """What a reader should know before taking comfort."""
     guarantee = certificate.guarantee
     if dict(roc)[ALARMS] > 0.1 or guarantee.epsilon.upper > 10:
-        yield "This promise is weak: an attack that succeeds often is not excluded."
+        yield "This guarantee is weak: it does not exclude an attack that succeeds often."
     if guarantee.delta > 1e-4:
         delta = upper_text(guarantee.delta)
-        yield f"Delta is large: it does not exclude that with a chance of {delta} a whole record is shown."
+        yield f"Delta is large: it does not exclude that a whole record is revealed with probability {delta}."
     if certificate.together.epsilon.upper > guarantee.epsilon.upper:
         together = upper_text(certificate.together.epsilon.upper)
         yield (
-            "Other runs may use the same records under the same ledger: all of them together, those to come "
-            f"included, are promised epsilon {together}."
+            "Other runs may use the same records under the same ledger. For all of them together, including future "
+            f"runs, the guarantee is epsilon {together}."
         )
     if certificate.arithmetic.kind == "float":
-        yield "Proved for real numbers: low bits of the floating-point numbers released can show more than this."
+        yield "Proved for real numbers: low bits of the released floating-point numbers can reveal more than this."
 
 
 def _who_is_protected(guarantee: Guarantee) -> str:
     if guarantee.unit == "person":
         whether = "whether they are in the data at all, and " if guarantee.neighbours == "add-remove" else ""
-        return f"Every {_unit(guarantee)}, with all of their rows, however many: {whether}what these say."
+        return f"Every {_unit(guarantee)}, with all of their rows, however many: {whether}the contents of these rows."
     if guarantee.neighbours == "add-remove":
-        return f"The owner of every {_unit(guarantee)}: whether it is in the data at all, and what it says."
-    return f"The owner of every {_unit(guarantee)}: what it says. How many records there are is public."
+        return f"The owner of every {_unit(guarantee)}: whether it is in the data at all, and its contents."
+    return f"The owner of every {_unit(guarantee)}: its contents. The number of records is public."
 
 
 def _attack(roc: Points, guarantee: Guarantee) -> str:
     hits = dict(roc)[ALARMS]
+    whom = "people" if guarantee.unit == "person" else "records"
     used = (
-        "of the records that were used" if guarantee.neighbours == "add-remove" else "of the replaced records"
+        f"of the {whom} that were used" if guarantee.neighbours == "add-remove" else f"of the replaced {whom}"
     )
     return (
-        f"At {ALARMS:.0%} false alarms the best attack finds at most {upper_text(100 * hits, 3)}% {used}; "
-        f"guessing finds {ALARMS:.0%}."
+        f"At a false positive rate of {ALARMS:.0%}, the best attack identifies at most {upper_text(100 * hits, 3)}% "
+        f"{used}; guessing identifies {ALARMS:.0%}."
     )
 
 
@@ -153,16 +154,16 @@ def _what_happened(certificate: Certificate) -> Iterator[str]:
         kind = _SAMPLING.get(stage.sampling, stage.sampling)
         yield (
             f"{stage.name}: {stage.steps:,} steps were planned, with {kind} batches of {stage.divisor:,.10g} "
-            f"of {stage.records:,} declared records. What one record contributes to a step "
-            f"was cut to length {stage.clip_norm:.4g}, and Gaussian noise of {stage.noise_multiplier:.4g} times "
-            "that length was added to the sum."
+            f"of {stage.records:,} declared records. The contribution of one {plan.unit} to a step "
+            f"was clipped to norm {stage.clip_norm:.4g}, and Gaussian noise of {stage.noise_multiplier:.4g} times "
+            "that norm was added to the sum."
         )
     if not plan.stages:
         fixed = isinstance(plan.adapts_by, FixedPlan)
         how = (
             "fixed in advance and accounted as a whole"
             if fixed
-            else "chosen along the way, under a rule that keeps the budget"
+            else "chosen adaptively, under a rule that enforces the budget"
         )
         yield f"{plan.name}: releases were {how}."
         for event, count in spent.items() if not stages_of(certificate) else ():
@@ -187,7 +188,7 @@ def _several(certificate: Certificate) -> Iterator[Guarantee]:
 
 def _release(event: Event, unit: str) -> str:
     if isinstance(event, Gaussian):
-        return f"Gaussian noise of {event.noise_multiplier:.4g} times what one {unit} may add"
+        return f"Gaussian noise of {event.noise_multiplier:.4g} times the most that one {unit} can add"
     return str(event)
 
 

@@ -39,8 +39,8 @@ def effects(report: Report) -> Section | None:
     shown = largest[:_SHOWN]
     words = (
         f"How {score} changes when a column goes from the lower to the upper end of its range, or when "
-        "a category or flag applies. These are coefficients that were released: they carry noise, and describe the "
-        "model, not causes."
+        "a category or flag applies. These are released coefficients. They contain noise and describe the model, not "
+        "causes."
     )
     chart = bar_chart("Effects", shown)
     rows = [(name, f"{value:+.3g}") for name, value in shown]
@@ -64,7 +64,7 @@ def _summary(model: Mapping[str, Any]) -> list[Block]:
             [f"{number:.3g}" for number in (value, error, *ends)] if known else ["not resolved", "", "", ""]
         )
         rows.append((line["name"], *numbers, against))
-    words = f"Standard errors are of sampling and of the noise for privacy together; {told['estimand']}"
+    words = f"Standard errors cover both sampling error and the noise for privacy; {told['estimand']}"
     heads = ("effect", "coefficient", "standard error", "lower (95 %)", "upper", "")
     return [Text(words), Table(heads, rows, "summary")]
 
@@ -107,8 +107,8 @@ def how_good(report: Report) -> Section | None:
         return None
     rows = [(str(row["name"]), *map(str, row["cells"])) for row in found["table"]]
     cost = (
-        f"{float(found['confidence']):.0%} intervals, for the noise and the sampling of {found['unit']}s together. "
-        f"Measuring this was charged, too: {found['guarantee']}."
+        f"{float(found['confidence']):.0%} intervals that cover both noise and the sampling of {found['unit']}s. "
+        f"This evaluation was charged, too: {found['guarantee']}."
     )
     blocks: list[Block] = [
         Table(("Score", "Value", "From", "To"), rows, "scores"),
@@ -129,7 +129,7 @@ def _calibration(points: list[Mapping[str, Any]]) -> tuple[Picture, ...]:
     lines = [Series("as predicted", ((0.0, 0.0), (1.0, 1.0)), "line-2"), Series("observed", seen, "line-1")]
     chart = line_chart("Calibration", lines, "predicted probability", "observed share", description=words)
     return (
-        Picture(chart, "Calibration: the closer to the dashed line, the better probabilities are meant."),
+        Picture(chart, "Calibration: the closer to the dashed line, the better the predicted probabilities."),
     )
 
 
@@ -150,8 +150,8 @@ def curves(report: Report) -> Section | None:
         return None
     effects = {name: _with_both(effect) for name, effect in effects.items()}
     words = (
-        "What each column adds to the score, beside that of the average record. Bars under a curve show where the "
-        "records are, by noisy counts. Curves carry noise, and describe the model, not causes."
+        "The contribution of each column to the score, relative to the average record. Bars under a curve show the "
+        "distribution of the records, from noisy counts. Curves contain noise and describe the model, not causes."
     )
     blocks: list[Block] = [Text(words)]
     for name in sorted(effects, key=lambda name: -_reach(effects[name])):

@@ -2,19 +2,19 @@
 // The page holds the positions of the sliders; every number comes from the accountant.
 
 const WORDS = {
-  records: "How many records there are. Declared and public, never counted.",
-  batch_size: "How many records a step uses, on average.",
-  epochs: "How often each record is used, on average.",
-  clip_norm: "What one record may contribute to a step is cut to this length.",
-  dimension: "How many numbers the model has.",
-  noise_multiplier: "The noise on a sum, in units of the clip norm.",
-  epsilon: "How much one record may show at most: chances change by a factor of e to the epsilon.",
-  delta: "The chance that is left for anything; well below one over the number of records.",
+  records: "The number of records. It is declared and public, never counted.",
+  batch_size: "The average number of records in a step.",
+  epochs: "The average number of times that each record is used.",
+  clip_norm: "The contribution of one record to a step is clipped to this norm.",
+  dimension: "The number of parameters of the model.",
+  noise_multiplier: "The standard deviation of the noise on a sum, in units of the clip norm.",
+  epsilon: "The most the results can reveal about one record: probabilities change by at most a factor of e to the epsilon.",
+  delta: "The probability that is added to the bound; choose it well below one over the number of records.",
   columns: "Columns after encoding: a category with five values counts as five.",
   best: "The accuracy that you hope for without privacy.",
-  parties: "How many organisations take part.",
-  rounds: "How often every party is asked for a noisy sum.",
-  colluders: "How many parties may pool what they know.",
+  parties: "The number of organisations that take part.",
+  rounds: "The number of noisy sums that every party sends.",
+  colluders: "The number of parties that may combine their knowledge.",
 };
 const SLIDERS = [
   // name, label, least, most, start, whole numbers only
@@ -125,11 +125,11 @@ function show(prefix, answer) {
   byId(`${prefix}epsilon`).textContent = `ε ≤ ${roundedUp(upper)}`;
   byId(`${prefix}bounds`).textContent = `certified: between ${roundedDown(lower, 5)} and ${roundedUp(upper, 5)} at delta ${short(answer.delta)}`;
   const numbers = [
-    ["steps", short(answer.steps), "How many noisy sums are released."],
-    ["sampling rate", short(answer.rate), "The chance of a record to be in a step."],
+    ["steps", short(answer.steps), "The number of noisy sums that are released."],
+    ["sampling rate", short(answer.rate), "The probability that a record is in a step."],
     ["noise multiplier", short(answer.noise_multiplier), WORDS.noise_multiplier],
     ["noise per coordinate of the mean", short(answer.noise_per_coordinate), "Standard deviation of the noise on the averaged gradient."],
-    ["signal to noise, whole run", short(answer.signal_to_noise), "How much of the gradient is left above the noise, over all steps; the more, the better."],
+    ["signal to noise, whole run", short(answer.signal_to_noise), "The signal of the gradient relative to the noise, over all steps; higher is better."],
   ];
   byId(`${prefix}numbers`).replaceChildren(...numbers.flatMap(([name, value, why]) => {
     const term = document.createElement("dt");
@@ -216,7 +216,7 @@ function drawCurves() {
   const points = (x, y, keptX, keptY) => [here(x, y), ...(other ? [here(keptX, keptY, "kept", "--second")] : [])];
   const guess = { label: "guessing", x: curves.attack.alarms, y: curves.attack.alarms, style: "--soft", dashed: true };
   draw("chart-attack", [...both("attack", "alarms", "hits", "best attack"), guess], { x: "false alarms", y: "records found" }, points(curves.alarms, curves.hits, other?.alarms, other?.hits));
-  byId("attack-words").textContent = `At ${100 * curves.alarms} % false alarms the best attack finds at most ${roundedUp(100 * curves.hits, 3)} % of the records that were used.`;
+  byId("attack-words").textContent = `At a false positive rate of ${100 * curves.alarms} %, the best attack identifies at most ${roundedUp(100 * curves.hits, 3)} % of the records that were used.`;
   const keptPrice = kept?.price;
   draw("chart-steps", both("steps", "steps", "epsilon", "epsilon"), { x: "steps", y: "epsilon" }, points(price.steps, price.epsilon.upper, keptPrice?.steps, keptPrice?.epsilon.upper));
   draw("chart-frontier", both("frontier", "epsilon", "noise", "noise multiplier"), { x: "epsilon", y: "noise multiplier", logX: true, logY: true }, points(price.epsilon.upper, price.noise_multiplier, keptPrice?.epsilon.upper, keptPrice?.noise_multiplier));
@@ -244,7 +244,7 @@ for (const button of document.querySelectorAll("[data-copy]")) {
     link.hidden = button.dataset.copy !== "plan";
     if (!link.hidden) link.href = `data:application/json,${encodeURIComponent(text)}`;
     const done = await navigator.clipboard?.writeText(text).then(() => true, () => false);
-    byId("copied").textContent = done ? "Copied: the plan on the screen." : "Your browser does not let the page copy; mark the text below.";
+    byId("copied").textContent = done ? "Copied: the plan on the screen." : "Your browser does not allow this page to copy. Select the text below.";
   });
 }
 for (const choice of byId("wish").querySelectorAll("select, input[type=radio]")) {
@@ -297,7 +297,7 @@ const askTables = asker("/api/tables", table, "tables-problem", "table-charts", 
   byId("grid").tBodies[0].replaceChildren(...answer.columns.map((columns, index) => rowOf("body", [short(columns), ...answer.grid[index].map(percent)])));
 });
 const askParties = asker("/api/parties", parties, "parties-problem", "observers", (answer) => {
-  byId("parties-noise").textContent = `Noise multiplier ${short(answer.noise_multiplier)}: the least with which the coordinator learns no more than that.`;
+  byId("parties-noise").textContent = `Noise multiplier ${short(answer.noise_multiplier)}: the least noise that gives this epsilon against the coordinator.`;
   byId("observers").tBodies[0].replaceChildren(...answer.observers.map((row) => rowOf("body", [row.observer, row.epsilon, row.note ? `${row.sees} (${row.note})` : row.sees])));
 });
 byId("aggregation").addEventListener("change", (event) => { parties.aggregation = event.target.value; askParties(); });
