@@ -215,7 +215,6 @@ class AdditiveRecipe(Recipe):
         white, row_size = self._found = self.coordinates(curves, marginals, counts, wealth)
         assert isinstance(white, SmoothCurves)
         assert basis is not None
-        self.spending.agree(white.rotation)
         problem = self.problem(curves, counts, wealth)
         stage = self.spending.stage("first-gradients", _FOR_FIRST, _FIRST_STEPS)
         known = math.ceil(white.dimensions or 1), row_size * self.averaging, white.curvature

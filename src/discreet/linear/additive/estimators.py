@@ -22,29 +22,29 @@ from discreet.linear.additive.pictures import page, plot_effects
 from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
-from discreet.linear.fitting import Encoded
+from discreet.linear.fitting import EncodedTable
 from discreet.linear.gate.basis import Curve
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.regression import PrivateRegressor
-from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]
 
 
-def fit_additive(loss: Loss, records: Encoded, declared: Declared, spending: Spending) -> AdditiveModel:
+def fit_additive(records: EncodedTable, declared: Declared, spending: Spending) -> AdditiveModel:
     """An additive model on all that is left to spend.
 
     Guarantee: within the budget of ``spending``. The rows that every stage sees are as ``Columns`` promises, which is
     enforced for each of them (:class:`~discreet.linear.gate.records.Records`).
     """
-    recipe = AdditiveRecipe(loss, declared, spending, records.target_bounds, records.averaging)
+    rows = records.rows(whole_rows=True)
+    spending.admit(rows)
+    recipe = AdditiveRecipe(rows.loss, declared, spending, records.target_bounds, records.averaging)
     recipe.counts = records.counts
-    shelf = (records.storage or Storage()).shelf()
-    fit = recipe.fit_table(records.x, records.y, records.weights, records.people, shelf)
+    fit = recipe.fit(rows)
     basis, coefficients, intercept = recipe.basis, fit.coefficients, np.asarray(fit.intercept)
     if basis is None:
-        basis, coefficients, more = as_curves(records.columns, fit.lower, fit.upper, coefficients)
+        basis, coefficients, more = as_curves(rows.columns, fit.lower, fit.upper, coefficients)
         intercept = intercept + more
     count, histograms = fit.counts.records, recipe.histograms
     if histograms is None and fit.released is not None:
@@ -178,7 +178,7 @@ class Additive:
     _encoding: Any
     _model: Any
 
-    def _by_recipe(self, records: Encoded, spending: Spending) -> Any:
+    def _by_recipe(self, records: EncodedTable, spending: Spending) -> Any:
         declared, loss = declarations(self._encoding), self._loss()  # type: ignore[attr-defined]
         schema = getattr(self._encoding, "schema", None)
         pairs = self.pairs if schema is None or self.pairs is not None else schema.pairs or None
@@ -187,7 +187,7 @@ class Additive:
         if monotone and loss.outputs > 1:
             requirement = "is for one score: two classes, a number or a count."
             raise InvalidParameter("shape", monotone[0], requirement)
-        return fit_additive(loss, records, declared, spending)
+        return fit_additive(records, declared, spending)
 
     def _places_of_columns(self) -> dict[str, Places]:
         return places_of(self._encoding, self._column_names())

@@ -129,9 +129,14 @@ class RecordStore:
 
     def as_text(self, norm: float) -> RecordStore:
         """The same sparse records with rows of at most this norm: a block of text, whatever they were."""
+        other = self.copy()
+        other.columns = Columns(0, text=self.columns.width, text_norm=norm)
+        return other
+
+    def copy(self) -> RecordStore:
+        """The same records, which were read once; what is made of them is kept apart."""
         other = copy(self)
         other._remembered = {}
-        other.columns = Columns(0, text=self.columns.width, text_norm=norm)
         return other
 
     def fill_missing(self, values: Array) -> None:

@@ -37,7 +37,6 @@ from discreet.linear.gate.coordinates import Coordinates, Marginals, Released, S
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
-from discreet.linear.gate.sparse_rows import NARROW
 from discreet.linear.glm.counts import Counts, count_again
 from discreet.linear.glm.inference import (
     Inference,
@@ -66,7 +65,7 @@ from discreet.linear.glm.steps import (
     step_rule,
     stride,
 )
-from discreet.linear.losses import Loss
+from discreet.linear.losses import Loss, checked_loss
 from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]
@@ -143,12 +142,34 @@ def fit_glm(
     records are: every stage proves its own sensitivity, and rows that break the promise of ``columns`` are moved into
     it first.
     """
-    recipe = Recipe(loss, columns, spending, progress, target_bounds, averaging, references)
-    recipe.counts = counts
-    wide = issparse(x) and columns.width > NARROW and not columns.groups
-    sparse = wide and people is None and references is None  # these two look at whole rows
-    records = Records(loss, x, y, columns, weights, people, (storage or Storage()).shelf(), sparse)
+    shelf = (storage or Storage()).shelf()
+    loss = checked_loss(loss)
+    records = Records.of(loss, x, y, columns, weights, people, shelf, whole_rows=references is not None)
+    return fit_records(
+        records,
+        spending,
+        progress,
+        target_bounds=target_bounds,
+        averaging=averaging,
+        references=references,
+        counts=counts,
+    )
+
+
+def fit_records(
+    records: Records,
+    spending: Spending,
+    progress: Progress | None = None,
+    *,
+    target_bounds: tuple[float, float] = (0.0, 1.0),
+    averaging: float = 1.0,
+    references: Mapping[int, int] | None = None,
+    counts: Counts | None = None,
+) -> Fit:
+    """Fit a generalised linear model to records of this process or of partitions, as :func:`fit_glm` does."""
     spending.admit(records)
+    recipe = Recipe(records.loss, records.columns, spending, progress, target_bounds, averaging, references)
+    recipe.counts = counts
     return recipe.fit(records)
 
 
@@ -171,8 +192,6 @@ class Recipe(Looks):
         records, marginals = self.reshape(records, marginals, counts)
         wealth = self.wealth(counts)
         coordinates, row_size = self.coordinates(records, marginals, counts, wealth)
-        if isinstance(coordinates, Whitened):
-            self.spending.agree(coordinates.rotation)
         problem = self.problem(records, counts, wealth)
         for_the_end = self.share_for_the_end(wealth)
         for_inference = 0.0

@@ -8,13 +8,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from discreet.errors import InvalidParameter, real
 from discreet.linear.gate.clipped_gradients import RowNorms, StandardNorms, WhiteNorms
 from discreet.linear.gate.coordinates import Coordinates, Diagonal, Marginals, Standardised
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.glm import problems
 from discreet.linear.glm.counts import Counts, count_again, count_classes
@@ -221,15 +218,13 @@ class FirstCounts(NamedTuple):
     enough: bool
 
 
-def count_first(
-    loss: Loss, y: Any, columns: Columns, spending: Spending, weights: Any, people: People | None
-) -> FirstCounts:
+def count_first(records: Records, columns: Columns, spending: Spending) -> FirstCounts:
     """The counts of a fit whose columns have no bounds yet: where records are too few, they need none.
 
-    Guarantee: as :meth:`Looks.count_records`; of the columns only their number is used.
+    ``records`` have targets and no features; of ``columns``, those of the fit, only their number is used.
     """
-    looks = Looks(loss, columns, spending, None, (0.0, 1.0))
-    counts = looks.count_records(Records(loss, np.empty((len(y), 0)), y, Columns(0), weights, people))
+    looks = Looks(records.loss, columns, spending, None, (0.0, 1.0))
+    counts = looks.count_records(records)
     return FirstCounts(counts, looks.sees_slopes(counts))
 
 
