@@ -48,8 +48,8 @@ from party_network import free_port
 
 KINDS = ("worker", "scheduler", "driver")
 HANG, GIVEN_UP = 60.0, 240.0  # seconds without a release
-BUDGET = dp.Budget(100.0, 1e-5)
-PEOPLE = dp.Budget(100.0, 1e-5, unit="person")
+BUDGET = dp.Budget(8.0, 1e-5)
+PEOPLE = dp.Budget(8.0, 1e-5, unit="person")
 
 
 def write_files(folder: Path) -> Partitions:
