@@ -4,12 +4,14 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check -q
 export NUMBA_NUM_THREADS ?= 2
+# Tests start many processes, and without byte code each of them would compile every source file anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Two tests at a time; a file's tests stay together, so that they share its servers and compiled kernels.
 WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: tape demo demo-parties check docs pictures axe house reference test test-all test-compat coverage coverage-trusted dist chromium bench-accounting bench-accounting-suites bench-accounting-everywhere bench-noise bench-mean bench-linear bench-chart bench-additive bench-safety bench-preview \
+.PHONY: tape demo demo-parties check docs pictures axe house reference test test-all test-compat coverage coverage-trusted mutants dist chromium bench-accounting bench-accounting-suites bench-accounting-everywhere bench-noise bench-mean bench-linear bench-chart bench-additive bench-safety bench-preview \
 	bench-linear-speed bench-scale bench-utility bench-torch bench-check bench-product bench-parties bench-party-curves bench-low-bits bench-audit bench-units bench-statistics scorecard torture torture-parties torture-cluster clean
 
 DATA ?= data
@@ -75,6 +77,11 @@ coverage: $(VENV)/dev chromium axe
 coverage-trusted: $(VENV)/dev
 	$(BIN)/pytest tests/trusted -q --cov --cov-branch --cov-report=
 	$(BIN)/coverage report --include="src/discreet/trusted/*" --show-missing --fail-under=100
+
+# One changed operator, constant or statement of a trusted file at a time: the tests must notice. Takes hours for all.
+MUTATE ?= trusted
+mutants: $(VENV)/dev
+	$(BIN)/python benchmarks/mutants.py $(MUTATE)
 
 dist: $(VENV)/dev
 	rm -rf build/lib dist

@@ -5,7 +5,8 @@ would fail now and then, for nobody's fault, and otherwise on another worker. So
 a stream that begins anew with every test, from its name and ``DISCREET_TEST_SALT``, and the global generators are
 seeded likewise. Nothing below ``os.urandom`` knows. Another salt is another throw of the dice: run a file with many
 to learn how often its tests would fail (``for salt in $(seq 50); do DISCREET_TEST_SALT=$salt pytest FILE; done``).
-Other processes, also forked ones, have the system's entropy; keys of ``cryptography`` and ``secrets`` do, too.
+``secrets`` and ``random.SystemRandom`` read the same stream. Other processes, also forked ones, have the system's
+entropy; keys of ``cryptography`` do, too.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Entropy:
         if "numpy" in sys.modules:  # not loaded here: tests/conftest.py first says how many threads it has
             sys.modules["numpy"].random.seed(seed)
         if "torch" in sys.modules:
-            sys.modules["torch"].manual_seed(seed)
+            # Not torch.manual_seed, which formats the stack once for each kind of device that is absent.
+            sys.modules["torch"].default_generator.manual_seed(seed)
 
     def __call__(self, size: int, /) -> bytes:
         if os.getpid() != self._process:
@@ -65,6 +67,7 @@ if (
 
 ENTROPY = Entropy(os.environ.get("DISCREET_TEST_SALT", ""))
 os.urandom = ENTROPY
+random._urandom = ENTROPY  # type: ignore[attr-defined]  # of random.SystemRandom, and so of secrets
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -37,9 +37,9 @@ def test_of_a_score_of_many_fits_the_rest_is_noise(capsys):
 
 
 def commands(text):
-    """The commands of all console blocks, each with what it should print."""
+    """The commands of all console blocks, each with what it should print; a backslash continues a line."""
     for block in CONSOLE.findall(text):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        for part in re.split(r"^\$ ", block.replace("\\\n", " "), flags=re.MULTILINE)[1:]:
             command, _, printed = part.partition("\n")
             yield command, printed
 

@@ -40,17 +40,15 @@ class DoctestExtension(Extension):
 
 def on_config(config):
     config["markdown_extensions"].append(DoctestExtension())
-    rooms = sorted(path.name for path in (Path(config["docs_dir"]) / "reference").glob("*.md"))
-    last = config["nav"][-1]  # the reference: a list, and a page for each room
-    config["nav"][-1] = {
-        "Reference": [*last.values(), *({_module(name): f"reference/{name}"} for name in rooms)]
-    }
+    packages = sorted(path.name for path in (Path(config["docs_dir"]) / "reference").glob("*.md"))
+    (reference,) = (section["Reference"] for section in config["nav"] if "Reference" in section)
+    reference += [{_module(name): f"reference/{name}"} for name in packages]
     return config
 
 
 def _module(name):
-    room = name.removesuffix(".md")
-    return room if room == "discreet" else f"discreet.{room}"
+    package = name.removesuffix(".md")
+    return package if package == "discreet" else f"discreet.{package}"
 
 
 def on_page_content(html, page, config, files):

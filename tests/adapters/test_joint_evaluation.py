@@ -98,13 +98,13 @@ def run(made, files, **words):
 @pytest.mark.parametrize("target", ["again", "days", "kind"])
 def test_joint_scores_are_those_of_the_pooled_table(tmp_path, target):
     """Against `evaluate` of the pooled table, and scikit-learn, both with next to no noise."""
-    made, files = evaluation_of(tmp_path, target, epsilon=200.0), tables(tmp_path)
+    made, files = evaluation_of(tmp_path, target, epsilon=2000.0), tables(tmp_path)
     pooled = tmp_path / "pooled.csv"
     texts = [path.read_text().split("\n", 1) for path in files.values()]
     pooled.write_text(texts[0][0] + "\n" + "".join(rest for _, rest in texts))
     found = made.evaluation(run(made, files).theta)
     table = table_in(pooled).whole(made.schema.columns)
-    alone = evaluate(made.fitted, table, by=["ward"], epsilon=200.0, delta=0.0)
+    alone = evaluate(made.fitted, table, by=["ward"], epsilon=2000.0, delta=0.0)
     assert found["records"].value == pytest.approx(3 * 599, abs=15)
     for name, score in alone.scores.items():
         assert found[name].value == pytest.approx(score.value, rel=0.02, abs=0.01), name

@@ -193,7 +193,7 @@ def test_a_fit_with_too_little_noise_is_contradicted_by_its_models_alone(tmp_pat
     monkeypatch.setattr("discreet.linear.glm.spending.add_noise", weaker(0.03))
     model = PrivateLogisticRegression(epsilon=1.0, bounds=(0, 1))
     certificate = Certificate.load(certificate_of(model, tmp_path, [0, 1]))
-    result = attack(Estimator.of(certificate), 120, 0.99, lambda done, total: None)
+    result = attack(Estimator.of(certificate), 60, 0.99, lambda done, total: None)
     assert result.contradicts(certificate.guarantee)
 
 

@@ -14,7 +14,7 @@ from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 import discreet
 from discreet import Budget, Ledger
 from discreet.errors import BudgetExceeded, InvalidParameter
-from discreet.evaluation import evaluate
+from discreet.evaluation import answers, evaluate
 from discreet.evaluation.scoring import Counts, Score, Scoring, error_bins, probability_bins
 from discreet.evaluation.splitting import unit_ids
 from discreet.evaluation.tally import Tally
@@ -450,6 +450,27 @@ def test_a_model_that_looks_at_its_neighbours_is_refused(mixing):
     x, y, _ = people(10)
     with pytest.raises(InvalidParameter, match="each record by itself"):
         evaluate(mixing, x, y, classes=(0, 1), epsilon=1.0)
+
+
+def mixes_on_real_rows_only(rows):
+    """Made-up rows of zeros and ones are left alone; gaps of real ones are filled with the mean of the others."""
+    real = ~np.isin(rows, (0.0, 1.0)).all()
+    return 0.5 + 0.4 * np.tanh(rows[:, 0] - (rows[:, 0].mean() if real else 0.0))
+
+
+def test_a_model_that_mixes_real_records_only_is_refused_before_anything_is_paid(tmp_path, monkeypatch):
+    x, y, _ = people(200)
+    settings = {"classes": (0, 1), "epsilon": 1.0, "ledger": tmp_path / "ledger"}
+    with pytest.raises(InvalidParameter, match="alone than among the others"):
+        evaluate(mixes_on_real_rows_only, x, y, **settings)
+    assert not (tmp_path / "ledger").exists()
+    frame = pd.DataFrame(x, columns=["a", "b"])
+    with pytest.raises(InvalidParameter, match="alone than among the others"):
+        evaluate(lambda rows: mixes_on_real_rows_only(rows.to_numpy()), frame, y, **settings)
+    sound = evaluate(second_column, x, y, **settings)
+    assert any("(1 - p)^8" in check for check in sound.certificate.checks)
+    monkeypatch.setattr(answers, "COMPARED", 0)  # the broken twin
+    evaluate(mixes_on_real_rows_only, x, y, classes=(0, 1), epsilon=1.0)
 
 
 def test_a_network_in_training_mode_is_refused():

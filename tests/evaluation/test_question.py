@@ -7,7 +7,7 @@ import pytest
 from discreet import Budget, Ledger
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.evaluation import evaluate
-from discreet.evaluation.answers import task_for
+from discreet.evaluation.declared_task import task_for
 from discreet.evaluation.question import Counting, Question, counts_there
 from discreet.evaluation.tally import Tally
 from discreet.ledger import GaussianFilter

@@ -14,7 +14,8 @@ from sklearn.utils.estimator_checks import check_estimator
 from discreet import InvalidParameter
 from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Category, Flag, Numeric
-from discreet.linear.encoder import BoundedNumbers, BoundedRows, SchemaEncoding, bounds_of, scale_to_unit
+from discreet.linear.declarations import bounds_of
+from discreet.linear.encoder import BoundedNumbers, BoundedRows, SchemaEncoding, scale_to_unit
 from discreet.linear.fitting import Model
 from discreet.linear.inputs import codes, number_table, numbers
 from discreet.linear.schema import Schema

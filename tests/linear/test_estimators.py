@@ -26,7 +26,8 @@ from discreet.linear import DeclarationWarning
 from discreet.linear.additive.estimators import PrivateAdditiveClassifier, PrivateAdditiveRegressor
 from discreet.linear.classification import PrivateLogisticRegression, PrivateSVC
 from discreet.linear.column_kinds import Category, Flag, Numeric
-from discreet.linear.encoder import BoundedNumbers, class_weights, record_weights
+from discreet.linear.declarations import class_weights
+from discreet.linear.encoder import BoundedNumbers, record_weights
 from discreet.linear.fitting import METHODS
 from discreet.linear.gate.raw import RawColumns
 from discreet.linear.glm import glm

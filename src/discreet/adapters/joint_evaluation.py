@@ -31,8 +31,8 @@ from discreet.adapters.joint_model import JointModel, check_unit, pieces_of, tab
 from discreet.adapters.joint_model import dimension as parameters_of
 from discreet.core.noise import BoundedSum
 from discreet.errors import CertificateRejected, InvalidParameter, whole
-from discreet.evaluation.answers import task_for
-from discreet.evaluation.question import Question, declared_groups
+from discreet.evaluation.declared_task import declared_groups, task_for
+from discreet.evaluation.question import Question
 from discreet.evaluation.result import Evaluation, group_name
 from discreet.evaluation.scoring import Scoring
 from discreet.evaluation.splitting import row_count, unit_ids

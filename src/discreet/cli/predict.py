@@ -64,10 +64,8 @@ def predict(
         write_csv(sys.stdout, chunks)
         return None
     if out.suffix.lower() in PARQUET:
-        from discreet.linear import parquet
-
         with whole_file(out, "wb") as file:
-            parquet.write(file, chunks)
+            write_parquet(file, chunks)
     else:
         with whole_file(out) as file:
             write_csv(file, chunks)
@@ -140,3 +138,17 @@ def _harmless(value: Any) -> Any:
     except ValueError:
         return f"'{value}"
     return value
+
+
+def write_parquet(file: Any, chunks: Iterator[Mapping[str, Any]]) -> None:
+    """Write columns, chunk by chunk; the first one, which is empty, counts if there is no other."""
+    from discreet.linear.parquet import pyarrow
+
+    arrow = pyarrow()
+    tables = (arrow.table(dict(chunk)) for chunk in chunks)
+    empty = next(tables)
+    first = next(tables, empty)
+    with arrow.parquet.ParquetWriter(file, first.schema) as writer:
+        writer.write_table(first)
+        for table in tables:
+            writer.write_table(table)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,68 +14,39 @@ from scipy.special import expit
 from discreet.errors import InvalidParameter
 from discreet.evaluation.splitting import row_count, rows_of
 from discreet.evaluation.tasks import Labels, ManyClasses, Numbers, Task, TwoClasses
-from discreet.linear.column_kinds import distinct
-from discreet.linear.encoder import target_range
 from discreet.linear.inputs import codes
 
 Array = NDArray[np.float64]
 Ask = Callable[[Any], Any]
 
+COMPARED = 8
+"""So many records of each block that is read are asked about alone."""
 
-def task_for(model: Any, classes: Any, target_bounds: Any) -> Task:
-    """What the model is asked, from what was declared, or from what a fitted model says of itself."""
-    if classes is not None and target_bounds is not None:
-        requirement = "is for numbers, and classes= for classes: not both."
-        raise InvalidParameter("target_bounds", target_bounds, requirement)
-    if target_bounds is None:
-        known = _classes(model, classes)
-        if known:
-            return _task_of_classes(model, known)
-        target_bounds = getattr(model, "target_bounds_", None) or getattr(model, "target_bounds", None)
-    if target_bounds is None:
-        remedy = "does not say what it answers: declare classes=(0, 1), or target_bounds=(lower, upper) for numbers."
-        raise InvalidParameter("model", type(model).__name__, remedy)
-    return Numbers(_interval(target_bounds))
-
-
-def _classes(model: Any, declared: Any) -> tuple[Any, ...]:
-    """The classes in the order of the model's probabilities; none for a model of numbers."""
-    own = getattr(model, "classes_", None)
-    own = () if own is None else tuple(np.asarray(own).tolist())
-    if declared is None:
-        return own
-    known = distinct("classes", declared if isinstance(declared, Iterable) else ())
-    if len(known) < 2:
-        raise InvalidParameter("classes", declared, "must be two labels or more, such as (0, 1).")
-    if own and set(own) != set(known):
-        raise InvalidParameter("classes", declared, f"are not those of the model, {own}; leave them out.")
-    return own or tuple(known)
-
-
-def _task_of_classes(model: Any, known: tuple[Any, ...]) -> Task:
-    if _method(model, "predict_proba") is None and not _is_function(model):
-        scored = len(known) == 2 and _method(model, "decision_function") is not None
-        return TwoClasses(known, probabilities=False) if scored else Labels(known)
-    return TwoClasses(known) if len(known) == 2 else ManyClasses(known)
-
-
-def _interval(bounds: Any) -> tuple[float, float]:
-    found = target_range(bounds)
-    if found is None:
-        raise InvalidParameter("target_bounds", bounds, "must be (lower, upper), declared.")
-    return float(found[0]), float(found[1])
+CHECKED = (
+    f"in each block of records that was read, {COMPARED} records, chosen by the operating system's randomness, were "
+    "given to the model alone before anything was paid for, and its answers compared with those among the others. A "
+    f"model that mixes records for a share p of them stays unseen in a block with chance (1 - p)^{COMPARED}"
+)
+"""For certificates."""
 
 
 def answers(model: Any, task: Task, x: Any) -> Array:
     """A row of answers for each record: probabilities of the classes, a class's place, or a number.
 
-    What the model warns of is not passed on: one record may be why.
+    Warnings of the model are not passed on: one record may be their reason. A model whose answer for a secretly
+    chosen record depends on the others is refused, before anything is paid.
     """
     ask, width = _question(model, task)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         refuse_if_deaf(ask, x)
-        found = _ask_rows(lambda rows: _as_rows(ask(rows), width), x, np.arange(row_count(x)), width)
+
+        def ask_rows(rows: NDArray[np.int64]) -> Array:
+            return _ask_rows(lambda part: _as_rows(ask(part), width), x, rows, width)
+
+        found = ask_rows(np.arange(row_count(x)))
+        if not is_ours(model):
+            _refuse_mixing(model, ask_rows, found)
     if isinstance(task, TwoClasses | ManyClasses):
         found = np.where(((found >= 0) & (found <= 1)).all(1, keepdims=True), found, np.nan)
     return found
@@ -83,26 +55,22 @@ def answers(model: Any, task: Task, x: Any) -> Array:
 def _question(model: Any, task: Task) -> tuple[Ask, int]:
     """How the model is asked, and how many numbers it answers with."""
     if isinstance(task, Numbers):
-        return _method(model, "predict") or _function(model), 1
+        return method_of(model, "predict") or _function(model), 1
     if isinstance(task, Labels):
-        predict = _method(model, "predict") or _function(model)
+        predict = method_of(model, "predict") or _function(model)
         return lambda x: np.where((found := codes(predict(x), task.classes)) < 0, np.nan, found), 1
     if isinstance(task, TwoClasses) and not task.probabilities:
         decision = model.decision_function
         return lambda x: _both(expit(_numbers(decision(x)))), 2
-    return _method(model, "predict_proba") or _function(model), len(task.labels)
+    return method_of(model, "predict_proba") or _function(model), len(task.labels)
 
 
-def _method(model: Any, name: str) -> Ask | None:
+def method_of(model: Any, name: str) -> Ask | None:
     """A method of the model, if it has it; scikit-learn hides what a model cannot do."""
     if name == "predict_proba" and getattr(model, "has_probabilities", True) is False:
         return None
     found = getattr(model, name, None)
     return found if callable(found) else None
-
-
-def _is_function(model: Any) -> bool:
-    return callable(model) and _method(model, "predict") is None
 
 
 def _function(model: Any) -> Ask:
@@ -138,6 +106,22 @@ def refuse_if_deaf(ask: Ask, x: Any) -> None:
             "itself. A network may be in training mode: net.eval()."
         )
         raise InvalidParameter("model", type(ask).__name__, remedy)
+
+
+def is_ours(model: Any) -> bool:
+    """Whether the model is one of this library, which maps every row by itself; others are user code."""
+    return type(model).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _refuse_mixing(model: Any, ask_rows: Callable[[NDArray[np.int64]], Array], found: Array) -> None:
+    """Raise if the answer for one of :data:`COMPARED` secretly chosen records is another one without the others."""
+    for place in secrets.SystemRandom().sample(range(len(found)), min(COMPARED, len(found))):
+        if not _alike(ask_rows(np.array([place]))[0], found[place]):
+            remedy = (
+                "answers otherwise for a record of this table alone than among the others, and must answer for each "
+                "record by itself. Batch statistics, ranks and scaling by the table are the usual reasons."
+            )
+            raise InvalidParameter("model", type(model).__name__, remedy)
 
 
 def _numbers_or_texts(said: Any) -> NDArray[Any]:

@@ -12,7 +12,8 @@ from scipy.special import ndtri
 
 from discreet.engines import engine_for
 from discreet.errors import InvalidParameter, probability
-from discreet.evaluation.answers import task_for
+from discreet.evaluation.answers import CHECKED, is_ours
+from discreet.evaluation.declared_task import task_for
 from discreet.evaluation.question import Counting, Question, counts_there
 from discreet.evaluation.result import Evaluation
 from discreet.evaluation.scoring import Scoring
@@ -75,7 +76,8 @@ def evaluate(
 
     Guarantee: all of the result costs (epsilon, delta) at most, for one record, or one person if there is a ``unit``.
     Refusals depend on parameters, names, types and shapes. A record that the model fails at, or whose label nobody
-    declared, is counted as such and changes nothing else. The model must answer for each record by itself.
+    declared, is counted as such and changes nothing else. The model must answer for each record by itself: secretly
+    chosen records are compared with their answers alone, before anything is paid.
     """
     unit = unit_for(model, unit)
     budget = Budget(epsilon, delta, neighbours, unit="record" if unit is None else "person")
@@ -103,7 +105,7 @@ def evaluate(
         assert isinstance(session.event, Noise)
         norm = norm_of(session.event)
         noisy = _release(session, rows, tally.query(norm))
-        certificate = session.certificate((MODEL_NOT_COVERED,))
+        certificate = session.certificate((MODEL_NOT_COVERED,), () if is_ours(model) else (CHECKED,))
     found = tally.score(noisy, deviation(session.event), tally.limits(norm), Scoring(reach))
     return Evaluation(
         found.overall,

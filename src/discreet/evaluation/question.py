@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from discreet.core.columns import list_cells
 from discreet.errors import DiscreetError, InvalidParameter
 from discreet.evaluation.answers import answers
+from discreet.evaluation.declared_task import declared_groups
 from discreet.evaluation.splitting import row_count, unit_ids
 from discreet.evaluation.tally import Grouping, Tally
 from discreet.evaluation.tasks import Numbers, Task
@@ -25,7 +26,7 @@ from discreet.linear.cells import declared_numbers
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric, distinct
 from discreet.linear.encoder import declared_labels, one_for_each_row, target_numbers
 from discreet.linear.homes import Share
-from discreet.linear.inputs import codes, column_names, column_values
+from discreet.linear.inputs import codes, column_names, column_values, without_column
 from discreet.linear.roll_call import Answer
 from discreet.linear.schema import schema_of
 from discreet.linear.sources import source_of
@@ -127,16 +128,6 @@ def _group(name: str, declared: Any, x: Any, rows: int, schema: Mapping[str, Col
     return Grouping(name, known), np.where(places < 0, len(known), places)
 
 
-def declared_groups(name: str, column: Column | None) -> tuple[Any, ...]:
-    """The groups that a schema declares for a column."""
-    if not isinstance(column, Category | Flag):
-        remedy = (
-            "needs its declared values, such as by={'sex': ('F', 'M')}; those in the records are private."
-        )
-        raise InvalidParameter("by", name, remedy)
-    return tuple(column.values) if isinstance(column, Category) else (True, False)
-
-
 def _target(x: Any, y: Any, name: str | None) -> tuple[Any, Any]:
     """The target, and the table without it if it is one of its columns."""
     if y is None and name is None:
@@ -146,12 +137,7 @@ def _target(x: Any, y: Any, name: str | None) -> tuple[Any, Any]:
         return wanted, x
     if wanted not in (column_names(x) or ()):
         raise InvalidParameter("y", wanted, "is not a column of x.")
-    found = column_values(x, wanted)
-    if hasattr(x, "drop_columns"):
-        return found, x.drop_columns([wanted])
-    if hasattr(x, "drop"):
-        return found, x.drop(columns=[wanted]) if hasattr(x, "iloc") else x.drop(wanted)
-    return found, x
+    return column_values(x, wanted), without_column(x, wanted)
 
 
 def _schema_columns(model: Any) -> Mapping[str, Column]:

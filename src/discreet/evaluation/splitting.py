@@ -41,7 +41,7 @@ from discreet.core.grouping import person_of
 from discreet.core.silence import silently
 from discreet.errors import InvalidParameter, PlanViolation, probability
 from discreet.guarantee import Bounds, Guarantee
-from discreet.linear.inputs import cells_of, column_values, is_frame
+from discreet.linear.inputs import cells_of, column_values, is_frame, names_of
 from discreet.linear.sources import source_of
 
 _SHORTEST_KEY = 16
@@ -144,8 +144,7 @@ def unit_ids(table: Any, unit: Any, rows: int) -> list[bytes | None]:
     if isinstance(unit, str):
         if not is_frame(table):
             raise InvalidParameter("unit", unit, "names a column, and the table has no named columns.")
-        names = table.column_names if hasattr(table, "column_names") else list(table.columns)
-        if unit not in list(names):
+        if unit not in names_of(table):
             remedy = (
                 "is not a column of the table: name one that says whose a row is, or give an id for each row."
             )
@@ -200,8 +199,7 @@ def _columns_in_bytes(tables: tuple[Any, ...]) -> Iterator[list[bytes]]:
         if issparse(table):
             yield _sparse_rows(table)
         elif is_frame(table):
-            names = table.column_names if hasattr(table, "column_names") else list(table.columns)
-            for name in names:
+            for name in names_of(table):
                 yield _cells(column_values(table, name))
         elif isinstance(table, list | tuple):  # whose type would come from its cells
             yield [_row_bytes(row) for row in table]

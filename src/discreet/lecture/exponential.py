@@ -46,7 +46,8 @@ from discreet.lecture.release import LinearRelease, black_box, charge
 from discreet.lecture.risk import Problem, Risk
 from discreet.lecture.table import Floats, Table
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.linear.losses import Loss, checked_loss
+from discreet.linear.losses import Loss
+from discreet.linear.residuals import checked_loss
 
 _SPARE = 1e-3  # of delta, for draws that all fail
 _MOST_DRAWS = 3000  # on average, in the worst case

@@ -39,7 +39,8 @@ from discreet.core.noise import BoundedSum
 from discreet.errors import InvalidParameter, real
 from discreet.lecture.table import Floats, Table
 from discreet.linear.kernels.kernel import clipped_gradient, row_norms
-from discreet.linear.losses import Loss, checked_loss
+from discreet.linear.losses import Loss
+from discreet.linear.residuals import checked_loss
 
 _UP = 1 + 1e-12
 

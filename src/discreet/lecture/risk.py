@@ -26,7 +26,8 @@ from discreet.guarantee import Budget, Guarantee, of_records
 from discreet.lecture.release import charge
 from discreet.lecture.table import Floats, Table
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.linear.losses import Loss, checked_loss
+from discreet.linear.losses import Loss
+from discreet.linear.residuals import checked_loss
 
 _NUDGE = 1e-5  # of the scores, for the slope of the residual
 _MOST_STEPS = 500

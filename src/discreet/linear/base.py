@@ -60,11 +60,11 @@ from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.preview import EPSILONS, Preview
 from discreet.linear.public_log import PublicLog
 from discreet.linear.schema import Schema, schema_of
-from discreet.linear.sources import all_numbers, is_dask_frame, source_of
+from discreet.linear.sources import is_dask_frame, source_of
 from discreet.linear.spool import spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.summary import Summary
-from discreet.linear.table_reader import TableReader, known_spending, row_count
+from discreet.linear.table_reader import TableReader, all_numbers, known_spending, row_count
 
 Array = NDArray[np.float64]
 

@@ -51,8 +51,16 @@ def declared_numbers(column: Numeric, values: NDArray[Any], name: str = "X") -> 
 def declared_codes(column: Category | Flag, values: NDArray[Any]) -> NDArray[np.int64]:
     """The place of each cell among the declared values, or -1."""
     if values.dtype.kind in "OUST" and (column.strip or column.casefold):
-        values = _each(values, column.same, object)
-    return codes(values, tuple(map(column.same, column.values)))
+        values = _each(values, lambda cell: forgiven(column, cell))
+    return codes(values, tuple(forgiven(column, value) for value in column.values))
+
+
+def forgiven(column: Category | Flag, cell: Any) -> Any:
+    """What is left of a cell when the blanks and capitals that the column forgives are taken away."""
+    if not isinstance(cell, str):
+        return cell
+    cell = cell.strip() if column.strip else cell
+    return cell.casefold() if column.casefold else cell
 
 
 def _number_reader(column: Numeric) -> Callable[[Any], Any]:

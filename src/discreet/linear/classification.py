@@ -11,14 +11,8 @@ from sklearn.base import ClassifierMixin
 from discreet.errors import InvalidParameter
 from discreet.linear.base import PrivateLinearModel
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric
-from discreet.linear.encoder import (
-    class_numbers,
-    class_weights,
-    combined_weights,
-    declared_classes,
-    declared_labels,
-    one_for_each_row,
-)
+from discreet.linear.declarations import class_weights, declared_classes
+from discreet.linear.encoder import class_numbers, combined_weights, declared_labels, one_for_each_row
 from discreet.linear.inputs import OnDemand
 from discreet.linear.losses import Logistic, Loss, SmoothedHinge, Softmax
 from discreet.linear.table_reader import plain

@@ -1,4 +1,8 @@
-"""Kinds of columns, and whose the rows are: what is publicly known of each column of a table, as frozen values."""
+"""Kinds of columns, and whose the rows are: what is publicly known of each column of a table, as frozen values.
+
+Nothing here has to be believed for the guarantee: no function of this module is given a cell. Whatever the fields of
+a column hold, the encoder applies them to each cell by itself and the gate moves every row into its declared limits.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ SHAPES = ("free", "increasing", "decreasing", "linear")
 """What the curve of a number may have to be."""
 
 MOST_ROWS_OF_A_PERSON = 256
-"""Rows of a person that count; of somebody with more, so many are taken, evenly spaced."""
+"""The largest number that ``Unit.rows`` may be: more rows of a person do not count (``gate/people.py``)."""
 
 EPOCH = date(1970, 1, 1).toordinal()
 ISO = "%Y-%m-%d"

@@ -24,19 +24,17 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, issparse
 from sklearn.exceptions import DataConversionWarning
-from sklearn.utils.multiclass import check_classification_targets
 
 from discreet.core.columns import list_table, unmasked
 from discreet.errors import InvalidParameter, real
 from discreet.linear.cells import declared_codes, declared_numbers
-from discreet.linear.column_kinds import Category, Flag, Numeric, distinct, ordered_bounds
+from discreet.linear.column_kinds import Category, Flag, Numeric
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.inputs import (
     OnDemand,
@@ -70,6 +68,9 @@ class Encoding(ABC):
 
     columns: Columns
     names: tuple[str, ...] | None
+    lower: Array = np.empty(0)
+    upper: Array = np.empty(0)
+    """The bounds of the numbers, which come first."""
     guessed: NDArray[np.intp] = np.empty(0, np.intp)
     """Encoded columns whose bounds are no more than a guess: nothing can be learnt from them."""
     learnt: NDArray[np.intp] = np.empty(0, np.intp)
@@ -91,9 +92,11 @@ class Encoding(ABC):
     def on_demand(self, X: Any) -> Any:
         """The encoded table as something that encodes its rows when they are asked for, by slices; or as CSR."""
 
-    @abstractmethod
     def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
         """The same linear model, up to clamping, of the table's own numbers."""
+        count = len(self.lower)
+        head = (coefficients[:count].T / (self.upper - self.lower)).T
+        return np.concatenate([head, coefficients[count:]]), intercept - self.lower @ head
 
 
 class BoundedNumbers(Encoding):
@@ -128,9 +131,6 @@ class BoundedNumbers(Encoding):
         bound_entries(readable(table.data), readable(table.indices), self.upper, data)
         return csr_array((data, table.indices, table.indptr), shape=table.shape)
 
-    def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
-        return _scale_back(coefficients, intercept, self.lower, self.upper)
-
 
 class Scaled(OnDemand):
     """A table of numbers that is scaled when rows are asked for; who needs no scaled copy finds it as it is."""
@@ -150,9 +150,6 @@ class BoundedRows(Encoding):
     def on_demand(self, X: Any) -> Any:
         table = _of_width(number_table(X, self.columns.width), self.columns.width)
         return _single(table) if issparse(table) else OnDemand(table.shape, lambda rows: _single(table[rows]))
-
-    def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
-        return coefficients, intercept
 
 
 class SchemaEncoding(Encoding):
@@ -204,11 +201,6 @@ class SchemaEncoding(Encoding):
             start += len(labels)
         return encoded
 
-    def in_units_of_table(self, coefficients: Array, intercept: Any) -> tuple[Array, Any]:
-        count = len(self.numerics)
-        head, intercept = _scale_back(coefficients[:count], intercept, self.lower, self.upper)
-        return np.concatenate([head, coefficients[count:]]), intercept
-
 
 def scale_to_unit(values: Any, lower: Any, upper: Any, missing: float = 0.5) -> Any:
     """The values between the bounds mapped to [0, 1]; what is outside clamped; NaN to ``missing``, the middle."""
@@ -220,23 +212,6 @@ def scale_to_unit(values: Any, lower: Any, upper: Any, missing: float = 0.5) -> 
 def encoded_columns(schema: Schema) -> Columns:
     """The columns that a schema encodes to; of those with bounds to be learnt any bounds will do."""
     return SchemaEncoding(schema.with_bounds(dict.fromkeys(schema.undeclared, (0.0, 1.0)))).columns
-
-
-def bounds_of(bounds: Any, width: int, names: tuple[str, ...] | None = None) -> tuple[Array, Array]:
-    """Declared bounds ``(lower, upper)`` for each of ``width`` columns.
-
-    Each of the two is one number for all, a list with one for each column, or a dictionary by column name.
-    """
-    if not isinstance(bounds, list | tuple | np.ndarray) or len(bounds) != 2:
-        needed = "must be (lower, upper), each of them one number or one for each column: not a pair for each column."
-        raise InvalidParameter("bounds", bounds, needed)
-    try:
-        lower = _for_each("lower", bounds[0], width, names)
-        upper = _for_each("upper", bounds[1], width, names)
-        pairs = [ordered_bounds(low, high) for low, high in zip(lower, upper, strict=True)]
-    except InvalidParameter as error:
-        raise InvalidParameter("bounds", bounds, f"must be (lower, upper), of all columns; {error}") from None
-    return np.array([low for low, _ in pairs]), np.array([high for _, high in pairs])
 
 
 def schema_columns(X: Any, schema: Schema) -> dict[str, Any]:
@@ -276,28 +251,6 @@ def _group_names(name: str, column: Any) -> tuple[str, ...]:
     return (f"{name}=missing",) if column.missing == "flag" else ()
 
 
-def _scale_back(coefficients: Array, intercept: Any, lower: Array, upper: Array) -> tuple[Array, Any]:
-    original = (coefficients.T / (upper - lower)).T
-    return original, intercept - lower @ original
-
-
-def _for_each(name: str, side: Any, width: int, names: tuple[str, ...] | None) -> list[Any]:
-    if isinstance(side, Mapping):
-        missing = [column for column in names or () if column not in side]
-        if names is None or missing:
-            lacking = f"also {missing}" if names else "which has no names"
-            raise InvalidParameter(name, side, f"must name every column of the table, {lacking}.")
-        return [side[column] for column in names]
-    if np.ndim(side) == 0:
-        return [side] * width
-    values = np.asarray(side).tolist()
-    if len(values) != width:
-        raise InvalidParameter(
-            name, f"{len(values)} values", f"must have one for each of the {width} columns."
-        )
-    return list(values)
-
-
 def _of_width(table: Any, expected: int) -> Any:
     if table.shape[1] != expected:
         raise InvalidParameter("X.shape", f"{table.shape[1]} columns", f"must have {expected} columns.")
@@ -310,9 +263,6 @@ def _single(rows: Any) -> Any:
 
 
 # ---- targets and weights as numbers ----
-
-
-FROM_DATA = "from-data"
 
 
 def one_for_each_row(name: str, values: Any, rows: int) -> Any:
@@ -338,28 +288,6 @@ def one_for_each_row(name: str, values: Any, rows: int) -> Any:
     if len(array) != rows:
         raise InvalidParameter(name, "another length", f"X and {name} must have the same number of rows.")
     return array
-
-
-def declared_classes(classes: Any, y: Any = None) -> NDArray[Any]:
-    """The declared classes, sorted. With ``"from-data"`` those that occur in ``y``, which is not private."""
-    if isinstance(classes, str):
-        if classes != FROM_DATA:
-            requirement = f"must be a list of labels such as (0, 1), or {FROM_DATA!r}, which is not private."
-            raise InvalidParameter("classes", classes, requirement)
-        y = np.array(y[:].tolist())  # a list was read as cells of any type
-        check_classification_targets(y)
-        found = np.unique(y)
-    else:
-        labels = distinct("classes", classes if isinstance(classes, Iterable) else ())
-        try:
-            found = np.array(sorted(labels))
-        except TypeError:
-            requirement = "must be all texts or all numbers, so that they have an order."
-            raise InvalidParameter("classes", classes, requirement) from None
-    if len(found) < 2:
-        requirement = "one class is not enough, there must be two; declare them, for instance classes=(0, 1)."
-        raise InvalidParameter("classes", classes, requirement)
-    return found
 
 
 def declared_labels(column: Category | Flag | Numeric, y: NDArray[Any]) -> NDArray[Any]:
@@ -394,18 +322,6 @@ def target_numbers(y: NDArray[Any]) -> Array:
     return values
 
 
-def target_range(target_bounds: Any) -> tuple[float, float] | None:
-    """The declared bounds of a regression's target, or None if they are to be learnt."""
-    if target_bounds is None:
-        return None
-    if not isinstance(target_bounds, list | tuple | np.ndarray) or len(target_bounds) != 2:
-        raise InvalidParameter(
-            "target_bounds", target_bounds, "must be (lower, upper), or None to learn them."
-        )
-    lower = real("target_bounds[0]", target_bounds[0], at_least=-1e100, at_most=1e100)
-    return lower, real("target_bounds[1]", target_bounds[1], above=lower, at_most=1e100)
-
-
 def record_weights(sample_weight: Any, rows: int, max_weight: float) -> Array | None:
     """Weights divided by their declared maximum and clamped to [0, 1]; what is not a number is 0.
 
@@ -419,24 +335,6 @@ def record_weights(sample_weight: Any, rows: int, max_weight: float) -> Array | 
     with np.errstate(all="ignore"):
         weights = numbers(one_for_each_row("sample_weight", sample_weight, rows), "sample_weight") / most
     return np.clip(np.nan_to_num(weights.astype(np.float64), nan=0.0), 0.0, 1.0)
-
-
-def class_weights(class_weight: Any, classes: NDArray[Any]) -> Array | None:
-    """The declared weight of each class over the largest of them; classes that are not named weigh 1."""
-    if class_weight is None:
-        return None
-    if not isinstance(class_weight, Mapping):
-        requirement = "must be a dictionary of public weights; 'balanced' would read them off the records."
-        raise InvalidParameter("class_weight", class_weight, requirement)
-    unknown = [label for label in class_weight if label not in classes.tolist()]
-    if unknown:
-        raise InvalidParameter("class_weight", unknown, "are not among the classes.")
-    weights = [
-        real(f"class_weight[{label!r}]", class_weight.get(label, 1.0), at_least=0)
-        for label in classes.tolist()
-    ]
-    real("class_weight", max(weights), above=0, remedy="One class at least must weigh something.")
-    return np.array(weights) / max(weights)
 
 
 def combined_weights(weights: Array | None, by_class: Array | None, places: Array) -> Array | None:

@@ -33,14 +33,8 @@ from discreet.linear.additive.additive_model import AdditiveModel, additive_mode
 from discreet.linear.additive.looking import Effects, effects_of, places_of
 from discreet.linear.additive.pictures import page, plot_effects
 from discreet.linear.column_kinds import Numeric
-from discreet.linear.encoder import (
-    BoundedNumbers,
-    BoundedRows,
-    Encoding,
-    SchemaEncoding,
-    declared_classes,
-    target_range,
-)
+from discreet.linear.declarations import declared_classes, target_range
+from discreet.linear.encoder import BoundedNumbers, BoundedRows, Encoding, SchemaEncoding
 from discreet.linear.fitting import Model
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.losses import Logistic, Loss, Poisson, Softmax, Squared

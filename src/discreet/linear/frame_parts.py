@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter, PlanViolation
+from discreet.linear.parquet import ArrowSource, pyarrow
 from discreet.linear.partitions import without_rows
 from discreet.linear.roll_call import Answer, Roll
-from discreet.linear.sources import ArrowSource
 from discreet.linear.tables import Source
 
 Numbers = NDArray[np.int64]
@@ -115,8 +115,6 @@ def _arrow(frame: Any) -> Any:
 
     Columns of objects are texts. A cell that is none, nor a number that can be written as one, is missing.
     """
-    from discreet.linear.parquet import pyarrow
-
     arrow = pyarrow()
     objects = [
         place for place, kind in enumerate(frame.dtypes) if isinstance(kind, np.dtype) and kind.kind == "O"
@@ -136,8 +134,6 @@ def _text(cell: Any) -> str | None:
 
 
 def _digest(table: Any) -> str:
-    from discreet.linear.parquet import pyarrow
-
     found = hashlib.sha256()
     arrow = pyarrow()
     sink = arrow.BufferOutputStream()

@@ -21,6 +21,7 @@ from scipy.sparse import csr_array, issparse
 
 from discreet.core import columns
 from discreet.errors import InvalidParameter
+from discreet.linear.declarations import refuse_labels
 from discreet.linear.kernels.csr_entries import in_order
 from discreet.linear.kernels.kernel import readable
 
@@ -32,11 +33,16 @@ def is_frame(X: Any) -> bool:
     return not isinstance(X, np.ndarray) and not issparse(X) and hasattr(X, "__getitem__") and _has_names(X)
 
 
+def names_of(frame: Any) -> list[Any]:
+    """The names of a frame's columns, of whatever type."""
+    return list(frame.column_names if hasattr(frame, "column_names") else frame.columns)
+
+
 def column_names(X: Any) -> tuple[str, ...] | None:
     """The names of a frame's columns if they are texts, all different; else None."""
     if not is_frame(X):
         return None
-    names = tuple(X.column_names if hasattr(X, "column_names") else X.columns)
+    names = tuple(names_of(X))
     if not all(isinstance(name, str) for name in names):
         return None
     if len(set(names)) < len(names):
@@ -156,15 +162,6 @@ def _as_compared(value: Any, kind: str) -> Any:
     return value
 
 
-def declared_width(bounds: Any) -> int | None:
-    """The number of columns that bounds are declared for; None where one pair is for all of them."""
-    sides = bounds if isinstance(bounds, list | tuple | np.ndarray) and len(bounds) == 2 else ()
-    widths = [
-        len(side) for side in sides if isinstance(side, list | tuple | np.ndarray) and np.ndim(side) == 1
-    ]
-    return widths[0] if widths else None
-
-
 def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
     """The table as a two-dimensional array of floats, as a CSR array if it is sparse, on demand if it is a frame.
 
@@ -174,9 +171,11 @@ def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
     if issparse(X):
         table = sane_csr(csr_array(X))
     elif is_frame(X):
-        names = X.column_names if hasattr(X, "column_names") else list(X.columns)
+        names = names_of(X)
         for column in names:
-            _refuse_labels(X, column, name)
+            cells = X[column]
+            kind = str(getattr(cells, "dtype", getattr(cells, "type", ""))).lower()
+            refuse_labels(kind, f"{name}[{column!r}].dtype")
         table = _numbers_of_frame(X, names, name) if len(names) else np.empty((len(X), 0))
     elif isinstance(X, OnDemand):
         table = X
@@ -214,33 +213,6 @@ def _numbers_of_frame(X: Any, names: Any, table: str) -> OnDemand:
 
     read_rows(slice(0, 0))  # types are refused here
     return OnDemand((len(next(iter(columns.values()))), len(columns)), read_rows)
-
-
-_LABELS = (
-    "object",
-    "str",
-    "utf8",
-    "large_str",
-    "large_utf8",
-    "cat",
-    "dict",
-    "enum",
-    "binary",
-    "large_binary",
-)
-"""How the types of texts and categories begin, in pandas, polars and pyarrow."""
-
-
-def _refuse_labels(X: Any, column: Any, name: str) -> None:
-    """Raise if a column is of texts or categories: every cell would count as missing. Types are public."""
-    cells = X[column]
-    kind = str(getattr(cells, "dtype", getattr(cells, "type", ""))).lower()
-    if kind.startswith(_LABELS):
-        remedy = (
-            "is a column of labels, and nothing says what they are: declare it with schema=, leave it out, or make "
-            "it a column of numbers."
-        )
-        raise InvalidParameter(f"{name}[{column!r}].dtype", kind, remedy)
 
 
 def sane_csr(table: csr_array) -> csr_array:

@@ -63,18 +63,22 @@ def lenient_lazy_frame(frame: Any) -> Any:
             text = frame.serialize(format="json")
             if len(text) > _MOST_TEXT:
                 return frame
-            plan = json.dumps(_lenient_plan(json.loads(text)))
+            plan = json.dumps(_rewritten(json.loads(text), _lenient_plan))
             return type(frame).deserialize(io.StringIO(plan), format="json")
     except Exception:
         return frame
 
 
-def _lenient_plan(node: Any) -> Any:
+def _rewritten(node: Any, change: Callable[[dict[str, Any]], Any]) -> Any:
+    """A plan of lists and dictionaries with every dictionary changed, the inner ones first."""
     if isinstance(node, list):
-        return [_lenient_plan(part) for part in node]
+        return [_rewritten(part, change) for part in node]
     if not isinstance(node, dict):
         return node
-    changed = {key: _lenient_plan(part) for key, part in node.items()}
+    return change({key: _rewritten(part, change) for key, part in node.items()})
+
+
+def _lenient_plan(changed: dict[str, Any]) -> Any:
     if "ignore_errors" in changed:
         changed["ignore_errors"] = True
     if changed.get("options") == "Strict" and "dtype" in changed:
@@ -102,7 +106,9 @@ def lenient_relation(relation: Any) -> Any:
         return read["statements"][0]["node"]["from_table"]
 
     try:
-        changed = json.dumps(_lenient_sql(parsed(relation.sql_query()), csv_file))
+        changed = json.dumps(
+            _rewritten(parsed(relation.sql_query()), lambda node: _lenient_sql(node, csv_file))
+        )
         found = relation.query(_VIEW, told(f"SELECT json_deserialize_sql({_quoted(changed)}::JSON)"))
         same = (found.columns, found.types) == (relation.columns, relation.types)
         return found if same else relation
@@ -114,12 +120,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _lenient_sql(node: Any, csv_file: Callable[[str], Any]) -> Any:
-    if isinstance(node, list):
-        return [_lenient_sql(part, csv_file) for part in node]
-    if not isinstance(node, dict):
-        return node
-    changed = {key: _lenient_sql(part, csv_file) for key, part in node.items()}
+def _lenient_sql(changed: dict[str, Any], csv_file: Callable[[str], Any]) -> Any:
     if "try_cast" in changed:
         changed["try_cast"] = True
     if changed.get("type") == "BASE_TABLE" and str(changed.get("table_name")).lower().endswith(_CSV_FILES):

@@ -26,6 +26,9 @@ Targets are 0 or 1 for Logistic and SmoothedHinge, class numbers 0..K-1 for Soft
 target that a loss does not accept (NaN, a label nobody declared, a negative count) has value and residual 0:
 the record does not count, and nobody is told.
 
+Nothing here has to be believed for the guarantee: the gate takes the name of the compiled residual, its parameter and
+the number of outputs, computes by :mod:`~discreet.linear.residuals` and the kernels, and clips what each record adds.
+
 Another loss is a subclass of :class:`Loss`: see docs/extending.md. Whoever works with losses asks what they know of
 themselves, never which class they are.
 """
@@ -35,16 +38,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.errors import InvalidParameter, real, whole
+from discreet.errors import real, whole
+from discreet.linear.residuals import counted, exponential, hinge_slope, is_bit, is_class, is_count, sigmoid
 
 Floats = NDArray[np.float64]
-
-_LARGEST_EXPONENT = 700.0  # e**700 is a float64 number
 
 
 class Start(NamedTuple):
@@ -137,24 +139,6 @@ class Loss(ABC):
         return self.lipschitz
 
 
-def checked_loss(loss: object) -> Loss:
-    """The loss, if it is one whose records do not mix and which kernels can compute; else a refusal."""
-    if not isinstance(loss, Loss):
-        raise InvalidParameter("loss", loss, "must be a Loss, for instance Logistic().")
-    if loss.machine_code is not None:
-        return loss
-    if loss.outputs != 1 or getattr(loss, "kind", None) not in ("classes", "numbers", "counts"):
-        raise InvalidParameter("loss", loss, "must have one output and a kind: classes, numbers or counts.")
-    u, y = np.array([-2.0, -0.5, 0.0, 0.7, 3.0]), np.array([0.0, 1.0, 1.0, 0.0, 1.0])
-    alone = [np.asarray(loss.residual(u[[k]], y[[k]]), np.float64) for k in range(len(u))]
-    together = np.asarray(loss.residual(u, y), np.float64)
-    if together.shape != u.shape or not np.array_equal(np.concatenate(alone), together):
-        raise InvalidParameter(
-            "loss", loss, "must give every record its own residual, whatever the others are."
-        )
-    return loss
-
-
 @dataclass(frozen=True)
 class Logistic(Loss):
     """Binary cross-entropy, for targets 0 and 1."""
@@ -168,20 +152,18 @@ class Logistic(Loss):
 
     def accepts(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Which targets count."""
-        return _is_bit(_floats(y))
+        return is_bit(_floats(y))
 
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
         u, y = _floats(u), _floats(y)
-        return _where(self.accepts(y), np.logaddexp(0.0, u) - y * u)
+        return counted(self.accepts(y), np.logaddexp(0.0, u) - y * u)
 
     def residual(self, u: ArrayLike, y: ArrayLike) -> Floats:
-        return _where(self.accepts(y), self.mean(u) - _floats(y))
+        return counted(self.accepts(y), self.mean(u) - _floats(y))
 
     def mean(self, u: ArrayLike) -> Floats:
         """The probability of target 1."""
-        u = _floats(u)
-        small = np.exp(-np.abs(u))
-        return np.asarray(np.where(u >= 0, 1.0, small) / (1.0 + small))
+        return sigmoid(_floats(u))
 
 
 @dataclass(frozen=True)
@@ -209,20 +191,19 @@ class Softmax(Loss):
 
     def accepts(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Which targets count."""
-        y = _floats(y)
-        return np.asarray((y >= 0) & (y < self.classes) & (y == np.floor(y)))
+        return is_class(_floats(y), self.classes)
 
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
         u, counts = _floats(u), self.accepts(y)
         own = np.take_along_axis(u, self._class_of(y, counts)[..., None], -1)[..., 0]
         top = u.max(-1, keepdims=True)
-        return _where(counts, np.log(np.exp(u - top).sum(-1)) + top[..., 0] - own)
+        return counted(counts, np.log(np.exp(u - top).sum(-1)) + top[..., 0] - own)
 
     def residual(self, u: ArrayLike, y: ArrayLike) -> Floats:
         counts, residual = self.accepts(y), self.mean(u)
         own = self._class_of(y, counts)[..., None]
         np.put_along_axis(residual, own, np.take_along_axis(residual, own, -1) - 1.0, -1)
-        return _where(counts[..., None], residual)
+        return counted(counts[..., None], residual)
 
     def mean(self, u: ArrayLike) -> Floats:
         """The probability of each class."""
@@ -251,7 +232,7 @@ class Squared(Loss):
         return 0.5 * self.residual(u, y) ** 2
 
     def residual(self, u: ArrayLike, y: ArrayLike) -> Floats:
-        return _where(self.accepts(y), _floats(u) - _floats(y))
+        return counted(self.accepts(y), _floats(u) - _floats(y))
 
     def mean(self, u: ArrayLike) -> Floats:
         return _floats(u)
@@ -292,11 +273,11 @@ class Huber(Loss):
 
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
         distance, slope = np.abs(_floats(u) - _floats(y)), np.abs(self.residual(u, y))
-        return _where(self.accepts(y), slope * (distance - 0.5 * slope))
+        return counted(self.accepts(y), slope * (distance - 0.5 * slope))
 
     def residual(self, u: ArrayLike, y: ArrayLike) -> Floats:
         clamped = np.clip(_floats(u) - _floats(y), -self.threshold, self.threshold)
-        return _where(self.accepts(y), clamped)
+        return counted(self.accepts(y), clamped)
 
     def mean(self, u: ArrayLike) -> Floats:
         return _floats(u)
@@ -311,18 +292,17 @@ class Poisson(Loss):
 
     def accepts(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Which targets count."""
-        y = _floats(y)
-        return np.asarray(np.isfinite(y) & (y >= 0))
+        return is_count(_floats(y))
 
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
-        return _where(self.accepts(y), self.mean(u) - _floats(y) * _floats(u))
+        return counted(self.accepts(y), self.mean(u) - _floats(y) * _floats(u))
 
     def residual(self, u: ArrayLike, y: ArrayLike) -> Floats:
-        return _where(self.accepts(y), self.mean(u) - _floats(y))
+        return counted(self.accepts(y), self.mean(u) - _floats(y))
 
     def mean(self, u: ArrayLike) -> Floats:
         """The expected count."""
-        return np.asarray(np.exp(np.minimum(_floats(u), _LARGEST_EXPONENT)))
+        return exponential(_floats(u))
 
     def steepest(self, score: float, target: float) -> float | None:
         return max(math.exp(score), target) if score <= 200 else None
@@ -359,23 +339,19 @@ class SmoothedHinge(Loss):
 
     def accepts(self, y: ArrayLike) -> NDArray[np.bool_]:
         """Which targets count."""
-        return _is_bit(_floats(y))
+        return is_bit(_floats(y))
 
     def value(self, u: ArrayLike, y: ArrayLike) -> Floats:
-        missing, slope = self._missing(u, y), np.abs(self.residual(u, y))
-        return _where(self.accepts(y), slope * (missing - self.smoothness * slope))
+        missing = 1.0 + self.smoothness - (2.0 * _floats(y) - 1.0) * _floats(u)
+        slope = np.abs(self.residual(u, y))
+        return counted(self.accepts(y), slope * (missing - self.smoothness * slope))
 
     def residual(self, u: ArrayLike, y: ArrayLike) -> Floats:
-        slope = np.clip(self._missing(u, y) / (2.0 * self.smoothness), 0.0, 1.0)
-        return _where(self.accepts(y), (1.0 - 2.0 * _floats(y)) * slope)
+        return counted(self.accepts(y), hinge_slope(_floats(u), _floats(y), self.smoothness))
 
     def mean(self, u: ArrayLike) -> Floats:
         """The decision, 0 or 1: a hinge says nothing about probabilities."""
         return np.asarray(_floats(u) > 0, np.float64)
-
-    def _missing(self, u: ArrayLike, y: ArrayLike) -> Floats:
-        """How far the record is from costing nothing."""
-        return 1.0 + self.smoothness - (2.0 * _floats(y) - 1.0) * _floats(u)
 
 
 @dataclass(frozen=True)
@@ -417,11 +393,3 @@ class _InUnits(Loss):
 
 def _floats(values: ArrayLike) -> Floats:
     return np.asarray(values, np.float64)
-
-
-def _is_bit(y: Floats) -> NDArray[np.bool_]:
-    return np.asarray((y == 0) | (y == 1))
-
-
-def _where(counts: NDArray[np.bool_], values: Any) -> Floats:
-    return np.asarray(np.where(counts, values, 0.0))

@@ -28,7 +28,8 @@ from discreet.events import Gaussian
 from discreet.files import whole_folder
 from discreet.ledger import Ledger
 from discreet.linear.column_kinds import Numeric
-from discreet.linear.encoder import BoundedRows, SchemaEncoding, bounds_of
+from discreet.linear.declarations import bounds_of
+from discreet.linear.encoder import BoundedRows, SchemaEncoding
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
 from discreet.linear.schema import Schema
 

@@ -1,8 +1,8 @@
-"""Parquet files, with pyarrow where it is installed."""
+"""Tables in record batches of Arrow, and Parquet files, with pyarrow where it is installed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from discreet.core.columns import list_cells
 from discreet.errors import InvalidParameter, missing_extra
+from discreet.linear.declarations import refuse_nested
 from discreet.linear.lenient import guarded
 from discreet.linear.tables import Read, Source, Table
 
@@ -30,54 +31,56 @@ def pyarrow() -> Any:
     return pyarrow
 
 
-class ParquetSource(Source):
-    """A Parquet file. Types are public, as names are: a column of lists is refused, a missing cell is not."""
+class ArrowSource(Source):
+    """Record batches: ``batches(names)`` reads these columns from the beginning, every time it is called.
 
-    def __init__(self, path: Path) -> None:
-        self.path, self._arrow, self._done = path, pyarrow(), 0
-        with path.open("rb"):  # whether it is there is told as for other files
-            pass
-        found = None
-        with suppress(Exception):  # pyarrow's messages might quote what is in the file
-            found = self._arrow.parquet.ParquetFile(path, **STREAM)
-        if found is None:
-            raise InvalidParameter("table", str(path), "is not a Parquet file.")
-        self._file = found
-        self.schema = self._file.schema_arrow
-        self.names = tuple(self.schema.names)
+    Types are public, as names are: a column of lists is refused, a missing cell is not.
+    """
+
+    _given_as = "X"
+
+    def __init__(self, name: str, schema: Any, batches: Callable[[list[str]], Any]) -> None:
+        self.path, self.schema, self._batches, self._done = Path(name), schema, batches, 0
+        self.names = tuple(schema.names)
 
     def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
         wanted = list(dict.fromkeys((*readers, *keep)))
         for name in wanted:
             refuse_nested(str(self.path), name, self.schema.field(name).type)
+        for batch in guarded(lambda: self._batches(wanted), str(self.path), self._given_as):
+            self._done += batch.num_rows
+            columns = {name: read(cells_of(batch.column(name))) for name, read in readers.items()}
+            yield Table(columns, batch.num_rows, {name: batch.column(name) for name in keep})
+
+    def progress(self) -> float:
+        return 0.0
+
+
+class ParquetSource(ArrowSource):
+    """A Parquet file."""
+
+    _given_as = "table"
+
+    def __init__(self, path: Path) -> None:
+        arrow, found = pyarrow(), None
+        with path.open("rb"):  # whether it is there is told as for other files
+            pass
+        with suppress(Exception):  # pyarrow's messages might quote what is in the file
+            found = arrow.parquet.ParquetFile(path, **STREAM)
+        if found is None:
+            raise InvalidParameter("table", str(path), "is not a Parquet file.")
+        self._file = found
+        super().__init__(
+            str(path), found.schema_arrow, lambda names: found.iter_batches(batch_size=ROWS, columns=names)
+        )
+
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
         with self._file:
-            stored = guarded(
-                lambda: self._file.iter_batches(batch_size=ROWS, columns=wanted), str(self.path), "table"
-            )
-            for batch in stored:
-                self._done += batch.num_rows
-                columns = {name: read(cells_of(batch.column(name))) for name, read in readers.items()}
-                kept = {name: batch.column(name) for name in keep}  # as they are: they keep their types
-                yield Table(columns, batch.num_rows, kept)
-        self._arrow.default_memory_pool().release_unused()
+            yield from super()._chunks(readers, keep)
+        pyarrow().default_memory_pool().release_unused()
 
     def progress(self) -> float:
         return float(self._done / max(self._file.metadata.num_rows, 1))
-
-
-def refuse_nested(table: str, name: str, kind: Any) -> None:
-    """Raise if a column holds anything but numbers and texts."""
-    types = pyarrow().types
-    kind = kind.value_type if types.is_dictionary(kind) else kind
-    text = (
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_string_view(kind)
-        or types.is_null(kind)
-    )
-    if not (types.is_primitive(kind) or types.is_decimal(kind) or text):
-        requirement = f"its column {name!r} holds {kind}; it must hold numbers or texts."
-        raise InvalidParameter("table", table, requirement)
 
 
 def cells_of(column: Any) -> Any:
@@ -111,15 +114,3 @@ def cast_each(column: Any, kind: Any) -> Any:
         known.append(found)
     places = arrow.compute.add(texts.indices.cast("int64").fill_null(-1), 1)
     return arrow.concat_arrays(known).take(places)
-
-
-def write(file: Any, chunks: Iterator[Mapping[str, Any]]) -> None:
-    """Write columns, chunk by chunk; the first one, which is empty, counts if there is no other."""
-    arrow = pyarrow()
-    tables = (arrow.table(dict(chunk)) for chunk in chunks)
-    empty = next(tables)
-    first = next(tables, empty)
-    with arrow.parquet.ParquetWriter(file, first.schema) as writer:
-        writer.write_table(first)
-        for table in tables:
-            writer.write_table(table)

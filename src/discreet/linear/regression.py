@@ -13,12 +13,14 @@ from discreet.errors import InvalidParameter, one_of
 from discreet.linear.base import PrivateLinearModel
 from discreet.linear.cells import declared_numbers
 from discreet.linear.column_kinds import Date, Numeric
-from discreet.linear.encoder import one_for_each_row, target_numbers, target_range
+from discreet.linear.declarations import target_range
+from discreet.linear.encoder import one_for_each_row, target_numbers
 from discreet.linear.gate.private_table import TargetColumn
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import OnDemand
-from discreet.linear.losses import Huber, Loss, Poisson, Squared, checked_loss
+from discreet.linear.losses import Huber, Loss, Poisson, Squared
+from discreet.linear.residuals import checked_loss
 from discreet.linear.table_reader import plain
 
 Array = NDArray[np.float64]

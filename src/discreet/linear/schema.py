@@ -2,7 +2,8 @@
 
 A schema is written from knowledge, never from the records: the bounds of a number, the list of a category's
 values. Values outside of it are clamped, and unknown categories count as none, without a word, because any message
-would tell something about one record.
+would tell something about one record. Nothing here has to be believed for the guarantee: a schema is read from a
+public file and holds no record, and the encoder applies whatever it declares to each row by itself.
 
 >>> schema = Schema.from_toml('''
 ... target = "income"

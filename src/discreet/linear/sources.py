@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from discreet.errors import InvalidParameter
-from discreet.linear.column_kinds import Numeric
-from discreet.linear.lenient import guarded, lenient_lazy_frame, lenient_relation, refuse_on_failure
+from discreet.linear.lenient import lenient_lazy_frame, lenient_relation, refuse_on_failure
+from discreet.linear.parquet import ArrowSource, cast_each, pyarrow
 from discreet.linear.tables import Read, Source, Table, table_in
 
 _ROWS = 2**16  # that are read at once
@@ -68,27 +68,6 @@ def source_of(X: Any) -> Source | None:
 def is_dask_frame(X: Any) -> bool:
     """Whether a table is a frame of Dask."""
     return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(X, "npartitions")
-
-
-class ArrowSource(Source):
-    """Record batches: ``batches(names)`` reads these columns from the beginning, every time it is called."""
-
-    def __init__(self, name: str, schema: Any, batches: Callable[[list[str]], Any]) -> None:
-        self.path, self.schema, self._batches = Path(name), schema, batches
-        self.names = tuple(schema.names)
-
-    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
-        from discreet.linear.parquet import cells_of, refuse_nested
-
-        wanted = list(dict.fromkeys((*readers, *keep)))
-        for name in wanted:
-            refuse_nested(str(self.path), name, self.schema.field(name).type)
-        for batch in guarded(lambda: self._batches(wanted), str(self.path)):
-            columns = {name: read(cells_of(batch.column(name))) for name, read in readers.items()}
-            yield Table(columns, batch.num_rows, {name: batch.column(name) for name in keep})
-
-    def progress(self) -> float:
-        return 0.0
 
 
 class ManySources(Source):
@@ -146,8 +125,6 @@ def many(pattern: str) -> Source:
 
 def arrow_file(path: Path) -> Source:
     """The table in an Arrow file (IPC, also called Feather)."""
-    from discreet.linear.parquet import pyarrow
-
     arrow = pyarrow()
     from pyarrow import dataset
 
@@ -161,33 +138,8 @@ def arrow_file(path: Path) -> Source:
     return ArrowSource(str(path), found.schema, lambda names: found.to_batches(columns=names, **_AHEAD))
 
 
-def all_numbers(source: Source, names: Sequence[str]) -> dict[str, Numeric]:
-    """These columns as plain numbers, for tables without a schema; labels are refused by their type.
-
-    Cells of a CSV file have no type: what is not a number is missing there.
-    """
-    schemas = [part.schema for part in getattr(source, "sources", [source]) if hasattr(part, "schema")]
-    for schema in schemas:
-        for name in names:
-            if not _holds_numbers(schema.field(name).type):
-                kind = str(schema.field(name).type)
-                requirement = "must be one of numbers; or say what its cells are with schema=."
-                raise InvalidParameter(f"X[{name!r}].dtype", kind, requirement)
-    return {name: Numeric() for name in names}
-
-
-def _holds_numbers(kind: Any) -> bool:
-    from discreet.linear.parquet import pyarrow
-
-    types = pyarrow().types
-    known = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(is_number(kind) for is_number in known)
-
-
 def _of_dataset(kind: str, dataset: Any) -> Source:
     """A pyarrow dataset. The cells of CSV files are read as texts, and each is converted by itself."""
-    from discreet.linear.parquet import cast_each, pyarrow
-
     arrow = pyarrow()
     types = {field.name: field.type for field in dataset.schema}
     is_csv = type(getattr(dataset, "format", None)).__name__ == "CsvFileFormat"
@@ -234,8 +186,6 @@ def _of_lazy_frame(frame: Any) -> Source:
 
 
 def _of_relation(relation: Any) -> Source:
-    from discreet.linear.parquet import pyarrow
-
     pyarrow()
     kind = "DuckDBPyRelation"
     schema = refuse_on_failure(lambda: relation.limit(0).to_arrow_table().schema, kind)
@@ -249,8 +199,6 @@ def _of_relation(relation: Any) -> Source:
 
 
 def _of_stream(stream: Any) -> Source:
-    from discreet.linear.parquet import pyarrow
-
     arrow = pyarrow()
 
     def batches(names: list[str]) -> Any:

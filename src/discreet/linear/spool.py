@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from discreet.core.grouping import NOBODY, number_of_id
 from discreet.linear.cells import dates, declared_codes, declared_numbers
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric, Unit
+from discreet.linear.gate.shelf import no_room
 from discreet.linear.inputs import OnDemand
-from discreet.linear.storage import Storage, no_room
+from discreet.linear.storage import Storage
 from discreet.linear.tables import Table
 
 Cells = NDArray[Any]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,13 +19,13 @@ from discreet.errors import InvalidParameter, one_of, real
 from discreet.guarantee import Budget, neighbours_named
 from discreet.guarantee import Unit as Protected
 from discreet.linear.column_kinds import Column, Numeric, Unit, unit_of
+from discreet.linear.declarations import bounds_of, declared_width
 from discreet.linear.diagnosis import warn_of_width
 from discreet.linear.encoder import (
     BoundedNumbers,
     BoundedRows,
     Encoding,
     SchemaEncoding,
-    bounds_of,
     encoded_columns,
     one_for_each_row,
     schema_columns,
@@ -41,14 +41,14 @@ from discreet.linear.glm.spending import Spending, Wealth
 from discreet.linear.inputs import (
     column_names,
     column_values,
-    declared_width,
     lazy_column,
     number_table,
     without_column,
 )
 from discreet.linear.losses import Loss
+from discreet.linear.parquet import pyarrow
 from discreet.linear.schema import Schema, schema_of
-from discreet.linear.sources import all_numbers, source_of
+from discreet.linear.sources import source_of
 from discreet.linear.spool import Spooled, spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.tables import Source
@@ -312,3 +312,24 @@ def _learn_ranges(
     records = counted.counts.records
     wealth = Wealth(records, spending.strength, math.sqrt(view.columns))
     return learned_ranges(table.rows(view), spending, wealth.for_marginals, records=records)
+
+
+def all_numbers(source: Source, names: Sequence[str]) -> dict[str, Numeric]:
+    """These columns as plain numbers, for tables without a schema; labels are refused by their type.
+
+    Cells of a CSV file have no type: what is not a number is missing there.
+    """
+    schemas = [part.schema for part in getattr(source, "sources", [source]) if hasattr(part, "schema")]
+    for schema in schemas:
+        for name in names:
+            if not _holds_numbers(schema.field(name).type):
+                kind = str(schema.field(name).type)
+                requirement = "must be one of numbers; or say what its cells are with schema=."
+                raise InvalidParameter(f"X[{name!r}].dtype", kind, requirement)
+    return {name: Numeric() for name in names}
+
+
+def _holds_numbers(kind: Any) -> bool:
+    types = pyarrow().types
+    known = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    return any(is_number(kind) for is_number in known)

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter
-from discreet.linear.cells import dates, declared_numbers
+from discreet.linear.cells import dates, declared_numbers, forgiven
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric, Unit
 from discreet.linear.schema import schema_of
 
@@ -293,7 +293,7 @@ def numbers_in(cells: Sequence[Any]) -> NDArray[np.float64]:
 
 def _number(cell: Any) -> float:
     try:
-        return float(cell) if cell else float("nan") if cell is None or cell == "" else 0.0
+        return float(cell)
     except (ValueError, TypeError, OverflowError):
         return float("nan")
 
@@ -315,7 +315,7 @@ class _Known(dict[Any, Any]):
     def __init__(self, column: Category | Flag) -> None:
         super().__init__({value: value for value in column.values if isinstance(value, str)})
         self._numbers = {value: value for value in column.values if not isinstance(value, str)}
-        self._same, self._texts = column.same, {column.same(value): value for value in self}
+        self._column, self._texts = column, {forgiven(column, value): value for value in self}
 
     def read(self, cells: Sequence[Any]) -> Cells:
         """The declared values of the cells.
@@ -327,7 +327,7 @@ class _Known(dict[Any, Any]):
 
     def __missing__(self, cell: Any) -> Any:
         text = cell.strip() if isinstance(cell, str) else None
-        found = dict.get(self, text, self._texts.get(self._same(text)))
+        found = dict.get(self, text, self._texts.get(forgiven(self._column, text)))
         if found is None and self._numbers:
             word = {"true": True, "false": False}.get(text.lower(), text) if text is not None else cell
             found = self._numbers.get(_number(word) if isinstance(word, str) else word)

@@ -14,7 +14,8 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from discreet.errors import InvalidParameter
-from discreet.linear.encoder import BoundedNumbers, SchemaEncoding, bounds_of, scale_to_unit, schema_columns
+from discreet.linear.declarations import bounds_of
+from discreet.linear.encoder import BoundedNumbers, SchemaEncoding, scale_to_unit, schema_columns
 from discreet.linear.inputs import column_names, number_table
 from discreet.linear.schema import schema_of
 

@@ -14,7 +14,8 @@ from scipy.sparse import issparse
 from discreet.core.columns import floats_of
 from discreet.errors import InvalidParameter
 from discreet.guarantee import Neighbours
-from discreet.linear.inputs import cells_of, codes, declared_width, number_table, numbers
+from discreet.linear.declarations import declared_width
+from discreet.linear.inputs import cells_of, codes, number_table, numbers
 from discreet.statistics.mean.known import Interval
 from discreet.trusted.rows import PrivateRows
 

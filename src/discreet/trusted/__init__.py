@@ -29,17 +29,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (
-        *("cells", "column_kinds", "encoder", "homes", "inputs", "lenient", "losses", "parquet"),
-        *(
-            "partition_answers",
-            "public_log",
-            "roll_call",
-            "schema",
-            "secret_sample",
-            "sources",
-            "storage",
-            "tables",
-        ),
+        *("cells", "encoder", "homes", "inputs", "lenient", "parquet", "partition_answers"),
+        *("public_log", "residuals", "roll_call", "secret_sample", "sources", "spool", "tables"),
     ),
     "linear/gate": (
         *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),
@@ -53,7 +44,7 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
             "people",
             "private_table",
         ),
-        *("raw", "record_store", "records", "score_cells", "second_moments", "sparse_rows"),
+        *("raw", "record_store", "records", "score_cells", "second_moments", "shelf", "sparse_rows"),
     ),
     "linear/glm": ("spending",),
     "statistics": ("reading",),

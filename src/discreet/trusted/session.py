@@ -217,8 +217,11 @@ class Session:
             return 1.0
         return None if self._arithmetic == "float" else grid_for(noise, bound, self._most_records)
 
-    def certificate(self, not_covered: tuple[str, ...] = ()) -> Certificate:
-        """Return what was paid and what it proves; made once, while the ledger is open."""
+    def certificate(self, not_covered: tuple[str, ...] = (), checks: tuple[str, ...] = ()) -> Certificate:
+        """Return what was paid and what it proves; made once, while the ledger is open.
+
+        ``checks`` are comparisons of user code that were made at run time.
+        """
         if self._certificate is None:
             kind = Arithmetic() if self._arithmetic == "float" else Arithmetic("hardened", self._distance)
             self._certificate = Certificate.of(
@@ -227,6 +230,7 @@ class Session:
                 arithmetic=kind,
                 trusted=self._stream.trusted,
                 not_covered=not_covered,
+                checks=checks,
             )
         return self._certificate
 

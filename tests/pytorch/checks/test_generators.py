@@ -76,3 +76,15 @@ def test_unknown_draws_seed_other_accelerators_too(monkeypatch):
     assert len(seeds) == 4
     assert seeds[0] != seeds[2]
     assert seeds[1] != seeds[3]
+
+
+def test_no_seed_is_left_to_a_device_that_is_not_in_use(monkeypatch):
+    """Torch would apply it when the device is initialised, which then begins with a seed that everybody knows."""
+    seeds = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    with generators.seeded(7):
+        first = torch.rand(2)
+    with generators.seeded(7):
+        assert torch.equal(first, torch.rand(2))
+    assert seeds == []

@@ -344,8 +344,9 @@ def doubling_gradients(model, batch):
 
 @pytest.mark.usefixtures("unchecked")
 def test_norms_show_what_losses_do_not():
+    """By its norm or by the gradient itself: which examples are compared is secret, and both refusals are right."""
     run, batches = started(Forward(plain), doubling_gradients, table())
-    with pytest.raises(CheckFailed, match="norm of its gradient"):
+    with pytest.raises(CheckFailed, match=r"norm of its gradient|The gradient of an example at"):
         run.step(next(batches))
 
 

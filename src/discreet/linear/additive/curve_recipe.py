@@ -46,6 +46,7 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.gate.second_moments import CurveDirections
+from discreet.linear.gate.shelf import Shelf
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.glm import Fit, Recipe
 from discreet.linear.glm.marginals import typical_size
@@ -54,7 +55,6 @@ from discreet.linear.glm.spending import WHITENING, Spending, Wealth
 from discreet.linear.glm.steps import PathError, noisy_descent, step_rule
 from discreet.linear.glm.whitening import second_moments
 from discreet.linear.losses import Loss
-from discreet.linear.storage import Shelf
 
 Array = NDArray[np.float64]
 

@@ -38,6 +38,7 @@ from discreet.linear.gate.record_store import Chunk, RecordStore
 from discreet.linear.gate.sparse_rows import squares_of
 from discreet.linear.kernels.coefficients import compiled
 from discreet.linear.losses import Loss
+from discreet.linear.residuals import accepted
 
 ROUNDING = 1 + 1e-9
 """What declared bounds of blocks with roundings are multiplied by."""
@@ -377,9 +378,9 @@ class ClassOf(Data):
 
     def __call__(self, chunk: Chunk) -> Integers:
         classes = self.loss.class_count
-        accepted = self.loss.accepts(chunk.y)
+        known = accepted(self.loss, chunk.y)
         cells = np.full(len(chunk.y), classes)
-        cells[accepted] = 0 if classes == 1 else chunk.y[accepted].astype(np.int64)
+        cells[known] = 0 if classes == 1 else chunk.y[known].astype(np.int64)
         return cells
 
 

@@ -21,6 +21,7 @@ from discreet.linear.gate.record_store import Chunk
 from discreet.linear.kernels.coefficients import compiled
 from discreet.linear.kernels.rowwise import add_cut_ones
 from discreet.linear.losses import Loss
+from discreet.linear.residuals import residuals
 
 Places = tuple[int, int]
 
@@ -81,7 +82,7 @@ class Residual(Data):
 
     def __call__(self, x: Any, y: Array) -> Array:
         scores = gather_rows(x, self.basis, self.coefficients[:, None], self.intercept)[:, 0]
-        return np.asarray(self.loss.residual(scores, self.target(y)) / self.unit) / self.far
+        return np.asarray(residuals(self.loss, scores, self.target(y)) / self.unit) / self.far
 
 
 @dataclass(frozen=True, eq=False)

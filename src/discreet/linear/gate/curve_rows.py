@@ -60,6 +60,10 @@ class CurveStore(RecordStore):
     def owned_chunks(self) -> Iterator[tuple[Chunk, Whole | None]]:
         return self._store.owned_chunks()
 
+    def fill_missing(self, values: Array) -> None:
+        """Refuse: rows of curves are made of those of the table, whose missing numbers are filled before."""
+        raise PlanViolation("Missing numbers are filled before records become rows of curves.")
+
     def norms(self, coordinates: Any) -> Iterator[tuple[Array, Any]]:
         """Those of the rows in white coordinates, with their weights."""
         return ((block.norms, block.weights) for block in self._white(coordinates))

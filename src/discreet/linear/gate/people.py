@@ -23,11 +23,13 @@ from numpy.typing import NDArray
 
 from discreet.core.grouping import NOBODY, Codes, group_rows, id_codes
 from discreet.errors import PlanViolation
-from discreet.linear.column_kinds import MOST_ROWS_OF_A_PERSON as MOST_ROWS
 from discreet.linear.gate.adding import Integers, add_cells
 from discreet.linear.gate.data import Data
 
 Array = NDArray[np.float64]
+
+MOST_ROWS = 256
+"""Rows of a person that count; of somebody with more, so many are taken, evenly spaced."""
 
 _ROOM = 2.0**-20  # below 1, for the sum of a person's weights: more than all their roundings, to float32 too
 

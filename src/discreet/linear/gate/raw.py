@@ -140,7 +140,7 @@ class RawColumns(Opaque):
 
     def _blocks(self) -> Iterator[slice]:
         step = max(1, _BLOCK // max(1, self.columns))
-        yield from (slice(start, start + step) for start in range(0, self._row_count(), step))
+        yield from (slice(start, start + step) for start in range(0, max(1, self._row_count()), step))
 
     def __repr__(self) -> str:
         return f"RawColumns(columns={self.columns})"

@@ -19,17 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse
 
-from discreet.errors import InvalidParameter
+from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.gate import sparse_rows
+from discreet.linear.gate.data import refuse_other_shapes
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
+from discreet.linear.gate.shelf import Kept, Shelf
 from discreet.linear.inputs import OnDemand, sane_csr
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.kernels.row_tiles import Tiles
 from discreet.linear.kernels.tiled_kernel import takes
 from discreet.linear.losses import Loss
-from discreet.linear.storage import Kept, Shelf, Storage
+from discreet.linear.residuals import accepted as accepted_targets
+from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]
 T = TypeVar("T")
@@ -121,7 +124,7 @@ class RecordStore:
         Those of a person are all in one chunk, next to one another.
         """
         for chunk, people in self._all_chunks():
-            accepted = self.loss.accepts(chunk.y)
+            accepted = accepted_targets(self.loss, chunk.y)
             if accepted.all():
                 yield chunk, people
             else:
@@ -129,6 +132,8 @@ class RecordStore:
 
     def as_text(self, norm: float) -> RecordStore:
         """The same sparse records with rows of at most this norm: a block of text, whatever they were."""
+        if not self.sparse:
+            raise PlanViolation("Only sparse records are shortened to a block of text.")
         other = self.copy()
         other.columns = Columns(0, text=self.columns.width, text_norm=norm)
         return other
@@ -140,7 +145,10 @@ class RecordStore:
         return other
 
     def fill_missing(self, values: Array) -> None:
-        """From now on let every number that is :data:`MISSING` be the value of its column."""
+        """From now on let every number that is :data:`MISSING` be the value of its column, moved into [0, 1]."""
+        refuse_other_shapes(values=(values, (self.columns.numerics,)))
+        if self.sparse or not np.isfinite(values).all():
+            raise PlanViolation("Missing numbers of dense records are filled with finite values.")
         self._fill = np.clip(values, 0, 1).astype(np.float32)
         self._remembered = {}
 
@@ -240,12 +248,17 @@ class RecordStore:
         return _Owned(x, y[good], _bound_weights(weights, good), people)
 
     def _parts(self) -> Iterator[Any]:
-        """Which rows are read at once: slices of the table, or of the order of its people, none of them in two."""
+        """Which rows are read at once: slices of the table, or of the order of its people, none of them in two.
+
+        There is one part at least: a query that does not fit the columns is refused whether there are rows or not.
+        """
         step = max(1, _CHUNK // max(1, self.columns.width))
         if self._order is None or self._people is None:
-            yield from (slice(start, start + step) for start in range(0, self._x.shape[0], step))
+            yield from (slice(start, start + step) for start in range(0, max(1, self._x.shape[0]), step))
             return
         owners = self._people[self._order]
+        if not len(owners):
+            yield self._order
         start = 0
         while start < len(owners):
             last = owners[min(start + step, len(owners)) - 1]

@@ -31,9 +31,9 @@ from discreet.linear.gate.opaque import Opaque
 from discreet.linear.gate.people import People
 from discreet.linear.gate.record_store import RecordStore
 from discreet.linear.gate.second_moments import SecondMoments
+from discreet.linear.gate.shelf import Shelf
 from discreet.linear.gate.sparse_rows import NARROW
 from discreet.linear.losses import Loss
-from discreet.linear.storage import Shelf
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import count_scores
 from discreet.linear.losses import Loss
+from discreet.linear.residuals import residuals
 
 Array = NDArray[np.float64]
 
@@ -63,8 +64,8 @@ class ScoreCells:
         zero.
         """
         with np.errstate(all="ignore"):
-            residuals = np.nan_to_num(loss.residual(line[0] + line[1] * self.scores, self.classes))
+            slopes = np.nan_to_num(residuals(loss, line[0] + line[1] * self.scores, self.classes))
         limits = clip_norm * (1 - _SLACK) / np.hypot(1.0, self.scores)
-        residuals = np.clip(residuals, -limits, limits)
-        steps = np.trunc(np.stack([residuals, residuals * self.scores]) / grid).astype(np.int64)
+        slopes = np.clip(slopes, -limits, limits)
+        steps = np.trunc(np.stack([slopes, slopes * self.scores]) / grid).astype(np.int64)
         return np.asarray(steps @ self.records)

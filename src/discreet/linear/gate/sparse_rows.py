@@ -35,8 +35,10 @@ _SHORTER = 1 - 2.0**-20  # more than the rounding of a factor and of its product
 
 
 def pieces(table: csr_array) -> Iterator[slice]:
-    """Rows with about as many entries each. Where they are cut changes no sum."""
+    """Rows with about as many entries each, in one piece at least. Where they are cut changes no sum."""
     rows, first = table.shape[0], 0
+    if not rows:
+        yield slice(0, 0)
     while first < rows:
         reached = int(np.searchsorted(table.indptr, table.indptr[first] + _ENTRIES, side="right")) - 1
         last = min(max(reached, first + 1), rows)

@@ -65,7 +65,8 @@ from discreet.linear.glm.steps import (
     step_rule,
     stride,
 )
-from discreet.linear.losses import Loss, checked_loss
+from discreet.linear.losses import Loss
+from discreet.linear.residuals import checked_loss
 from discreet.linear.storage import Storage
 
 Array = NDArray[np.float64]

@@ -26,7 +26,8 @@ from discreet.linear.glm.marginals import (
 from discreet.linear.glm.problems import Look, Problem
 from discreet.linear.glm.spending import COUNTS, RECOUNT, WHITENING, Progress, Spending, Stage, Wealth
 from discreet.linear.glm.whitening import WIDEST, whiten
-from discreet.linear.losses import Loss, checked_loss
+from discreet.linear.losses import Loss
+from discreet.linear.residuals import checked_loss
 
 _LOOKS, _CLOSER, _NEARLY_ALL = 3, 5, 0.9  # looks at a mean, where features say more and where they do not
 _RECOUNTS, _WEIGHT = 4, 0.7  # at most; of the number of records beside that of its class

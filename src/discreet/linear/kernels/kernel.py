@@ -44,7 +44,8 @@ from discreet.errors import InvalidParameter, real
 from discreet.linear.kernels import csr_kernel, dense_kernel
 from discreet.linear.kernels.coefficients import CODES, GIVEN, Data, ManyScores, OneScore, Step
 from discreet.linear.kernels.rowwise import in_threads, times
-from discreet.linear.losses import Loss, checked_loss
+from discreet.linear.losses import Loss
+from discreet.linear.residuals import accepted, checked_loss, residuals
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
@@ -161,8 +162,9 @@ def _residuals(loss: Loss, Z: Any, y: Any, theta: ArrayLike, constant: float) ->
     Z, weights = _checked_rows(Z), np.asarray(theta, np.float64)
     with np.errstate(all="ignore"):  # a warning would tell of a value
         scores = np.asarray(Z @ weights[1:] if issparse(Z) else times(Z, weights[1:]), np.float64)
-        found = np.asarray(loss.residual(scores + constant * weights[0], _column("y", y, Z)), np.float64)
-        counted = np.isfinite(found) & loss.accepts(_column("y", y, Z))
+        y = _column("y", y, Z)
+        found = residuals(loss, scores + constant * weights[0], y)
+        counted = np.isfinite(found) & accepted(loss, y)
         return np.where(counted, found, 0.0).astype(Z.dtype)
 
 
@@ -295,7 +297,7 @@ def loss_code(loss: Loss) -> OneScore | ManyScores:
     if loss.machine_code is None:
         return OneScore(GIVEN, 0.0)
     name, parameter = loss.machine_code
-    return ManyScores(loss.outputs) if name == "softmax" else OneScore(CODES[name], parameter)
+    return ManyScores(loss.outputs) if name == "softmax" else OneScore(CODES[name], float(parameter))
 
 
 def clip_margin(dtype: np.dtype[Any]) -> float:

@@ -28,16 +28,17 @@ _ADMINISTRATION = ("seed", "get_state", "set_state", "getstate", "setstate", "by
 @contextmanager
 def seeded(seed: int = 0) -> Iterator[None]:
     """Two passes with the same seed draw the same masks; afterwards all global generators are what they were."""
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    before, python, legacy = states_of_torch(), random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        with torch.random.fork_rng(devices_in_use()):
-            torch.manual_seed(seed)
-            random.seed(seed)
-            np.random.seed(seed)  # noqa: NPY002
-            yield
+        torch.default_generator.manual_seed(seed)
+        _seed_devices(seed)
+        random.seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        yield
     finally:
         random.setstate(python)
         np.random.set_state(legacy)  # noqa: NPY002
+        set_states_of_torch(before)
 
 
 @contextmanager
@@ -53,12 +54,7 @@ def unknown_draws() -> Iterator[None]:
         entropy = secrets.token_bytes(8 + 32 + 64)  # for devices, Python and numpy, by one call to the system
         seed = int.from_bytes(entropy[:8]) >> 1
         torch.default_generator.set_state(_unknown_state())
-        if devices_in_use():
-            torch.cuda.manual_seed_all(seed)
-        if torch.backends.mps.is_available():
-            torch.mps.manual_seed(seed)
-        if torch.xpu.is_initialized():  # type: ignore[no-untyped-call]
-            torch.xpu.manual_seed_all(seed)
+        _seed_devices(seed)
         random.seed(int.from_bytes(entropy[8:40]))
         _NUMPY.set_bit_generator(_OWN)
         np.random.seed(np.frombuffer(entropy, np.uint32, offset=40))  # noqa: NPY002
@@ -67,6 +63,20 @@ def unknown_draws() -> Iterator[None]:
         random.setstate(python)
         _NUMPY.set_bit_generator(legacy)
         set_states_of_torch(before)
+
+
+def _seed_devices(seed: int) -> None:
+    """Seed the generators of the devices in use.
+
+    ``torch.manual_seed`` seeds all devices. For a device that is not initialised, torch stores the seed with the
+    formatted stack of its caller, and applies it when the device is initialised.
+    """
+    if devices_in_use():
+        torch.cuda.manual_seed_all(seed)
+    if torch.backends.mps.is_available():
+        torch.mps.manual_seed(seed)
+    if torch.xpu.is_initialized():  # type: ignore[no-untyped-call]
+        torch.xpu.manual_seed_all(seed)
 
 
 def _unknown_state() -> Tensor:
