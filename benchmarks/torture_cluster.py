@@ -40,16 +40,16 @@ from discreet.adapters import DaskEngine
 from discreet.adapters.dask_rounds import Rounds
 from discreet.errors import DiscreetError
 from discreet.ledger import GaussianFilter, Ledger
-from discreet.linear import Partitions, PrivateLogisticRegression
+from discreet.linear import Partitions, PrivateLogisticRegression, fitting
 from discreet.linear.glm import spending
-from discreet.linear.public_log import Gathering
+from discreet.linear.glm.recording import Recorded, Tape
 from discreet.linear.roll_call import Answer, Tally
 from party_network import free_port
 
 KINDS = ("worker", "scheduler", "driver")
 HANG, GIVEN_UP = 60.0, 240.0  # seconds without a release
-BUDGET = dp.Budget(100.0, 1e-5)
-PEOPLE = dp.Budget(100.0, 1e-5, unit="person")
+BUDGET = dp.Budget(8.0, 1e-5)
+PEOPLE = dp.Budget(8.0, 1e-5, unit="person")
 
 
 def write_files(folder: Path) -> Partitions:
@@ -114,9 +114,9 @@ class Tap:
         self._notes = os.open(folder / "notes", os.O_APPEND | os.O_CREAT | os.O_WRONLY)
 
     def __call__(self, total: Any, event: Any, *rest: Any, **more: Any) -> Any:
-        number = len(list(self._log.glob("release-*.npy")))
+        number = len(list(self._log.glob("release-*.npz")))
         noisy = self._honest(total, event, *rest, **more)
-        note = {"release": number, "sum": digest(total.value), "noise": event.noise_multiplier}
+        note = {"release": number, "sum": digest(total.value * total.grid), "noise": event.noise_multiplier}
         os.write(self._notes, (json.dumps(note) + "\n").encode())
         if number == self._dies_at:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -124,7 +124,7 @@ class Tap:
 
 
 def digest(counts: Any) -> str:
-    return hashlib.sha256(np.ascontiguousarray(counts, np.int64).tobytes()).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(counts, np.float64).tobytes()).hexdigest()
 
 
 def frame_of(files: Partitions) -> Any:
@@ -233,7 +233,7 @@ class Fit:
 
     @property
     def released(self) -> int:
-        return len(list((self.folder / "log").glob("release-*.npy")))
+        return len(list((self.folder / "log").glob("release-*.npz")))
 
     def is_over(self) -> bool:
         """Whether the driver has come to its end; one that stopped or was killed begins again."""
@@ -301,28 +301,22 @@ def wait_for(fit: Fit, seen: Callable[[], bool]) -> bool | None:
 # ---- what must hold ----
 
 
-class Replay:
-    """A fit of the whole table in one process, told the values of a log; notes its own sums."""
-
-    run, rows = None, 0
-
-    def __init__(self, values: list[Any]) -> None:
-        self._values, self.sums = values, list[str]()
-
-    def release(self, total: Any, public: str, draw: Any, pay: Any) -> Any:
-        self.sums.append(digest(total.value))
-        return self._values[len(self.sums) - 1]
+def sums_of(fit: Fit, values: list[Any]) -> list[str]:
+    """The digests of the sums of a fit of the whole table in one process that releases the values of a log."""
+    tape = Tape([Recorded(value, 0.0, value) for value in values])
+    with Ledger.in_memory(GaussianFilter(PEOPLE if fit.people else BUDGET)) as ledger:
+        new_model(fit.people, ledger)._fit_recorded(tape, fit.files.pattern, "label")
+    return [digest(one.total) for one in tape.releases]
 
 
 def judge(fit: Fit, story: Story) -> None:
     """Compare what was noted with the replay and the ledger."""
-    values = [np.load(path) for path in sorted((fit.folder / "log").glob("release-*.npy"))]
-    replay = Replay(values)
-    new_model(fit.people)._fit(fit.files.pattern, "label", None, None, None, elsewhere=replay)
+    values = [np.load(path)["value"] for path in sorted((fit.folder / "log").glob("release-*.npz"))]
+    sums = sums_of(fit, values)
     notes = [json.loads(line) for line in (fit.folder / "notes").read_text().splitlines()]
     noise = {note["release"]: note["noise"] for note in notes}
-    story.wrong += sum(note["sum"] != replay.sums[note["release"]] for note in notes)
-    story.wrong += abs(len(replay.sums) - len(values)) + (set(noise) != set(range(len(values))))
+    story.wrong += sum(note["sum"] != sums[note["release"]] for note in notes)
+    story.wrong += abs(len(sums) - len(values)) + (set(noise) != set(range(len(values))))
     with Ledger.open(fit.folder / "a.ledger") as ledger:
         paid = sum(count / event.noise_multiplier**2 for event, count in ledger.spent().parts())
     owed = sum(1 / each**2 for each in noise.values())
@@ -368,7 +362,7 @@ def count_twice() -> None:
 
 def pay_anew() -> None:
     """A driver that goes on under another name pays again for what is in the log."""
-    Gathering.run = property(lambda self: f"fit-{os.getpid()}")  # type: ignore[assignment]
+    fitting.run_name = lambda name, log=None: f"fit-{os.getpid()}"
 
 
 TWINS = {"sums": count_twice, "charges": pay_anew}

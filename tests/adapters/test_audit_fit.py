@@ -14,7 +14,7 @@ import discreet
 from discreet import InvalidParameter
 from discreet.accounting.gaussian import gaussian_mu
 from discreet.adapters import audit_subjects
-from discreet.adapters.audit_fit import FitAudit, _likelihood, _Release, _releases_of, attack, audit_fit
+from discreet.adapters.audit_fit import FitAudit, _likelihood, _releases_of, attack, audit_fit, likelihood
 from discreet.adapters.audit_subjects import Estimator, neighbouring_tables
 from discreet.audit import AuditResult
 from discreet.cli import main
@@ -27,6 +27,7 @@ from discreet.linear import (
 )
 from discreet.linear.gate.people import People
 from discreet.linear.gate.raw import PowerCells, RawColumns
+from discreet.linear.glm.recording import Recorded, RecordingSpending, Tape
 from discreet.linear.glm.spending import Spending
 
 FEW = {"pairs": 5, "draws": 2000}
@@ -175,9 +176,9 @@ def test_the_likelihood_is_that_of_the_noise():
     """Against the normal densities, of a release that was made in either world."""
     rng = np.random.default_rng(1)
     without, used = rng.normal(size=(2, 5))
-    one = _Release(without, 0.7, without + 0.7 * rng.normal(size=5))
+    one = Recorded(without, 0.7, without + 0.7 * rng.normal(size=5))
     expected = np.sum(stats.norm.logpdf(one.noisy, used, 0.7) - stats.norm.logpdf(one.noisy, without, 0.7))
-    assert one.likelihood(without, used) == pytest.approx(expected, rel=1e-12)
+    assert likelihood(one, without, used) == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_fit_with_too_little_noise_is_caught_by_the_attack(folder, monkeypatch):
@@ -187,12 +188,24 @@ def test_a_fit_with_too_little_noise_is_caught_by_the_attack(folder, monkeypatch
     monkeypatch.setattr(
         Spending,
         "release",
-        lambda self, total, event, *pay: release(self, total, Gaussian(event.noise_multiplier / 4), *pay),
+        lambda self, total, event: release(self, total, Gaussian(event.noise_multiplier / 4)),
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = attack(estimator, 50, 0.9, lambda done, total: None)
     assert found.lower > found.claimed
+
+
+def test_a_fit_whose_sums_are_recorded_is_not_certified_as_private(folder):
+    estimator = Estimator.of(discreet.load(folder).certificate_)
+    model, world = estimator.make(), neighbouring_tables(estimator)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model._fit_recorded(Tape(), *world)
+        plain = estimator.make().fit(*world)
+    assert plain.certificate_.trusted
+    assert not model.certificate_.trusted
+    assert not RecordingSpending(Tape(), estimator.budget).trusted
 
 
 def test_what_depends_on_the_table_otherwise_gives_it_away(folder):
@@ -201,8 +214,8 @@ def test_what_depends_on_the_table_otherwise_gives_it_away(folder):
     worlds = neighbouring_tables(estimator)
 
     class Talkative:
-        def fit(self, x, y):
-            spent = self._spending_kind(estimator.budget)
+        def _fit_recorded(self, tape, x, y):
+            spent = RecordingSpending(tape, estimator.budget)
             for number in range(len(y) % 2 + 1):
                 spent.stage(f"count-{number}", 0.1).ask(RawColumns(np.zeros((0, 1))), PowerCells(1))
 

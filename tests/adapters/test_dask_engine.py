@@ -103,7 +103,7 @@ def test_a_worker_that_is_killed_in_a_task_changes_nothing(client, partitions, l
     victim = next(iter(client.run(os.getpid).values()))
 
     def kill():
-        while not (tmp_path / "log" / "release-00009.npy").exists():
+        while not (tmp_path / "log" / "release-00009.npz").exists():
             time.sleep(0.01)
         os.kill(victim, signal.SIGKILL)
 
@@ -142,18 +142,18 @@ def test_answers_that_come_twice_count_once(client, partitions, local, monkeypat
 
 def lie(dask_worker, whole):
     """Let the workers say more than their rows could add up to, from the fourth release on; or the truth again."""
-    from discreet.linear import contributions
+    from discreet.linear import partition_answers
 
     if whole:
-        contributions._contribution = getattr(contributions, "honest", contributions._contribution)
+        partition_answers._answer = getattr(partition_answers, "honest", partition_answers._answer)
         return
-    contributions.honest = contributions._contribution
+    partition_answers.honest = partition_answers._answer
 
     def lying(task):
-        found = contributions.honest(task)
+        found = partition_answers.honest(task)
         return found if task.release < 3 else found._replace(counts=found.counts + 2**50)
 
-    contributions._contribution = lying
+    partition_answers._answer = lying
 
 
 def test_a_worker_that_lies_stops_the_fit(client, partitions, tmp_path):
@@ -275,8 +275,8 @@ def test_the_settings_of_the_example_are_ones_that_dask_has():
 
 
 def leaky(task):
-    """The broken twin of a contribution: it lets an exception through."""
-    task.model._fit(task.share.source(), task.target, None, None, None, elsewhere=object())
+    """The broken twin of an answer: it lets an exception through."""
+    task.reading.model._read(task.share.source(), task.reading.target, None, None, True)
 
 
 def all_that_is_told(client, refused):
@@ -311,7 +311,7 @@ def test_no_word_of_a_record_reaches_messages_logs_or_the_scheduler(tmp_path, mo
     honest = tables._Known.read
     monkeypatch.setattr(tables._Known, "read", quotes)
     if broken:
-        monkeypatch.setattr(dask_engine, "contribution", leaky)
+        monkeypatch.setattr(dask_engine, "answer", leaky)
     frame = pd.DataFrame({"a": [1.0, 2.0], "job": ["clerk", "secret-cell"], "label": [0, 1]})
     frame.to_parquet(tmp_path / "part-0.parquet", index=False)
     schema = Schema(

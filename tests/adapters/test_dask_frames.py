@@ -15,9 +15,13 @@ from discreet.adapters.dask_frames import FrameOnCluster  # noqa: E402
 from discreet.errors import InvalidParameter, PlanViolation  # noqa: E402
 from discreet.ledger import GaussianFilter, Ledger  # noqa: E402
 from discreet.linear import Category, Numeric, PrivateLogisticRegression, Schema  # noqa: E402
-from discreet.linear.contributions import Task, contribution  # noqa: E402
 from discreet.linear.frame_parts import Description, Descriptions, FramePart, describe_frame  # noqa: E402
+from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf  # noqa: E402
+from discreet.linear.gate.partitioned_rows import Asked, Packed, Question  # noqa: E402
+from discreet.linear.gate.private_table import TargetRows  # noqa: E402
 from discreet.linear.homes import Share  # noqa: E402
+from discreet.linear.losses import Logistic  # noqa: E402
+from discreet.linear.partition_answers import Reading, Task, answer  # noqa: E402
 from discreet.linear.roll_call import Answer  # noqa: E402
 
 pytestmark = [pytest.mark.network, pytest.mark.filterwarnings("ignore")]  # the cluster's own warnings
@@ -128,11 +132,17 @@ def described(frame):
     return found.parts()[0]
 
 
+def task(fit, part):
+    query = Blocks((Cells(ClassOf(Logistic()), 3),), bound=1.0, everybody=True)
+    view, asked = Packed.of(TargetRows(Logistic())), Packed.of(Asked(query))
+    question = Question(0, view.data, asked.data, {**view.parts, **asked.parts}, 2.0**-10)
+    return Task(fit, Share(0, part), Reading(model(), "label"), question)
+
+
 @pytest.mark.parametrize("other", ["order", "cell", "row", "name"])
 def test_rows_that_come_back_as_others_stop_the_fit(other):
     part, again = described(table(60)), table(60)
-    same = Task(f"same {other}", 0, Share(0, part._replace(frame=again.copy())), model(), "label", 0, ())
-    assert contribution(same).code == "sum"
+    assert answer(task(f"same {other}", part._replace(frame=again.copy()))).code == "sum"
     if other == "order":
         again = again.iloc[::-1]
     elif other == "cell":
@@ -141,8 +151,7 @@ def test_rows_that_come_back_as_others_stop_the_fit(other):
         again = again.iloc[1:]
     else:
         again = again.rename(columns={"a": "c"})
-    changed = Task(other, 0, Share(0, part._replace(frame=again)), model(), "label", 0, ())
-    assert contribution(changed).code == "changed"
+    assert answer(task(other, part._replace(frame=again))).code == "changed"
 
 
 def test_what_is_no_description_stops_the_fit():

@@ -86,10 +86,10 @@ def test_a_command_that_was_killed_goes_on_from_its_log(scheduler, place, tmp_pa
 
     append = PublicLog.append
 
-    def killed(self, value):
-        if len(self.values) == 7:
+    def killed(self, stage, query, value):
+        if len(self.entries) == 7:
             raise Killed
-        append(self, value)
+        append(self, stage, query, value)
 
     ledger = tmp_path / "a.ledger"
     Ledger.create(ledger, GaussianFilter(Budget(1.0, 1e-6))).close()
@@ -107,7 +107,7 @@ def test_a_command_that_was_killed_goes_on_from_its_log(scheduler, place, tmp_pa
     monkeypatch.setattr(PublicLog, "append", killed)
     with pytest.raises(Killed):
         fit(place, tmp_path / "model", *words)
-    before = {path.name: path.read_bytes() for path in (tmp_path / "log").glob("release-*.npy")}
+    before = {path.name: path.read_bytes() for path in (tmp_path / "log").glob("release-*.npz")}
     assert len(before) == 7
     monkeypatch.setattr(PublicLog, "append", append)
     result = fit(place, tmp_path / "model", *words)

@@ -16,8 +16,9 @@ from discreet.linear import (
     PrivateLogisticRegression,
     Unit,
 )
-from discreet.linear.contributions import Task, contribution
+from discreet.linear.gate.partitioned_rows import Question
 from discreet.linear.homes import Census, Ids, Register, homes_of, people_in
+from discreet.linear.partition_answers import Reading, Task, answer
 from discreet.linear.roll_call import Answer
 from support.partitions_here import Here, for_workers, model, shares_of
 
@@ -69,15 +70,14 @@ def test_people_in_several_files_give_the_bits_of_one_table(tmp_path, make, more
 # ---- (U4): what a person moves ----
 
 
-def sums(shares, values):
+def sums(shares, questions):
     """The sum of every release over all partitions, in whole numbers, and the largest norm of one addition."""
-    fitted, fit = for_workers(model(unit="person")), str(shares)
+    reading, fit = Reading(for_workers(model(unit="person")), "label"), str(shares)
     found = []
-    for release in range(len(values)):
-        tasks = [Task(fit, release, share, fitted, "label", 0, tuple(values[:release])) for share in shares]
-        answers = [contribution(task) for task in tasks]
-        assert {answer.code for answer in answers} == {"sum"}
-        total = np.sum([answer.counts for answer in answers], axis=0)
+    for question in questions:
+        answers = [answer(Task(fit, share, reading, question)) for share in shares]
+        assert {one.code for one in answers} == {"sum"}
+        total = np.sum([one.counts for one in answers], axis=0)
         found.append((total, answers[0].clip_norm / answers[0].grid))
     return found
 
@@ -94,7 +94,7 @@ def test_a_person_in_all_files_moves_every_sum_by_the_clip_norm_at_most(tmp_path
     model(unit="person").fit(there, y="label", engine=engine)
 
     both = [shares_of(partitions, None if broken else "person") for partitions in (there, without)]
-    pairs = zip(*(sums(shares, engine.values) for shares in both), strict=True)
+    pairs = zip(*(sums(shares, engine.questions) for shares in both), strict=True)
     moved = [np.linalg.norm((one - other).astype(float)) / most for (one, most), (other, _) in pairs]
     assert len(moved) > 40
     assert max(moved) > 0.5  # somebody whom one sees
@@ -170,8 +170,8 @@ def test_a_guest_whose_file_changed_stops_the_fit(tmp_path):
     partitions = written(tmp_path / "files", frame(60, 5), cuts=(0, 30))
     share = next(share for share in shares_of(partitions, "person") if share.home.files == (0, 1))
     frame(61, 5).to_parquet(tmp_path / "files" / f"part-{1 - share.place}.parquet")
-    task = Task("guest", 0, share, for_workers(model(unit="person")), "label", 0, ())
-    assert contribution(task).code == "changed"
+    reading = Reading(for_workers(model(unit="person")), "label")
+    assert answer(Task("guest", share, reading, Question(0, b"", b"", {}, 1.0))).code == "changed"
 
 
 @pytest.mark.parametrize(

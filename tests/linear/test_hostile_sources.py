@@ -465,16 +465,16 @@ def test_the_rows_of_partitions_are_not_shown(tmp_path):
 
 
 def test_a_race_for_the_last_budget_ends_in_a_sentence():
-    from discreet.core.noise import BoundedSum
     from discreet.errors import BudgetExceeded
     from discreet.events import Gaussian
     from discreet.ledger import GaussianFilter, Ledger, Till
+    from discreet.linear.gate.raw import PowerCells, RawColumns
     from discreet.linear.glm.spending import Spending
 
     rule = GaussianFilter(Budget(1.0, 1e-6))
     with Ledger.in_memory(rule) as ledger:
         spending = Spending(Budget(1.0, 1e-6), Till.open(ledger, rule), arithmetic="float")
-        spending.stage("counts", share=0.1).release(BoundedSum(np.zeros(1), 1.0))
+        spending.stage("counts", share=0.1).ask(RawColumns(np.zeros((0, 1))), PowerCells(1))
         Till.open(ledger, rule).pay(Gaussian(6.0), name="another-fit")
         with pytest.raises(BudgetExceeded) as caught:
             spending.stage("gradients", steps=40)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-import threading
+import pickle
 
 import numpy as np
 import pandas as pd
@@ -20,16 +20,19 @@ from discreet.linear import (
     PrivateLinearRegression,
     PrivateLogisticRegression,
 )
-from discreet.linear import contributions as module
-from discreet.linear.additive import crossings
+from discreet.linear import partition_answers as module
 from discreet.linear.column_kinds import Unit
-from discreet.linear.contributions import Task, contribution
+from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
+from discreet.linear.gate.partitioned_rows import Asked, Packed, PartitionedTable, Question, unpack
+from discreet.linear.gate.private_table import TargetRows
 from discreet.linear.homes import Share
+from discreet.linear.losses import Logistic
+from discreet.linear.partition_answers import Reading, Task, answer
 from discreet.linear.partitions import Part
 from discreet.linear.public_log import PublicLog
 from discreet.linear.roll_call import Answer, Tally
 from discreet.linear.tables import table_in
-from support.partitions_here import Here, model, written
+from support.partitions_here import Here, for_workers, model, written
 
 GRID = 2.0**-10
 
@@ -60,7 +63,8 @@ def test_learnt_bounds_too(tmp_path):
     np.testing.assert_array_equal(found.coef_, local.coef_)
 
 
-def test_machines_that_turn_crossings_otherwise_stop_the_fit(tmp_path, monkeypatch):
+def test_pairs_that_are_found_give_the_bits_of_one_table(tmp_path):
+    """Rotations travel in queries: no worker computes an eigenvector, whose sign may depend on the machine."""
     x = np.random.default_rng(0).random((4000, 3)) * 10
     y = x[:, 0] + (x[:, 1] - 5) * (x[:, 2] - 5) / 5 + 10
     for part in range(2):
@@ -74,16 +78,10 @@ def test_machines_that_turn_crossings_otherwise_stop_the_fit(tmp_path, monkeypat
         return make.fit(partitions, y="y", **engine)
 
     told = fitted().predict(pd.DataFrame(x[:50], columns=["a", "b", "c"]))
-    found = fitted(engine=Here(partitions)).predict(pd.DataFrame(x[:50], columns=["a", "b", "c"]))
+    engine = Here(partitions)
+    found = fitted(engine=engine).predict(pd.DataFrame(x[:50], columns=["a", "b", "c"]))
     np.testing.assert_array_equal(found, told)
-    here, honest = threading.current_thread(), crossings.crossing_weights
-
-    def other(correlation):  # as another library may: eigenvectors have no sign
-        return honest(correlation) * (1 if threading.current_thread() is here else -1)
-
-    monkeypatch.setattr(crossings, "crossing_weights", other)
-    with pytest.raises(PlanViolation, match="other public numbers"):
-        fitted(engine=Here(partitions, run="fit-1"))
+    assert any(b"Crossings" in question.asked for question in engine.questions)
 
 
 # ---- one answer for each partition ----
@@ -114,9 +112,9 @@ class CountsTwice(Tally):
 def test_a_partition_that_answers_twice_counts_once():
     answers = [sum_of(0, 1, 2), sum_of(1, 10, 20), sum_of(0, 1, 2)]
     right, broken = tally(), CountsTwice(0, 2, BoundedSum(np.zeros(2, np.int64), 1.0, grid=GRID), (100, 100))
-    for answer in answers:
-        right.add(answer)
-        broken.add(answer)
+    for one in answers:
+        right.add(one)
+        broken.add(one)
     assert right.total().tolist() == [11, 22]
     assert broken.total().tolist() == [12, 24]  # what must not happen, and would be seen
 
@@ -159,23 +157,76 @@ def test_answers_do_not_depend_on_what_was_asked_before(tmp_path):
     seen = []
 
     def thrice(task):
-        first = contribution(task)
+        first = answer(task)
         seen.append(first.release)
         if task.release % 19:
             return [first]
-        again = contribution(task)
-        module._waiting.clear()  # as on another worker
-        return [first, again, contribution(task)]
+        again = answer(task)
+        forget()  # as on another worker
+        return [first, again, answer(task)]
 
     found = model().fit(partitions, y="label", engine=Here(partitions, tamper=thrice))
     np.testing.assert_array_equal(found.coef_, model().fit(partitions, y="label").coef_)
     assert max(seen) > 40
 
 
-def test_a_worker_that_lost_its_state_says_so(tmp_path):
-    partitions = written(tmp_path)
-    task = Task("lost", 3, Share(0, partitions.parts[0]), model(), "label", 3, ())
-    assert contribution(task).code == "behind"
+def forget():
+    module._kept.clear()
+    module._parts.clear()
+
+
+def some_question(release=0, width=2):
+    """How many records there are of each class, as a fit asks it first."""
+    query = Blocks((Cells(ClassOf(Logistic()), width + 1),), bound=1.0, everybody=True)
+    view, asked = Packed.of(TargetRows(Logistic())), Packed.of(Asked(query))
+    return Question(release, view.data, asked.data, {**view.parts, **asked.parts}, GRID)
+
+
+def some_task(part, fit, reading=True, target="label", **of_question):
+    reading = Reading(for_workers(model()), target) if reading else None
+    return Task(fit, Share(0, part), reading, some_question(**of_question))
+
+
+def test_a_worker_without_the_rows_or_a_part_of_the_question_says_so(tmp_path):
+    task = some_task(written(tmp_path).parts[0], "lost")
+    begun = task._replace(reading=None)
+    assert answer(begun).code == "behind"
+    first = answer(task)
+    assert first.code == "sum"
+    assert first.counts.tolist()[2:] == [0]
+    without = begun._replace(question=task.question._replace(parts={}))
+    assert answer(without).counts.tolist() == first.counts.tolist()  # it has kept the parts
+    assert answer(begun).public == first.public
+    forget()
+    assert answer(task._replace(question=without.question)).code == "behind"
+
+
+def test_a_large_array_is_sent_by_its_digest(tmp_path):
+    """The rotation of a descent is the same in all its steps."""
+    large, small = np.arange(4096.0).reshape(64, 64), np.arange(3.0)
+    for array in (large, np.asfortranarray(large), small):
+        data, parts = Packed.of({"array": array, "loss": Logistic()})
+        assert len(parts) == 1 + (array is not small)
+        assert len(data) < 1000
+        found = unpack(data, parts)["array"]
+        np.testing.assert_array_equal(found, array)
+        assert found.flags.f_contiguous == array.flags.f_contiguous
+    with pytest.raises(KeyError):
+        unpack(data, {})
+
+
+def test_partitioned_rows_show_nothing():
+    table = PartitionedTable((3, 4), lambda question, tally: None)
+    rows = table.rows(TargetRows(Logistic()))
+    for one in (table, rows):
+        for look in (len, bool, iter, np.asarray, pickle.dumps):
+            with pytest.raises(TypeError, match="Private rows"):
+                look(one)
+    assert (repr(table), repr(rows)) == ("PartitionedTable(partitions=2)", "PartitionedRows(TargetRows)")
+    with pytest.raises(PlanViolation, match="Only encoded records"):
+        rows.in_curves(None)
+    with pytest.raises(PlanViolation, match="nothing is released"):
+        rows._total(Blocks((Cells(ClassOf(Logistic()), 3),), bound=1.0), GRID)  # nobody answered
 
 
 # ---- files ----
@@ -187,7 +238,7 @@ def test_a_file_that_changes_stops_the_fit(tmp_path):
     def changing(task):
         if task.release == 5 and task.place == 2:
             written(tmp_path, (700, 0, 501, 301))
-        return [contribution(task)]
+        return [answer(task)]
 
     with pytest.raises(PlanViolation, match="Partition 2: its file changed"):
         model().fit(partitions, y="label", engine=Here(partitions, tamper=changing))
@@ -203,11 +254,11 @@ def test_workers_answer_with_codes_and_no_word_of_a_record(tmp_path, trouble, mo
         pd.DataFrame({"secret-cell": [1.0]}).to_parquet(part.path)
         part = Part.of(part.path)
     else:
-        monkeypatch.setattr(module._Waiting, "release", lambda *_: 1 / 0)
-    answer = contribution(Task(trouble, 0, Share(0, part), model(), "label", 0, ()))
-    assert answer.code == {"gone": "unreadable", "other columns": "refused", "raises": "failed"}[trouble]
-    assert "secret" not in repr(answer)
-    assert answer.counts is None
+        monkeypatch.setattr(module.PrivateTable, "rows", lambda *_: 1 / 0)
+    found = answer(some_task(part, trouble))
+    assert found.code == {"gone": "unreadable", "other columns": "refused", "raises": "failed"}[trouble]
+    assert "secret" not in repr(found)
+    assert found.counts is None
 
 
 def test_partitions_are_parquet_files(tmp_path):
@@ -243,15 +294,15 @@ def test_a_driver_that_was_killed_goes_on_without_another_charge(tmp_path, monke
     ledger = Ledger.create(tmp_path / "ledger.db", rule)
     append = PublicLog.append
 
-    def killed_in_append(self, value):
-        if len(self.values) == 7:
+    def killed_in_append(self, stage, query, value):
+        if len(self.entries) == 7:
             raise Killed
-        append(self, value)
+        append(self, stage, query, value)
 
     def killed_in_ask(task):
         if task.release == 7 and task.place == 1:
             raise Killed
-        return [contribution(task)]
+        return [answer(task)]
 
     engine = Here(partitions, log=tmp_path / "log")
     if when == "while asking":
@@ -262,13 +313,12 @@ def test_a_driver_that_was_killed_goes_on_without_another_charge(tmp_path, monke
         model(ledger=ledger).set_params(unsafe_seed=None).fit(partitions, y="label", engine=engine)
     monkeypatch.setattr(PublicLog, "append", append)
     paid = spent(ledger)
-    released = sorted((tmp_path / "log").glob("release-*.npy"))
-    before = [np.load(path) for path in released]
+    released = sorted((tmp_path / "log").glob("release-*.npz"))
+    before = [path.read_bytes() for path in released]
     assert len(before) == 7
     again = Here(partitions, log=tmp_path / "log", run="another name, which the log overrules")
     found = model(ledger=ledger).set_params(unsafe_seed=None).fit(partitions, y="label", engine=again)
-    for path, value in zip(released, before, strict=True):
-        np.testing.assert_array_equal(np.load(path), value)  # nothing was released twice
+    assert [path.read_bytes() for path in released] == before  # nothing was released twice
     everything = spent(ledger)
     assert {name: everything[name] for name in paid} == paid
     assert len(everything) == len({name.partition("/")[2] for name in everything})  # each stage was paid once
@@ -286,7 +336,7 @@ def test_an_older_copy_of_the_log_draws_nothing_again(tmp_path):
     )
     secret = model(ledger=ledger).set_params(unsafe_seed=None)
     secret.fit(partitions, y="label", engine=Here(partitions, log=tmp_path / "log"))
-    paid, values = spent(ledger), sorted((tmp_path / "log").glob("release-*.npy"))
+    paid, values = spent(ledger), sorted((tmp_path / "log").glob("release-*.npz"))
     again = model(ledger=ledger).set_params(unsafe_seed=None)
     again.fit(
         partitions, y="label", engine=Here(partitions, log=tmp_path / "log")
@@ -298,7 +348,7 @@ def test_an_older_copy_of_the_log_draws_nothing_again(tmp_path):
             path.unlink(missing_ok=True)
         with pytest.raises(PlanViolation, match="older copy"):
             again.fit(partitions, y="label", engine=Here(partitions, log=tmp_path / "log"))
-        assert sorted((tmp_path / "log").glob("release-*.npy")) == values[:kept]
+        assert sorted((tmp_path / "log").glob("release-*.npz")) == values[:kept]
 
 
 def test_a_log_pays_at_every_ledger(tmp_path):
@@ -314,18 +364,19 @@ def test_a_log_pays_at_every_ledger(tmp_path):
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 8.0, 14.0])
-def test_workers_choose_noise_and_grids_by_the_ledger_of_the_driver(tmp_path, epsilon):
-    """A ledger holds a part of delta back, and so a fit of epsilon 1 depends on it; workers are sent its rule."""
+def test_partitions_are_asked_on_the_grids_of_the_ledger(tmp_path, epsilon):
+    """A ledger holds a part of delta back, and so the grids of a fit of epsilon 1 depend on it."""
     partitions, rule = written(tmp_path), GaussianFilter(Budget(epsilon, 1e-6))
     local = model(ledger=Ledger.in_memory(rule)).fit(partitions, y="label")
     found = model(ledger=Ledger.in_memory(rule)).fit(partitions, y="label", engine=Here(partitions))
     np.testing.assert_array_equal(found.coef_, local.coef_)
     assert found.certificate_.together.within(rule.budget)
 
-    def untold(task):  # the broken twin: the rule is not sent
-        return [contribution(task._replace(rule=None, fit="untold"))]
+    def coarser(task):  # the broken twin: a worker counts on another grid
+        grid = 2 * task.question.grid
+        return [answer(task._replace(question=task.question._replace(grid=grid)))]
 
-    engine = Here(partitions, tamper=untold, run="fit-1")
+    engine = Here(partitions, tamper=coarser, run="fit-1")
     with pytest.raises(PlanViolation, match="other public numbers"):
         model(ledger=Ledger.in_memory(rule)).fit(partitions, y="label", engine=engine)
 
@@ -346,10 +397,38 @@ def test_a_log_goes_on_under_a_ledger_of_the_same_rule_only(tmp_path):
     for other in (GaussianFilter(budget, spare=0.0), GaussianFilter(Budget(2.0, 1e-6))):
         with pytest.raises(InvalidParameter, match="under a ledger with another rule"):
             fitted(other)
-    (log / "rule.json").unlink()  # as by versions before 0.2, whose ledgers held nothing back
+    (log / "rule.json").unlink()
     with pytest.raises(InvalidParameter, match="under a ledger with another rule"):
         fitted(GaussianFilter(budget))
-    assert fitted(GaussianFilter(budget, spare=0.0)) is not None
+
+
+def test_a_log_of_another_version_is_refused(tmp_path):
+    with PublicLog(tmp_path / "log", "a", "fit").lock():
+        pass
+    head = tmp_path / "log" / "log.json"
+    head.write_text(head.read_text().replace("public log 3", "public log 2"))
+    again = PublicLog(tmp_path / "log", "a", "fit")
+    with pytest.raises(InvalidParameter, match="written by another version of discreet"), again.lock():
+        pass
+
+
+@pytest.mark.parametrize("other", ["stage", "query"])
+def test_a_logged_value_is_the_answer_to_its_own_query_only(tmp_path, other):
+    """The log of a fit is not that of one which asks otherwise, and no row is read for what it holds."""
+    files = tmp_path / "files"
+    files.mkdir()
+    partitions = written(files)
+    first = model().fit(partitions, y="label", engine=Here(partitions, log=tmp_path / "log"))
+    engine = Here(partitions, log=tmp_path / "log")
+    again = model().fit(partitions, y="label", engine=engine)
+    np.testing.assert_array_equal(again.coef_, first.coef_)
+    assert engine.asked == 0
+    path = tmp_path / "log" / "release-00004.npz"
+    with np.load(path) as found:
+        entry = dict(found)
+    np.savez(path, **entry | {other: np.str_("00" if other == "query" else "another")})
+    with pytest.raises(PlanViolation, match="Release 4 of the log is the answer to another query"):
+        model().fit(partitions, y="label", engine=Here(partitions, log=tmp_path / "log"))
 
 
 def test_a_fit_of_partitions_that_loses_a_race_pays_for_what_it_released_only(tmp_path):
@@ -364,7 +443,7 @@ def test_a_fit_of_partitions_that_loses_a_race_pays_for_what_it_released_only(tm
                 ledger.run(rest * ledger.remaining(rest), "0" * 64, name="other").reserve(
                     ledger.remaining(rest)
                 )
-            return [contribution(task)]
+            return [answer(task)]
 
         engine = Here(partitions, log=tmp_path / "log", tamper=meanwhile)
         with pytest.raises(BudgetExceeded) as refused:
@@ -374,7 +453,7 @@ def test_a_fit_of_partitions_that_loses_a_race_pays_for_what_it_released_only(tm
         assert "(" not in told, "no event is printed"
         runs = [run for run in ledger.statement().runs if run.name != "other"]
         assert (
-            sum(sum(run.taken) for run in runs) == len(list((tmp_path / "log").glob("release-*.npy"))) == 12
+            sum(sum(run.taken) for run in runs) == len(list((tmp_path / "log").glob("release-*.npz"))) == 12
         )
 
 
@@ -406,19 +485,19 @@ def test_a_log_is_read_while_it_is_locked(tmp_path):
     """Who had read it before would draw a release again that another process has written meanwhile."""
     late, early = (PublicLog(tmp_path / "log", name, "fit") for name in ("late", "early"))
     with early.lock():
-        early.append(np.arange(3.0))
+        early.append("counts", b"query", np.arange(3.0))
     with late.lock():
         assert late.run == "early"
-        assert len(late.values) == 1
+        assert len(late.entries) == 1
 
 
 def test_a_value_that_was_half_written_is_none(tmp_path):
     log, again = (PublicLog(tmp_path / "log", name, "fit") for name in "ab")
     with log.lock():
-        log.append(np.arange(3.0))
-    (tmp_path / "log" / ".release-00001.npy.part").write_bytes(b"half")
+        log.append("counts", b"query", np.arange(3.0))
+    (tmp_path / "log" / ".release-00001.npz.part").write_bytes(b"half")
     with again.lock():
-        assert len(again.values) == 1
+        assert len(again.entries) == 1
 
 
 def test_a_file_with_two_names_is_refused(tmp_path):

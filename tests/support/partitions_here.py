@@ -1,12 +1,15 @@
 """A cluster without one: all workers in this process."""
 
+import os
+
 import numpy as np
 import pandas as pd
 
 from discreet.linear import Partitions, PrivateLogisticRegression
-from discreet.linear.contributions import Task, contribution
+from discreet.linear.gate.partitioned_rows import PartitionedTable
 from discreet.linear.homes import Census, Ids, Register, Share, homes_of, people_in
-from discreet.linear.public_log import Gathering, PublicLog
+from discreet.linear.partition_answers import Reading, Task, answer
+from discreet.linear.public_log import PublicLog
 from discreet.linear.roll_call import Tally
 
 
@@ -44,28 +47,29 @@ def shares_of(partitions, column=None):
 
 
 class Here:
-    """The engine. ``tamper`` may change what is asked and answered."""
+    """The engine. ``tamper`` may change what is asked and answered; ``questions`` are all that were asked."""
 
     def __init__(self, partitions, log=None, tamper=None, run="fit-0"):
         self.partitions, self.tamper = partitions, tamper
-        self.log, self.run, self.asked, self.values = log, run, 0, []
+        self.log, self.run, self.asked, self.questions = log, run, 0, []
 
     def fit(self, fitted, partitions, target):
-        unit, workers = fitted._unit(), for_workers(fitted)
+        unit, reading = fitted._unit(), Reading(for_workers(fitted), target)
         log = PublicLog(self.log, self.run, partitions.digest())
         shares = shares_of(partitions, None if unit is None else unit.column)
+        name = f"{log.run}-{os.urandom(4).hex()}"  # that no driver had before
 
-        def ask(release, values, tally, rule):
+        def ask(question, tally):
+            self.questions.append(question)
             for share in shares:
                 self.asked += 1
-                task = Task(log.run, release, share, workers, target, 0, tuple(values), rule)
-                for answer in [contribution(task)] if self.tamper is None else self.tamper(task):
-                    tally.add(answer)
+                task = Task(name, share, reading, question)
+                for found in [answer(task)] if self.tamper is None else self.tamper(task):
+                    tally.add(found)
 
-        gathering = Gathering([share.rows for share in shares], log, ask)
+        table = PartitionedTable([share.rows for share in shares], ask)
         with log.lock():
-            fitted._fit(partitions.without_rows(), target, None, None, None, elsewhere=gathering)
-        self.values = log.values
+            fitted._fit(partitions.without_rows(), target, None, None, None, partitions=table, log=log)
 
     def total(self, partitions, column, ask, like, public):
         shares = shares_of(partitions, column)

@@ -24,15 +24,14 @@ from discreet.adapters.audit_subjects import ROWS_EACH, Estimator, neighbouring_
 from discreet.audit import AuditResult, Examination, OneStep, Specification, Subject, audit, examine
 from discreet.certificate import Certificate
 from discreet.core.mechanisms import gaussian_event
-from discreet.core.noise import BoundedSum
 from discreet.errors import PlanViolation, whole
-from discreet.events import Gaussian
 from discreet.guarantee import contributions_apart
 from discreet.linear import DeclarationWarning
 from discreet.linear.gate.adding import add_cells
 from discreet.linear.gate.clipped_gradients import sum_of_gradients
 from discreet.linear.gate.people import People
 from discreet.linear.gate.record_store import Block
+from discreet.linear.glm.recording import Recorded, Tape
 from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 
@@ -110,60 +109,24 @@ def attack(estimator: Estimator, fits: int, confidence: float, told: Told) -> Au
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Release:
-    """A noisy sum of a fit, and what only whoever has the table knows: the sum."""
-
-    total: Floats
-    std: float
-    noisy: Floats
-
-    def same_kind(self, other: _Release) -> bool:
-        """Whether nothing but the numbers tells them apart."""
-        return self.total.shape == other.total.shape and self.std == other.std
-
-    def likelihood(self, without: Floats, used: Floats) -> float:
-        """By how much the logarithm of the density is larger if ``used`` was added up, and not ``without``."""
-        group, noise = used - without, self.noisy - without
-        return float(np.sum(group * (noise - group / 2))) / self.std**2
+def same_kind(one: Recorded, other: Recorded) -> bool:
+    """Whether nothing but the numbers tells two releases apart."""
+    return one.total.shape == other.total.shape and one.std == other.std
 
 
-class _RecordingSpending(Spending):
-    """Spending of a fit that records every release in ``found``.
-
-    If releases are ``prescribed``, those are released, and no noise is drawn.
-    """
-
-    def __init__(
-        self, found: list[_Release], prescribed: Sequence[_Release] | None, *args: Any, **options: Any
-    ) -> None:
-        super().__init__(*args, **options)
-        self._found, self._prescribed = found, prescribed
-
-    def release(
-        self, total: BoundedSum, event: Gaussian, pay: Callable[[bool], None] | None = None
-    ) -> Floats:
-        """The sum with noise, or what was prescribed in its place."""
-        value = np.asarray(total.value, np.float64).reshape(-1) * (1.0 if total.grid is None else total.grid)
-        place, prescribed = len(self._found), self._prescribed
-        if prescribed is None:
-            noisy = np.asarray(super().release(total, event, pay))
-        elif place < len(prescribed) and prescribed[place].total.size == value.size:
-            noisy = prescribed[place].noisy.reshape(np.shape(total.value))
-        else:
-            raise PlanViolation("This table leads to another release than the one that was seen.")
-        self._found.append(_Release(value, event.noise_multiplier * total.clip_norm, noisy.reshape(-1)))
-        return noisy
+def likelihood(release: Recorded, without: Floats, used: Floats) -> float:
+    """By how much the logarithm of the density is larger if ``used`` was added up, and not ``without``."""
+    group, noise = used - without, release.noisy - without
+    return float(np.sum(group * (noise - group / 2))) / release.std**2
 
 
 def _releases_of(
-    model: Any, world: Sequence[Any], prescribed: Sequence[_Release] | None = None
-) -> list[_Release]:
+    model: Any, world: Sequence[Any], prescribed: Sequence[Recorded] | None = None
+) -> list[Recorded]:
     """All that a fit of the model releases, or would release where something is prescribed."""
-    found: list[_Release] = []
-    model._spending_kind = partial(_RecordingSpending, found, prescribed)
-    model.fit(*world)
-    return found
+    tape = Tape(prescribed)
+    model._fit_recorded(tape, *world)
+    return tape.releases
 
 
 def _likelihood(make: Callable[[], Any], worlds: Sequence[tuple[Any, ...]], world: int) -> float:
@@ -174,11 +137,11 @@ def _likelihood(make: Callable[[], Any], worlds: Sequence[tuple[Any, ...]], worl
     except PlanViolation:
         other = []
     pairs = list(zip(seen, other, strict=False))
-    if len(other) != len(seen) or not all(one.same_kind(two) for one, two in pairs):
+    if len(other) != len(seen) or not all(same_kind(one, two) for one, two in pairs):
         return _CERTAIN if world else -_CERTAIN  # what is released, or how much noise it has, gives it away
     if world:
-        return math.fsum(one.likelihood(two.total, one.total) for one, two in pairs)
-    return math.fsum(one.likelihood(one.total, two.total) for one, two in pairs)
+        return math.fsum(likelihood(one, two.total, one.total) for one, two in pairs)
+    return math.fsum(likelihood(one, one.total, two.total) for one, two in pairs)
 
 
 # ---- the detectors ----
@@ -268,6 +231,7 @@ class _Sum:
 
     size: int
     bound: float = _CLIP
+    digest: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Fits on a Dask cluster: :class:`DaskEngine`.
 
-Each release asks every partition once, by a task that is a pure function (:mod:`discreet.linear.contributions`).
+Each release asks every partition once, by a task that is a pure function (:mod:`discreet.linear.partition_answers`).
 Workers and scheduler see exact sums, which are private: they must be trusted as the driver is. And Dask unpickles
 what it is sent: who can reach the scheduler can run code on every machine. So plain ``tcp://`` is refused beyond this
 machine.
@@ -25,12 +25,12 @@ from discreet.adapters.dask_frames import FrameOnCluster, quiet_workers
 from discreet.adapters.dask_rounds import Patience, Rounds
 from discreet.core.noise import BoundedSum
 from discreet.errors import CannotConnect, InvalidParameter, missing_extra, real, whole
-from discreet.ledger import GaussianFilter
-from discreet.linear.contributions import Task, contribution
 from discreet.linear.fitting import run_name
+from discreet.linear.gate.partitioned_rows import PartitionedTable, Question
 from discreet.linear.homes import Census, Ids, Register, Share, homes_of, people_in
+from discreet.linear.partition_answers import Reading, Task, answer
 from discreet.linear.partitions import Partitions
-from discreet.linear.public_log import Gathering, PublicLog
+from discreet.linear.public_log import PublicLog
 from discreet.linear.roll_call import Answer, Tally
 from discreet.linear.sources import is_dask_frame
 from discreet.trusted.rows import MOST_RECORDS
@@ -84,9 +84,9 @@ class DaskEngine:
         with log.lock():
             rounds = self._rounds(log.run)
             shares = self._shares(rounds, table, None if unit is None else unit.column)
-            question = _Question(rounds, table, self.for_workers(model), shares, target)
-            gathering = Gathering([share.rows for share in shares], log, question.ask)
-            model._fit(nothing, target, None, None, None, elsewhere=gathering)
+            questions = _Questions(rounds, table, Reading(self.for_workers(model), target), shares)
+            partitions = PartitionedTable([share.rows for share in shares], questions.ask)
+            model._fit(nothing, target, None, None, None, partitions=partitions, log=log)
 
     def _table(self, partitions: Any) -> Table:
         if is_dask_frame(partitions):
@@ -144,24 +144,26 @@ class DaskEngine:
         return plain.set_params(**{name: value for name, value in nothing.items() if name in known})
 
 
-class _Question:
-    """What partitions are asked in a fit, release after release."""
+class _Questions:
+    """The questions of a fit to its partitions. A large array is sent to a worker once."""
 
-    def __init__(
-        self, rounds: Rounds, table: Table, model: Any, shares: list[Share], target: str | None
-    ) -> None:
-        self._rounds, self._table, self._model = rounds, table, model
-        self._shares, self._target = shares, target
+    def __init__(self, rounds: Rounds, table: Table, reading: Reading, shares: list[Share]) -> None:
+        self._rounds, self._table, self._reading, self._shares = rounds, table, reading, shares
+        self._first: dict[bytes, int] = {}  # the question in which a part was sent first
 
-    def ask(self, release: int, values: list[Any], tally: Tally, rule: GaussianFilter | None) -> None:
+    def ask(self, question: Question, tally: Tally) -> None:
         """Let the tally have all answers."""
+        for key in question.parts:
+            self._first.setdefault(key, question.release)
 
         def call(place: int, since: int) -> tuple[Any, ...]:
-            known = (self._rounds.name, release, self._shares[place], self._model, self._target)
-            task = Task(*known, since, tuple(values[since:]), rule)
-            if since:  # it has begun, and needs the news only
-                return contribution, task._replace(share=task.share._replace(home=None), model=None)
-            return _call(self._table, contribution, task)
+            if not since:
+                task = Task(self._rounds.name, self._shares[place], self._reading, question)
+                return _call(self._table, answer, task)
+            # It has read its rows, and answered all questions before.
+            new = {key: part for key, part in question.parts.items() if self._first[key] > since}
+            share = self._shares[place]._replace(home=None)
+            return answer, Task(self._rounds.name, share, None, question._replace(parts=new))
 
         self._rounds.ask(call, tally)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import replace
@@ -41,19 +40,19 @@ from discreet.linear.diagnosis import (
 )
 from discreet.linear.encoder import SchemaEncoding, encoded_columns, record_weights
 from discreet.linear.fitted_model import FittedModel
-from discreet.linear.fitting import Charge, Encoded, fit_baseline, open_charge, show_progress
-from discreet.linear.gate.people import People
+from discreet.linear.fitting import Charge, EncodedTable, fit_baseline, fit_lines, open_charge, show_progress
+from discreet.linear.gate.private_table import PersonRows, PrivateTable
 from discreet.linear.gate.record_store import MISSING
-from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.spending import Elsewhere, Spending
-from discreet.linear.glm.typical_people import declared_rows, learned_rows
-from discreet.linear.inputs import OnDemand, part_of, without_column
+from discreet.linear.glm.recording import Tape
+from discreet.linear.glm.spending import Spending
+from discreet.linear.glm.typical_people import Typical, declared_rows, learned_rows
+from discreet.linear.inputs import OnDemand, column_names, without_column
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.named_coefficients import Coefficients
 from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.preview import EPSILONS, Preview
+from discreet.linear.public_log import PublicLog
 from discreet.linear.schema import Schema, schema_of
-from discreet.linear.secret_sample import draw_rows
 from discreet.linear.sources import is_dask_frame, source_of
 from discreet.linear.spool import spool_rows
 from discreet.linear.storage import Storage
@@ -77,7 +76,6 @@ class PrivateLinearModel(TableReader):
     _budgets: tuple[Budget, ...] = ()
     _task: str
     intercept_: Any
-    _spending_kind: Callable[..., Spending] = Spending  # what an audit exchanges for one that records
 
     # ---- what each estimator knows ----
 
@@ -88,10 +86,10 @@ class PrivateLinearModel(TableReader):
         """The target as the loss wants it, NaN where it does not count, and the weights of the records."""
 
     @abstractmethod
-    def _bounded_target(
-        self, y: OnDemand, weights: Array | None, spending: Spending | None
-    ) -> tuple[OnDemand, tuple[float, float]]:
-        """The target within its bounds, declared or learnt, and these; (0, 1) for classes."""
+    def _target_range(
+        self, table: Any, least: int | None, spending: Spending | None
+    ) -> tuple[float, float] | None:
+        """The bounds that targets are clipped to, declared or learnt; None for classes."""
 
     @abstractmethod
     def _target_in_words(self) -> str:
@@ -198,50 +196,40 @@ class PrivateLinearModel(TableReader):
         sample_weight: Any,
         people: Any,
         previous: LinearModel | None,
-        elsewhere: Elsewhere | None = None,
+        partitions: Any = None,
+        log: PublicLog | None = None,
+        tape: Tape | None = None,
     ) -> Self:
+        """Fit the rows of ``X``, or of ``partitions`` with the columns of ``X``, which then has no rows."""
         reset = previous is None
         self._check_method()
         self._warn_of_callers()
-        storage = Storage.of(self.memory)
-        X, y = self._open(X, y, storage)
-        unit, frame = self._unit(), X
-        self._refuse_unknown_unit(X, people)
-        X = X if unit is None else without_column(X, unit.column)
-        table = self._read_table(X, reset)
-        rows = row_count(table)
-        owners = self._people_in(frame, people, rows)
-        weights = record_weights(sample_weight, rows, self.max_weight)
-        y = self._target_in(X) if y is None else y
-        target, weights = self._read_target(y, rows, weights, reset)
+        read = self._read(X, y, sample_weight, people, reset)
+        table = read if partitions is None else partitions
         self._refuse_inference(reset)  # and what the loss refuses: before anything is spent
-        with self._open_charge(reset, elsewhere) as charge, show_progress(self.verbose) as progress:
+        with self._open_charge(reset, log, tape) as charge, show_progress(self.verbose) as progress:
             charge.refuse_foreign(() if reset else self._procedures)
             spending = charge.spending() if self.method == "recipe" else None
             if spending is not None:
                 spending.progress = progress
+                spending.admit(table)
             rate = self._sample()
-            if rate is not None and spending is not None:
-                spending.refuse_more_rows(rows)  # of the table: how many a sample has is a secret
-            chosen = None if rate is None else draw_rows(rate, rows, owners, charge.stream)
-            if owners is not None and chosen is not None:
-                owners = owners.at(chosen)
-            weights, target = part_of(weights, chosen), part_of(target, chosen)
-            averaging = 1.0
-            if owners is not None:
-                weights, averaging = self._share_weights(owners, weights, known_spending(spending))
-            counted = self._count_first(target, weights, owners, spending) if reset else None
+            if rate is not None:
+                table = table.sampled(rate, charge.stream)
+            typical = self._rows_of_people(table, spending)
+            least = None if typical is None else typical.least
+            counted = self._count_first(table, least, spending) if reset else None
             if reset:
-                self._encoding = self._new_encoding(X, table, weights, spending, counted, chosen)
+                self._encoding = self._new_encoding(read, table, least, spending, counted)
                 if spending is not None:  # until the mean of each column is known
                     self._encoding.missing = np.full(self._encoding.columns.numerics, float(MISSING))
-            encoded = part_of(self._encoding.on_demand(table), chosen)
-            target, bounds = self._bounded_target(target, weights, spending)
-            columns = self._encoding.columns
+            read.refuse_types(self._encoding)
+            bounds = self._target_range(table, least, spending)
             counts = None if counted is None else counted.counts
-            records = Encoded(encoded, target, columns, weights, bounds, owners, averaging, storage, counts)
+            known = (self._loss(), self._encoding, bounds, typical, counts, read.sparse)
+            records = EncodedTable(table, *known)
             if spending is None:
-                model = fit_baseline(self.method, self._loss(), records, charge, self.records)
+                model = fit_baseline(self.method, records, charge, self.records)
             else:
                 model = self._fit_model(records, spending)
             distance = 0.0 if spending is None else spending.distance
@@ -250,7 +238,7 @@ class PrivateLinearModel(TableReader):
             self._encoding.missing = model.missing
         names = getattr(self, "feature_names_in_", None)
         label = None if self.schema is None else schema_of(self.schema).target
-        told = (label or "", self._class_names())
+        told, unit = (label or "", self._class_names()), self._unit()
         self.diagnosis_ = diagnosis(
             self._encoding, names, model.counts, model.released, told, None if unit is None else unit.column
         )
@@ -273,6 +261,12 @@ class PrivateLinearModel(TableReader):
         warn_weak(self._budget())
         return self
 
+    def _fit_recorded(
+        self, tape: Tape, X: Any, y: Any, sample_weight: Any = None, people: Any = None
+    ) -> Self:
+        """Fit, and let an audit have every sum before its noise. The certificate says that it is not private."""
+        return self._fit(X, y, sample_weight, people, previous=None, tape=tape)
+
     def _warn_of_callers(self) -> None:
         """Say what several fits cost together, where no ledger adds them up."""
         told = cost_of_repetition(self._budget()) if self.ledger is None else None
@@ -283,27 +277,33 @@ class PrivateLinearModel(TableReader):
         """What the classes of the target are called in words; none of a regression."""
         return ()
 
-    def _share_weights(
-        self, people: People, weights: Array | None, spending: Spending
-    ) -> tuple[Array, float]:
-        """Weights that sum to at most 1 for each person, and how much averaging shortens gradients."""
-        unit = self._unit()
-        declared = None if unit is None else unit.rows
-        found = (
-            learned_rows(people, spending, self.n_features_in_ + 1)
-            if declared is None
-            else declared_rows(declared)
-        )
-        return people.weights(found.least, weights), found.averaging
+    def _read(self, X: Any, y: Any, sample_weight: Any, people: Any, reset: bool) -> PrivateTable:
+        """The table with its target, its weights and its people; what is public of it becomes attributes."""
+        storage = Storage.of(self.memory)
+        X, y = self._open(X, y, storage)
+        unit, frame = self._unit(), X
+        self._refuse_unknown_unit(X, people)
+        X = X if unit is None else without_column(X, unit.column)
+        table = self._read_table(X, reset)
+        rows = row_count(table)
+        owners = self._people_in(frame, people, rows)
+        weights = record_weights(sample_weight, rows, self.max_weight)
+        y = self._target_in(X) if y is None else y
+        target, weights = self._read_target(y, rows, weights, reset)
+        sparse = issparse(table) and self.schema is None
+        return PrivateTable(table, target, weights, owners, storage, column_names(X), sparse)
 
-    def _fit_model(self, records: Encoded, spending: Spending) -> Any:
-        seen = np.setdiff1d(np.arange(records.columns.width), self._encoding.guessed)
-        whole = len(seen) == records.columns.width or issparse(records.x)
-        used = records if whole else records.part(seen)
-        encoded = used.x, used.y, used.columns
-        more = {"references": self._references() if whole else None, **used.options}
-        model = fit_glm(self._loss(), *encoded, spending, used.weights, **more)
-        return model if whole else model.widen(seen, records.columns.width)
+    def _rows_of_people(self, table: Any, spending: Spending | None) -> Typical | None:
+        """How many rows a person typically has, declared or learnt; None if single rows are protected."""
+        unit = self._unit()
+        if unit is None:
+            return None
+        if unit.rows is not None:
+            return declared_rows(unit.rows)
+        return learned_rows(table.rows(PersonRows()), known_spending(spending), self.n_features_in_ + 1)
+
+    def _fit_model(self, records: EncodedTable, spending: Spending) -> Any:
+        return fit_lines(records, spending, self._references())
 
     def _references(self) -> dict[int, int] | None:
         """Declared references by the number of their group; None without inference."""
@@ -317,7 +317,9 @@ class PrivateLinearModel(TableReader):
             if isinstance(column, Category) and column.reference is not None
         }
 
-    def _open_charge(self, reset: bool, elsewhere: Elsewhere | None = None) -> AbstractContextManager[Charge]:
+    def _open_charge(
+        self, reset: bool, log: PublicLog | None, tape: Tape | None
+    ) -> AbstractContextManager[Charge]:
         earlier = {} if reset else dict(zip_longest(self._procedures, self._budgets))
         return open_charge(
             type(self).__name__,
@@ -330,8 +332,8 @@ class PrivateLinearModel(TableReader):
             staged=self.method == "recipe",
             sample=self._sample(),
             earlier=earlier,
-            elsewhere=elsewhere,
-            kind=self._spending_kind,
+            log=log,
+            tape=tape,
         )
 
     def _publish(self) -> None:

@@ -76,10 +76,8 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"classes": plain(self._classes())}
 
-    def _bounded_target(
-        self, y: OnDemand, weights: Array | None, spending: Any
-    ) -> tuple[OnDemand, tuple[float, float]]:
-        return y, (0.0, 1.0)
+    def _target_range(self, table: Any, least: int | None, spending: Any) -> tuple[float, float] | None:
+        return None
 
     def _target_in_words(self) -> str:
         return f"classes={tuple(self.classes_.tolist())}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -33,16 +33,18 @@ from discreet.ledger import FixedPlan, GaussianFilter, Till
 from discreet.ledger.filters import SPARE as LEDGER_SPARE
 from discreet.ledger.filters import SpendingRule
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.people import People
+from discreet.linear.encoder import Encoding
+from discreet.linear.gate.private_table import EncodedRows
 from discreet.linear.glm.counts import Counts
-from discreet.linear.glm.spending import Elsewhere, Spending
+from discreet.linear.glm.glm import fit_records
+from discreet.linear.glm.recording import RecordingSpending, Tape
 from discreet.linear.glm.spending import Progress as Told
-from discreet.linear.inputs import OnDemand
+from discreet.linear.glm.spending import Spending
+from discreet.linear.glm.typical_people import Typical
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Loss
+from discreet.linear.public_log import PublicLog
 from discreet.linear.secret_sample import amplified_budget
-from discreet.linear.storage import Storage
 from discreet.plan.plan import Plan
 
 
@@ -60,9 +62,9 @@ class Charge:
     stream: RandomStream
     arithmetic: Arithmetic
     alone: bool = False
-    elsewhere: Elsewhere | None = None
+    log: PublicLog | None = None
     sample: float | None = None
-    kind: Callable[..., Spending] = Spending
+    tape: Tape | None = None
 
     @property
     def sampled(self) -> bool:
@@ -72,18 +74,23 @@ class Charge:
     def spending(self) -> Spending:
         """The budget, to be spent in stages; of a sample what the sample is worth, on an account of its own."""
         name = str(self.plan.settings["run"])
-        if self.sample is not None and self.elsewhere is not None:
+        if self.sample is not None and self.log is not None:
             raise InvalidParameter("sample", self.sample, "is for tables of one machine; leave it out.")
         if self.sample is not None and self.sampled:
             return self._spending_of_sample(self.sample, name)
-        return self.kind(self.budget, self.till, self.stream, self.arithmetic, name, self.elsewhere)
+        return self._new_spending(self.budget, self.till, self.stream, self.arithmetic, name, self.log)
+
+    def _new_spending(self, *known: Any, **options: Any) -> Spending:
+        if self.tape is None:
+            return Spending(*known, **options)
+        return RecordingSpending(self.tape, *known, **options)
 
     def _spending_of_sample(self, sample: float, name: str) -> Spending:
         """What a sample is worth. It is paid for when something is released, and not where that is refused before."""
         self.till.refuse_other_neighbours()
         inner = amplified_budget(_within(self.budget, self.arithmetic), sample)
         try:
-            return self.kind(
+            return self._new_spending(
                 inner, None, self.stream, self.arithmetic, name, on_first=self.reserve_everything
             )
         except InvalidParameter as error:
@@ -112,7 +119,7 @@ class Charge:
             self.till.ledger,
             self.plan,
             arithmetic=self._certified_arithmetic(distance * (1 + 1e-12)),
-            trusted=self.stream.trusted,
+            trusted=self.stream.trusted and self.tape is None,
             not_covered=not_covered,
         )
 
@@ -144,25 +151,26 @@ def open_charge(
     staged: bool = True,
     sample: float | None = None,
     earlier: Mapping[str, Budget | None] | None = None,
-    elsewhere: Elsewhere | None = None,
-    kind: Callable[..., Spending] = Spending,
+    log: PublicLog | None = None,
+    tape: Tape | None = None,
 ) -> Iterator[Charge]:
     """Open the ledger for one fit, and close it again if it was opened here.
 
     ``staged`` fits spend by a Gaussian filter; others, and those of a secret ``sample`` under add-remove neighbours,
     reserve their whole budget as one release. ``earlier`` has the digests of the plans that made the model so
-    far, and the budget of each: the plan of a fit that goes on from it answers for all of them together.
+    far, and the budget of each: the plan of a fit that goes on from it answers for all of them together. A fit whose
+    sums go onto a ``tape`` is not certified as private.
     """
     staged = staged and not (sample is not None and budget.neighbours == "add-remove")
     spent = _within(budget, arithmetic)
     rule: SpendingRule = GaussianFilter(spent, spare=0.0) if staged else FixedPlan(_black_box(spent), spent)
-    plan = Plan.adaptive(name, rule, {**settings, "run": run_name(name, elsewhere)})
+    plan = Plan.adaptive(name, rule, {**settings, "run": run_name(name, log)})
     with Till.open(ledger, plan, key=ledger_key) as opened:
         if earlier:
             plan = _continue(plan, opened.ledger.rule, budget, earlier, staged)
         till = Till.open(opened.ledger, plan)
         stream = system_stream() if unsafe_seed is None else RandomStream(unsafe_seed=unsafe_seed)
-        yield Charge(budget, till, plan, stream, arithmetic, ledger is None, elsewhere, sample, kind)
+        yield Charge(budget, till, plan, stream, arithmetic, ledger is None, log, sample, tape)
 
 
 def _continue(
@@ -186,10 +194,9 @@ def _continue(
     return Plan.adaptive(plan.name, rule, {**plan.settings, "continues": list(earlier)})
 
 
-def run_name(name: str, elsewhere: Elsewhere | None = None) -> str:
+def run_name(name: str, log: PublicLog | None = None) -> str:
     """A name of its own for a fit, or the one under which it began."""
-    begun = None if elsewhere is None else elsewhere.run
-    return f"{name}-{os.urandom(8).hex()}" if begun is None else begun
+    return f"{name}-{os.urandom(8).hex()}" if log is None else log.run
 
 
 def _within(budget: Budget, arithmetic: Arithmetic) -> Budget:
@@ -218,43 +225,69 @@ _THEOREMS = "discreet.lecture.erm"  # loaded for the methods with theorems only
 
 
 @dataclass(frozen=True, eq=False)
-class Encoded:
-    """Encoded records: columns as promised, targets as the loss wants them (NaN: none), weights in [0, 1].
+class EncodedTable:
+    """The table of a fit with its encoding, and what else is public of it.
 
-    ``people``, ``averaging``, ``storage`` and ``counts`` are as for :func:`~discreet.linear.glm.glm.fit_glm`.
+    ``bounds`` are those of the target, None for classes; ``typical`` is how many rows people have, if they are the
+    unit; ``counts`` are as for :func:`~discreet.linear.glm.glm.fit_glm`. ``sparse`` encoded rows are not narrowed.
     """
 
-    x: Any
-    y: Any
-    columns: Columns
-    weights: Array | None = None
-    target_bounds: tuple[float, float] = (0.0, 1.0)
-    people: People | None = None
-    averaging: float = 1.0
-    storage: Storage | None = None
-    counts: Counts | None = None
+    table: Any
+    loss: Loss
+    encoding: Encoding
+    bounds: tuple[float, float] | None
+    typical: Typical | None
+    counts: Counts | None
+    sparse: bool
+
+    def rows(self, seen: NDArray[np.intp] | None = None, whole_rows: bool = False) -> Any:
+        """The columns ``seen``, or all, encoded; with ``whole_rows`` if queries about those will be asked."""
+        return self.table.rows(self.view(seen, whole_rows))
+
+    def view(self, seen: NDArray[np.intp] | None = None, whole_rows: bool = False) -> EncodedRows:
+        least = None if self.typical is None else self.typical.least
+        return EncodedRows(self.loss, self.encoding, seen, self.bounds, least, whole_rows)
 
     @property
-    def options(self) -> dict[str, Any]:
-        """What :func:`~discreet.linear.glm.glm.fit_glm` takes by keyword."""
-        names = ("target_bounds", "people", "averaging", "storage", "counts")
-        return {name: getattr(self, name) for name in names}
+    def target_bounds(self) -> tuple[float, float]:
+        """Those of the target; (0, 1) for classes."""
+        return (0.0, 1.0) if self.bounds is None else self.bounds
 
-    def part(self, seen: NDArray[np.intp]) -> Encoded:
-        """The records with some of their columns: numbers may be missing, all else is there."""
-        x, numerics = self.x, int(np.sum(seen < self.columns.numerics))
-        narrow = OnDemand((x.shape[0], len(seen)), lambda rows: x[rows][:, seen])
-        return replace(self, x=narrow, columns=replace(self.columns, numerics=numerics))
+    @property
+    def averaging(self) -> float:
+        """How much shorter the mean gradient of a person is than that of a row."""
+        return 1.0 if self.typical is None else self.typical.averaging
 
 
-def fit_baseline(
-    method: str, loss: Loss, records: Encoded, charge: Charge, declared: int | None
+def fit_lines(
+    records: EncodedTable, spending: Spending, references: Mapping[int, int] | None = None
 ) -> LinearModel:
+    """Fit a generalised linear model with all that is left to spend; ``references`` ask for standard errors.
+
+    Columns whose bounds are a guess are left out.
+    """
+    width = records.encoding.columns.width
+    seen = np.setdiff1d(np.arange(width), records.encoding.guessed)
+    whole = len(seen) == width or records.sparse
+    references = references if whole else None
+    model = fit_records(
+        records.rows(None if whole else seen, whole_rows=references is not None),
+        spending,
+        target_bounds=records.target_bounds,
+        averaging=records.averaging,
+        references=references,
+        counts=records.counts,
+    )
+    return model if whole else model.widen(seen, width)
+
+
+def fit_baseline(method: str, records: EncodedTable, charge: Charge, declared: int | None) -> LinearModel:
     """One of the methods with theorems, on centred columns with a constant.
 
     Guarantee: that of the method, within the budget, all of which is charged before it begins.
     """
-    if records.weights is not None:
+    loss, columns, arrays = records.loss, records.encoding.columns, records.table.arrays(records.view())
+    if arrays.weights is not None:
         requirement = f"are not known to the method {method!r}; use method='recipe'."
         raise InvalidParameter("weights", "given", requirement)
     if declared is None and charge.budget.neighbours == "add-remove":
@@ -263,17 +296,16 @@ def fit_baseline(
     if loss.outputs != 1 or loss.lipschitz is None:
         requirement = f"the method {method!r} needs a bounded slope and one output; use method='recipe'."
         raise InvalidParameter("loss", loss, requirement)
-    columns, centre = records.columns, np.zeros(records.columns.width)
+    centre = np.zeros(columns.width)
     centre[: columns.numerics] = 0.5
-    dense = records.x.toarray() if issparse(records.x) else records.x[:]
+    dense = arrays.x.toarray() if issparse(arrays.x) else arrays.x[:]
     rows = np.column_stack([np.ones(dense.shape[0]), np.asarray(dense, np.float64) - centre])
-    lower, upper = records.target_bounds
     row_bound = math.sqrt(1 + columns.numerics / 4 + len(columns.groups) + columns.text_square)
     budget = charge.reserve_everything()
     release = import_module(_THEOREMS).private_minimiser(
         loss,
         rows,
-        np.clip(records.y[:], lower, upper),
+        np.clip(arrays.y[:], *records.target_bounds),
         budget,
         method=method,
         row_bound=row_bound,

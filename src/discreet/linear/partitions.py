@@ -1,7 +1,8 @@
 """The files of a table that lie elsewhere: :class:`Partitions`, and how it is told that one changed.
 
-A fit over them: :mod:`discreet.linear.contributions` is what a worker does, :mod:`discreet.linear.public_log` what
-the driver does. Rows of one person in several files: :mod:`discreet.linear.homes`.
+A fit over them: :mod:`discreet.linear.gate.partitioned_rows` is what the driver does,
+:mod:`discreet.linear.partition_answers` what a worker does. Rows of one person in several files:
+:mod:`discreet.linear.homes`.
 """
 
 from __future__ import annotations

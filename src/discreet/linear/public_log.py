@@ -1,7 +1,12 @@
-"""A fit whose rows lie elsewhere, for its driver: :class:`Gathering`, and the :class:`PublicLog` of its values.
+"""The values that a fit has released, on disk: :class:`PublicLog`, with which an interrupted fit can be resumed.
 
-The driver runs the ordinary fit on no rows. Before each release every partition is asked what it would add
-(:mod:`discreet.linear.contributions`). Budget, ledger, noise and keys are the driver's alone.
+A resumed fit runs again from the beginning. A release that the log holds is looked up by its number, and returned if
+its stage and its query are those of the log; no row is read for it.
+
+>>> log = PublicLog(None, "fit-1", "which fit it is")
+>>> log.find("counts", b"digest of a query") is None
+True
+>>> log.append("counts", b"digest of a query", np.array([3.0]))
 """
 
 from __future__ import annotations
@@ -9,23 +14,29 @@ from __future__ import annotations
 import hmac
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.noise import BoundedSum
-from discreet.errors import AlreadyRunning, InvalidParameter
+from discreet.errors import AlreadyRunning, InvalidParameter, PlanViolation
 from discreet.files import hold_lock, whole_file, write_whole
 from discreet.ledger import GaussianFilter
-from discreet.linear.roll_call import Tally
 
 Array = NDArray[np.float64]
-Ask = Callable[[int, list[Array], Tally, GaussianFilter | None], None]
 
-_FORMAT = "discreet public log 2"
+_FORMAT = "discreet public log 3"
+
+
+class Entry(NamedTuple):
+    """A released value, the stage that released it, and the digest of its query."""
+
+    stage: str
+    query: str
+    value: Array
 
 
 class PublicLog:
@@ -38,7 +49,8 @@ class PublicLog:
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None, run: str, about: str) -> None:
-        self.values: list[Array] = []
+        self.entries: list[Entry] = []
+        self._asked = 0
         self.run, self._folder, self._about = run, None if folder is None else Path(folder), about
 
     @contextmanager
@@ -60,12 +72,19 @@ class PublicLog:
             write_whole(head, json.dumps({"format": _FORMAT, "run": self.run, "fit": self._tag(key)}) + "\n")
             return
         told = json.loads(head.read_text())
-        if told.get("format") != _FORMAT or not key.exists() or told.get("fit") != self._tag(key):
+        if told.get("format") != _FORMAT:
+            requirement = (
+                "was written by another version of discreet: finish it with that one, or name a new folder."
+            )
+            raise InvalidParameter("log", str(head.parent), requirement)
+        if not key.exists() or told.get("fit") != self._tag(key):
             requirement = "is the log of another fit, or of other files: name a new folder."
             raise InvalidParameter("log", str(head.parent), requirement)
         self.run = told["run"]
-        while (path := self._path(len(self.values))).exists():
-            self.values.append(np.asarray(np.load(path, allow_pickle=False), np.float64))
+        while (path := self._path(len(self.entries))).exists():
+            with np.load(path, allow_pickle=False) as found:
+                value = np.asarray(found["value"], np.float64)
+                self.entries.append(Entry(str(found["stage"]), str(found["query"]), value))
 
     def _tag(self, key: Path) -> str:
         return hmac.digest(bytes.fromhex(key.read_text()), self._about.encode(), "sha256").hex()
@@ -74,72 +93,40 @@ class PublicLog:
         """Raise unless the values were released under a ledger with this rule; of a new log, note the rule.
 
         Noise depends on the part of delta that a ledger holds back: another ledger would be charged for other noise
-        than the log's. Logs of versions before 0.2 note no rule, and their ledgers hold nothing back.
+        than the log's.
         """
         if self._folder is None:
             return
         path, ours = self._folder / "rule.json", rule.to_dict()
-        if not self.values:
+        if not self.entries:
             write_whole(path, json.dumps(ours) + "\n")
-        elif json.loads(path.read_text()) != ours if path.exists() else rule.spare:
+        elif not path.exists() or json.loads(path.read_text()) != ours:
             requirement = "was begun under a ledger with another rule: use that ledger, or name a new folder."
             raise InvalidParameter("log", str(self._folder), requirement)
 
-    def append(self, value: Array) -> None:
-        """Write a value down."""
+    def find(self, stage: str, query: bytes) -> Array | None:
+        """The value of the next release, if the log holds it; None if it is to be drawn."""
+        number = self._asked
+        if number == len(self.entries):
+            return None
+        known = self.entries[number]
+        if (known.stage, known.query) != (stage, query.hex()):
+            raise PlanViolation(
+                f"Release {number} of the log is the answer to another query than this fit asks in the stage "
+                f"{stage!r}. Resume it with the same versions of the packages, on a processor of the same kind."
+            )
+        self._asked += 1
+        return known.value
+
+    def append(self, stage: str, query: bytes, value: Array) -> None:
+        """Write the value of a release down that the log did not hold."""
+        entry = Entry(stage, query.hex(), value)
         if self._folder is not None:
-            with whole_file(self._path(len(self.values)), "wb") as file:
-                np.save(file, value, allow_pickle=False)
-        self.values.append(value)
+            with whole_file(self._path(len(self.entries)), "wb") as file:
+                np.savez(file, stage=stage, query=entry.query, value=value)
+        self.entries.append(entry)
+        self._asked += 1
 
     def _path(self, number: int) -> Path:
         assert self._folder is not None
-        return self._folder / f"release-{number:05d}.npy"
-
-
-class Gathering:
-    """The driver's side of a fit. ``rows`` are those of each partition, at most.
-
-    ``ask(release, values, tally, rule)`` lets the tally have all answers; ``rule`` is that of the driver's ledger.
-    """
-
-    def __init__(self, rows: Sequence[int], log: PublicLog, ask: Ask) -> None:
-        self._rows, self._log, self._ask = rows, log, ask
-        self._made = 0
-        self._rule: GaussianFilter | None = None
-
-    @property
-    def run(self) -> str:
-        """The name of this fit in its ledger."""
-        return self._log.run
-
-    @property
-    def rows(self) -> int:
-        """How many rows all partitions have."""
-        return sum(self._rows)
-
-    def shared_rule(self, rule: GaussianFilter) -> GaussianFilter:
-        """The rule of the driver's ledger, which is sent to all workers."""
-        self._log.keep_rule(rule)
-        self._rule = rule
-        return rule
-
-    def release(
-        self, total: BoundedSum, public: str, draw: Callable[[BoundedSum], Array], pay: Callable[[bool], None]
-    ) -> Array:
-        """The next value: from the log if it is there, else drawn for the sum over all partitions.
-
-        Guarantee: paid for before it is drawn.
-        """
-        number, self._made = self._made, self._made + 1
-        if number < len(self._log.values):
-            pay(True)
-            return self._log.values[number]
-        if total.grid is None:
-            raise InvalidParameter("arithmetic", "float", "sums of several machines are hardened ones.")
-        tally = Tally(number, len(self._rows), total, self._rows, public)
-        self._ask(number, list(self._log.values), tally, self._rule)
-        pay(False)
-        value = draw(BoundedSum(total.value + tally.total(), total.clip_norm, total.norm, grid=total.grid))
-        self._log.append(value)
-        return value
+        return self._folder / f"release-{number:05d}.npz"

@@ -15,7 +15,7 @@ from discreet.linear.cells import declared_numbers
 from discreet.linear.column_kinds import Date, Numeric
 from discreet.linear.declarations import target_range
 from discreet.linear.encoder import one_for_each_row, target_numbers
-from discreet.linear.gate.raw import RawColumns
+from discreet.linear.gate.private_table import TargetColumn
 from discreet.linear.glm.ranges import learned_ranges
 from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import OnDemand
@@ -65,20 +65,18 @@ class PrivateRegressor(RegressorMixin, PrivateLinearModel):  # type: ignore[misc
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"target_bounds": plain(self._declared_bounds())}
 
-    def _bounded_target(
-        self, y: OnDemand, weights: Array | None, spending: Spending | None
-    ) -> tuple[OnDemand, tuple[float, float]]:
+    def _target_range(
+        self, table: Any, least: int | None, spending: Spending | None
+    ) -> tuple[float, float] | None:
         if self.target_bounds_ is None:
             if spending is None:
                 requirement = "must be declared for this method; only 'recipe' can learn them."
                 raise InvalidParameter("target_bounds", None, requirement)
-            column = OnDemand((*y.shape, 1), lambda rows: y[rows][:, None])
-            found = learned_ranges(
-                RawColumns(column, weights), spending, _TARGET, "target-range", by_mass=True
-            )
-            self.target_bounds_ = found.ranges[0]
-        lower, upper = self._usable(self.target_bounds_)
-        return OnDemand(y.shape, lambda rows: np.clip(y[rows], lower, upper)), (lower, upper)
+            rows = table.rows(TargetColumn(least))
+            self.target_bounds_ = learned_ranges(
+                rows, spending, _TARGET, "target-range", by_mass=True
+            ).ranges[0]
+        return self._usable(self.target_bounds_)
 
     def _usable(self, bounds: tuple[float, float]) -> tuple[float, float]:
         """The bounds as the loss can use them."""

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
@@ -19,7 +18,6 @@ from discreet.core.mechanisms import Arithmetic
 from discreet.errors import InvalidParameter, one_of, real
 from discreet.guarantee import Budget, neighbours_named
 from discreet.guarantee import Unit as Protected
-from discreet.linear.cells import declared_numbers
 from discreet.linear.column_kinds import Column, Numeric, Unit, unit_of
 from discreet.linear.declarations import bounds_of, declared_width
 from discreet.linear.diagnosis import warn_of_width
@@ -35,19 +33,17 @@ from discreet.linear.encoder import (
 from discreet.linear.fitting import METHODS
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
-from discreet.linear.gate.raw import RawColumns
+from discreet.linear.gate.private_table import PrivateTable, TargetRows, UndeclaredColumns
 from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import FirstCounts, count_first
 from discreet.linear.glm.inference import kind_of
 from discreet.linear.glm.ranges import Learned, learned_ranges, unlearnt_ranges
 from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import (
-    OnDemand,
     column_names,
     column_values,
     lazy_column,
     number_table,
-    part_of,
     without_column,
 )
 from discreet.linear.losses import Loss
@@ -243,9 +239,7 @@ class TableReader(Declarations):
         people = column_values(X, unit.column) if people is None else people
         return People.of(one_for_each_row("people", people, rows))
 
-    def _count_first(
-        self, y: Any, weights: Array | None, people: People | None, spending: Spending | None
-    ) -> FirstCounts | None:
+    def _count_first(self, table: Any, least: int | None, spending: Spending | None) -> FirstCounts | None:
         """The records, if there are bounds to be learnt, which is worth it if they are enough."""
         if self.bounds is not None or self.row_norm is not None or spending is None:
             return None
@@ -255,18 +249,20 @@ class TableReader(Declarations):
             if not schema.undeclared:
                 return None
             columns = encoded_columns(schema)
-        return count_first(self._loss(), y, columns, spending, weights, people)
+        return count_first(table.rows(TargetRows(self._loss(), least)), columns, spending)
 
     def _new_encoding(
         self,
-        X: Any,
+        read: PrivateTable,
         table: Any,
-        weights: Array | None,
+        least: int | None,
         spending: Spending | None,
         counted: FirstCounts | None,
-        chosen: NDArray[np.int64] | None = None,
     ) -> Encoding:
-        """The encoding that was declared; what was not is learnt out of the budget, of the rows that were chosen."""
+        """The encoding that was declared; what was not is learnt out of the budget.
+
+        ``read`` is what was read here, of which types and names count; ``table`` has the rows.
+        """
         if sum(given is not None for given in (self.schema, self.bounds, self.row_norm)) > 1:
             raise InvalidParameter(
                 "schema", "bounds, row_norm", "declare one of schema, bounds and row_norm."
@@ -274,11 +270,9 @@ class TableReader(Declarations):
         if self.schema is not None:
             schema = schema_of(self.schema)
             if schema.undeclared:
-                columns = schema_columns(table, schema)
-                learned = _learn_ranges(
-                    part_of(_undeclared_columns(columns, schema), chosen), weights, spending, counted
-                )
                 names = schema.undeclared
+                view = UndeclaredColumns(len(names), schema, least)
+                learned = _learn_ranges(table, view, spending, counted)
                 schema = schema.with_bounds(dict(zip(names, learned.ranges, strict=True)))
                 guessed = [name for name, seen in zip(names, learned.found, strict=True) if not seen]
                 return SchemaEncoding(schema, tuple(guessed), tuple(names))
@@ -286,25 +280,15 @@ class TableReader(Declarations):
         if self.row_norm is not None:
             return BoundedRows(self.n_features_in_, self.row_norm)
         if self.bounds is not None:
-            return BoundedNumbers(*bounds_of(self.bounds, self.n_features_in_, column_names(X)))
-        if issparse(table):
-            warn_of_width(table.shape[1])
-        ranges, found = _learn_ranges(part_of(table, chosen), weights, spending, counted)
-        if issparse(table):  # zeros must stay zeros
+            return BoundedNumbers(*bounds_of(self.bounds, self.n_features_in_, read.names))
+        if read.sparse:
+            warn_of_width(self.n_features_in_)
+        view = UndeclaredColumns(self.n_features_in_, None, least)
+        ranges, found = _learn_ranges(table, view, spending, counted)
+        if read.sparse:  # zeros must stay zeros
             ranges = [(0.0, max(upper, -lower)) for lower, upper in ranges]
         lower, upper = np.array(ranges).reshape(-1, 2).T
         return BoundedNumbers(lower, upper, guessed=np.flatnonzero(~found))
-
-
-def _undeclared_columns(columns: Mapping[str, Any], schema: Schema) -> OnDemand:
-    """The columns without bounds, as numbers."""
-    kinds: dict[str, Any] = {name: schema.features[name] for name in schema.undeclared}
-
-    def read_rows(rows: Any) -> NDArray[Any]:
-        parts = [declared_numbers(kind, columns[name][rows], f"X[{name!r}]") for name, kind in kinds.items()]
-        return np.column_stack(parts)
-
-    return OnDemand((row_count(columns[schema.undeclared[0]]), len(kinds)), read_rows)
 
 
 def row_count(table: Any) -> int:
@@ -320,15 +304,15 @@ def known_spending(spending: Spending | None) -> Spending:
 
 
 def _learn_ranges(
-    table: Any, weights: Array | None, spending: Spending | None, counted: FirstCounts | None
+    table: Any, view: UndeclaredColumns, spending: Spending | None, counted: FirstCounts | None
 ) -> Learned:
     """Ranges for columns that have no bounds; with few records they get more of the budget, with too few nothing."""
     spending = known_spending(spending)
     if counted is None or not counted.enough:
-        return unlearnt_ranges(table.shape[1])
+        return unlearnt_ranges(view.columns)
     records = counted.counts.records
-    split = BudgetSplit(records, spending.strength, math.sqrt(table.shape[1]))
-    return learned_ranges(RawColumns(table, weights), spending, split.for_marginals, records=records)
+    split = BudgetSplit(records, spending.strength, math.sqrt(view.columns))
+    return learned_ranges(table.rows(view), spending, split.for_marginals, records=records)
 
 
 def all_numbers(source: Source, names: Sequence[str]) -> dict[str, Numeric]:

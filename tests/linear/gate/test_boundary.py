@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[3] / "src" / "discreet" / "linear"
-SESSION = {SOURCE / "glm" / "spending.py"}
-"""Charges, noise and :meth:`Stage.ask`."""
+SESSION = {SOURCE / "glm" / "spending.py", SOURCE / "glm" / "recording.py"}
+"""Charges, noise and :meth:`Stage.ask`; the same for audits, which are shown the sums."""
 
 MODELS = {SOURCE / "additive" / "additive_model.py"}
 """What was fitted predicts rows that its user has."""

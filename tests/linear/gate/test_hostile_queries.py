@@ -7,6 +7,7 @@ and the difference of the sums is compared with ``bound / grid`` in exact intege
 
 from dataclasses import fields
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from scipy.sparse import csr_array
 
 from discreet import PlanViolation
 from discreet.errors import DiscreetError
+from discreet.linear import partition_answers
+from discreet.linear.encoder import Encoding
 from discreet.linear.gate import block_sums as blocks
 from discreet.linear.gate import clipped_gradients as gradients
 from discreet.linear.gate import column_pairs as pairs
@@ -24,11 +27,15 @@ from discreet.linear.gate.block_sums import Blocks
 from discreet.linear.gate.clipped_gradients import Target
 from discreet.linear.gate.coordinates import Diagonal, Marginals, SmoothCurves, Standardised, Whitened
 from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.partitioned_rows import PartitionedTable
 from discreet.linear.gate.people import People, RowsOfPeople
+from discreet.linear.gate.private_table import EncodedRows, PrivateTable
 from discreet.linear.gate.record_store import MISSING
 from discreet.linear.gate.records import CATALOGUE, Records
+from discreet.linear.homes import Share
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.losses import Huber, Logistic, Poisson, Softmax, Squared
+from discreet.linear.partition_answers import Reading, Task
 from discreet.linear.storage import Storage
 
 HOSTILE = np.array([np.nan, np.inf, -np.inf, 1e308, -1e308, 1e-308, 0.0, -0.0, 1.0, 0.5, -3.0, 7.0])
@@ -265,6 +272,91 @@ def test_no_query_lets_a_record_or_a_person_exceed_the_bound(name, kind):
         asked += 1
         assert not moved_too_far(query, found, other, grid), (seed, query)
     assert asked > 0 or kind == "sparse", refused
+
+
+class AsTheyAre(Encoding):
+    """Rows that are encoded already."""
+
+    names = None
+
+    def __init__(self, columns):
+        self.columns = columns
+
+    def on_demand(self, X):
+        return X
+
+    def in_units_of_table(self, coefficients, intercept):
+        return coefficients, intercept
+
+
+class Part(NamedTuple):
+    """Some rows of a world, as a partition that a worker reads."""
+
+    world: World
+    keep: np.ndarray
+
+    def is_as_it_was(self, thoroughly=True):
+        return True
+
+    def source(self):
+        return self
+
+    def _read(self, part, *_):
+        world, keep = part.world, part.keep
+        people = People.of(world.ids[keep]) if world.kind == "people" else None
+        weights = world.weights[keep] if world.kind == "weights" else None
+        return PrivateTable(world.x[keep], world.y[keep], weights, people)
+
+
+def in_partitions(world, keep, least=2, together=True):
+    """The same records in three partitions, all of a person's in one of them, asked as the Dask engine asks."""
+    places = world.ids % 3 if world.kind == "people" and together else np.arange(len(world.y)) % 3
+    parts = [Part(world, np.flatnonzero((places == place) & keep)) for place in range(3)]
+    name = f"{id(parts)} {keep}"
+
+    def ask(question, tally):
+        for place, part in enumerate(parts):
+            tally.add(partition_answers.answer(Task(name, Share(place, part), Reading(part, None), question)))
+
+    table = PartitionedTable([len(part.keep) for part in parts], ask)
+    return table.rows(EncodedRows(world.loss, AsTheyAre(world.columns), least=least, whole_rows=True))
+
+
+@pytest.mark.parametrize("kind", ["plain", "weights", "people"])
+@pytest.mark.parametrize("name", QUERIES)
+def test_partitions_add_up_to_the_table_and_keep_the_bound(name, kind):
+    asked = 0
+    for seed in range(CASES // 5):
+        world = World(np.random.default_rng([seed, len(name), 7]), kind)
+        everybody, neighbours = np.ones(len(world.y), bool), world.neighbours()
+        with np.errstate(all="ignore"):
+            try:
+                query = QUERIES[name](world)
+                grid = grid_of(query)
+                alone = world.records()._total(query, grid)
+                without = world.records(neighbours)._total(query, grid)
+            except (DiscreetError, ValueError, OverflowError, IndexError):
+                continue
+            found = in_partitions(world, everybody)._total(query, grid)
+            other = in_partitions(world, neighbours)._total(query, grid)
+        asked += 1
+        assert found.tolist() == alone.tolist()
+        assert other.tolist() == without.tolist()
+        assert not moved_too_far(query, found, other, grid), (seed, query)
+    assert asked > 0
+
+
+def test_a_person_in_several_partitions_would_be_found():
+    """The broken twin of homes: rows of a person in three partitions, each of which counts the person in full."""
+    world = World(np.random.default_rng(0), "people")
+    world.loss, world.columns = Logistic(), Columns(1)
+    world.x, world.y, world.ids = np.full((9, 1), 0.5), np.ones(9), np.repeat([0, 1, 2], [6, 2, 1])
+    query = QUERIES["classes"](world)
+    grid, everybody = grid_of(query), np.ones(9, bool)
+    for together in (True, False):
+        both = [in_partitions(world, keep, 1, together) for keep in (everybody, world.ids > 0)]
+        found, other = (rows._total(query, grid) for rows in both)
+        assert moved_too_far(query, found, other, grid) != together
 
 
 REFUSALS = (DiscreetError, ValueError, OverflowError, IndexError)

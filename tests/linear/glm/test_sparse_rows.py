@@ -5,11 +5,11 @@ import pytest
 from scipy.sparse import csr_array
 
 import discreet.linear.gate.record_store as store
-import discreet.linear.glm.glm as glm
 from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.linear import PrivateLinearRegression, PrivateLogisticRegression, PrivatePoissonRegressor
 from discreet.linear.diagnosis import DeclarationWarning
+from discreet.linear.gate import records as gate_records
 from discreet.linear.gate.coordinates import Diagonal
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.raw import RawColumns
@@ -103,7 +103,7 @@ def test_a_sparse_fit_is_the_dense_one_with_a_diagonal(monkeypatch, loss, target
     monkeypatch.setattr(whitening, "WIDEST", 3)
     coordinates = kept_coordinates(monkeypatch)
     dense = fit_glm(loss, x, target(y), TEXT, Kept(), target_bounds=(0.0, 9.0))
-    monkeypatch.setattr(glm, "NARROW", 3)
+    monkeypatch.setattr(gate_records, "NARROW", 3)
     sparse = fit_glm(loss, csr_array(x), target(y), TEXT, Kept(), target_bounds=(0.0, 9.0))
     assert [type(one) for one in coordinates] == [Diagonal, Diagonal]
     assert coordinates[0].centre is None
@@ -144,7 +144,7 @@ def moves(columns, row, target, epsilon, arithmetic, loss):
 @pytest.mark.parametrize("epsilon", [12.0, 0.3], ids=["rich", "poor"])
 @pytest.mark.parametrize(("arithmetic", "loss"), [("hardened", Logistic()), ("float", Softmax(3))])
 def test_no_record_moves_a_sum_by_more_than_its_clip_norm(monkeypatch, columns, epsilon, arithmetic, loss):
-    monkeypatch.setattr(glm, "NARROW", 3)
+    monkeypatch.setattr(gate_records, "NARROW", 3)
     largest = {
         name: max(moves(columns, row, 1.0, epsilon, arithmetic, loss)) for name, row in HOSTILE.items()
     }
@@ -155,7 +155,7 @@ def test_no_record_moves_a_sum_by_more_than_its_clip_norm(monkeypatch, columns, 
 
 def test_a_sum_whose_norms_forget_the_centre_is_caught(monkeypatch):
     """The broken twin: rows are clipped by their own norm, and centred afterwards."""
-    monkeypatch.setattr(glm, "NARROW", 3)
+    monkeypatch.setattr(gate_records, "NARROW", 3)
     assert max(moves(TEXT, HOSTILE["nothing"], 1.0, 12.0, "hardened", Logistic())) <= 1
     monkeypatch.setattr(store, "centred_norms", lambda z, constant, centre: row_norms(z, constant))
     assert max(moves(TEXT, HOSTILE["nothing"], 1.0, 12.0, "hardened", Logistic())) > 1.2

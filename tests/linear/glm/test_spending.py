@@ -16,7 +16,7 @@ from discreet.linear.gate.raw import PowerCells, RawColumns
 from discreet.linear.glm.spending import Spending
 
 BUDGET = Budget(1.0, 1e-6)
-ZERO = BoundedSum(np.zeros(4), clip_norm=2.0)
+NOBODY = RawColumns(np.zeros((0, 1)))
 
 
 def seeded(budget=BUDGET, arithmetic="float", **options):
@@ -42,10 +42,11 @@ def test_a_stage_is_charged_before_it_releases():
     spending = seeded()
     stage = spending.stage("counts", 0.5)
     assert spending.ledger.spent() is not None
-    with pytest.raises(PlanViolation, match="not finite"):
-        stage.release(BoundedSum(np.array([np.inf]), 1.0))
+    spending.release = lambda total, event: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        stage.ask(NOBODY, PowerCells(1))
     with pytest.raises(PlanViolation, match="all its 1 releases"):  # a failed release is spent too
-        stage.release(ZERO)
+        stage.ask(NOBODY, PowerCells(1))
 
 
 def test_no_more_than_there_is():
@@ -67,10 +68,11 @@ def test_shares_that_mean_nothing(share):
 
 def test_noise_is_as_large_as_stated():
     stage = seeded().stage("noise", 0.25, steps=4)
-    noise = stage.release(BoundedSum(np.zeros(40_000), clip_norm=3.0))
+    query = PowerCells(206)  # 40 170 numbers
+    noise = stage.ask(RawColumns(np.zeros((0, 206))), query).value
     assert stage.noise_multiplier * stage.strength == pytest.approx(2.0)  # root of the steps
     # a standard deviation of 40000 draws is off by 0.35 %; the seed makes the draw repeat
-    assert noise.std() == pytest.approx(3.0 * stage.noise_multiplier, rel=0.015)
+    assert noise.std() == pytest.approx(query.bound * stage.noise_multiplier, rel=0.015)
     one = seeded().strength
     assert stage.noise_multiplier == pytest.approx(math.sqrt(4 / 0.25) / one, rel=1e-9)
 
@@ -84,7 +86,9 @@ def test_neighbours_and_groups_need_more_noise():
 def test_fits_share_a_ledger_until_it_is_empty():
     with Ledger.in_memory(GaussianFilter(Budget(1.5, 1e-6))) as ledger:
         for _ in range(2):
-            seeded(till=Till.open(ledger, GaussianFilter(BUDGET))).stage("everything").release(ZERO)
+            seeded(till=Till.open(ledger, GaussianFilter(BUDGET))).stage("everything").ask(
+                NOBODY, PowerCells(1)
+            )
         assert sorted(ledger.runs()) == ["fit-1/everything", "fit-2/everything"]
         with pytest.raises(BudgetExceeded, match="no room for another fit"):
             seeded(till=Till.open(ledger, GaussianFilter(BUDGET)))
@@ -125,11 +129,12 @@ def test_other_parameters():
 
 
 def test_hardened_fits_release_hardened_sums_only():
-    stage = seeded(arithmetic="hardened").stage("stage", steps=2)
+    spending = seeded(arithmetic="hardened")
+    stage = spending.stage("stage", steps=2)
     with pytest.raises(PlanViolation, match="promises hardened sums"):
-        stage.release(ZERO)
+        spending.release(BoundedSum(np.zeros(4), clip_norm=2.0), stage.event)
     rows = np.full((10, 3), 0.5)
-    assert stage.release(hardened_sum(rows, 1.0, stage.grid(1.0))).shape == (3,)
+    assert spending.release(hardened_sum(rows, 1.0, stage.grid(1.0)), stage.event).shape == (3,)
 
 
 def test_hardened_noise_leaves_room_for_its_distance():
@@ -137,7 +142,7 @@ def test_hardened_noise_leaves_room_for_its_distance():
     assert spending.strength < seeded().strength
     stage = spending.stage("stage", steps=50)
     for _ in range(50):
-        stage.release(BoundedSum(np.zeros(1000, np.int64), 1.0, grid=stage.grid(1.0)))
+        stage.ask(RawColumns(np.zeros((0, 5))), PowerCells(5))  # 975 numbers
     assert 0 < (1 + math.exp(BUDGET.epsilon)) * spending.distance < 1e-5 * BUDGET.delta
 
 
@@ -242,8 +247,8 @@ def test_fits_that_race_for_the_last_budget_are_told_so():
     ``Composition(...)``."""
     with Ledger.in_memory(GaussianFilter(Budget(1.25, 1e-6))) as ledger:
         first, second = (seeded(till=Till.open(ledger, GaussianFilter(BUDGET)), name=name) for name in "ab")
-        first.stage("counts", 0.1).release(ZERO)
-        second.stage("counts", 0.1).release(ZERO)
+        first.stage("counts", 0.1).ask(NOBODY, PowerCells(1))
+        second.stage("counts", 0.1).ask(NOBODY, PowerCells(1))
         first.stage("gradients", steps=40)
         paid = ledger.spent()
         with pytest.raises(BudgetExceeded) as refused:

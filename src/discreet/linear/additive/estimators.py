@@ -14,12 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from discreet.errors import InvalidParameter, one_of
 from discreet.linear.additive.effects import Effect, Places, contributions, effects_of, in_words, places_of
-from discreet.linear.additive.fit_additive import Declared, fit_additive
+from discreet.linear.additive.fit_additive import Declared, fit_curves
 from discreet.linear.additive.pictures import page, plot_effects
 from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
-from discreet.linear.fitting import Encoded
+from discreet.linear.fitting import EncodedTable
 from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.regression import PrivateRegressor
@@ -88,7 +88,7 @@ class Additive:
     _encoding: Any
     _model: Any
 
-    def _fit_model(self, records: Encoded, spending: Spending) -> Any:
+    def _fit_model(self, records: EncodedTable, spending: Spending) -> Any:
         declared, loss = declarations(self._encoding), self._loss()  # type: ignore[attr-defined]
         schema = getattr(self._encoding, "schema", None)
         pairs = self.pairs if schema is None or self.pairs is not None else schema.pairs or None
@@ -97,8 +97,14 @@ class Additive:
         if monotone and loss.outputs > 1:
             requirement = "is for one score: two classes, a number or a count."
             raise InvalidParameter("shape", monotone[0], requirement)
-        table = records.x, records.y
-        return fit_additive(loss, *table, declared, spending, records.weights, **records.options)
+        return fit_curves(
+            records.rows(whole_rows=True),
+            declared,
+            spending,
+            target_bounds=records.target_bounds,
+            averaging=records.averaging,
+            counts=records.counts,
+        )
 
     def _places_of_columns(self) -> dict[str, Places]:
         return places_of(self._encoding, self._column_names())

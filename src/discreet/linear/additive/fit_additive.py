@@ -48,7 +48,7 @@ from discreet.linear.additive.smoothing import (
 from discreet.linear.gate.basis import Basis, Curve, Pair
 from discreet.linear.gate.clipped_gradients import WhiteNorms
 from discreet.linear.gate.column_pairs import Places, Residual
-from discreet.linear.gate.coordinates import Coordinates, Marginals, SmoothCurves, Whitened
+from discreet.linear.gate.coordinates import Coordinates, Marginals, SmoothCurves
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
@@ -181,8 +181,6 @@ def fit_curves(
     coordinates: Coordinates
     if curves is None:
         coordinates, row_size = choose_coordinates(records, marginals, count, spending)
-        if isinstance(coordinates, Whitened):
-            spending.agree(coordinates.rotation)
     else:
         records, coordinates, row_size = curves.records, curves.coordinates, curves.row_size
     if problem is None:
@@ -386,7 +384,6 @@ def _expand(
     stage = spending.stage(f"row-norms{again}", share)
     widest = 2 * math.sqrt(basis.columns.width + 1)
     row_size = min(max(typical_size(records, WhiteNorms(coordinates), stage).size, 1.0), widest)
-    spending.agree(coordinates.rotation)
     return Curves(basis, histograms, lines, records, marginals, coordinates, row_size)
 
 

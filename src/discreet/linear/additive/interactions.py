@@ -129,7 +129,6 @@ def propose_pairs(
     """At most so many pairs, each column once, whose crossings go with the residuals most; these are typically 1."""
     turns = [crossing_weights(float(one)) for one in correlations]
     weights = np.array(turns) / math.sqrt(CROSSINGS * len(pairs))  # so that a typical row has norm 1
-    stage.agree(weights)  # other machines may turn eigenvectors otherwise
     query = Blocks((Crossings(ranks, tuple(pairs), weights, residual),), _REACH)
     noisy, noise, _ = stage.ask(records, query)
     rows, squares = np.split(noisy, [CROSSINGS * len(pairs)])

@@ -31,19 +31,28 @@ class Data:
     @cached_property
     def digest(self) -> bytes:
         """The SHA-256 of the class name and of everything that :meth:`content` returns."""
-        found = hashlib.sha256()
-        _add(found, (type(self).__name__, *self.content()))
-        return found.digest()
+        return digest_of((type(self).__name__, *self.content()))
 
     def content(self) -> tuple[Any, ...]:
         """What the digest is of: all fields, unless a class leaves out what changes no sum."""
         return tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields: whoever reads the data elsewhere computes the digest again."""
+        return {name: value for name, value in vars(self).items() if name != "digest"}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Data) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
+
+
+def digest_of(value: Any) -> bytes:
+    """The SHA-256 of numbers, strings, arrays, losses and dataclasses of them."""
+    found = hashlib.sha256()
+    _add(found, value)
+    return found.digest()
 
 
 def _add(found: Any, value: Any) -> None:

@@ -134,9 +134,14 @@ class RecordStore:
         """The same sparse records with rows of at most this norm: a block of text, whatever they were."""
         if not self.sparse:
             raise PlanViolation("Only sparse records are shortened to a block of text.")
+        other = self.copy()
+        other.columns = Columns(0, text=self.columns.width, text_norm=norm)
+        return other
+
+    def copy(self) -> RecordStore:
+        """The same records, which were read once; what is made of them is kept apart."""
         other = copy(self)
         other._remembered = {}
-        other.columns = Columns(0, text=self.columns.width, text_norm=norm)
         return other
 
     def fill_missing(self, values: Array) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 
 from discreet.core.silence import silently
 from discreet.errors import PlanViolation
@@ -31,6 +32,7 @@ from discreet.linear.gate.people import People
 from discreet.linear.gate.record_store import RecordStore
 from discreet.linear.gate.second_moments import SecondMoments
 from discreet.linear.gate.shelf import Shelf
+from discreet.linear.gate.sparse_rows import NARROW
 from discreet.linear.losses import Loss
 
 Array = NDArray[np.float64]
@@ -63,6 +65,22 @@ class Records(Opaque):
         self._store = RecordStore(loss, x, y, columns, weights, people, shelf, sparse)
         self.basis: Basis | None = None
 
+    @classmethod
+    def of(
+        cls,
+        loss: Loss,
+        x: Any,
+        y: Any,
+        columns: Columns,
+        weights: Any = None,
+        people: People | None = None,
+        shelf: Shelf | None = None,
+        whole_rows: bool = False,
+    ) -> Records:
+        """Records that stay sparse where they are wide, unless queries about ``whole_rows`` will be asked."""
+        wide = issparse(x) and columns.width > NARROW and not columns.groups
+        return cls(loss, x, y, columns, weights, people, shelf, wide and people is None and not whole_rows)
+
     @property
     def columns(self) -> Columns:
         """The kinds of the columns."""
@@ -91,6 +109,12 @@ class Records(Opaque):
     def fill_missing(self, values: Array) -> None:
         """From now on let every missing number be the value of its column, which is public."""
         self._store.fill_missing(values)
+
+    def filled(self, values: Array) -> Records:
+        """The same records with every missing number replaced by the value of its column."""
+        found = self._with(self._store.copy())
+        found.fill_missing(values)
+        return found
 
     def _with(self, store: RecordStore) -> Records:
         found: Records = object.__new__(Records)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +18,10 @@ from scipy.special import log_ndtr
 
 from discreet.linear.gate.block_sums import ROUNDING, Blocks, Cells, ClassOf, TableRows
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import COUNTS, RECOUNT, BudgetSplit, at_most_half
 from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.losses import Loss
-from discreet.linear.residuals import checked_loss
 
 Array = NDArray[np.float64]
 
@@ -189,13 +187,10 @@ class FirstCounts(NamedTuple):
     enough: bool
 
 
-def count_first(
-    loss: Loss, y: Any, columns: Columns, spending: Spending, weights: Any, people: People | None
-) -> FirstCounts:
+def count_first(records: Records, columns: Columns, spending: Spending) -> FirstCounts:
     """Count the records of a fit whose columns have no bounds yet: where they are too few, they need none.
 
-    Of the columns only their number is used.
+    ``records`` have targets and no features; of ``columns``, those of the fit, only their number is used.
     """
-    records = Records(checked_loss(loss), np.empty((len(y), 0)), y, Columns(0), weights, people)
     counts = count_records(records, columns, spending)
-    return FirstCounts(counts, sees_slopes(loss, counts, columns, spending))
+    return FirstCounts(counts, sees_slopes(records.loss, counts, columns, spending))

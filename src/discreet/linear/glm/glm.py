@@ -28,13 +28,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
 
 from discreet.linear.gate.coordinates import Marginals, Standardised, Whitened
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
-from discreet.linear.gate.sparse_rows import NARROW
 from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import Counts, count_again, count_records, sees_slopes
 from discreet.linear.glm.inference import infer_effects
@@ -83,9 +81,8 @@ def fit_glm(
     it first.
     """
     loss, bounds = checked_loss(loss), checked_bounds(loss, target_bounds)
-    wide = issparse(x) and columns.width > NARROW and not columns.groups
-    sparse = wide and people is None and references is None  # these two look at whole rows
-    records = Records(loss, x, y, columns, weights, people, (storage or Storage()).shelf(), sparse)
+    shelf = (storage or Storage()).shelf()
+    records = Records.of(loss, x, y, columns, weights, people, shelf, whole_rows=references is not None)
     return fit_records(
         records,
         spending,
@@ -123,8 +120,6 @@ def fit_records(
     missing = fill_missing(records, marginals, count)
     coordinates, row_size = choose_coordinates(records, marginals, count, spending)
     white = coordinates if isinstance(coordinates, Whitened) else None
-    if white is not None:
-        spending.agree(white.rotation)
     problem = describe_target(records, bounds, counts, spending)
     for_the_end = share_of_recalibration(records, count, spending)
     for_inference = 0.0

@@ -6,11 +6,11 @@ noise, and the squares of the strengths may add up to that of the budget (Dong, 
 are chosen along the way (Smith and Thakurta 2022; :class:`~discreet.ledger.GaussianFilter`).
 
 >>> from discreet import Budget
->>> from discreet.core.noise import BoundedSum
+>>> from discreet.linear.gate.people import People, RowsOfPeople
 >>> spending = Spending(Budget(epsilon=1.0, delta=1e-6), arithmetic="float")
 >>> counts = spending.stage("counts", share=0.1)
->>> counts.release(BoundedSum(np.zeros(3), clip_norm=1.0)).shape
-(3,)
+>>> counts.ask(People.of(np.array(["ann", "bob", "ann"])), RowsOfPeople()).value.shape
+(9,)
 >>> steps = spending.stage("gradients", steps=40)  # all that is left, over 40 releases
 >>> round(steps.share, 12), spending.left
 (0.9, 0.0)
@@ -20,7 +20,6 @@ In docs/engines.md: E4.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -47,6 +46,7 @@ from discreet.events import Gaussian
 from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter, Ledger, Till
 from discreet.ledger.journal import Run
+from discreet.linear.public_log import PublicLog
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
@@ -69,6 +69,10 @@ class Query(Protocol):
     def size(self) -> int:
         """How many numbers are released."""
 
+    @property
+    def digest(self) -> bytes:
+        """A hash of everything that the sum depends on beside the rows."""
+
 
 class Rows(Protocol):
     """Private rows, which answer queries."""
@@ -77,7 +81,7 @@ class Rows(Protocol):
         """The sum that a query asks for, in grid steps."""
 
 
-class CountedRows(Rows, Protocol):
+class CountedRows(Protocol):
     """Private rows whose number is limited by what integer sums have room for."""
 
     def _row_count(self) -> int:
@@ -92,40 +96,15 @@ class Answer(NamedTuple):
     grid: float
 
 
-class Elsewhere(Protocol):
-    """Where the rows of a fit are, if not here: it completes every sum before the noise is drawn."""
-
-    @property
-    def run(self) -> str | None:
-        """The name of the fit, if it may go on after a crash."""
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are elsewhere."""
-
-    def shared_rule(self, rule: GaussianFilter) -> GaussianFilter:
-        """The rule of the driver's ledger; ``rule`` is that of the ledger on this machine.
-
-        All machines choose their noise and grids by it.
-        """
-
-    def release(
-        self, total: BoundedSum, public: str, draw: Callable[[BoundedSum], Array], pay: Callable[[bool], None]
-    ) -> Array:
-        """The noisy value of the completed sum; ``public`` is the digest of what all machines have to agree in.
-
-        It is paid for by ``pay(drawn_before)`` before anything is drawn, or taken from what was drawn before.
-        """
-
-
 class Spending:
     """What one fit may spend, its till, its randomness and its arithmetic.
 
     The till's ledger may be shared with other fits; it must have room for all of ``budget``. Without one, the fit
-    keeps its own in memory. ``name`` marks this fit's runs in the ledger.
+    keeps its own in memory. ``name`` marks this fit's runs in the ledger. With a ``log`` each release is reserved on
+    its own, and written down before anybody sees it: a fit that was interrupted runs again and finds its values.
 
-    Guarantee: all releases of all stages together are within ``budget``, if every :class:`BoundedSum` keeps its
-    promise: each stage is reserved in the ledger before its noise is drawn, and only stages release.
+    Guarantee: all releases of all stages together are within ``budget``: each is reserved in the ledger before its
+    noise is drawn, and only stages release.
     """
 
     def __init__(
@@ -135,7 +114,7 @@ class Spending:
         stream: RandomStream | None = None,
         arithmetic: Arithmetic = "hardened",
         name: str = "fit",
-        elsewhere: Elsewhere | None = None,
+        log: PublicLog | None = None,
         on_first: Callable[[], object] | None = None,
     ) -> None:
         if not isinstance(budget, Budget):
@@ -152,7 +131,8 @@ class Spending:
         self._till = Till.open(None, own) if till is None else _agreeing(till, budget)
         rule = self._till.ledger.rule
         assert isinstance(rule, GaussianFilter)
-        rule = rule if elsewhere is None else elsewhere.shared_rule(rule)
+        if log is not None:
+            log.keep_rule(rule)
         # What the ledger holds back cannot be spent, so a fit of its whole budget fits into it.
         self.strength = _strength(budget, max(kept, rule.spare))
         self._allowed = _spare_distance(budget)
@@ -160,16 +140,12 @@ class Spending:
         if self.arithmetic == "hardened":
             self._allowed = min(self._allowed, _share_of_spare(rule, self.strength))
             self.most_records = _room_for_records(budget, self.strength, self._allowed, rule)
-        self._elsewhere, self._public = elsewhere, hashlib.sha256()
-        if elsewhere is not None:
-            self.refuse_more_rows(elsewhere.rows)
+        self.log = log
         begun = f"{name}-1"
-        self._resumed = elsewhere is not None and any(
-            run.startswith(f"{begun}/") for run in self._till.ledger.runs()
-        )
-        if not self._resumed:
+        resumed = log is not None and any(run.startswith(f"{begun}/") for run in self._till.ledger.runs())
+        if not resumed:
             self._refuse_a_poor_ledger()
-        self._prefix = begun if self._resumed else self._till.free_name(name)
+        self._prefix = begun if resumed else self._till.free_name(name)
         self.progress: Progress | None = None
         self._shares: list[float] = []
         self._distance = 0.0
@@ -215,7 +191,7 @@ class Spending:
         # The first stage answers for the whole fit, which stays within what is kept back.
         distance = 0.0 if self._shares or self.arithmetic == "float" else self._allowed
         try:
-            if self._elsewhere is None:
+            if self.log is None:
                 self._till.pay(event, steps, name=paid_name, distance=distance)
             else:
                 run = self._till.run(paid_name, event * steps, distance)
@@ -240,26 +216,18 @@ class Spending:
             "the other, or give each of them a ledger of its own."
         )
 
-    def agree(self, public: NDArray[Any]) -> None:
-        """Note public numbers in which all machines of a fit have to agree, to the bit."""
-        self._public.update(np.ascontiguousarray(public, np.float64).tobytes())
-
-    def release(self, total: BoundedSum, event: Gaussian, pay: Callable[[bool], None] | None = None) -> Array:
-        """The sum with noise. For stages, which have paid, or do so now where rows are elsewhere."""
+    def release(self, total: BoundedSum, event: Gaussian) -> Array:
+        """The sum with noise. For stages, which have paid."""
         if total.arithmetic != self.arithmetic:
             raise PlanViolation(f"This fit promises {self.arithmetic} sums; this one is {total.arithmetic}.")
-        if total.grid is not None:
-            size = int(np.size(total.value))
-            self._distance += distance_to_continuous(event, total.clip_norm, total.grid, size)
+        return np.asarray(add_noise(total, event, self.stream), np.float64)
+
+    def count_distance(self, event: Gaussian, bound: float, grid: float, size: int) -> None:
+        """Add the distance of a hardened release of ``size`` numbers to continuous noise; raise if it is too much."""
+        if self.arithmetic == "hardened":
+            self._distance += distance_to_continuous(event, bound, grid, size)
             if not self._distance <= self._allowed:
                 raise _too_large(self.budget, self.ledger.rule.budget)
-
-        def draw(total: BoundedSum) -> Array:
-            return np.asarray(add_noise(total, event, self.stream), np.float64)
-
-        if self._elsewhere is None or pay is None:
-            return draw(total)
-        return self._elsewhere.release(total, self._public.hexdigest(), draw, pay)
 
     def refuse_more_rows(self, rows: int) -> None:
         """Raise if sums over so many rows could leave the range of whole numbers."""
@@ -324,46 +292,49 @@ class Stage:
             return sum_grid(clip_norm)
         return grid_for(self.event, clip_norm, self._spending.most_records)
 
-    def agree(self, public: NDArray[Any]) -> None:
-        """As :meth:`Spending.agree`."""
-        self._spending.agree(public)
-
     def ask(self, rows: Rows, query: Query) -> Answer:
         """The sum that a query asks for, with noise of ``noise_multiplier`` times its sensitivity on every number.
 
-        Guarantee: as :class:`Spending`; the query derives its sensitivity and the rows enforce it.
+        A value that the log holds is returned as it is, without a look at the rows.
+
+        Guarantee: as :class:`Spending`; the query derives its sensitivity and the rows enforce it. A stage that is
+        used up refuses.
         """
-        self._refuse_if_used_up()
-        bound = float(query.bound)
-        grid = self.grid(bound)
-        total = rows._total(query, grid)
+        if self._unused < 1:
+            raise PlanViolation(f"The stage {self.name!r} has made all its {self.steps} releases.")
+        spending, bound = self._spending, float(query.bound)
+        log, grid = spending.log, self.grid(bound)
+        spending.count_distance(self.event, bound, grid, query.size)
+        value = None if log is None else log.find(self.name, query.digest)
+        if value is None:
+            total = self._sum(rows, query, grid)
+            self._use(drawn_before=False)
+            value = spending.release(total, self.event)
+            if log is not None:
+                log.append(self.name, query.digest, value)
+        else:
+            self._use(drawn_before=True)
+        if self._run is not None:
+            self._run.mark(self.steps - self._unused)  # it is in the log
+        spending.tell(self.name, self.steps - self._unused, self.steps)
+        return Answer(value, self.noise_multiplier * bound, grid)
+
+    def _use(self, drawn_before: bool) -> None:
+        """Count down one release. Where each is paid on its own, it is in the ledger when this returns."""
+        self._unused -= 1
+        if self._run is not None:
+            self._pay(drawn_before)
+
+    def _sum(self, rows: Rows, query: Query, grid: float) -> BoundedSum:
+        """The sum before noise, with its sensitivity."""
+        total, bound = rows._total(query, grid), float(query.bound)
         if total.dtype != np.int64 or total.shape != (query.size,):
             raise PlanViolation(
                 f"A sum of {query.size} integers was asked for. Got {total.dtype}{total.shape}."
             )
         if self.arithmetic == "hardened":
-            noisy = self.release(BoundedSum(total, bound, grid=grid))
-        else:
-            noisy = self.release(BoundedSum(total * grid, bound * (1 + FLOAT_ROOM)))
-        return Answer(noisy, self.noise_multiplier * bound, grid)
-
-    def _refuse_if_used_up(self) -> None:
-        if self._unused < 1:
-            raise PlanViolation(f"The stage {self.name!r} has made all its {self.steps} releases.")
-
-    def release(self, total: BoundedSum) -> Array:
-        """The sum with noise of ``noise_multiplier`` clip norms on every number.
-
-        Guarantee: as :class:`Spending`; a stage that is used up refuses.
-        """
-        self._refuse_if_used_up()
-        self._unused -= 1
-        later = () if self._run is None else (self._pay,)
-        noisy = self._spending.release(total, self.event, *later)
-        if self._run is not None:
-            self._run.mark(self.steps - self._unused)  # it is in the log
-        self._spending.tell(self.name, self.steps - self._unused, self.steps)
-        return noisy
+            return BoundedSum(total, bound, grid=grid)
+        return BoundedSum(total * grid, bound * (1 + FLOAT_ROOM))
 
     def _pay(self, drawn_before: bool) -> None:
         """Reserve this release in the ledger, unless it shows it as paid.

@@ -1,0 +1,167 @@
+"""Rows that lie in partitions: :class:`PartitionedTable` sends each query to all of them and adds up their answers.
+
+A :class:`Question` is what a partition needs to answer one query: the view that the query is asked of, what else is
+public of the rows, the query and the grid. It is data: its answer is a function of it and of the rows alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.noise import BoundedSum
+from discreet.errors import PlanViolation
+from discreet.linear.gate.basis import Basis
+from discreet.linear.gate.data import digest_of
+from discreet.linear.gate.opaque import Opaque
+from discreet.linear.gate.private_table import EncodedRows, View
+from discreet.linear.losses import Loss
+from discreet.linear.roll_call import Tally
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+_LARGE = 2**12  # bytes of an array that is sent once
+
+
+class Packed(NamedTuple):
+    """Plain data as bytes. Large arrays and losses are apart, by their digests, so that they are sent once."""
+
+    data: bytes
+    parts: dict[bytes, Any]
+
+    @classmethod
+    def of(cls, value: Any) -> Packed:
+        file, parts = io.BytesIO(), {}
+
+        class Pickler(pickle.Pickler):
+            def persistent_id(self, value: Any) -> bytes | None:
+                large = type(value) is np.ndarray and value.nbytes >= _LARGE and not value.dtype.hasobject
+                if not large and not isinstance(value, Loss):
+                    return None
+                key = digest_of((large and value.flags.f_contiguous, value))
+                parts[key] = value
+                return key
+
+        Pickler(file, protocol=5).dump(value)
+        return cls(file.getvalue(), parts)
+
+
+def unpack(data: bytes, parts: Mapping[bytes, Any]) -> Any:
+    """The value that was packed; KeyError if one of its parts is not there."""
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, key: bytes) -> Any:
+            return parts[key]
+
+    return Unpickler(io.BytesIO(data)).load()
+
+
+class Asked(NamedTuple):
+    """A query, and what is public of the rows beside their view: fills of missing numbers, a basis."""
+
+    query: Any
+    fills: Array | None = None
+    basis: Basis | None = None
+
+
+class Question(NamedTuple):
+    """One query to all partitions: a view, what is asked of it (:class:`Asked`), both packed, and the grid.
+
+    ``parts`` may leave out what a worker has.
+    """
+
+    release: int
+    view: bytes
+    asked: bytes
+    parts: Mapping[bytes, Any]
+    grid: float
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of view and query; large arrays are in it by their digests."""
+        return hashlib.sha256(hashlib.sha256(self.view).digest() + self.asked).hexdigest()
+
+
+Ask = Callable[[Question, Tally], None]
+"""Sends a question to all partitions and lets the tally have their answers."""
+
+
+class PartitionedTable(Opaque):
+    """The table that lies in partitions; ``rows`` is how many each has, at most."""
+
+    __slots__ = ("_ask", "_asked", "_rows")
+
+    def __init__(self, rows: Sequence[int], ask: Ask) -> None:
+        self._rows, self._ask, self._asked = tuple(rows), ask, 0
+
+    def rows(self, view: View) -> PartitionedRows:
+        """The rows of a view, which answer queries."""
+        return PartitionedRows(self, view)
+
+    def _row_count(self) -> int:
+        return sum(self._rows)
+
+    def _total(self, view: Packed, asked: Asked, grid: float) -> Integers:
+        """The sum over all partitions, each counted exactly once. Private."""
+        packed = Packed.of(asked)
+        question = Question(self._asked, view.data, packed.data, {**view.parts, **packed.parts}, grid)
+        self._asked += 1
+        like = BoundedSum(np.zeros(asked.query.size, np.int64), float(asked.query.bound), grid=grid)
+        tally = Tally(question.release, len(self._rows), like, self._rows, question.digest)
+        self._ask(question, tally)
+        return tally.total()
+
+    def __repr__(self) -> str:
+        return f"PartitionedTable(partitions={len(self._rows)})"
+
+
+class PartitionedRows(Opaque):
+    """Rows of a view in all partitions. They answer the queries of one table's rows, by the same sums."""
+
+    __slots__ = ("_fills", "_packed", "_table", "_view", "basis")
+
+    sparse = False
+
+    def __init__(self, table: PartitionedTable, view: View) -> None:
+        self._table, self._view, self._packed = table, view, Packed.of(view)
+        self._fills: Array | None = None
+        self.basis: Basis | None = None
+
+    @property
+    def columns(self) -> Any:
+        """The kinds of the columns; of raw columns, how many there are."""
+        return self._view.columns if self.basis is None else self.basis.columns  # type: ignore[union-attr]
+
+    @property
+    def loss(self) -> Loss:
+        """The loss that says which targets count."""
+        return self._view.loss  # type: ignore[union-attr]
+
+    def fill_missing(self, values: Array) -> None:
+        """From now on let every missing number be the value of its column, which is public."""
+        self._fills = values
+
+    def in_curves(self, basis: Basis) -> PartitionedRows:
+        """The same records as rows of a basis."""
+        if not isinstance(self._view, EncodedRows):
+            raise PlanViolation("Only encoded records can be rows of a basis.")
+        found = PartitionedRows(self._table, self._view)
+        found._fills, found.basis = self._fills, basis
+        return found
+
+    def _row_count(self) -> int:
+        return self._table._row_count()
+
+    def _total(self, query: Any, grid: float) -> Integers:
+        """The sum that a query asks for, in grid steps. Private; for :meth:`Stage.ask`."""
+        return self._table._total(self._packed, Asked(query, self._fills, self.basis), grid)
+
+    def __repr__(self) -> str:
+        return f"PartitionedRows({type(self._view).__name__})"

@@ -1,0 +1,209 @@
+"""A table that was read: :class:`PrivateTable` gives its rows in the views that queries are asked of.
+
+A view says, as plain data, which rows are meant: targets alone, columns without bounds, encoded records. It can be
+sent to where a part of the table lies, and gives rows there that answer the same queries.
+
+>>> table = PrivateTable(np.zeros((3, 1)), np.array([0.0, 1.0, 1.0]), None, None)
+>>> table.rows(UndeclaredColumns(columns=1))
+RawColumns(columns=1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.core.randomness import RandomStream
+from discreet.linear.cells import declared_numbers
+from discreet.linear.encoder import Encoding, schema_columns
+from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.gate.opaque import Opaque
+from discreet.linear.gate.people import People
+from discreet.linear.gate.raw import RawColumns
+from discreet.linear.gate.records import Records
+from discreet.linear.inputs import OnDemand, part_of
+from discreet.linear.losses import Loss
+from discreet.linear.schema import Schema
+from discreet.linear.secret_sample import draw_rows
+from discreet.linear.storage import Storage
+
+Array = NDArray[np.float64]
+
+
+class PrivateTable(Opaque):
+    """A table with a target for each row, weights in [0, 1], and whose each row is.
+
+    ``names`` are those of the columns, if they have any; ``sparse`` tables stay so when they are encoded. What a row
+    was read as must not depend on other rows.
+    """
+
+    __slots__ = ("_chosen", "_people", "_storage", "_table", "_target", "_weights", "names", "sparse")
+
+    def __init__(
+        self,
+        table: Any,
+        target: Any,
+        weights: Array | None,
+        people: People | None,
+        storage: Storage | None = None,
+        names: tuple[str, ...] | None = None,
+        sparse: bool = False,
+    ) -> None:
+        self._table, self._target, self._weights, self._people = table, target, weights, people
+        self._storage = storage or Storage()
+        self._chosen: NDArray[np.int64] | None = None
+        self.names, self.sparse = names, sparse
+
+    def rows(self, view: View) -> Any:
+        """The rows of a view, which answer queries."""
+        return view.rows(self)
+
+    def arrays(self, view: EncodedRows) -> Arrays:
+        """Encoded rows for methods with theorems of their own. Private."""
+        return view.arrays(self)
+
+    def sampled(self, rate: float, stream: RandomStream) -> PrivateTable:
+        """A secret sample: each row, or each person with all rows, is in it with the chance ``rate``."""
+        chosen, found = draw_rows(rate, self._row_count(), self._people, stream), copy(self)
+        found._chosen = chosen
+        found._people = None if self._people is None else self._people.at(chosen)
+        found._target, found._weights = part_of(self._target, chosen), part_of(self._weights, chosen)
+        return found
+
+    def refuse_types(self, encoding: Encoding) -> None:
+        """Raise if the types of columns are not those that an encoding takes."""
+        if not self.sparse:
+            encoding.on_demand(self._table)
+
+    def _row_count(self) -> int:
+        return len(self._target)
+
+    def _weights_with(self, least: int | None) -> Array | None:
+        """The weight of each row; those of a person sum to at most 1, in full from ``least`` rows on."""
+        if self._people is None:
+            return self._weights
+        return self._people.weights(1 if least is None else least, self._weights)
+
+    def __copy__(self) -> PrivateTable:
+        found: PrivateTable = object.__new__(PrivateTable)
+        for name in PrivateTable.__slots__:
+            setattr(found, name, getattr(self, name))
+        return found
+
+    def __repr__(self) -> str:
+        return "PrivateTable()"
+
+
+class Arrays(NamedTuple):
+    """Encoded rows with their targets and weights."""
+
+    x: Any
+    y: Any
+    weights: Array | None
+
+
+@dataclass(frozen=True, eq=False)
+class PersonRows:
+    """How many rows each person has: for :class:`~discreet.linear.gate.people.RowsOfPeople`."""
+
+    def rows(self, table: PrivateTable) -> People | None:
+        return table._people
+
+
+@dataclass(frozen=True, eq=False)
+class TargetRows:
+    """Records without features. ``least`` is the number of rows from which on a person counts in full."""
+
+    loss: Loss
+    least: int | None = None
+    columns = Columns(0)
+
+    def rows(self, table: PrivateTable) -> Records:
+        nothing, weights = np.empty((table._row_count(), 0)), table._weights_with(self.least)
+        return Records(self.loss, nothing, table._target, self.columns, weights, table._people)
+
+
+@dataclass(frozen=True, eq=False)
+class UndeclaredColumns:
+    """The columns without bounds as they were read: those of a schema, or all of them."""
+
+    columns: int
+    schema: Schema | None = None
+    least: int | None = None
+
+    def rows(self, table: PrivateTable) -> RawColumns:
+        found = table._table
+        if self.schema is not None:
+            found = _undeclared_columns(schema_columns(found, self.schema), self.schema)
+        return RawColumns(part_of(found, table._chosen), table._weights_with(self.least))
+
+
+@dataclass(frozen=True, eq=False)
+class TargetColumn:
+    """The target as a column without bounds."""
+
+    least: int | None = None
+    columns = 1
+
+    def rows(self, table: PrivateTable) -> RawColumns:
+        target = table._target
+        column = OnDemand((len(target), 1), lambda rows: target[rows][:, None])
+        return RawColumns(column, table._weights_with(self.least))
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedRows:
+    """Encoded records: the columns ``seen`` of an encoding, or all, with targets clipped to ``bounds``, if given.
+
+    Queries about ``whole_rows`` need dense ones.
+    """
+
+    loss: Loss
+    encoding: Encoding
+    seen: NDArray[np.intp] | None = None
+    bounds: tuple[float, float] | None = None
+    least: int | None = None
+    whole_rows: bool = False
+
+    @property
+    def columns(self) -> Columns:
+        """The kinds of the columns: numbers may be left out, all else is there."""
+        found = self.encoding.columns
+        if self.seen is None:
+            return found
+        return replace(found, numerics=int(np.sum(self.seen < found.numerics)))
+
+    def rows(self, table: PrivateTable) -> Records:
+        x, y, weights = self.arrays(table)
+        shelf = table._storage.shelf()
+        return Records.of(self.loss, x, y, self.columns, weights, table._people, shelf, self.whole_rows)
+
+    def arrays(self, table: PrivateTable) -> Arrays:
+        """The rows, their targets and weights."""
+        x, y = part_of(self.encoding.on_demand(table._table), table._chosen), table._target
+        if self.seen is not None:
+            encoded, seen = x, self.seen
+            x = OnDemand((encoded.shape[0], len(seen)), lambda rows: encoded[rows][:, seen])
+        if self.bounds is not None:
+            target, (lower, upper) = y, self.bounds
+            y = OnDemand((len(target),), lambda rows: np.clip(target[rows], lower, upper))
+        return Arrays(x, y, table._weights_with(self.least))
+
+
+View = PersonRows | TargetRows | UndeclaredColumns | TargetColumn | EncodedRows
+
+
+def _undeclared_columns(columns: Mapping[str, Any], schema: Schema) -> OnDemand:
+    """The columns without bounds, as numbers."""
+    kinds: dict[str, Any] = {name: schema.features[name] for name in schema.undeclared}
+
+    def read_rows(rows: Any) -> NDArray[Any]:
+        parts = [declared_numbers(kind, columns[name][rows], f"X[{name!r}]") for name, kind in kinds.items()]
+        return np.column_stack(parts)
+
+    return OnDemand((len(columns[schema.undeclared[0]]), len(kinds)), read_rows)
