@@ -540,12 +540,12 @@ def test_ctrl_c_while_the_command_line_is_imported():
 STOPPED = """
 import os, signal
 from discreet.linear.glm.spending import Stage
-whole = Stage.release
-def release(stage, total):
+whole = Stage.ask
+def ask(stage, rows, query):
     if stage.name == "gradients" and stage._unused == stage.steps // 2:
         os.kill(os.getpid(), signal.SIGINT)
-    return whole(stage, total)
-Stage.release = release
+    return whole(stage, rows, query)
+Stage.ask = ask
 from discreet.cli import main
 main()
 """

@@ -93,7 +93,7 @@ class Hostile:
         size = self.own.width
         self.models = (np.zeros(size), rng.normal(0, 1e-3, size), rng.normal(0, 1, size))
         monkeypatch.setattr(
-            "discreet.linear.glm.spending.Stage.release", lambda stage, total: self._keep(total)
+            "discreet.linear.glm.spending.Spending.release", lambda spending, total, event: self._keep(total)
         )
 
     def _keep(self, total: BoundedSum):
