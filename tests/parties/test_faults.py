@@ -250,6 +250,6 @@ def test_secure_sums_readmit_a_party_at_the_round_that_it_will_answer():
 
     wire = Wire(plan, fault, stream=Silent())
     result = Coordinator(plan, wire, ROSTER, progress=lambda now: told.append(now.missing)).run()
-    following = wire.parties["bob"]._session._lost + 1
+    following = wire.parties["bob"]._session._charger.before + 1
     assert [place for place, missing in enumerate(told, 1) if missing] == list(range(10, following))
     assert result.missed["bob"] == following - 10
