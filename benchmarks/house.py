@@ -358,7 +358,7 @@ def rows(house: House) -> Iterator[tuple[str, str, str]]:
     }
     same, seen, inner = house.mirrored()
     yield "files / code lines", f"{len(house.modules)} / {total}", "<= 200 / <= 22700"
-    yield "trusted code lines, gate / all", " / ".join(map(str, trusted_lines())), "<= 850 / <= 10000"
+    yield "trusted code lines, gate / all", " / ".join(map(str, trusted_lines())), "<= 1020 / <= 10000"
     yield "code per file, median / max", f"{median(sizes):.0f} / {max(sizes)}", "~115 / 300"
     yield f"files under {SMALL} code lines", str(sum(size < SMALL for size in sizes)), "<= 10"
     yield (

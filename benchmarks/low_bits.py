@@ -15,11 +15,13 @@ import time
 import numpy as np
 
 from discreet.core.randomness import RandomStream
+from discreet.ledger import FixedPlan, Till
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
 from discreet.parties import Study, sgd1, sgd2
 from discreet.parties.study import Privacy, Training
 from discreet.parties.terms import Terms
+from discreet.trusted.permits import pay_at_once
 
 RECORDS = 100
 THETA = np.zeros(3)
@@ -45,17 +47,20 @@ def shows_zero(value: float) -> bool:
 def attacked(algorithm: str, arithmetic: str, messages: int) -> tuple[int, int]:
     """Hits, and those among them that are wrong."""
     terms, stream = Terms(study_of(algorithm, arithmetic), "a"), RandomStream()
+    rule = FixedPlan.at_its_cost(terms.step_noise.event * messages, 1e-6)
+    with Till.open(None, rule) as till:
+        permit = pay_at_once(till, terms.step_noise, 1.0, stream, name="attacked", times=messages)
     worlds, hits, wrong = (patients(RECORDS // 2), patients(0), patients(1)), 0, 0
     for number in range(messages):
         if algorithm == "sgd1":
             record = number % RECORDS
             value, marked = (
-                sgd1.noisy_gradient(terms, worlds[0], THETA, record, stream)[2],
+                sgd1.noisy_gradient(terms, worlds[0], THETA, record, permit)[2],
                 record < RECORDS // 2,
             )
         else:
             marked = bool(number % 2)
-            value = sgd2.noisy_sum(terms, worlds[2 if marked else 1], THETA, stream)[2]
+            value = sgd2.noisy_sum(terms, worlds[2 if marked else 1], THETA, stream, permit)[2]
         if shows_zero(float(value)):
             hits, wrong = hits + 1, wrong + marked
     return hits, wrong

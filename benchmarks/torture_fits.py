@@ -31,7 +31,7 @@ from discreet.ledger.journal import Run
 from discreet.linear import PrivateLogisticRegression
 from discreet.linear.glm import spending
 from discreet.pytorch import PrivateRun
-from discreet.pytorch import run as private_run
+from discreet.trusted import permits
 
 LIVES = 25
 """So many victims share a ledger."""
@@ -108,7 +108,7 @@ def killed(victim: Callable[[Path, int], None], folder: Path, life: int, seconds
     child = os.fork()
     if child == 0:
         try:
-            spending.add_noise = private_run.add_noise = Tap(folder / "notes", point)  # type: ignore[assignment]
+            spending.add_noise = permits.add_noise = Tap(folder / "notes", point)  # type: ignore[assignment]
             victim(folder, life)
         except BaseException as error:
             os.write(2, f"{type(error).__name__}: {error}\n".encode())

@@ -30,6 +30,7 @@ from discreet.parties import Coordinator, Party, Progress, Study, terms
 from discreet.parties.messages import MalformedMessage, Message, Roster
 from discreet.parties.network.kits import Kit, open_kit
 from discreet.parties.terms import Terms
+from discreet.trusted import permits
 from party_network import Wide, study_of
 
 NAMES = ("party-0", "party-1", "party-2")
@@ -112,7 +113,9 @@ def party_site(folder: Path, kit: Kit, note: Notes) -> None:
     made: dict[str, Party] = {}
     twin, stream = os.environ.get("TORTURE_TWIN"), None
     if twin == "unpaid":
-        terms.Session._charge = lambda self, step: None  # type: ignore[method-assign]
+        terms.Session._charge = lambda self, step: permits.NoisePermit(  # type: ignore[method-assign]
+            self._terms.step_noise, None, self._stream, 1, permits._KEY
+        )
     if twin == "repeated":
         stream = RandomStream(unsafe_seed=1)
     known = {

@@ -14,6 +14,7 @@ from discreet.parties.messages import longest_message
 from discreet.parties.sgd2 import cut_sum
 from discreet.parties.study import Aggregation, Privacy
 from discreet.parties.terms import Terms
+from support.paid import paid
 from support.parties_bank import DIMENSION, SIZES, Silent, holders, study
 
 GRID = 2.0**-30
@@ -86,14 +87,18 @@ def test_parties_cut_their_sums_and_the_noise_grows_along():
     assert np.linalg.norm(loose.value * loose.grid) > 4
     assert 1.99 < np.linalg.norm(total.value * total.grid) <= 2.0
     assert noise_steps(terms.noise, total.clip_norm, plan.grid) > noise_steps(terms.noise, 1.0, plan.grid)
-    sent = sgd2.noisy_sum(terms, holders()["cem"], theta, Silent())
+    sent = sgd2.noisy_sum(terms, holders()["cem"], theta, Silent(), paid(terms.step_noise, 1.0, Silent()))
     assert np.linalg.norm(sent) <= 2.0
-    assert np.linalg.norm(sgd2.noisy_sum(Terms(study(), "cem"), holders()["cem"], theta, Silent())) > 4
+    loose_terms = Terms(study(), "cem")
+    permit = paid(loose_terms.step_noise, 1.0, Silent())
+    assert np.linalg.norm(sgd2.noisy_sum(loose_terms, holders()["cem"], theta, Silent(), permit)) > 4
 
 
 def test_a_secure_sum_of_bounded_parties_is_bounded():
     plan = study(party_bound=0.5, aggregation=Aggregation("secure"))
-    counts = sgd2.noisy_counts(Terms(plan, "ann"), holders()["ann"], np.ones(DIMENSION), Silent())
+    terms = Terms(plan, "ann")
+    permit = paid(terms.step_noise, 1.0, Silent())
+    counts = sgd2.noisy_counts(terms, holders()["ann"], np.ones(DIMENSION), Silent(), permit)
     assert squared(counts) <= (0.5 / plan.grid) ** 2
 
 
@@ -117,7 +122,8 @@ def test_messages_longer_than_honest_ones_do_not_count(party_bound):
     noise = plan.noise_multiplier * (DIMENSION**0.5 + (280 * np.log(2)) ** 0.5)
     assert longest == pytest.approx((party_bound or SIZES["ann"]) + noise, rel=2e-3)
     stream, terms, holder = RandomStream(unsafe_seed=1), Terms(plan, "ann"), holders()["ann"]
-    sent = [sgd2.noisy_sum(terms, holder, np.ones(DIMENSION), stream) for _ in range(200)]
+    permit = paid(terms.step_noise, 1.0, stream, times=200)
+    sent = [sgd2.noisy_sum(terms, holder, np.ones(DIMENSION), stream, permit) for _ in range(200)]
     assert max(map(np.linalg.norm, sent)) < longest / 1.5
 
 

@@ -9,6 +9,7 @@ from discreet.parties import Coordinator
 from discreet.parties.messages import Message, Pause
 from discreet.parties.state import StateFile
 from discreet.parties.study import Aggregation
+from support.paid import paid
 from support.parties_bank import ROSTER, Silent, study
 from support.parties_wire import FAULTS, GARBAGE, Killed, Wire, sometimes
 
@@ -209,7 +210,8 @@ def test_missing_charges_are_detected():
     wire = Wire(SGD2)
     hello = Coordinator(SGD2, wire, ROSTER)
     hello.meet()
-    wire.parties["ann"]._session._charge = lambda step: None
+    session = wire.parties["ann"]._session
+    session._charge = lambda step: paid(session._terms.step_noise, 1.0, session._stream)
     hello.run()
     with pytest.raises(AssertionError, match="not counted"):
         wire.check()
@@ -248,6 +250,6 @@ def test_secure_sums_readmit_a_party_at_the_round_that_it_will_answer():
 
     wire = Wire(plan, fault, stream=Silent())
     result = Coordinator(plan, wire, ROSTER, progress=lambda now: told.append(now.missing)).run()
-    following = wire.parties["bob"]._session._lost + 1
+    following = wire.parties["bob"]._session._charger.before + 1
     assert [place for place, missing in enumerate(told, 1) if missing] == list(range(10, following))
     assert result.missed["bob"] == following - 10

@@ -21,6 +21,7 @@ from discreet.parties.messages import DirectTransport, Message, Roster
 from discreet.parties.study import Privacy, Training
 from discreet.parties.terms import Terms
 from discreet.pytorch.torch_holder import TorchHolder
+from support.paid import paid
 from support.parties_bank import unsigned_party
 
 FALSE_ALARM = 1e-6
@@ -91,7 +92,8 @@ def category_shown(arithmetic, holders):
     terms, stream, theta = Terms(plan, "ann"), RandomStream(unsafe_seed=3), np.array([0.1, -0.2, 0.3])
     hits = []
     for holder in holders:
-        messages = [sgd2.noisy_sum(terms, holder, theta, stream)[2] for _ in range(400)]
+        permit = paid(terms.step_noise, 1.0, stream, times=400)
+        messages = [sgd2.noisy_sum(terms, holder, theta, stream, permit)[2] for _ in range(400)]
         hits.append(int(shows_zero(messages).sum()))
     return hits
 
@@ -144,7 +146,9 @@ def test_the_lowest_bits_of_hardened_messages_are_uniform_whoever_is_in_it(bits)
     terms, stream = Terms(plan, "ann"), RandomStream(unsafe_seed=4)
     for marked in ([], [0]):
         holder = patients(40, marked)
-        sums = np.concatenate([sgd2.noisy_sum(terms, holder, np.ones(3), stream) for _ in range(1000)])
+        permit = paid(terms.step_noise, 1.0, stream, times=1000)
+        sent = [sgd2.noisy_sum(terms, holder, np.ones(3), stream, permit) for _ in range(1000)]
+        sums = np.concatenate(sent)
         counts = sums / plan.grid
         assert np.array_equal(counts, np.rint(counts))
         seen = np.bincount(counts.astype(np.int64) % 2**bits, minlength=2**bits)

@@ -9,15 +9,18 @@ from discreet import Budget, InvalidParameter, Plan, PlanViolation, Recipe
 from discreet.audit import OneStep, audit
 from discreet.core.banded import coefficients, error_of_iterates, length_of_column
 from discreet.core.clipping import AdaptiveClip
+from discreet.core.randomness import RandomStream
 from discreet.errors import UnsupportedEvent, UserCodeFailed
 from discreet.events import Gaussian, PoissonSampled, RandomlyAllocated
 from discreet.ledger import FixedPlan, Ledger
 from discreet.plan.recipe import best_bands
-from discreet.pytorch import PrivateRun, planned_steps
+from discreet.pytorch import PrivateRun
 from discreet.pytorch.checks.watch import Watch
+from discreet.pytorch.correlated_noise import CorrelatedNoise
 from discreet.pytorch.distributed import Processes
-from discreet.pytorch.gradients import Descent
-from discreet.pytorch.planned_steps import BandedNoise
+from discreet.trusted import permits
+from discreet.trusted.permits import StepNoise
+from support.paid import paid
 
 RECORDS, WIDTH = 60, 2000
 NOBODY = torch.zeros(0, WIDTH)
@@ -82,34 +85,43 @@ def test_the_coefficients_times_the_noise_are_white(sampling, bands):
     assert later == pytest.approx(plan.noise_std_of_sum / plan.clip_norm / 3.0, rel=0.05)
 
 
+def too_little_noise(monkeypatch):
+    """Draw noise without the length of the coefficients, and do not compare it with the charge."""
+    monkeypatch.setattr(permits, "fresh_noise", lambda event, bands: event)
+    with pytest.raises(PlanViolation, match="Less noise would be drawn"):
+        begun()
+    monkeypatch.setattr(permits, "covers", lambda event, draws: True)
+
+
 def test_noise_without_the_length_of_the_coefficients_is_noticed(monkeypatch):
-    monkeypatch.setattr(planned_steps, "fresh_noise", lambda event, bands: event)
+    too_little_noise(monkeypatch)
     assert not is_white(noise_of(*begun()), 4)
 
 
 def test_noise_that_is_forgotten_within_a_window_is_noticed(monkeypatch):
-    plain = BandedNoise.add_to
+    plain = CorrelatedNoise.add_to
 
     def forgetful(self, total, step, *rest):
         if step % 6 == 0:
             self.forget()
         plain(self, total, step, *rest)
 
-    monkeypatch.setattr(BandedNoise, "add_to", forgetful)
+    monkeypatch.setattr(CorrelatedNoise, "add_to", forgetful)
     assert not is_white(noise_of(*begun()), 4)
 
 
 @pytest.mark.parametrize("forgetful", [False, True])
 def test_several_processes_each_filter_their_own_part(forgetful):
     """Three of them, for 60 steps; the broken twin loses the memory of one of them at every sixth step."""
-    noises = [BandedNoise(4) for _ in range(3)]
+    noises = [CorrelatedNoise(4) for _ in range(3)]
+    permit = paid(StepNoise.of_stage(planned("poisson").stage()), 1.0, RandomStream(), times=3 * 60)
     total = torch.zeros(60, WIDTH)
     for step, row in enumerate(total, 1):
         for rank, noise in enumerate(noises):
             if forgetful and rank == 1 and step % 6 == 0:
                 noise.forget()
             part = row[Processes(rank, 3).part(WIDTH)]
-            noise.add_to(part, step, 1.0, Gaussian(3.0), planned_steps.RandomStream())
+            noise.add_to(part, step, 1.0, permit)
     assert is_white(total.double().numpy(), 4) is not forgetful
     assert sum(noise._past[0].numel() for noise in noises) == WIDTH  # nobody remembers for the others
 
@@ -164,13 +176,13 @@ def test_drawing_batches_anew_begins_the_noise_anew():
         if batch.step == 4:
             break
     run.batches(NOBODY)
-    assert len(run._banded[0]._past) == 0
+    assert len(run._correlated[0]._past) == 0
     _, run = begun(planned("poisson"))
     batches = run.batches(NOBODY)
     run.step(next(batches))
     with pytest.raises(PlanViolation, match="start=1: correlated noise runs whole windows of 4 steps"):
         run.batches(NOBODY)
-    assert len(run._banded[0]._past) == 1
+    assert len(run._correlated[0]._past) == 1
 
 
 def test_a_step_that_fails_leaves_no_gap_in_the_noise(monkeypatch):
@@ -183,13 +195,13 @@ def test_a_step_that_fails_leaves_no_gap_in_the_noise(monkeypatch):
     batches = run.batches(NOBODY)
     for _ in range(2):
         run.step(next(batches))
-    assert len(run._banded[0]._past) == 2
+    assert len(run._correlated[0]._past) == 2
     with monkeypatch.context() as patch:
-        patch.setattr(Descent, "step", failing)  # after the payment
+        patch.setattr(PrivateRun, "_add_noise", failing)  # after the payment
         with pytest.raises(UserCodeFailed, match="ValueError"):
             run.step(next(batches))
     run.step(next(batches))
-    assert len(run._banded[0]._past) == 1
+    assert len(run._correlated[0]._past) == 1
 
 
 def test_a_step_that_fails_before_it_is_paid_for_is_taken_again(monkeypatch):
@@ -208,7 +220,7 @@ def test_a_step_that_fails_before_it_is_paid_for_is_taken_again(monkeypatch):
     with pytest.raises(PlanViolation, match="Step 2 is due and the batch is for step 3"):
         run.step(next(batches))
     run.step(batch)
-    assert (run.steps_taken, len(run._banded[0]._past)) == (2, 2)
+    assert (run.steps_taken, len(run._correlated[0]._past)) == (2, 2)
 
 
 # ---- plans ----
@@ -300,7 +312,7 @@ def test_what_has_no_theorem_is_refused(make, error, message):
 def test_a_sum_that_is_not_finite_is_not_released():
     total = torch.tensor([1.0, float("nan")])
     with pytest.raises(PlanViolation, match="not finite"):
-        BandedNoise(3).add_to(total, 1, 1.0, Gaussian(1.0), planned_steps.RandomStream())
+        CorrelatedNoise(3).add_to(total, 1, 1.0, paid(Gaussian(1.0), 1.0, RandomStream()))
 
 
 # ---- an attack on what is released ----
@@ -344,5 +356,5 @@ def test_an_attack_finds_no_more_than_is_claimed_and_nearly_all_of_it(monkeypatc
     attack = OneStep(draws=2 * AT_ONCE, at_once=AT_ONCE, direction=[1.0])
     honest = audit(windows_of_records(4), Gaussian(1.0), attack, delta=1e-5)
     assert 0.8 < honest.tightness <= 1
-    monkeypatch.setattr(planned_steps, "fresh_noise", lambda event, bands: event)
+    too_little_noise(monkeypatch)
     assert audit(windows_of_records(4), Gaussian(1.0), attack, delta=1e-5).tightness > 1

@@ -14,6 +14,7 @@ from discreet.core.clipping import AdaptiveClip
 from discreet.errors import LedgerCorrupted
 from discreet.ledger import FixedPlan, Ledger
 from discreet.pytorch import PrivateRun, checkpoint
+from discreet.trusted.permits import covers
 
 RECORDS = 40
 X = torch.randn(RECORDS, 5, generator=torch.Generator().manual_seed(0))
@@ -309,8 +310,10 @@ def test_another_adaptive_clip_norm_is_refused(tmp_path, change, monkeypatch):
     # The broken twin takes over what was kept: its sums have the noise of one rule, its counts that of another.
     monkeypatch.setattr("discreet.pytorch.run.resumed_clipping", lambda _, kept: kept)
     later.resume(tmp_path / "checkpoint")
-    together = later._clipping[0].combined(later._noises[0]).noise_multiplier
+    noise = later._noises[0]
+    together = later._clipping[0].combined(noise.draws["sum"].noise).noise_multiplier
     assert (together < 0.75 * later.plan.stages[0].noise_multiplier) == ("count_noise" in change)
+    assert covers(noise.event, noise.draws.values())  # permits draw both by one rule all the same
 
 
 def test_shared_parameters_and_frozen_buffers_come_back(tmp_path):

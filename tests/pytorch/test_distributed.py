@@ -11,6 +11,7 @@ import pytest
 
 from discreet.events import Gaussian
 from discreet.pytorch.distributed import Processes
+from discreet.trusted.permits import part_of
 
 pytestmark = pytest.mark.network
 EXAMPLE = Path(__file__).parents[2] / "examples" / "torchrun_digits.py"
@@ -24,7 +25,7 @@ from torch import nn
 from discreet import PlanViolation, Recipe
 from discreet.core.randomness import RandomStream
 from discreet.pytorch import PrivateRun
-from discreet.pytorch import run as running
+from discreet.trusted import permits as running
 from discreet.pytorch.distributed import Processes
 from discreet.core.clipping import AdaptiveClip, Normalised
 
@@ -291,7 +292,7 @@ def test_the_example_trains_one_model_in_two_processes(both):
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 @pytest.mark.parametrize("noise", [0.7, 1.0, 13.3])
 def test_shares_are_never_too_small(size, noise):
-    share = Processes(0, size).share(Gaussian(noise)).noise_multiplier
+    share = part_of(Gaussian(noise), size).noise_multiplier
     assert np.longdouble(share) ** 2 * size >= np.longdouble(noise) ** 2
     assert share**2 * size <= noise**2 * (1 + 1e-12)
 

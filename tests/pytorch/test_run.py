@@ -18,13 +18,14 @@ from torch.nn import functional
 from discreet import Budget, InvalidParameter, PlanViolation, Recipe
 from discreet.core.clipping import AdaptiveClip, Flat, Normalised, PerBlock
 from discreet.core.noise import add_noise
+from discreet.core.randomness import RandomStream
 from discreet.ledger import FixedPlan, GaussianFilter, Ledger, Till
 from discreet.plan import Plan
 from discreet.pytorch import Batch, CheckFailed, PrivateRun, check
 from discreet.pytorch.batches import Reader, refuse_odd_records
 from discreet.pytorch.distributed import Processes
 from discreet.pytorch.per_example import per_example_gradients
-from discreet.pytorch.planned_steps import Payments
+from discreet.pytorch.step_charger import StepCharger, noises_of
 
 RECORDS = 60
 
@@ -750,7 +751,7 @@ def test_a_step_is_charged_before_noise_is_drawn(monkeypatch):
         charged.append(sum(run.reserved for run in ledger.runs().values()))
         return add_noise(*total, **how)
 
-    monkeypatch.setattr("discreet.pytorch.run.add_noise", noting)
+    monkeypatch.setattr("discreet.trusted.permits.add_noise", noting)
     model = network()
     run = PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=1), losses, ledger=ledger)
     for batch in run.batches(data()):
@@ -795,9 +796,10 @@ def test_who_is_killed_again_and_again_loses_no_more_than_he_had_done(tmp_path):
     plan = planned(steps=3000)
     for _ in range(20):
         with Till.open(tmp_path / "study.ledger", plan) as till:
-            payments = Payments(till, plan, Processes(), resumed=True)
+            noises = noises_of(plan, [None], [None])
+            charger = StepCharger(till, plan, Processes(), noises, RandomStream(), resumed=True)
             for _ in range(3):
-                payments.pay()
+                charger.pay(1.0)
     with Ledger.open(tmp_path / "study.ledger") as ledger:
         assert ledger.runs()["descent"].reserved == 20 * 4
 

@@ -36,7 +36,7 @@ from discreet.events import Gaussian
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.checks.spot_check import SpotCheck
 from discreet.pytorch.checks import watch
-from discreet.pytorch import run as running
+from discreet.trusted import permits as running
 from discreet.pytorch import sharded as sharding
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.per_example import per_example_gradients
@@ -212,7 +212,7 @@ plan = Recipe(8, batch_size=2, epochs=1, sampling="random-allocation", bands=2).
 run = begun(plan, sharded(read()))
 for batch in run.batches(DATA):
     run.step(batch)
-found["remembered"] = run._banded[0]._past[0].numel()
+found["remembered"] = run._correlated[0]._past[0].numel()
 found["own"] = sum(value.to_local().numel() for value in run._parameters.values())
 found["weights"] = sum(value.numel() for value in run._parameters.values())
 
@@ -240,7 +240,7 @@ def for_everybody(run):
     def noisy(examples, count, leg):  # each adds to the sums of all shards before they meet
         sums = plain(run._sharded, examples, count)
         other = torch.zeros(40_000)
-        add_noise(running.BoundedSum(other, 1.0), run._noises[0], run._stream, out=other)
+        add_noise(running.BoundedSum(other, 1.0), run._noises[0].draws["sum"].noise, run._stream, out=other)
         dist.all_reduce(other)
         sums.vector += other.view(2, -1)[rank]
         return sums, lambda total: None

@@ -11,7 +11,8 @@ from discreet.plan.plan import Plan
 from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Stage
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.planned_steps import Payments, cost_so_far
+from discreet.pytorch.progress import cost_so_far
+from discreet.trusted.permits import Charger
 
 RECORDS = 40
 X = torch.randn(RECORDS, 3, generator=torch.Generator().manual_seed(0))
@@ -95,20 +96,20 @@ def test_the_ledger_grants_no_step_of_a_stage_past_its_end():
     _, run = begun()
     trained(run, until=2)
     with pytest.raises(PlanViolation, match="0 more steps"):
-        run._payments._run.next_step(WARM.charge)
+        run._charger._run.next_step(WARM.charge)
     trained(run, until=6)
     with pytest.raises(PlanViolation, match="0 more steps"):
-        run._payments._run.next_step(DESCENT.charge)
+        run._charger._run.next_step(DESCENT.charge)
 
 
 def test_a_run_that_charges_the_first_stage_in_the_second_is_caught(monkeypatch):
     """The broken twin: warm-up steps are cheap here, and the ledger has no more of them."""
-    honest = Payments._charge
+    honest = Charger.next_step
 
-    def cheating(self, leg, left):
-        return honest(self, self._course.legs[0], left)
+    def cheating(self, noise, clip_norm, lease=1):
+        return honest(self, run._noises[0], clip_norm, lease)
 
-    monkeypatch.setattr(Payments, "_charge", cheating)
+    monkeypatch.setattr(Charger, "next_step", cheating)
     _, run = begun()
     trained(run, until=2)
     before = run._till.ledger.spent()
@@ -155,15 +156,15 @@ def test_stages_with_the_same_event_and_another_between_them():
     last = Stage("last", "poisson", RECORDS, 10, steps=251, clip_norm=0.1, noise_multiplier=30.0)
     plan = Plan((first, between, last), delta=1e-3)
     _, run = begun(plan)
-    paying, granted = run._paying(), []
+    paying, granted = run._charging(), []
     for _ in range(plan.steps):
-        paying.pay()
+        paying.pay(paying._schedule.span(paying.taken + 1).stage.clip_norm)
         granted.append(run._till.ledger.runs()["first:between:last"].reserved)
     assert granted[249] == 250
     assert granted[252] == 253
     assert run._till.ledger.spent().parts() == plan.event.parts()
     with pytest.raises(PlanViolation, match="504 steps, and all of them are taken"):
-        paying.pay()
+        paying.pay(0.1)
 
 
 def test_clipping_by_the_names_of_the_stages(tmp_path):

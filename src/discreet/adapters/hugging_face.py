@@ -30,8 +30,8 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.pytorch.batches import refuse_unreadable
 from discreet.pytorch.per_example import Losses
-from discreet.pytorch.planned_steps import checked_plan
 from discreet.pytorch.run import Clipping, PrivateRun
+from discreet.pytorch.schedule import checked_plan
 
 try:
     import accelerate as _accelerate

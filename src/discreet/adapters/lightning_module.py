@@ -25,8 +25,8 @@ from discreet.certificate import Certificate
 from discreet.errors import InvalidParameter, PlanViolation, missing_extra
 from discreet.plan.plan import Plan
 from discreet.pytorch.batches import Batch, Collate
-from discreet.pytorch.planned_steps import Course, checked_plan
 from discreet.pytorch.run import PrivateRun
+from discreet.pytorch.schedule import Schedule, checked_plan
 
 try:
     from lightning.pytorch import LightningModule, Trainer, callbacks
@@ -160,7 +160,7 @@ class PrivateModule(LightningModule):
             self._within_step = False
         first._on_after_step()
         self._follow("step", batch.step)
-        ends = tuple(Course(self.run.plan).epoch_ends())
+        ends = tuple(Schedule(self.run.plan).epoch_ends())
         if batch.step in ends:
             self._follow("epoch", ends.index(batch.step) + 1)
         if self.run.steps_taken >= self.run.plan.steps:
@@ -199,7 +199,7 @@ class _Epochs:
 
     def __init__(self, run: PrivateRun, batches: Iterator[Batch]) -> None:
         self._run, self._batches = run, batches
-        self._ends = tuple(Course(run.plan).epoch_ends())
+        self._ends = tuple(Schedule(run.plan).epoch_ends())
         self._drawn: dict[int, Batch] = {}
 
     def __iter__(self) -> Iterator[Batch]:

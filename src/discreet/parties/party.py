@@ -19,6 +19,7 @@ A refusal is a number (:class:`~discreet.parties.messages.Refusal`). No text, co
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -103,14 +104,17 @@ class Party:
         return self._over.wait(seconds)
 
     def prepare(self) -> None:
-        """Compute one answer and throw it away: what has to be compiled is compiled before anybody waits for it."""
-        theta, stream = np.zeros(self.study.dimension), self._stream
+        """Compute one sum and drop it, so that everything is compiled before the first round.
+
+        No noise is added, nothing is charged, and the party's random stream is not used.
+        """
+        theta = np.zeros(self.study.dimension)
         if self.study.algorithm == "sgd1":
-            sgd1.noisy_gradient(self.terms, self._holder, theta, 0, stream)
-        elif self.study.aggregation.kind == "secure":
-            sgd2.noisy_counts(self.terms, self._holder, theta, stream)
+            sgd1.gradient_of(self.study, self._holder, theta, 0)
         else:
-            sgd2.noisy_sum(self.terms, self._holder, theta, stream)
+            rate, rows = self.study.training.rate, self._holder.records
+            some = None if rate == 1 else np.arange(math.ceil(rate * rows), dtype=np.intp)
+            sgd2.bounded_sum(self.study, self._holder, theta, some)
 
     # ---- answering ----
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.noise import add_noise
+from discreet.core.noise import BoundedSum
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
 from discreet.ledger.journal import LEASES, Run
@@ -33,6 +33,7 @@ from discreet.parties.messages import Holder, Message, Refusal
 from discreet.parties.sgd2 import bounded_sum
 from discreet.parties.study import Study
 from discreet.parties.terms import MOST_LEASED, NoisySession, Refused, Terms
+from discreet.trusted.permits import NoisePermit
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -49,14 +50,19 @@ def request(study: Study, party: str, call: int, theta: Floats) -> Message:
     return Message(study.digest(), "token", call, party, theta)
 
 
-def noisy_gradient(terms: Terms, holder: Holder, theta: Floats, record: int, stream: RandomStream) -> Floats:
-    """What a party sends: the gradient of one record, clipped, with noise.
+def gradient_of(study: Study, holder: Holder, theta: Floats, record: int) -> BoundedSum:
+    """Return the clipped gradient of one record, without noise."""
+    holder = getattr(holder, "one_by_one", holder)  # where there is a shorter way for one record
+    return bounded_sum(study, holder, theta, np.array([record], np.intp))
+
+
+def noisy_gradient(terms: Terms, holder: Holder, theta: Floats, record: int, permit: NoisePermit) -> Floats:
+    """Return what a party sends: the gradient of one record, clipped, with noise.
 
     Guarantee: costs one ``terms.noise`` event for that record, and nothing for the others.
     """
-    holder = getattr(holder, "one_by_one", holder)  # where there is a shorter way for one record
-    total = bounded_sum(terms.study, holder, theta, np.array([record], np.intp))
-    return np.asarray(add_noise(total, terms.noise, stream))
+    permit.check(terms.step_noise)
+    return np.asarray(permit.add_noise(gradient_of(terms.study, holder, theta, record)))
 
 
 def derived_key(key: bytes, purpose: str) -> bytes:
@@ -220,16 +226,16 @@ class CallSession(NoisySession):
         if round > self._study.updates:
             raise Refused(Refusal.BEYOND_PLAN)
         if self._calls is None:  # the record is the party's own secret, and a step is a call
-            self._charge(round)
+            permit = self._charge(round)
             record = int(self._stream.integers(self._records))
         else:
             call = self._find_call(round)
-            self._charge(call.uses)
+            permit = self._charge(call.uses)
             self._mark(round)
             self._calls.move_to(call)
             record = call.record
         self._round = self._answered = round
-        return noisy_gradient(self._terms, self._holder, theta, record, self._stream)
+        return noisy_gradient(self._terms, self._holder, theta, record, permit)
 
     def _mark(self, call: int) -> None:
         """Keep that this call is over, and some to come, before it is answered."""

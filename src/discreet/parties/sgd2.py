@@ -3,7 +3,7 @@
 One round, as pure functions::
 
     coordinator   request(study, round, theta)                    the model, to all
-    party         noisy_sum(terms, holder, theta, stream)         clipped, added up, noise of its own
+    party         noisy_sum(terms, holder, theta, stream, permit) clipped, added up, noise of its own
     coordinator   gradient(study, sums)                           public weights; who is missing counts as zero
 
 A session pays for a round before the party looks at its records. The coordinator gets each party's own sum
@@ -39,8 +39,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from discreet.core.noise import BoundedSum, add_noise
-from discreet.core.noise_shares import add_noise_share, largest_sum
+from discreet.core.noise import BoundedSum
+from discreet.core.noise_shares import largest_sum
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import PoissonSampler
 from discreet.errors import PlanViolation
@@ -50,6 +50,7 @@ from discreet.parties.optimizers import GeometricMedian
 from discreet.parties.secure.secure_sum import SecureCoordinator, SecureParty
 from discreet.parties.study import Study
 from discreet.parties.terms import NoisySession, Refused, Session, Terms
+from discreet.trusted.permits import NoisePermit
 
 Floats = NDArray[np.float64]
 
@@ -68,25 +69,31 @@ def draw_records(study: Study, party: str, rows: int, stream: RandomStream) -> N
     return next(iter(sampler.batches(1, stream, rows=rows)))
 
 
-def noisy_sum(terms: Terms, holder: Holder, theta: Floats, stream: RandomStream) -> Floats:
-    """What a party sends.
+def noisy_sum(
+    terms: Terms, holder: Holder, theta: Floats, stream: RandomStream, permit: NoisePermit
+) -> Floats:
+    """Return what a party sends; the records are drawn from ``stream``.
 
     Guarantee: costs one step of ``terms.event``.
     """
+    permit.check(terms.step_noise)
     records = draw_records(terms.study, terms.party, holder.records, stream)
     total = bounded_sum(terms.study, holder, theta, records)
-    return np.asarray(add_noise(total, terms.noise, stream))
+    return np.asarray(permit.add_noise(total))
 
 
-def noisy_counts(terms: Terms, holder: Holder, theta: Floats, stream: RandomStream) -> NDArray[np.int64]:
-    """What a party adds to a secure sum, in steps of the study's grid.
+def noisy_counts(
+    terms: Terms, holder: Holder, theta: Floats, stream: RandomStream, permit: NoisePermit
+) -> NDArray[np.int64]:
+    """Return what a party adds to a secure sum, in steps of the study's grid.
 
     Guarantee: none by itself, for it holds a share of the noise only; a secure sum of at least ``study.shares`` such
     counts costs one step of ``terms.event``.
     """
+    permit.check(terms.step_noise)
     records = draw_records(terms.study, terms.party, holder.records, stream)
     total = bounded_sum(terms.study, holder, theta, records)
-    return add_noise_share(total, terms.noise, terms.study.shares, stream)
+    return permit.add_noise_share(total)
 
 
 def bounded_sum(study: Study, holder: Holder, theta: Floats, records: NDArray[np.intp] | None) -> BoundedSum:
@@ -152,9 +159,9 @@ class RoundSession(NoisySession):
     kind = "sum"
 
     def _release(self, round: int, theta: Floats) -> Floats:
-        self._charge(round)
+        permit = self._charge(round)
         self._round = self._answered = round
-        return noisy_sum(self._terms, self._holder, theta, self._stream)
+        return noisy_sum(self._terms, self._holder, theta, self._stream, permit)
 
 
 class SecureSession(Session):
@@ -201,9 +208,9 @@ class SecureSession(Session):
         if not self._joined:
             raise Refused(Refusal.NOT_BEGUN)
         self._refuse_past(request.round)
-        self._charge(request.round)
+        permit = self._charge(request.round)
         self._round = self._answered = request.round
-        counts = noisy_counts(self._terms, self._holder, theta, self._stream)
+        counts = noisy_counts(self._terms, self._holder, theta, self._stream, permit)
         return self._secure.mask(request.round, counts)
 
     def _unmask(self, request: Message) -> bytes:

@@ -41,6 +41,7 @@ from discreet.parties.study import Study
 from discreet.parties.who_sees.observers import observers
 from discreet.parties.who_sees.views import party_event
 from discreet.plan.plan import Plan
+from discreet.trusted.permits import Charger, Draw, NoisePermit, StepNoise
 
 Floats = NDArray[np.float64]
 
@@ -113,6 +114,20 @@ class Terms:
     def event(self) -> Event:
         """Everything that the party releases, as the strongest observer sees it: one step, so many times."""
         return party_event(self.study.arrangement, self.party)
+
+    @cached_property
+    def step_noise(self) -> StepNoise:
+        """One step of :attr:`event`, and the noise that it draws; with secure sums, one share of it.
+
+        The shares of all honest parties of the group that are present add up in what the coordinator sees.
+        """
+        study, shares, honest = self.study, self.study.shares, 1
+        if study.aggregation.kind == "secure":
+            size = next(len(group) for group in study.groups if self.party in group)
+            honest = size - study.dropouts - study.aggregation.colluders
+        grid = None if study.privacy.arithmetic == "float" else study.grid
+        draw = Draw(self.noise, shares=shares, copies=honest)
+        return StepNoise(self.event.parts()[0][0], {"sum": draw}, grid=grid)
 
     @property
     def steps(self) -> int:
@@ -196,14 +211,14 @@ class Session(ABC):
         self.key = key
         self._terms, self._study, self._holder = terms, terms.study, holder
         self._run, self._stream = run, stream
-        self._lost = self._paid = run.reserved  # what earlier attempts paid for may have been released
+        self._charger = Charger(run, stream)
         self._round = 0  # the last one that is over
         self._answered = 0  # the last one answered by this session
         self._lease = max(1, min(terms.steps // LEASES, MOST_LEASED))
 
     def next_round(self) -> int:
         """The first round that will be answered."""
-        return max(self._round, self._lost) + 1
+        return max(self._round, self._charger.before) + 1
 
     @abstractmethod
     def reply(self, request: Message) -> Message:
@@ -227,20 +242,12 @@ class Session(ABC):
         if round < self.next_round():
             raise Refused(Refusal.PAST_ROUND)
 
-    def _charge(self, step: int) -> None:
-        """Pay for all steps up to this one; steps that are left out are spent, too, all at once."""
+    def _charge(self, step: int) -> NoisePermit:
+        """Pay for all steps up to this one, and return the permit for the noise of one answer."""
         if step > self._terms.steps:
             raise Refused(Refusal.BEYOND_PLAN)
-        if step > self._paid + 1:
-            missing = step - self._run.reserved
-            if missing > 0:
-                self._run.reserve(missing)
-            self._paid = step
-        while self._paid < step:
-            since_start = max(
-                1, self._paid - self._lost
-            )  # leases double from one: see LEASES and MOST_LEASED
-            self._paid = max(self._paid, self._run.next_step(lease=min(self._lease, since_start)))
+        clip_norm = self._study.training.clip_norm
+        return self._charger.up_to(step, self._terms.step_noise, clip_norm, self._lease)
 
 
 class NoisySession(Session):

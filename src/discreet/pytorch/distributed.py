@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import secrets
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -27,7 +26,6 @@ from torch import Tensor, nn
 
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation, whole
-from discreet.events import Gaussian
 from discreet.pytorch.checks.generators import seeded
 from discreet.pytorch.per_example import tensors_of
 
@@ -69,16 +67,6 @@ class Processes:
     def first(self) -> bool:
         """True for the process that keeps the ledger, the progress bar and the checkpoints."""
         return self.rank == 0
-
-    def share(self, event: Gaussian) -> Gaussian:
-        """What each process adds to a single number, of which there is no part to draw for.
-
-        Guarantee: independent noise of this event from every process adds up to that of ``event`` or more, on
-        a sum to which each record contributes in one process only.
-        """
-        if self.size == 1:
-            return event
-        return Gaussian(event.noise_multiplier / math.sqrt(self.size) * (1 + 2.0**-50))
 
     def rows(self, rows: int) -> range:
         """The rows of the data set that belong to this process."""

@@ -40,8 +40,8 @@ from discreet.pytorch.per_example import (
     select,
     trainable,
 )
-from discreet.pytorch.planned_steps import checked_clipping
 from discreet.pytorch.run import PrivateRun
+from discreet.pytorch.stage_clipping import checked_clipping
 
 PLAIN_STEPS = 200
 """Of the twin without privacy, unless batches are given."""
@@ -245,14 +245,15 @@ def _train_plainly(
     dataset, collate, workers = take_apart(dataset, collate, 0)
     model = trainer.model
     parameters, records = trainable(model), reader(dataset, collate)
-    descent = Descent(parameters, trainer.optimizers, stage.divisor)
+    descent = Descent(parameters, trainer.optimizers)
     device = next(iter(parameters.values())).device
     for drawn in records.each(stage.batches(stream, rows=records.rows), workers, compared=False):
         sums = Sums(parameters)
         for part in _parts(drawn.batch, physical_batch_size):
             values = losses(model, rebuild(part, lambda tensor: tensor.to(device)))
             add_plain_sums(sums, values, parameters)
-        descent.step(sums, finish=lambda total: None)
+        descent.refuse_other_parameters()
+        descent.step(sums, stage.divisor)
         trainer.after_step()
     trainer.finish()
 

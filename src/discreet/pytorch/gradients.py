@@ -272,14 +272,11 @@ def _views(vector: Tensor, values: list[Tensor]) -> list[Tensor]:
 
 
 class Descent:
-    """The parameters of a model, their optimizers, and the public divisor of every sum."""
+    """The parameters of a model and their optimizers."""
 
-    def __init__(
-        self, parameters: dict[str, nn.Parameter], optimizers: Sequence[Optimizer], divisor: float
-    ) -> None:
+    def __init__(self, parameters: dict[str, nn.Parameter], optimizers: Sequence[Optimizer]) -> None:
         self._parameters = parameters
         self._optimizers = checked_optimizers(optimizers, parameters)
-        self.divisor = divisor
         self._groups = _group_sizes(optimizers)
 
     def forget(self) -> None:
@@ -287,17 +284,16 @@ class Descent:
         for parameter in self._parameters.values():
             parameter.grad = None
 
-    def step(self, sums: Sums, finish: Callable[[Tensor], None]) -> None:
-        """Let ``finish`` add the noise to all sums in place, then take the step.
-
-        Guarantee: the optimizer sees nothing of ``sums`` but what ``finish`` has made of them.
-        """
+    def refuse_other_parameters(self) -> None:
+        """Raise if the optimizers were given other parameters since the run began."""
         if _group_sizes(self._optimizers) != self._groups:
             raise PlanViolation(
                 "The optimizer trains other parameters than when the run began; make a new run."
             )
-        finish(sums.vector)
-        sums.vector /= self.divisor
+
+    def step(self, sums: Sums, divisor: float) -> None:
+        """Divide the sums by the public divisor, and let the optimizers step with them as gradients."""
+        sums.vector /= divisor
         for name, parameter in self._parameters.items():
             total = sums[name]
             same = total.dtype == parameter.dtype and total.device == parameter.device

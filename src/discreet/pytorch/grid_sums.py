@@ -29,8 +29,7 @@ from torch import Tensor
 
 from discreet.certificate import Arithmetic
 from discreet.core.clipping import AdaptiveClip, ClipRule
-from discreet.core.noise import BoundedSum, add_noise, distance_to_continuous
-from discreet.core.randomness import RandomStream
+from discreet.core.noise import distance_to_continuous
 from discreet.errors import InvalidParameter, one_of
 from discreet.events import Gaussian
 from discreet.plan.plan import Plan
@@ -134,24 +133,10 @@ def _add_cut(total: NDArray[np.int64], values: NDArray[Any], factor: float) -> N
         total[j] += np.int64(np.float64(values[j]) * factor)
 
 
-def add_noise_in_steps(
-    total: Tensor, steps: Tensor, clip_norm: float, noise: Gaussian, stream: RandomStream
-) -> None:
-    """Put the steps of a batch with their noise in place of ``total``.
-
-    Guarantee: every value that ``total`` gets is a multiple of the public grid, and its law is that of the noise of
-    a sum of sensitivity ``clip_norm``, up to the distance in :func:`arithmetic_of`.
-    """
-    grid = grid_of(noise, clip_norm, steps.numel())
-    add_noise(BoundedSum(steps, clip_norm, grid=grid), noise, stream, out=total)
-
-
-def arithmetic_of(
-    plan: Plan, clip_norms: Iterable[float], noises: Iterable[Gaussian], dimension: int
-) -> Arithmetic:
+def arithmetic_of(plan: Plan, clip_norms: Iterable[float], dimension: int) -> Arithmetic:
     """How all steps of a plan are computed, for its certificate."""
     total = 0.0
-    for stage, clip_norm, noise in zip(plan.stages, clip_norms, noises, strict=True):
-        grid = grid_of(noise, clip_norm, dimension)
-        total += stage.steps * distance_to_continuous(noise, clip_norm, grid, dimension)
+    for stage, clip_norm in zip(plan.stages, clip_norms, strict=True):
+        grid = grid_of(stage.noise, clip_norm, dimension)
+        total += stage.steps * distance_to_continuous(stage.noise, clip_norm, grid, dimension)
     return Arithmetic("hardened", math.nextafter(total * (1 + 1e-12), math.inf))

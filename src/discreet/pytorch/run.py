@@ -12,7 +12,7 @@ modules change, model and losses are checked: see :mod:`discreet.pytorch.checks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import chain
@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 
 from discreet.certificate import Arithmetic, Certificate
 from discreet.core.clipping import AdaptiveClip, ClipRule
-from discreet.core.noise import BoundedSum, add_noise
+from discreet.core.noise import BoundedSum
 from discreet.errors import PlanViolation
 from discreet.ledger import Till
 from discreet.ledger.till import AnyLedger, KeyFile
@@ -40,15 +40,10 @@ from discreet.pytorch.checks.spot_check import EVERY, SpotCheck
 from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
+from discreet.pytorch.correlated_noise import CorrelatedNoise, refuse_bands, refuse_bands_in
 from discreet.pytorch.distributed import Processes, stream_of
 from discreet.pytorch.gradients import Descent, Sums, as_optimizers
-from discreet.pytorch.grid_sums import (
-    PADDED,
-    add_noise_in_steps,
-    arithmetic_of,
-    checked_arithmetic,
-    steps_of_batch,
-)
+from discreet.pytorch.grid_sums import PADDED, arithmetic_of, checked_arithmetic, grid_of, steps_of_batch
 from discreet.pytorch.per_example import (
     Losses,
     insist_function,
@@ -58,22 +53,17 @@ from discreet.pytorch.per_example import (
     trainable,
 )
 from discreet.pytorch.per_person import losses_for, reader_for
-from discreet.pytorch.planned_steps import (
-    BandedNoise,
-    Course,
-    Leg,
-    Payments,
-    Watched,
-    checked_plan,
+from discreet.pytorch.progress import show_progress
+from discreet.pytorch.schedule import Schedule, StageSpan, checked_plan
+from discreet.pytorch.stage_clipping import (
+    NormRecordingClip,
     clipping_of_stages,
     follow_norms,
-    noise_of_sum,
-    refuse_bands,
-    refuse_bands_in,
     resumed_clipping,
     rule_of_step,
-    show_progress,
 )
+from discreet.pytorch.step_charger import StepCharger, noises_of
+from discreet.trusted.permits import NoisePermit
 
 if TYPE_CHECKING:
     from discreet.pytorch.sharded import Shards
@@ -82,7 +72,6 @@ READING = "the data set or collate"
 END = object()
 
 Clipping = ClipRule | AdaptiveClip
-Finish = Callable[[Tensor], None]
 
 NOT_COVERED = (
     "rows of the data set that depend on other rows, change while it is read, or hold one record more than once",
@@ -134,7 +123,7 @@ class PrivateRun:
         unsafe_seed: int | None = None,
     ) -> None:
         self.plan = checked_plan(plan)
-        self._course = Course(plan)
+        self._schedule = Schedule(plan)
         self._model = model = bare(model)
         self._optimizers, self._data = as_optimizers(optimizer), data
         self._clipping = clipping_of_stages(clipping, plan.stages)
@@ -142,7 +131,7 @@ class PrivateRun:
         alone = self._processes.size == 1 and not is_fully_sharded(model)
         self._arithmetic = checked_arithmetic(arithmetic, list(self._clipping), alone)
         refuse_bands(plan.stages, self._clipping, arithmetic)
-        self._banded = [BandedNoise(stage.bands) for stage in plan.stages]
+        self._correlated = [CorrelatedNoise(stage.bands) for stage in plan.stages]
         self._stream = stream_of(unsafe_seed, self._processes)
         rule = rule_of_step(self._clipping[0])
         losses = losses_for(plan, insist_function(losses))
@@ -153,15 +142,15 @@ class PrivateRun:
         self._parameters = trainable(model)
         self._spot_check = SpotCheck(self._sum, EVERY if shards is None else STEADY)
         self._watch = Watch(model, losses, self._parameters, self._sum.part_size)
-        self._descent = Descent(self._parameters, self._optimizers, plan.stages[0].divisor)
-        self._noises = [*map(noise_of_sum, self._clipping, (stage.noise for stage in plan.stages))]
+        self._descent = Descent(self._parameters, self._optimizers)
+        self._noises = noises_of(plan, self._clipping, self._grids(), self._processes.size)
         self._trusted = self._stream.trusted
         self._progress = progress and self._processes.first
         self._processes.refuse_difference(self._settings())
         first = self._processes.first
         self._till = Till.open(ledger, plan, key=ledger_key, data=data) if first else None
         refuse_bands_in(self._till, plan)
-        self._payments: Payments | None = None
+        self._charger: StepCharger | None = None
         self._turns = Turns()
         self._processes.start_alike(model)
 
@@ -170,24 +159,24 @@ class PrivateRun:
     @property
     def steps_taken(self) -> int:
         """How many of the plan's steps are used up, those lost in a crash included."""
-        if self._payments is None and self._till is not None:
-            known = self._till.ledger.runs().get(self._course.name)
-            return 0 if known is None else self._course.steps(known.reserved)
+        if self._charger is None and self._till is not None:
+            known = self._till.ledger.runs().get(self._schedule.name)
+            return 0 if known is None else self._schedule.steps(known.reserved)
         return self._taken
 
     @property
     def stage(self) -> Stage:
         """The stage of the step that is next; after the last one, the last stage."""
-        return self._leg.stage
+        return self._span.stage
 
     @property
-    def _leg(self) -> Leg:
-        return self._course.leg(self._taken + 1)
+    def _span(self) -> StageSpan:
+        return self._schedule.span(self._taken + 1)
 
     @property
     def _taken(self) -> int:
         """The steps that this run has paid for or resumed after."""
-        return 0 if self._payments is None else self._payments.taken
+        return 0 if self._charger is None else self._charger.taken
 
     @withhold(READING)
     def batches(self, dataset: Any, *, collate: Collate | None = None, workers: int = 0) -> Iterator[Batch]:
@@ -203,9 +192,9 @@ class PrivateRun:
         records, start = reader_for(self.plan, dataset, collate), self._taken
         self._turns.refuse_again(dataset, start, self.plan.steps)
         refuse_many_rows(records.rows, self.plan.records)
-        legs = self._course.legs[self._leg.index :]
+        spans = self._schedule.spans[self._span.index :]
         if self._processes.size > 1:
-            if any(leg.stage.sampling == "fixed-size" for leg in legs):
+            if any(span.stage.sampling == "fixed-size" for span in spans):
                 raise PlanViolation("Fixed-size batches need a single process; plan with Poisson sampling.")
             self._processes.refuse_difference({"the number of rows of the data set": str(records.rows)})
             self._processes.refuse_other_rows(records)
@@ -214,13 +203,13 @@ class PrivateRun:
             records = records.part(self._processes.rows(records.rows))
         drawn = chain(
             *(
-                leg.stage.batches(self._stream, rows=records.rows, start=max(start - leg.before, 0))
-                for leg in legs
+                span.stage.batches(self._stream, rows=records.rows, start=max(start - span.before, 0))
+                for span in spans
             )
         )
         self._watch.reads(records)
         self._turns = Turns(dataset, start)
-        for noise in self._banded:  # whose records draw new turns
+        for noise in self._correlated:  # whose records draw new turns
             noise.forget()
         with self._draws():
             read = records.each(drawn, workers, self._draws_of())
@@ -239,7 +228,7 @@ class PrivateRun:
             self._turns,
             self._taken,
         )
-        return (turns.until(batches, end) for end in self._course.epoch_ends() if end > start)
+        return (turns.until(batches, end) for end in self._schedule.epoch_ends() if end > start)
 
     @withhold("the model, the losses or the optimizer")
     @silent_gradients()
@@ -263,20 +252,21 @@ class PrivateRun:
             self._spot_check.before_step(examples, count)
         else:
             self._sharded.before_step(examples, count, self._watch, self._spot_check)
-        payments, leg = self._paying(), self._course.leg(self._taken + 1)
-        payments.refuse_past_the_end()
-        rule = self._sum.rule = rule_of_step(self._clipping[leg.index])
+        charger, span = self._charging(), self._schedule.span(self._taken + 1)
+        charger.refuse_past_the_end()
+        clipping = self._clipping[span.index]
+        rule = self._sum.rule = rule_of_step(clipping)
         self._watch.before_forward()
         self._descent.forget()
         with self._draws():
-            sums, finish = self._compared_sums(examples, count, leg, drawn)
-        payments.pay()
-        self._descent.divisor = leg.divisor
-        self._descent.step(sums, finish)
+            sums, in_steps = self._compared_sums(examples, count, span, drawn)
+        self._descent.refuse_other_parameters()
+        permit = charger.pay(rule.clip_norm)
+        self._add_noise(permit, sums, in_steps, span)
+        self._descent.step(sums, span.divisor)
         self._watch.after_step()
-        adaptive = self._clipping[leg.index]
-        if isinstance(adaptive, AdaptiveClip) and isinstance(rule, Watched):
-            self._clipping[leg.index] = follow_norms(adaptive, rule.norms(), self._processes, self._stream)
+        if isinstance(clipping, AdaptiveClip) and isinstance(rule, NormRecordingClip):
+            self._clipping[span.index] = follow_norms(clipping, rule.norms(), self._processes, permit)
 
     def _draws(self) -> AbstractContextManager[None]:
         """What models and collations draw is unknown, unless noise is seeded, too."""
@@ -304,7 +294,7 @@ class PrivateRun:
 
     def certificate(self) -> Certificate:
         """What this run has released so far, and what it cost at most."""
-        self._paying().commit()
+        self._charging().commit()
 
         def write() -> str:
             assert self._till is not None
@@ -324,7 +314,17 @@ class PrivateRun:
             return Arithmetic()
         clip_norms = [rule.clip_norm for rule in self._clipping]
         dimension = sum(value.numel() for value in self._parameters.values())
-        return arithmetic_of(self.plan, clip_norms, self._noises, dimension)
+        return arithmetic_of(self.plan, clip_norms, dimension)
+
+    def _grids(self) -> list[float | None]:
+        """Return the step in which the sums of each stage are counted; None in floating point."""
+        if self._arithmetic == "float":
+            return [None] * len(self.plan.stages)
+        dimension = sum(value.numel() for value in self._parameters.values())
+        return [
+            grid_of(stage.noise, rule.clip_norm, dimension)
+            for stage, rule in zip(self.plan.stages, self._clipping, strict=True)
+        ]
 
     # ---- stopping and going on ----
 
@@ -333,11 +333,11 @@ class PrivateRun:
 
         It holds no pickle and no randomness.
         """
-        self._paying().commit()
+        self._charging().commit()
         self._let_go()
         state = None
         if self._till is not None:
-            clipping = self._clipping[self._leg.index]
+            clipping = self._clipping[self._span.index]
             state = checkpoint.Checkpoint(
                 self.plan.digest(),
                 self.steps_taken,
@@ -357,12 +357,12 @@ class PrivateRun:
 
         Guarantee: another plan and a ledger older than the checkpoint are refused; batches and noise are fresh.
         """
-        if self._payments is not None:
+        if self._charger is not None:
             raise PlanViolation("Resume before the first step, with a new PrivateRun.")
         self._let_go()
         kept = self._model, self._optimizers, schedulers(scheduler)
         found = checkpoint.read(directory, self.plan.digest(), *kept, self._processes)
-        index = self._course.leg(found.step + 1).index
+        index = self._schedule.span(found.step + 1).index
         self._clipping[index] = resumed_clipping(self._clipping[index], found.adaptive)
         if found.arithmetic != self._arithmetic:
             raise PlanViolation(
@@ -372,16 +372,17 @@ class PrivateRun:
         self._trusted = self._trusted and found.trusted  # a seed in the first part spoils the whole
         if self._till is not None:
             self._till.insist_on(found.anchor)
-        self._payments = self._paying(resumed=True)
+        self._charger = self._charging(resumed=True)
         checkpoint.catch_up(schedulers(scheduler), found.step, self._taken)
 
     # ---- the parts of a step ----
 
-    def _paying(self, *, resumed: bool = False) -> Payments:
-        if self._payments is None:
+    def _charging(self, *, resumed: bool = False) -> StepCharger:
+        if self._charger is None:
             distance = self._certified_arithmetic().distance
-            self._payments = Payments(self._till, self.plan, self._processes, distance, resumed=resumed)
-        return self._payments
+            known = (self._till, self.plan, self._processes, self._noises, self._stream, distance)
+            self._charger = StepCharger(*known, resumed=resumed)
+        return self._charger
 
     def _settings(self) -> dict[str, str]:
         """What all processes must have in common, by the name used in a refusal."""
@@ -399,14 +400,16 @@ class PrivateRun:
         device = next(iter(self._parameters.values())).device
         return rebuild(examples, lambda tensor: tensor.to(device, non_blocking=True))
 
-    def _compared_sums(self, examples: Any, count: int, leg: Leg, drawn: Drawn) -> tuple[Sums, Finish]:
+    def _compared_sums(
+        self, examples: Any, count: int, span: StageSpan, drawn: Drawn
+    ) -> tuple[Sums, Tensor | None]:
         """:meth:`_sum_up`, refused in all processes if an example in one of them is not the same alone."""
         problem: Exception | None = None
         alone_anyway = self._arithmetic == "hardened" and not (drawn.alone or drawn.steady)
         compares = bool(count) and self._sharded is None and not alone_anyway
         if compares:
             self._spot_check.before_sum(drawn, count)
-        sums, finish = self._sum_up(examples, count, leg)
+        sums, in_steps = self._sum_up(examples, count, span)
         try:
             if compares:
                 self._spot_check.after_sum(examples, drawn)
@@ -419,23 +422,16 @@ class PrivateRun:
             raise problem or PlanViolation(
                 "Another process refused the step, so nothing is released; it says why."
             )
-        return sums, finish
+        return sums, in_steps
 
-    def _sum_up(self, examples: Any, count: int, leg: Leg) -> tuple[Sums, Finish]:
-        """The clipped sums of this process's records, or the own shard of everybody's, and what makes a release."""
-        add_noise = partial(self._add_noise, leg=leg)
+    def _sum_up(self, examples: Any, count: int, span: StageSpan) -> tuple[Sums, Tensor | None]:
+        """Return the clipped sums of this process's records, or its shard of all; or zeros, and integer steps."""
         if self._sharded is not None:
-            return self._sharded(examples, count), add_noise
+            return self._sharded(examples, count), None
         if self._arithmetic == "hardened":
-            return Sums(self._parameters), self._on_grid(examples, count, leg)
-        sums = self._sum(examples) if count else Sums(self._parameters)
-        return sums, partial(self._processes.add_up_in_parts, finish=add_noise)
-
-    def _on_grid(self, examples: Any, count: int, leg: Leg) -> Finish:
-        """What puts the clipped sum and its noise, both in whole steps, in place of zeros."""
-        clip_norm, noise = self._sum.rule.clip_norm, self._noises[leg.index]
-        steps = steps_of_batch(self._sum, examples if count else None, noise)
-        return partial(add_noise_in_steps, steps=steps, clip_norm=clip_norm, noise=noise, stream=self._stream)
+            steps = steps_of_batch(self._sum, examples if count else None, span.stage.noise)
+            return Sums(self._parameters), steps
+        return self._sum(examples) if count else Sums(self._parameters), None
 
     def _let_go(self) -> None:
         """Let a sharded model be in shards, whatever was computed with it meanwhile."""
@@ -449,10 +445,20 @@ class PrivateRun:
 
         return Shards(model, self._processes)
 
-    def _add_noise(self, total: Tensor, leg: Leg) -> None:
-        """Noise for the part of the sum that is this process's to finish."""
-        clip_norm, noise = self._sum.rule.clip_norm, self._noises[leg.index]
-        if leg.stage.bands > 1:
-            self._banded[leg.index].add_to(total, self._taken, clip_norm, noise, self._stream)
+    def _add_noise(self, permit: NoisePermit, sums: Sums, in_steps: Tensor | None, span: StageSpan) -> None:
+        """Add the noise of the permit, in each process to the part of the sum that it finishes."""
+        clip_norm = self._sum.rule.clip_norm
+
+        def finish(total: Tensor) -> None:
+            if span.stage.bands > 1:
+                self._correlated[span.index].add_to(total, self._taken, clip_norm, permit)
+            else:
+                permit.add_noise(BoundedSum(total, clip_norm), out=total)
+
+        if in_steps is not None:
+            grid = self._noises[span.index].grid
+            permit.add_noise(BoundedSum(in_steps, clip_norm, grid=grid), out=sums.vector)
+        elif self._sharded is not None:
+            finish(sums.vector)
         else:
-            add_noise(BoundedSum(total, clip_norm), noise, self._stream, out=total)
+            self._processes.add_up_in_parts(sums.vector, finish)

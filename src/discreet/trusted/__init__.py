@@ -6,17 +6,18 @@ record was clipped, and the session adds the noise of the event that was charged
 released values only: it can waste a budget, not exceed it.
 
 :data:`TRUSTED_FILES` lists the files that the guarantee of statistics, means, evaluations and models of tables rests
-on. Models also rest on compiled kernels, :data:`KERNEL_FILES`. :mod:`discreet.linear.gate` has the queries of models,
-by the same rules, for encoded records and compiled passes over them.
+on, and that of PyTorch and of parties. Models also rest on compiled kernels, :data:`KERNEL_FILES`, and PyTorch on
+:data:`FAST_PYTORCH_FILES`. :mod:`discreet.linear.gate` has the queries of models, by the same rules, for encoded
+records and compiled passes over them. :mod:`discreet.trusted.permits` ties the noise of a step to its charge.
 """
 
 from __future__ import annotations
 
 TRUSTED_FILES: dict[str, tuple[str, ...]] = {
-    "trusted": ("__init__", "choices", "outcomes", "plain_data", "queries", "rows", "session"),
+    "trusted": ("__init__", "choices", "outcomes", "permits", "plain_data", "queries", "rows", "session"),
     "core": (
-        *("arrays", "choice", "clipping", "columns", "compiler", "draws", "grouping", "noise"),
-        *("randomness", "silence"),
+        *("arrays", "banded", "choice", "clipping", "columns", "compiler", "draws", "grouping", "noise"),
+        *("noise_shares", "randomness", "sampling", "silence"),
     ),
     "ledger": ("__init__", "book", "filters", "journal", "ledger", "postgres", "store", "till"),
     "plan": ("plan", "stage"),
@@ -46,12 +47,35 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("raw", "record_store", "records", "score_cells", "second_moments", "shelf", "sparse_rows"),
     ),
     "linear/glm": ("spending",),
+    "pytorch": (
+        *("batches", "correlated_noise", "distributed", "grid_sums", "per_example", "per_person", "run"),
+        *("schedule", "stage_clipping", "step_charger", "torch_holder"),
+    ),
+    "pytorch/checks": ("chances", "generators", "spot_check", "watch", "withheld"),
+    "parties": ("arrangement", "party", "sgd1", "sgd2", "study", "study_sections", "terms"),
+    "parties/secure": ("masks", "secure_group", "secure_sum", "shares"),
+    "parties/who_sees": ("views",),
     "statistics": ("reading",),
     "evaluation": ("answers", "question", "splitting"),
 }
 """Modules by package. Those of ``linear``, ``statistics`` and ``evaluation`` read tables; ``evaluation/answers.py``
-asks models of users.
+asks models of users. Those of ``pytorch`` draw batches, compute the gradient of one example alone, clip, add up,
+charge, add noise, and compare the fast computation with the slow one; those of ``parties`` answer the coordinator.
 """
+
+FAST_PYTORCH_FILES: dict[str, tuple[str, ...]] = {
+    "pytorch": (
+        *("clipped_sum", "gradients", "graph_rules", "graph_uses", "ownership", "recording", "sharded"),
+    ),
+    "pytorch/kernels": (
+        *("__init__", "convolution_grams", "convolution_weights", "linear_layers", "lstm", "normalised"),
+        *("norms", "panels", "tiles"),
+    ),
+    "pytorch/layer_rules": (
+        *("__init__", "convolution", "elementwise", "embedding", "linear", "recurrent", "use"),
+    ),
+}
+"""Clipped sums of whole batches without the gradient of each example, compared with it at run time."""
 
 KERNEL_FILES: dict[str, tuple[str, ...]] = {
     "linear/kernels": (

@@ -1,0 +1,72 @@
+"""The stages of a plan in their order, and the charges that their steps need.
+
+Steps are numbered from 1 through the whole plan. A ledger counts charges: as many as steps, or one per epoch for
+random allocation and one per window for correlated noise. Each stage has an event of its own, and the ledger grants
+no more of it than the plan holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from discreet.errors import InvalidParameter
+from discreet.plan.plan import Plan
+from discreet.plan.stage import Stage
+
+
+def checked_plan(plan: object) -> Plan:
+    """Return the plan, if it is one that a run can carry out."""
+    if isinstance(plan, Plan) and plan.stages:
+        return plan
+    given = plan.name if isinstance(plan, Plan) else type(plan).__name__
+    raise InvalidParameter("plan", given, "must be a Plan with stages; Recipe.calibrate makes one.")
+
+
+class StageSpan:
+    """A stage, its index, the number of steps before it, and its charges; computed once, since every step asks."""
+
+    def __init__(self, index: int, stage: Stage, before: int) -> None:
+        self.index, self.stage, self.before = index, stage, before
+        self.charge = stage.charge
+        """The event that the ledger counts."""
+        self.divisor, self.steps_per_charge = stage.divisor, stage.steps_per_charge
+        self.charges = stage.steps // self.steps_per_charge
+        """How many of them the whole stage takes."""
+
+
+class Schedule:
+    """The stages of a plan in their order."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.spans: list[StageSpan] = []
+        for stage in plan.stages:
+            before = self.spans[-1].before + self.spans[-1].stage.steps if self.spans else 0
+            self.spans.append(StageSpan(len(self.spans), stage, before))
+        self.name = ":".join(stage.name for stage in plan.stages)[:100]
+        """What a ledger calls the run."""
+
+    def span(self, step: int) -> StageSpan:
+        """Return the stage that a step belongs to; past the end, the last one."""
+        if len(self.spans) == 1:
+            return self.spans[0]
+        step = max(step, 1)
+        return next(span for span in reversed(self.spans) if span.before < step)
+
+    def epoch_ends(self) -> Iterator[int]:
+        """Yield the number of the last step of each epoch; each stage has equally long epochs of its own."""
+        for span in self.spans:
+            epochs = max(1, round(span.stage.epochs))
+            yield from (span.before + (epoch * span.stage.steps) // epochs for epoch in range(1, epochs + 1))
+
+    def charges(self, steps: int) -> int:
+        """Return how many charges lie within the first so many steps."""
+        taken = (min(max(steps - span.before, 0), span.stage.steps) for span in self.spans)
+        return sum(count // span.steps_per_charge for span, count in zip(self.spans, taken, strict=True))
+
+    def steps(self, charges: int) -> int:
+        """Return how many steps so many charges pay for, those of the first stages first."""
+        paid = 0
+        for span in self.spans:
+            used = min(charges, span.charges)
+            charges, paid = charges - used, paid + used * span.steps_per_charge
+        return paid
