@@ -27,7 +27,7 @@ from discreet.linear import (
 )
 from discreet.linear.gate.people import People
 from discreet.linear.gate.raw import PowerCells, RawColumns
-from discreet.linear.glm.recording import Recorded, RecordingSpending, Tape
+from discreet.linear.glm.recording_spending import Recorded, RecordingSpending, Tape
 from discreet.linear.glm.spending import Spending
 
 FEW = {"pairs": 5, "draws": 2000}

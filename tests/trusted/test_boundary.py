@@ -100,7 +100,7 @@ ALLOWED = {
     "linear/linear_holder.py": ({"BoundedSum"}, "the sums of a party's table; next issue"),
     "linear/fitting.py": ({".pay(", "urandom"}, "charges the methods with theorems; draws an id"),
     "selection.py": ({".pay("}, "charges a search as a whole"),
-    "linear/glm/recording.py": (
+    "linear/glm/recording_spending.py": (
         {"BoundedSum"},
         "records the sums of an audited fit, which is never certified",
     ),

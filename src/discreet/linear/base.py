@@ -43,7 +43,7 @@ from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import Charge, EncodedTable, fit_baseline, fit_lines, open_charge, show_progress
 from discreet.linear.gate.private_table import PersonRows, PrivateTable
 from discreet.linear.gate.record_store import MISSING
-from discreet.linear.glm.recording import Tape
+from discreet.linear.glm.recording_spending import Tape
 from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.typical_people import Typical, declared_rows, learned_rows
 from discreet.linear.inputs import OnDemand, column_names, without_column

@@ -37,7 +37,7 @@ from discreet.linear.encoder import Encoding
 from discreet.linear.gate.private_table import EncodedRows
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.glm import fit_records
-from discreet.linear.glm.recording import RecordingSpending, Tape
+from discreet.linear.glm.recording_spending import RecordingSpending, Tape
 from discreet.linear.glm.spending import Progress as Told
 from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.typical_people import Typical
