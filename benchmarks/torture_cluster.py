@@ -40,7 +40,7 @@ from discreet.adapters import DaskEngine
 from discreet.adapters.dask_rounds import Rounds
 from discreet.errors import DiscreetError
 from discreet.ledger import GaussianFilter, Ledger
-from discreet.linear import Partitions, PrivateLogisticRegression, fitting
+from discreet.linear import Partitions, PrivateLogisticRegression, fit_budget
 from discreet.linear.glm import spending
 from discreet.linear.glm.recording_spending import Recorded, Tape
 from discreet.linear.roll_call import Answer, Tally
@@ -362,7 +362,7 @@ def count_twice() -> None:
 
 def pay_anew() -> None:
     """A driver that goes on under another name pays again for what is in the log."""
-    fitting.run_name = lambda name, log=None: f"fit-{os.getpid()}"
+    fit_budget.run_name = lambda name, log=None: f"fit-{os.getpid()}"
 
 
 TWINS = {"sums": count_twice, "charges": pay_anew}

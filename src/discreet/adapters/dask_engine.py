@@ -25,7 +25,7 @@ from discreet.adapters.dask_frames import FrameOnCluster, quiet_workers
 from discreet.adapters.dask_rounds import Patience, Rounds
 from discreet.core.noise import BoundedSum
 from discreet.errors import CannotConnect, InvalidParameter, missing_extra, real, whole
-from discreet.linear.fitting import run_name
+from discreet.linear.fit_budget import run_name
 from discreet.linear.gate.partitioned_rows import PartitionedTable, Question
 from discreet.linear.homes import Census, Ids, Register, Share, homes_of, people_in
 from discreet.linear.partition_answers import Reading, Task, answer

@@ -39,8 +39,9 @@ from discreet.linear.diagnosis import (
     without_empty,
 )
 from discreet.linear.encoder import SchemaEncoding, encoded_columns, record_weights
+from discreet.linear.fit_budget import FitBudget, open_budget
 from discreet.linear.fitted_model import FittedModel
-from discreet.linear.fitting import Charge, EncodedTable, fit_baseline, fit_lines, open_charge, show_progress
+from discreet.linear.fitting import EncodedTable, fit_baseline, fit_lines, show_progress
 from discreet.linear.gate.private_table import PersonRows, PrivateTable
 from discreet.linear.gate.record_store import MISSING
 from discreet.linear.glm.recording_spending import Tape
@@ -207,15 +208,15 @@ class PrivateLinearModel(TableReader):
         read = self._read(X, y, sample_weight, people, reset)
         table = read if partitions is None else partitions
         self._refuse_inference(reset)  # and what the loss refuses: before anything is spent
-        with self._open_charge(reset, log, tape) as charge, show_progress(self.verbose) as progress:
-            charge.refuse_foreign(() if reset else self._procedures)
-            spending = charge.spending() if self.method == "recipe" else None
+        with self._open_budget(reset, log, tape) as budget, show_progress(self.verbose) as progress:
+            budget.refuse_foreign(() if reset else self._procedures)
+            spending = budget.spending() if self.method == "recipe" else None
             if spending is not None:
                 spending.progress = progress
                 spending.admit(table)
             rate = self._sample()
             if rate is not None:
-                table = table.sampled(rate, charge.stream)
+                table = table.sampled(rate, budget.stream)
             typical = self._rows_of_people(table, spending)
             least = None if typical is None else typical.least
             counted = self._count_first(table, least, spending) if reset else None
@@ -229,11 +230,10 @@ class PrivateLinearModel(TableReader):
             known = (self._loss(), self._encoding, bounds, typical, counts, read.sparse)
             records = EncodedTable(table, *known)
             if spending is None:
-                model = fit_baseline(self.method, records, charge, self.records)
+                model = fit_baseline(self.method, records, budget, self.records)
             else:
                 model = self._fit_model(records, spending)
-            distance = 0.0 if spending is None else spending.distance
-            self.certificate_ = charge.certificate(distance, (*self._not_covered(), *what_callers_did()))
+            self.certificate_ = budget.certificate((*self._not_covered(), *what_callers_did()))
         if reset:
             self._encoding.missing = model.missing
         names = getattr(self, "feature_names_in_", None)
@@ -247,9 +247,9 @@ class PrivateLinearModel(TableReader):
             self.diagnosis_ = replace(self.diagnosis_, notes=notes)
         model = without_empty(model, self._encoding, self.diagnosis_.empty)
         self.diagnosis_ = replace(self.diagnosis_, scores=undecided(model))
-        own = charge.plan.digest()
+        own = budget.plan.digest()
         self._procedures = (own,) if reset else (*self._procedures, own)
-        self._budgets = (charge.budget,) if reset else (*self._budgets, charge.budget)
+        self._budgets = (budget.budget,) if reset else (*self._budgets, budget.budget)
         self._model = model if previous is None else previous.join(model)
         self._publish()
         warn_of_learners(self.certificate_.not_covered)
@@ -317,11 +317,11 @@ class PrivateLinearModel(TableReader):
             if isinstance(column, Category) and column.reference is not None
         }
 
-    def _open_charge(
+    def _open_budget(
         self, reset: bool, log: PublicLog | None, tape: Tape | None
-    ) -> AbstractContextManager[Charge]:
+    ) -> AbstractContextManager[FitBudget]:
         earlier = {} if reset else dict(zip_longest(self._procedures, self._budgets))
-        return open_charge(
+        return open_budget(
             type(self).__name__,
             self._settings(),
             self._budget(),

@@ -29,7 +29,7 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (
-        *("cells", "encoder", "homes", "inputs", "lenient", "parquet", "partition_answers"),
+        *("cells", "encoder", "fit_budget", "homes", "inputs", "lenient", "parquet", "partition_answers"),
         *("public_log", "residuals", "roll_call", "secret_sample", "sources", "spool", "tables"),
     ),
     "linear/gate": (
