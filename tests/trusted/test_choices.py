@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -71,3 +72,21 @@ def test_an_epsilon_that_leaves_nothing_for_the_ends_of_intervals_is_refused():
     Quantiles((0.5,), 0.0, 1.0, epsilon=least)
     with pytest.raises(InvalidParameter, match="epsilon"):
         Quantiles((0.5,), 0.0, 1.0, epsilon=least, confidence=0.9)
+
+
+@pytest.mark.parametrize("levels", [(0.5,), (0.1, 0.2, 0.3), tuple(k / 8 for k in range(1, 8))])
+@pytest.mark.parametrize("confidence", [None, 0.9])
+@pytest.mark.parametrize("group_size", [1, 3])
+def test_the_event_covers_all_choices_in_exact_fractions_and_stays_within_epsilon(
+    levels, confidence, group_size
+):
+    for epsilon in (0.1, 1.0, 3.7):
+        query = Quantiles(levels, 0.0, 1.0, epsilon, confidence, group_size=group_size)
+        choices = Fraction(query._each) * query._rounds + Fraction(query._side) * 2 * len(levels)
+        assert choices / group_size <= Fraction(query.event.epsilon) <= Fraction(epsilon) / group_size
+
+
+@pytest.mark.parametrize("levels", [(), (0.0,), (1.0,), (0.5, 0.5), (0.6, 0.4), (math.nan,)])
+def test_levels_that_are_no_increasing_shares_are_refused(levels):
+    with pytest.raises(PlanViolation, match="levels"):
+        Quantiles(levels, 0.0, 1.0, epsilon=1.0)
