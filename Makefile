@@ -64,6 +64,7 @@ reference: $(VENV)/dev
 # Everything that a change must pass.
 test: $(VENV)/dev chromium axe
 	$(PYTEST) -m "not slow"
+	$(MAKE) coverage-trusted
 
 test-all: $(VENV)/dev chromium axe
 	$(PYTEST)

@@ -173,6 +173,23 @@ def test_a_charge_pays_for_its_steps_and_no_other_noise():
         assert charger.reserved == 3
 
 
+def test_steps_that_are_left_out_are_charged_before_the_permit_of_a_later_one():
+    noise = StepNoise.of_event(Gaussian(2.0))
+    with Till.open(None, FixedPlan.at_its_cost(noise.event * 9, 1e-3)) as till:
+        run = till.run("run")
+        charger = Charger(run, RandomStream())
+        charger.up_to(1, noise, 1.0, most=4)
+        assert run.reserved == 1
+        charger.up_to(5, noise, 1.0, most=4).add_noise(ZEROS)  # the steps 2 to 4 are lost
+        assert (charger.reserved, run.reserved) == (5, 5)
+        charger.up_to(6, noise, 1.0, most=4)  # a lease of several steps
+        assert run.reserved == 9
+        charger.up_to(8, noise, 1.0, most=4)  # skips within what the lease has paid for
+        assert (charger.reserved, run.reserved) == (8, 9)
+        with pytest.raises(PlanViolation, match="more steps"):
+            charger.up_to(12, noise, 1.0, most=4)
+
+
 def test_a_process_without_the_ledger_gets_permits_after_the_first_has_decided():
     noise, decided = StepNoise.of_event(Gaussian(2.0)), iter([0, 1])
     charger = Charger(None, RandomStream(), lambda decide: next(decided))
