@@ -42,7 +42,7 @@ from discreet.errors import DiscreetError
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import Partitions, PrivateLogisticRegression, fit_budget
 from discreet.linear.glm import spending
-from discreet.linear.glm.recording_spending import Recorded, Tape
+from discreet.linear.recording_spending import Recorded, Tape
 from discreet.linear.roll_call import Answer, Tally
 from party_network import free_port
 

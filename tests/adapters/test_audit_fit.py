@@ -27,8 +27,8 @@ from discreet.linear import (
 )
 from discreet.linear.gate.people import People
 from discreet.linear.gate.raw import PowerCells, RawColumns
-from discreet.linear.glm.recording_spending import Recorded, RecordingSpending, Tape
 from discreet.linear.glm.spending import Spending
+from discreet.linear.recording_spending import Recorded, RecordingSpending, Tape
 
 FEW = {"pairs": 5, "draws": 2000}
 

@@ -251,7 +251,7 @@ def torch_engine() -> Engine:
 
     return Engine(
         "PrivateRun on torch",
-        ("discreet.pytorch.run",),
+        ("discreet.trusted.permits",),
         release,
         run,
         {
@@ -351,7 +351,7 @@ def parties_engine() -> Engine:
 
     return Engine(
         "SGD2 parties",
-        ("discreet.parties.sgd2",),
+        ("discreet.trusted.permits",),
         release,
         run,
         {

@@ -31,9 +31,9 @@ from discreet.linear.gate.adding import add_cells
 from discreet.linear.gate.clipped_gradients import sum_of_gradients
 from discreet.linear.gate.people import People
 from discreet.linear.gate.record_store import Block
-from discreet.linear.glm.recording_spending import Recorded, Tape
 from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
+from discreet.linear.recording_spending import Recorded, Tape
 
 Floats = NDArray[np.float64]
 Told = Callable[[int, int], None]

@@ -20,7 +20,7 @@ from discreet.lecture.lecture_noise import (
     true_epsilon,
 )
 from discreet.lecture.moments import moments_accountant
-from discreet.lecture.rank_bound import Span, enough_steps, excess_by_dimension, lecture_steps
+from discreet.lecture.rank_bound import Span, enough_steps, excess_by_dimension, lecture_steps, rank_bound
 
 __all__ = [
     "METHODS",
@@ -43,6 +43,7 @@ __all__ = [
     "poisson_amplification",
     "private_descent",
     "private_minimiser",
+    "rank_bound",
     "strong_composition",
     "strong_composition_of_noisy_sgd",
     "true_epsilon",

@@ -44,7 +44,6 @@ from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import EncodedTable, fit_baseline, fit_lines, show_progress
 from discreet.linear.gate.private_table import PersonRows, PrivateTable
 from discreet.linear.gate.record_store import MISSING
-from discreet.linear.glm.recording_spending import Tape
 from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.typical_people import Typical, declared_rows, learned_rows
 from discreet.linear.inputs import OnDemand, column_names, without_column
@@ -53,6 +52,7 @@ from discreet.linear.named_coefficients import Coefficients
 from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.preview import EPSILONS, Preview
 from discreet.linear.public_log import PublicLog
+from discreet.linear.recording_spending import Tape
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.sources import is_dask_frame, source_of
 from discreet.linear.spool import spool_rows

@@ -7,7 +7,8 @@
 ...     lease = ledger.run(plan.event, plan.digest()).reserve(plan.steps)
 ...     page = Report(Certificate.of(ledger, plan), title="Readmissions 2026")
 >>> print(page.facts.attack)
-At 1% false alarms the best attack finds at most 2.79% of the records that were used; guessing finds 1%.
+At a false positive rate of 1%, the best attack identifies at most 2.79% of the records that were used;
+guessing identifies 1%.
 >>> page.save("report.html")  # doctest: +SKIP
 
 A report holds what the certificate holds, nothing else about the data, so it may be published with it. It is written

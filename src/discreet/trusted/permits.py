@@ -32,6 +32,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,8 @@ class StepNoise:
     def __init__(
         self, event: Event, draws: Mapping[str, Draw], *, steps: int = 1, grid: float | None = None
     ) -> None:
-        self.event, self.steps, self.grid, self.draws = event, steps, grid, dict(draws)
+        self.event, self.steps, self.grid = event, steps, grid
+        self.draws: Mapping[str, Draw] = MappingProxyType(dict(draws))
         if draws and not covers(event, self.draws.values()):
             raise PlanViolation(f"Less noise would be drawn than {event} is charged for. Nothing was drawn.")
 

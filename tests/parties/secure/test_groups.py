@@ -15,6 +15,7 @@ from discreet.parties.secure.secure_sum import SecureCoordinator
 from discreet.parties.study import Aggregation
 from discreet.parties.terms import Terms
 from discreet.parties.who_sees.views import party_event, views
+from discreet.trusted import permits
 from support.parties_bank import holders, study, zero_holders
 from support.secure_world import signing_key
 
@@ -75,8 +76,14 @@ def test_every_sum_that_is_seen_holds_all_of_the_noise(monkeypatch):
 
 
 def test_a_twin_that_counts_on_the_noise_of_other_groups_is_caught(monkeypatch):
-    """What is wrong in it: shares for all parties, though the sum of one group is seen by itself."""
+    """What is wrong in it: shares for all parties, though the sum of one group is seen by itself.
+
+    No party gets a permit for so little noise; where permits compare nothing, the sums show it.
+    """
     monkeypatch.setattr(Study, "shares", property(lambda self: len(self.parties)))
+    with pytest.raises(StudyStopped, match="Too few parties"):
+        sums_of(plan(), monkeypatch)
+    monkeypatch.setattr(permits, "covers", lambda event, draws: True)
     made = plan(rounds=150)
     _, seen = sums_of(made, monkeypatch)
     assert too_quiet(made, seen)
