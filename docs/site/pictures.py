@@ -23,23 +23,23 @@ WORDS = {
     "events": "what is released",
     "accounting": "what it costs, from both sides",
     "core": "clipping, sampling, noise",
-    "ledger": "what was spent",
-    "compat": "other libraries' shapes",
-    "plan": "all that is decided before",
+    "ledger": "durable record of spending",
+    "compat": "other libraries' interfaces",
+    "plan": "decisions before data is read",
     "selection": "the best of several",
-    "certificate": "what follows, for whom",
-    "trusted": "the gate: queries, charges, noise",
+    "certificate": "proofs and verification",
+    "trusted": "the gate: queries, charges, permits, noise",
     "linear": "tables",
     "pytorch": "networks",
     "parties": "several data holders",
-    "statistics": "intervals and tests",
-    "evaluation": "what a model is worth, paid for",
+    "statistics": "private statistics of tables",
+    "evaluation": "private scores of a model",
     "audit": "attacks and examinations",
-    "report": "one page for people",
-    "lecture": "theorems to compare with",
-    "adapters": "where engines meet audit",
-    "studio": "a page to plan with",
-    "cli": "it parses and prints",
+    "report": "the report page",
+    "lecture": "theorems for comparison",
+    "adapters": "other frameworks; audits of engines",
+    "studio": "a page for planning",
+    "cli": "the command line",
 }
 WIDTH, ROW, GAP = 760, 46, 10
 
@@ -71,7 +71,7 @@ def _walk():
         yield f'<text x="{x:.0f}" y="38" font-weight="600" style="fill: var(--figure-1, #1f5fbf)">{word}</text>'
         if index:
             yield f'<text x="{pitch * index:.0f}" y="38" opacity="0.75">→</text>'
-    words = "nothing flows backwards; below, each room imports only from the rows under it"
+    words = "Data flows one way. Below, each package imports only from the rows under it."
     yield f'<text x="{WIDTH / 2}" y="70" font-size="13">{words}</text>'
 
 
