@@ -240,9 +240,9 @@ def torch_engine() -> Engine:
             seen[0] = number_of_examples(batch)
             return call(clipped, batch)
 
-        def dividing(descent, sums, finish):
-            descent.divisor, seen[0] = float(seen[0]), 1
-            step(descent, sums, finish)
+        def dividing(descent, sums, divisor):
+            realised_size, seen[0] = float(seen[0]), 1
+            step(descent, sums, realised_size)
 
         return [
             mock.patch.object(ClippedSum, "__call__", counting),
