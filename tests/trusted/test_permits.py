@@ -117,10 +117,10 @@ def test_wrong_requests_are_refused_before_anything_is_drawn():
     permit, grid = paid(Gaussian(2.0), 1.0, stream), grid_for(Gaussian(2.0), 1.0, 100)
     other = paid(Gaussian(2.0), 1.0, stream)
     wrong = [
-        lambda: permit.add_noise(np.zeros(3)),
-        lambda: permit.add_noise(BoundedSum(np.zeros(3), 0.5)),
-        lambda: permit.add_noise(BoundedSum(np.zeros(3, np.int64), 1.0, grid=grid)),
-        lambda: permit.add_noise(ZEROS, "count"),
+        lambda: permit.release(np.zeros(3)),
+        lambda: permit.release(BoundedSum(np.zeros(3), 0.5)),
+        lambda: permit.release(BoundedSum(np.zeros(3, np.int64), 1.0, grid=grid)),
+        lambda: permit.release(ZEROS, "count"),
         lambda: permit.randomness(),
         lambda: permit.check(other._noise),
     ]
@@ -129,11 +129,11 @@ def test_wrong_requests_are_refused_before_anything_is_drawn():
             request()
     assert stream.draws == 0
     permit.check(permit._noise)
-    permit.add_noise(ZEROS)
+    permit.release(ZEROS)
     drawn = stream.draws
     assert drawn > 0
     with pytest.raises(PlanViolation, match="no further release"):
-        permit.add_noise(ZEROS)
+        permit.release(ZEROS)
     assert stream.draws == drawn
 
 
@@ -142,7 +142,7 @@ def test_shares_and_choices_need_a_permit_of_their_own():
     counts = BoundedSum(np.zeros(3, np.int64), 1.0, grid=grid)
     shared = StepNoise(Gaussian(2.0), {"sum": Draw(Gaussian(2.0), shares=2, copies=2)}, grid=grid)
     with pytest.raises(PlanViolation, match="share of the noise"):
-        paid(shared, 1.0, stream).add_noise(counts)
+        paid(shared, 1.0, stream).release(counts)
     pure = StepNoise.of_event(Laplace(2.0), grid)
     with pytest.raises(PlanViolation, match="Only Gaussian"):
         paid(pure, 1.0, stream).add_noise_share(counts)
@@ -180,7 +180,7 @@ def test_steps_that_are_left_out_are_charged_before_the_permit_of_a_later_one():
         charger = Charger(run, RandomStream())
         charger.up_to(1, noise, 1.0, most=4)
         assert run.reserved == 1
-        charger.up_to(5, noise, 1.0, most=4).add_noise(ZEROS)  # the steps 2 to 4 are lost
+        charger.up_to(5, noise, 1.0, most=4).release(ZEROS)  # the steps 2 to 4 are lost
         assert (charger.reserved, run.reserved) == (5, 5)
         charger.up_to(6, noise, 1.0, most=4)  # a lease of several steps
         assert run.reserved == 9
@@ -193,7 +193,7 @@ def test_steps_that_are_left_out_are_charged_before_the_permit_of_a_later_one():
 def test_a_process_without_the_ledger_gets_permits_after_the_first_has_decided():
     noise, decided = StepNoise.of_event(Gaussian(2.0)), iter([0, 1])
     charger = Charger(None, RandomStream(), lambda decide: next(decided))
-    charger.next_step(noise, 1.0).add_noise(ZEROS)
+    charger.next_step(noise, 1.0).release(ZEROS)
 
     def refusing(decide):
         raise PlanViolation("The first process refused.")
@@ -310,7 +310,7 @@ def test_noise_that_is_drawn_before_the_charge_is_found(monkeypatch):
 
     def early(self, noise, clip_norm, lease=1):
         permit = NoisePermit(noise, clip_norm, self._stream, 2, permits._KEY)
-        permit.add_noise(BoundedSum(np.zeros(8), clip_norm))
+        permit.release(BoundedSum(np.zeros(8), clip_norm))
         self._run.next_step(noise.event)
         return permit
 
