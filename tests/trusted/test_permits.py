@@ -16,7 +16,6 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import LedgerUnavailable
 from discreet.events import ApproximateDP, PoissonSampled
 from discreet.ledger import FixedPlan, Till
-from discreet.ledger.journal import Run
 from discreet.parties import sgd2
 from discreet.parties.messages import Message
 from discreet.parties.study import Aggregation
@@ -25,22 +24,10 @@ from discreet.plan.stage import Stage
 from discreet.pytorch import PrivateRun
 from discreet.trusted import permits
 from discreet.trusted.permits import Charger, Draw, NoisePermit, StepNoise, covers
-from support.paid import paid
+from support.paid import Broken, Noting, paid
 from support.parties_bank import DIMENSION, hello, holders, party_of, study
 
 ZEROS = BoundedSum(np.zeros(3), clip_norm=1.0)
-
-
-class Noting(RandomStream):
-    """A stream that counts what is drawn."""
-
-    def __init__(self, unsafe_seed=1):
-        super().__init__(unsafe_seed=unsafe_seed)
-        self.draws = 0
-
-    def _fresh_key(self):
-        self.draws += 1
-        return super()._fresh_key()
 
 
 def stage(sampling="poisson", bands=1, noise=2.0):
@@ -204,21 +191,6 @@ def test_a_process_without_the_ledger_gets_permits_after_the_first_has_decided()
 
 
 # ---- a ledger that fails at reservation n
-
-
-class Broken:
-    """Lets a run of a ledger reserve so many times, and fail from then on."""
-
-    def __init__(self, monkeypatch, reservations):
-        self.left, honest = reservations, Run._reserve
-
-        def failing(run, *rest):
-            if self.left == 0:
-                raise LedgerUnavailable("The disk is full.")
-            self.left -= 1
-            return honest(run, *rest)
-
-        monkeypatch.setattr(Run, "_reserve", failing)
 
 
 def network(stream, sampling="poisson", bands=1, **options):
