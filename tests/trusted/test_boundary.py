@@ -97,7 +97,6 @@ ALLOWED = {
     "adapters/audit_subjects.py": ({"BoundedSum", "add_noise"}, "records are made up"),
     "adapters/joint_evaluation.py": ({"BoundedSum"}, "answers a query of the gate; next issue"),
     "linear/linear_holder.py": ({"BoundedSum"}, "the sums of a party's table; next issue"),
-    "selection.py": ({".pay("}, "charges a search as a whole"),
     "linear/recording_spending.py": (
         {"BoundedSum"},
         "records the sums of an audited fit, which is never certified",

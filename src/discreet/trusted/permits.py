@@ -301,12 +301,12 @@ def pay_at_once(
     stream: RandomStream,
     *,
     name: str,
-    times: int = 1,
+    times: int | None = None,
     distance: float = 0.0,
 ) -> NoisePermit:
-    """Charge ``times`` times at once, in a run of this name, and return the permit of all their steps.
+    """Charge once, or ``times`` times, in a run of this name, and return the permit of all steps that it pays for.
 
     Guarantee: the ledger has stored the reservation when this returns.
     """
     till.pay(noise.event, times, name=name, distance=distance)
-    return NoisePermit(noise, clip_norm, stream, times * noise.steps, _KEY)
+    return NoisePermit(noise, clip_norm, stream, (times or 1) * noise.steps, _KEY)
