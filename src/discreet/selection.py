@@ -306,8 +306,9 @@ class PrivateSearch:
         nothing is trained or drawn. The ledger's rule must hold that event: a FixedPlan that lists it, or a
         TruncatedRenyiFilter; one that is begun here is for this search alone. A ``ledger`` needs ``delta``. Without
         both the search has no price yet and nothing is charged: :meth:`guarantee` tells it at every delta.
-        ``neighbours`` are those of a trial that is known by its epsilon alone, such as the ``event()`` of most models: then the
-        ledger must be for the same ones. ``train`` itself charges nothing: the number of trials is secret.
+        ``neighbours`` are those of a trial that is known by its epsilon alone, such as the ``event()`` of most
+        models: then the ledger must be for the same ones. ``train`` itself charges nothing: the number of trials is
+        secret.
 
         Guarantee: :meth:`guarantee`, for an observer who sees the returned value only.
         """

@@ -89,11 +89,12 @@ CALLS = {"pay", "reserve", "next_step", "discrete_gaussian", "discrete_laplace",
 
 ALLOWED = {
     "core/__init__.py": ({"BoundedSum", "add_noise", "hardened_sum"}, "public names for engines of others"),
-    "lecture/certified_descent.py": ({"add_noise"}, "charges in lecture/release.py; to be given a permit"),
-    "lecture/perturbation.py": ({"BoundedSum", "add_noise"}, "charges in lecture/release.py, as a black box"),
+    "lecture/perturbation.py": (
+        {"BoundedSum", "add_noise"},
+        "objective perturbation: a theorem on the minimiser, paid as a choice, with the noise of a permit's stream",
+    ),
     "lecture/gradient_sum.py": ({"BoundedSum"}, "the lectures' sum of clipped gradients"),
     "lecture/figures/measured.py": ({"BoundedSum", "add_noise"}, "records are made up"),
-    "lecture/release.py": ({".pay("}, "charges for the methods of the lectures"),
     "adapters/audit_subjects.py": ({"BoundedSum", "add_noise"}, "records are made up"),
     "adapters/joint_evaluation.py": ({"BoundedSum"}, "answers a query of the gate; next issue"),
     "linear/linear_holder.py": ({"BoundedSum"}, "the sums of a party's table; next issue"),
