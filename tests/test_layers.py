@@ -19,10 +19,9 @@ ORDER = (
     ("accounting",),
     ("core", "ledger", "compat"),
     ("plan",),
-    ("selection",),
     ("certificate",),
     ("trusted",),
-    ("linear", "pytorch", "parties"),
+    ("selection", "linear", "pytorch", "parties"),
     ("statistics",),
     ("evaluation",),
     ("audit",),
@@ -86,7 +85,10 @@ STUDENTS = {"lecture", "studio", "cli", "__main__", "adapters/audit_subjects.py"
 SEAMS = {"linear/fitting.py": "discreet.lecture.erm"}
 """The one place where product code names the lectures' room: the methods with theorems, loaded when asked for."""
 
-MOVED = {"core/mean.py": "discreet.statistics.mean"}
+MOVED = {
+    "core/mean.py": "discreet.statistics.mean",
+    "core/mechanisms.py": "discreet.statistics.mechanisms",
+}
 """Deprecated names, which load their new place when asked for."""
 
 

@@ -9,7 +9,7 @@ from scipy.stats import chi2, norm
 
 from discreet.accounting.curve import account
 from discreet.core.randomness import RandomStream
-from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
+from discreet.errors import BudgetExceeded, InvalidParameter, LedgerUnavailable, PlanViolation
 from discreet.events import ApproximateDP, FixedSizeSampled, Gaussian, Laplace, PoissonSampled
 from discreet.guarantee import Budget
 from discreet.lecture.composition import optimal_composition
@@ -21,6 +21,7 @@ from discreet.selection import (
     geometric_trials,
     logarithmic_trials,
 )
+from support.paid import Broken, Noting
 
 SGD = PoissonSampled(rate=0.01, of=Gaussian(2.0)) * 1000
 LAWS = [geometric_trials(10), logarithmic_trials(10), NegativeBinomialTrials(0.05, -0.5), PoissonTrials(3.0)]
@@ -223,11 +224,44 @@ def test_a_search_that_does_not_fit_trains_nothing():
             with pytest.raises(InvalidParameter, match="delta="):
                 CHARGED.run("ab", seen.append, float, ledger=ledger, delta=delta)
         assert ledger.spent() is None
-    with pytest.raises(InvalidParameter, match="give ledger= as well"):
-        CHARGED.run("ab", seen.append, float, delta=1e-7)
+    with pytest.raises(InvalidParameter, match="delta="):
+        CHARGED.run("ab", seen.append, float, delta=0.0)
+    with pytest.raises(InvalidParameter, match="ledger_key="):
+        CHARGED.run("ab", seen.append, float, ledger_key="ledger.key", delta=1e-7)
     with pytest.raises(InvalidParameter, match="ledger="):
         CHARGED.run("ab", seen.append, float, ledger=7, delta=1e-7)
     assert seen == []
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("reservations", range(3))
+def test_nothing_is_drawn_or_trained_after_a_reservation_has_failed(
+    reservations, in_memory, monkeypatch, tmp_path
+):
+    """A price without a ledger is charged to one in memory."""
+    stream, seen = Noting(), []
+    Broken(monkeypatch, reservations)
+
+    def search(number):
+        ledger = None if in_memory else tmp_path / f"{number}.ledger"
+        CHARGED.run("ab", seen.append, lambda outcome: 0.0, stream, delta=1e-7, ledger=ledger)
+
+    for number in range(reservations):
+        search(number)
+    before = stream.draws, len(seen)
+    with pytest.raises(LedgerUnavailable):
+        search(reservations)
+    assert (stream.draws, len(seen)) == before
+    assert (stream.draws > 0) == (reservations > 0)
+
+
+def test_a_charge_leaves_the_search_as_it_is():
+    """And a search without a price draws the same, uncharged."""
+    results = [
+        CHARGED.run("abc", str, lambda outcome: float(ord(outcome)), RandomStream(unsafe_seed=7), **price)
+        for price in ({}, {"delta": 1e-7})
+    ]
+    assert results[0] == results[1]
 
 
 # ---- the search itself ----

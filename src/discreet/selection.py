@@ -67,6 +67,7 @@ from discreet.events import ApproximateDP, BoundedRange, Event, RenyiDP, ZeroCon
 from discreet.guarantee import Bounds, Guarantee, Neighbours
 from discreet.ledger import FixedPlan, Till
 from discreet.ledger.till import AnyLedger, KeyFile
+from discreet.trusted.permits import NoisePermit, StepNoise, pay_at_once
 
 __all__ = ["PrivateSearch", "geometric_trials"]
 
@@ -300,19 +301,22 @@ class PrivateSearch:
         its outcome and public data only. A score that is no number counts as minus infinity. None if no trial was
         drawn.
 
-        With a ``ledger`` (:mod:`~discreet.ledger.till`), the whole search is charged to it first, as one black box:
-        :meth:`event` at this ``delta``, in a run of this ``name``. If it does not fit, nothing is trained. The
-        ledger's rule must hold that event: a FixedPlan that lists it, or a TruncatedRenyiFilter; one that is begun
-        here is for this search alone. ``neighbours`` are those of a trial that is known by its epsilon alone, such as
-        the ``event()`` of most models: then the ledger must be for the same ones. ``train`` itself charges nothing:
-        the number of trials is secret.
+        With ``delta`` the whole search is charged first, as one black box: :meth:`event` at this ``delta``, in a run
+        of this ``name``, to the ``ledger`` (:mod:`~discreet.ledger.till`) or to one in memory. If it does not fit,
+        nothing is trained or drawn. The ledger's rule must hold that event: a FixedPlan that lists it, or a
+        TruncatedRenyiFilter; one that is begun here is for this search alone. A ``ledger`` needs ``delta``. Without
+        both the search has no price yet and nothing is charged: :meth:`guarantee` tells it at every delta.
+        ``neighbours`` are those of a trial that is known by its epsilon alone, such as the ``event()`` of most
+        models: then the ledger must be for the same ones. ``train`` itself charges nothing: the number of trials is
+        secret.
 
         Guarantee: :meth:`guarantee`, for an observer who sees the returned value only.
         """
         if len(candidates) == 0:
             raise InvalidParameter("candidates", candidates, "must hold at least one candidate.")
-        self._charge(ledger, ledger_key, delta, name, neighbours)
         stream, best = stream or system_stream(), None
+        if (ledger, ledger_key, delta) != (None, None, None):
+            stream = self._charge(ledger, ledger_key, delta, name, neighbours, stream).randomness()
         for _ in range(self.trials.draw(stream)):
             candidate = candidates[int(stream.integers(len(candidates)))]
             outcome = train(candidate)
@@ -329,14 +333,9 @@ class PrivateSearch:
         delta: float | None,
         name: str,
         neighbours: Neighbours,
-    ) -> None:
-        """Pay for the whole search; a ledger in memory would be gone when it is over."""
-        if ledger is None and ledger_key is None:
-            if delta is not None:
-                raise InvalidParameter(
-                    "delta", delta, "is what the ledger is charged with; give ledger= as well."
-                )
-            return
+        stream: RandomStream,
+    ) -> NoisePermit:
+        """Pay for the whole search, and return the permit for its random choices."""
         delta = probability(
             "delta", delta, remedy="It is the part of the budget's delta that the search may use."
         )
@@ -344,7 +343,8 @@ class PrivateSearch:
         with Till.open(ledger, alone, key=ledger_key) as till:
             if any(isinstance(part, BLACK_BOXES) for event in self._events() for part, _ in event.parts()):
                 till.refuse_other_neighbours()
-            till.pay(self.event(delta, till.ledger.rule.budget.neighbours), name=name)
+            event = self.event(delta, till.ledger.rule.budget.neighbours)
+            return pay_at_once(till, StepNoise.of_choice(event), None, stream, name=name)
 
     def _events(self) -> tuple[Event, ...]:
         return self.trial if isinstance(self.trial, tuple) else (self.trial,)

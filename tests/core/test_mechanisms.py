@@ -6,16 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import discreet
+from discreet import gaussian_mechanism, laplace_mechanism
 from discreet.accounting.curve import account
 from discreet.core import mechanisms
-from discreet.core.mechanisms import (
-    Release,
-    certified_cost,
-    gaussian_event,
-    gaussian_mechanism,
-    laplace_event,
-    laplace_mechanism,
-)
+from discreet.core.mechanisms import Release, certified_cost, gaussian_event, laplace_event
 from discreet.core.noise import add_noise
 from discreet.core.randomness import RandomStream
 from discreet.errors import BudgetExceeded, InvalidParameter
@@ -136,11 +131,11 @@ def test_laplace_costs_epsilon_and_no_delta():
 def test_noise_is_scaled_to_exactly_the_sensitivity(monkeypatch, sensitivity, neighbours):
     seen = []
 
-    def tap(total, event, stream):
+    def tap(total, event, stream, out=None):
         seen.append((total, event))
-        return add_noise(total, event, stream)
+        return add_noise(total, event, stream, out=out)
 
-    monkeypatch.setattr(mechanisms, "add_noise", tap)
+    monkeypatch.setattr("discreet.trusted.permits.add_noise", tap)
     releases = [
         gaussian_mechanism([5.0], sensitivity, 1.0, 1e-6, neighbours=neighbours),
         laplace_mechanism([5.0], sensitivity, 1.0, neighbours=neighbours),
@@ -296,3 +291,11 @@ def test_bad_values_are_refused_by_their_type_and_not_shown(bad):
 def test_laplace_events_are_laplace():
     assert isinstance(laplace_event(Budget(0.5, 1e-6)), Laplace)
     assert laplace_event(Budget(0.5, 0.0, "replace-one", group_size=3)).scale == pytest.approx(12, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", ["gaussian_mechanism", "laplace_mechanism"])
+def test_the_names_of_before_are_found_with_a_warning(name):
+    with pytest.warns(DeprecationWarning, match=f"write `from discreet import {name}`"):
+        assert getattr(mechanisms, name) is getattr(discreet, name)
+    with pytest.raises(AttributeError, match="no attribute 'mean'"):
+        mechanisms.mean  # noqa: B018

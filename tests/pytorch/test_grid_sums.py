@@ -162,7 +162,7 @@ def test_releases_are_whole_steps_and_the_float_twin_is_not():
     total = torch.zeros(4, dtype=torch.float64)
     steps = torch.tensor([3, -1, 4, 10**9])
     permit = paid(StepNoise.of_event(noise, grid), 1.0, stream)
-    permit.add_noise(BoundedSum(steps, 1.0, grid=grid), out=total)
+    permit.release(BoundedSum(steps, 1.0, grid=grid), out=total)
     assert bool((total / grid == (total / grid).round()).all())
     twin = torch.rand(4, dtype=torch.float64) + 2 * torch.randn(4, dtype=torch.float64)
     assert not bool((twin / grid == (twin / grid).round()).all())
@@ -175,7 +175,7 @@ def test_noise_has_the_standard_deviation_of_the_plan():
     noise = dp.Gaussian(3.0)
     grid = grid_of(noise, 0.5, 20_000)
     permit = paid(StepNoise.of_event(noise, grid), 0.5, RandomStream(unsafe_seed=2))
-    permit.add_noise(BoundedSum(steps, 0.5, grid=grid), out=total)
+    permit.release(BoundedSum(steps, 0.5, grid=grid), out=total)
     assert float(total.std()) == pytest.approx(1.5, rel=0.03)
 
 

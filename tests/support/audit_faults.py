@@ -178,7 +178,7 @@ def linear_engine() -> Engine:
 
     return Engine(
         "linear private descent",
-        ("discreet.lecture.certified_descent",),
+        ("discreet.trusted.permits",),
         release,
         run,
         {

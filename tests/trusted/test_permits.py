@@ -16,7 +16,6 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import LedgerUnavailable
 from discreet.events import ApproximateDP, PoissonSampled
 from discreet.ledger import FixedPlan, Till
-from discreet.ledger.journal import Run
 from discreet.parties import sgd2
 from discreet.parties.messages import Message
 from discreet.parties.study import Aggregation
@@ -25,22 +24,10 @@ from discreet.plan.stage import Stage
 from discreet.pytorch import PrivateRun
 from discreet.trusted import permits
 from discreet.trusted.permits import Charger, Draw, NoisePermit, StepNoise, covers
-from support.paid import paid
+from support.paid import Broken, Noting, paid
 from support.parties_bank import DIMENSION, hello, holders, party_of, study
 
 ZEROS = BoundedSum(np.zeros(3), clip_norm=1.0)
-
-
-class Noting(RandomStream):
-    """A stream that counts what is drawn."""
-
-    def __init__(self, unsafe_seed=1):
-        super().__init__(unsafe_seed=unsafe_seed)
-        self.draws = 0
-
-    def _fresh_key(self):
-        self.draws += 1
-        return super()._fresh_key()
 
 
 def stage(sampling="poisson", bands=1, noise=2.0):
@@ -117,10 +104,10 @@ def test_wrong_requests_are_refused_before_anything_is_drawn():
     permit, grid = paid(Gaussian(2.0), 1.0, stream), grid_for(Gaussian(2.0), 1.0, 100)
     other = paid(Gaussian(2.0), 1.0, stream)
     wrong = [
-        lambda: permit.add_noise(np.zeros(3)),
-        lambda: permit.add_noise(BoundedSum(np.zeros(3), 0.5)),
-        lambda: permit.add_noise(BoundedSum(np.zeros(3, np.int64), 1.0, grid=grid)),
-        lambda: permit.add_noise(ZEROS, "count"),
+        lambda: permit.release(np.zeros(3)),
+        lambda: permit.release(BoundedSum(np.zeros(3), 0.5)),
+        lambda: permit.release(BoundedSum(np.zeros(3, np.int64), 1.0, grid=grid)),
+        lambda: permit.release(ZEROS, "count"),
         lambda: permit.randomness(),
         lambda: permit.check(other._noise),
     ]
@@ -129,11 +116,11 @@ def test_wrong_requests_are_refused_before_anything_is_drawn():
             request()
     assert stream.draws == 0
     permit.check(permit._noise)
-    permit.add_noise(ZEROS)
+    permit.release(ZEROS)
     drawn = stream.draws
     assert drawn > 0
     with pytest.raises(PlanViolation, match="no further release"):
-        permit.add_noise(ZEROS)
+        permit.release(ZEROS)
     assert stream.draws == drawn
 
 
@@ -142,7 +129,7 @@ def test_shares_and_choices_need_a_permit_of_their_own():
     counts = BoundedSum(np.zeros(3, np.int64), 1.0, grid=grid)
     shared = StepNoise(Gaussian(2.0), {"sum": Draw(Gaussian(2.0), shares=2, copies=2)}, grid=grid)
     with pytest.raises(PlanViolation, match="share of the noise"):
-        paid(shared, 1.0, stream).add_noise(counts)
+        paid(shared, 1.0, stream).release(counts)
     pure = StepNoise.of_event(Laplace(2.0), grid)
     with pytest.raises(PlanViolation, match="Only Gaussian"):
         paid(pure, 1.0, stream).add_noise_share(counts)
@@ -180,7 +167,7 @@ def test_steps_that_are_left_out_are_charged_before_the_permit_of_a_later_one():
         charger = Charger(run, RandomStream())
         charger.up_to(1, noise, 1.0, most=4)
         assert run.reserved == 1
-        charger.up_to(5, noise, 1.0, most=4).add_noise(ZEROS)  # the steps 2 to 4 are lost
+        charger.up_to(5, noise, 1.0, most=4).release(ZEROS)  # the steps 2 to 4 are lost
         assert (charger.reserved, run.reserved) == (5, 5)
         charger.up_to(6, noise, 1.0, most=4)  # a lease of several steps
         assert run.reserved == 9
@@ -193,7 +180,7 @@ def test_steps_that_are_left_out_are_charged_before_the_permit_of_a_later_one():
 def test_a_process_without_the_ledger_gets_permits_after_the_first_has_decided():
     noise, decided = StepNoise.of_event(Gaussian(2.0)), iter([0, 1])
     charger = Charger(None, RandomStream(), lambda decide: next(decided))
-    charger.next_step(noise, 1.0).add_noise(ZEROS)
+    charger.next_step(noise, 1.0).release(ZEROS)
 
     def refusing(decide):
         raise PlanViolation("The first process refused.")
@@ -204,21 +191,6 @@ def test_a_process_without_the_ledger_gets_permits_after_the_first_has_decided()
 
 
 # ---- a ledger that fails at reservation n
-
-
-class Broken:
-    """Lets a run of a ledger reserve so many times, and fail from then on."""
-
-    def __init__(self, monkeypatch, reservations):
-        self.left, honest = reservations, Run._reserve
-
-        def failing(run, *rest):
-            if self.left == 0:
-                raise LedgerUnavailable("The disk is full.")
-            self.left -= 1
-            return honest(run, *rest)
-
-        monkeypatch.setattr(Run, "_reserve", failing)
 
 
 def network(stream, sampling="poisson", bands=1, **options):
@@ -310,7 +282,7 @@ def test_noise_that_is_drawn_before_the_charge_is_found(monkeypatch):
 
     def early(self, noise, clip_norm, lease=1):
         permit = NoisePermit(noise, clip_norm, self._stream, 2, permits._KEY)
-        permit.add_noise(BoundedSum(np.zeros(8), clip_norm))
+        permit.release(BoundedSum(np.zeros(8), clip_norm))
         self._run.next_step(noise.event)
         return permit
 

@@ -28,7 +28,6 @@ from discreet.accounting.calibration import calibrate
 from discreet.accounting.curve import account
 from discreet.core.descent import Average, Path, Projection, Schedule, Update, descend
 from discreet.core.mechanisms import Release, laplace_event
-from discreet.core.noise import add_noise
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one_of, whole
 from discreet.events import Event, Gaussian, Laplace
@@ -42,6 +41,7 @@ from discreet.plan.plan import Plan
 from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Sampling, Stage
 from discreet.statistics.mean.error_bounds import deviation
+from discreet.trusted.permits import Draw, StepNoise
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +93,15 @@ def private_descent(
     gradients = GradientSum(loss, table, route, project)
     decided = _decide(plan, gradients, steps, batch_size, table.records, noise)
     settings = {"method": "descent", "clip_norm": gradients.clip_norm}
-    charge(ledger, ledger_key, decided.event, decided.guarantee, settings, "descent")
+    permit = charge(
+        *(ledger, ledger_key, decided.step_noise, gradients.clip_norm, stream, decided.guarantee, settings),
+        times=decided.steps // decided.step_noise.steps,
+    )
     batches = decided.batches(stream, len(table.rows))
 
     def noisy_mean(theta: Floats) -> Floats:
         total = gradients.at(theta, next(batches), decided.norm)
-        released: Floats = add_noise(total, decided.noise, stream)
+        released: Floats = permit.release(total)
         return released / decided.divisor
 
     path = descend(noisy_mean, np.zeros(gradients.shape), decided.steps, step_size, average, project, update)
@@ -125,6 +128,14 @@ class _Decided:
     event: Event
     guarantee: Guarantee
     stage: Stage | None = None  # None: full batches
+
+    @property
+    def step_noise(self) -> StepNoise:
+        """The noise of a step, which is independent of that of the others, with the event that is charged for it."""
+        if self.stage is None:
+            return StepNoise.of_event(self.noise)
+        draws = {"sum": Draw(self.noise)}
+        return StepNoise(self.stage.charge, draws, steps=self.stage.steps_per_charge)
 
     @property
     def norm(self) -> Literal["l2", "l1"]:

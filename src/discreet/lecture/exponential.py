@@ -48,6 +48,7 @@ from discreet.lecture.table import Floats, Table
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
+from discreet.trusted.permits import StepNoise
 
 _SPARE = 1e-3  # of delta, for draws that all fail
 _MOST_DRAWS = 3000  # on average, in the worst case
@@ -81,9 +82,9 @@ def exponential_sampling(problem: Problem) -> LinearRelease:
         raise InvalidParameter("regularisation", problem.regularisation, remedy)
     settings = setting.describe("exponential", strength)
     guarantee = certified_cost(noise, budget, spare_delta=_SPARE * budget.delta)
-    problem.charge(noise, guarantee, settings)
+    permit = problem.charge(StepNoise.of_choice(noise), None, guarantee, settings)
     law = Gibbs(Risk(setting, table, strength), temperature(strength), setting.tolerance(strength))
-    value = law.draw(failure, problem.stream)
+    value = law.draw(failure, permit.randomness())
     return LinearRelease(value, noise, guarantee, "float", problem.stream.trusted, excess(strength), settings)
 
 
@@ -165,12 +166,12 @@ def exponential_choice(
     guarantee = account(event, budget.neighbours).guarantee(0.0)
     guarantee = replace(guarantee, group_size=budget.group_size)
     settings = {"method": "exponential-choice", "loss_bound": bound}
-    charge(ledger, ledger_key, event, guarantee, settings, "exponential-choice")
+    stream = system_stream() if stream is None else stream
+    permit = charge(ledger, ledger_key, StepNoise.of_choice(event), None, stream, guarantee, settings)
     totals = np.array([_total(loss, table, point, bound) for point in points])
     rate = event.epsilon / (bound * budget.reach) * (1 - 1e-12)
     weights = np.exp(-rate * (totals - totals.min()))
-    stream = system_stream() if stream is None else stream
-    place = float(stream.uniform()) * weights.sum()
+    place = float(permit.randomness().uniform()) * weights.sum()
     index = min(int(np.searchsorted(np.cumsum(weights), place, side="right")), len(points) - 1)
     return Choice(points[index], event, guarantee, "float", stream.trusted, index)
 

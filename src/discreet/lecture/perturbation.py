@@ -41,6 +41,7 @@ from discreet.guarantee import Budget, Neighbours
 from discreet.lecture.release import LinearRelease, black_box
 from discreet.lecture.risk import Problem, Risk
 from discreet.statistics.mean.error_bounds import deviation
+from discreet.trusted.permits import StepNoise
 
 # ---- what objective perturbation costs, and the least noise for a budget: :class:`ObjectiveNoise` ----
 #
@@ -170,11 +171,11 @@ def output_perturbation(problem: Problem) -> LinearRelease:
     strength = problem.strength(setting, excess)
     settings = setting.describe("output-perturbation", strength)
     guarantee = certified_cost(noise, budget)
-    problem.charge(noise, guarantee, settings)
+    permit = problem.charge(StepNoise.of_event(noise), sensitivity(strength), guarantee, settings)
     untilted = np.zeros(setting.dimension)
     minimiser = Risk(setting, table, strength).minimiser(untilted, setting.tolerance(strength))
     norm: Literal["l2", "l1"] = "l1" if budget.delta == 0 else "l2"
-    value = add_noise(BoundedSum(minimiser, sensitivity(strength), norm), noise, problem.stream)
+    value = permit.release(BoundedSum(minimiser, sensitivity(strength), norm))
     return LinearRelease(value, noise, guarantee, "float", problem.stream.trusted, excess(strength), settings)
 
 
@@ -209,10 +210,10 @@ def objective_perturbation(problem: Problem) -> LinearRelease:
     noise = noise_at(strength)
     settings = setting.describe("objective-perturbation", strength)
     guarantee = certified_cost(event, budget)
-    problem.charge(event, guarantee, settings)
+    stream = problem.charge(StepNoise.of_choice(event), None, guarantee, settings).randomness()
     nothing = BoundedSum(np.zeros(setting.dimension), setting.lipschitz)
-    tilt = add_noise(nothing, Gaussian(noise.noise_multiplier), problem.stream)
+    tilt = add_noise(nothing, Gaussian(noise.noise_multiplier), stream)
     risk, off = Risk(setting, table, strength), setting.tolerance(strength)
     minimiser = BoundedSum(risk.minimiser(tilt, off), off / risk.convexity)
-    value = add_noise(minimiser, noise.output, problem.stream)
+    value = add_noise(minimiser, noise.output, stream)
     return LinearRelease(value, event, guarantee, "float", problem.stream.trusted, excess(strength), settings)

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from discreet.core.mechanisms import Release
-from discreet.events import ApproximateDP, Event
+from discreet.core.randomness import RandomStream
+from discreet.events import ApproximateDP
 from discreet.guarantee import Budget, Guarantee
 from discreet.ledger import FixedPlan, Till
 from discreet.ledger.till import AnyLedger, KeyFile
+from discreet.trusted.permits import NoisePermit, StepNoise, pay_at_once
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,26 +32,27 @@ class LinearRelease(Release):
 def charge(
     ledger: AnyLedger,
     ledger_key: KeyFile,
-    event: Event,
+    noise: StepNoise,
+    clip_norm: float | None,
+    stream: RandomStream,
     guarantee: Guarantee,
     settings: dict[str, Any],
-    name: str,
-) -> None:
-    """Pay for all of ``event`` before anything is released, in a run with a free name.
-
-    A ledger in memory would be gone when the release is made, so without one there is nothing to do.
+    *,
+    times: int | None = None,
+) -> NoisePermit:
+    """Charge ``noise`` once, or ``times`` times, in a run that is named after the method, and return the permit.
 
     Guarantee: when this returns, the cost is in the ledger, and what it holds is within its budget.
     """
-    if ledger is None and ledger_key is None:
-        return
+    event = noise.event if times is None else noise.event * times
     rule = FixedPlan.at_its_cost(event, guarantee.delta, guarantee.neighbours, guarantee.group_size)
     canonical = json.dumps({"event": event.to_dict()} | settings, sort_keys=True)
     digest = hashlib.sha256(canonical.encode()).hexdigest()
     with Till.open(ledger, rule, key=ledger_key, digest=digest) as till:
         if isinstance(event, ApproximateDP):
             till.refuse_other_neighbours()
-        till.pay(event, name=till.free_name(name))
+        name = till.free_name(settings["method"])
+        return pay_at_once(till, noise, clip_norm, stream, name=name, times=times)
 
 
 def black_box(budget: Budget, delta: float) -> ApproximateDP:

@@ -21,13 +21,13 @@ from scipy.linalg import cho_factor, cho_solve
 from discreet.core.clipping import clip_norm_of, clip_rows
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, real
-from discreet.events import Event
 from discreet.guarantee import Budget, Guarantee, of_records
 from discreet.lecture.release import charge
 from discreet.lecture.table import Floats, Table
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
+from discreet.trusted.permits import NoisePermit, StepNoise
 
 _NUDGE = 1e-5  # of the scores, for the slope of the residual
 _MOST_STEPS = 500
@@ -131,9 +131,11 @@ class Problem:
             return setting.best(excess, least)
         return setting.check_strength(self.regularisation)
 
-    def charge(self, event: Event, guarantee: Guarantee, settings: dict[str, Any]) -> None:
-        """Pay for all of ``event`` before anything is released."""
-        charge(self.ledger, self.ledger_key, event, guarantee, settings, settings["method"])
+    def charge(
+        self, noise: StepNoise, clip_norm: float | None, guarantee: Guarantee, settings: dict[str, Any]
+    ) -> NoisePermit:
+        """Charge ``noise`` before anything is released, and return the permit to draw it."""
+        return charge(self.ledger, self.ledger_key, noise, clip_norm, self.stream, guarantee, settings)
 
 
 class Risk:

@@ -62,7 +62,7 @@ def noisy_gradient(terms: Terms, holder: Holder, theta: Floats, record: int, per
     Guarantee: costs one ``terms.noise`` event for that record, and nothing for the others.
     """
     permit.check(terms.step_noise)
-    return np.asarray(permit.add_noise(gradient_of(terms.study, holder, theta, record)))
+    return np.asarray(permit.release(gradient_of(terms.study, holder, theta, record)))
 
 
 def derived_key(key: bytes, purpose: str) -> bytes:

@@ -79,7 +79,7 @@ def noisy_sum(
     permit.check(terms.step_noise)
     records = draw_records(terms.study, terms.party, holder.records, stream)
     total = bounded_sum(terms.study, holder, theta, records)
-    return np.asarray(permit.add_noise(total))
+    return np.asarray(permit.release(total))
 
 
 def noisy_counts(

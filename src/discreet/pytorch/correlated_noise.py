@@ -45,7 +45,7 @@ class CorrelatedNoise:
         if step != self._last + 1:
             self.forget()
         noise = torch.zeros_like(total)
-        permit.add_noise(BoundedSum(noise, clip_norm), out=noise)
+        permit.release(BoundedSum(noise, clip_norm), out=noise)
         for value, before in zip(coefficients(self._bands)[1:], self._past, strict=False):
             noise.add_(before, alpha=-float(value))
         self._past.appendleft(noise)

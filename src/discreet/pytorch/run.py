@@ -453,11 +453,11 @@ class PrivateRun:
             if span.stage.bands > 1:
                 self._correlated[span.index].add_to(total, self._taken, clip_norm, permit)
             else:
-                permit.add_noise(BoundedSum(total, clip_norm), out=total)
+                permit.release(BoundedSum(total, clip_norm), out=total)
 
         if in_steps is not None:
             grid = self._noises[span.index].grid
-            permit.add_noise(BoundedSum(in_steps, clip_norm, grid=grid), out=sums.vector)
+            permit.release(BoundedSum(in_steps, clip_norm, grid=grid), out=sums.vector)
         elif self._sharded is not None:
             finish(sums.vector)
         else:

@@ -51,7 +51,7 @@ def follow_norms(
     Guarantee: the norms are used for their count only, with the noise of ``adaptive.count_event``.
     """
     count = torch.tensor([adaptive.count(norms)], dtype=torch.float64)
-    permit.add_noise(BoundedSum(count, COUNT_SENSITIVITY), "count", out=count)
+    permit.release(BoundedSum(count, COUNT_SENSITIVITY), "count", out=count)
     processes.add_up(count)
     return adaptive.updated(float(count))
 

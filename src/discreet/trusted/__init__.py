@@ -14,7 +14,10 @@ records and compiled passes over them. :mod:`discreet.trusted.permits` ties the 
 from __future__ import annotations
 
 TRUSTED_FILES: dict[str, tuple[str, ...]] = {
-    "trusted": ("__init__", "choices", "outcomes", "permits", "plain_data", "queries", "rows", "session"),
+    "trusted": (
+        *("__init__", "choices", "mechanisms", "outcomes", "permits", "plain_data", "queries", "rows"),
+        "session",
+    ),
     "core": (
         *("arrays", "banded", "choice", "clipping", "columns", "compiler", "draws", "grouping", "noise"),
         *("noise_shares", "randomness", "sampling", "silence"),

@@ -7,9 +7,9 @@
 >>> noise = StepNoise.of_event(Gaussian(4.0))
 >>> with Till.open(None, FixedPlan.at_its_cost(Gaussian(4.0), 1e-6)) as till:
 ...     permit = pay_at_once(till, noise, 1.0, RandomStream(), name="mean")
->>> permit.add_noise(BoundedSum(np.zeros(3), clip_norm=1.0)).shape
+>>> permit.release(BoundedSum(np.zeros(3), clip_norm=1.0)).shape
 (3,)
->>> permit.add_noise(BoundedSum(np.zeros(3), clip_norm=1.0))
+>>> permit.release(BoundedSum(np.zeros(3), clip_norm=1.0))
 Traceback (most recent call last):
     ...
 discreet.errors.PlanViolation: The permit holds no further release of its sum.
@@ -188,9 +188,9 @@ class NoisePermit:
         if noise is not self._noise:
             raise PlanViolation("The permit was made for other noise.")
 
-    def add_noise(self, total: BoundedSum, release: str = "sum", *, out: AnyArray | None = None) -> AnyArray:
+    def release(self, total: BoundedSum, which: str = "sum", *, out: AnyArray | None = None) -> AnyArray:
         """Return the sum with the noise of one release, in ``out`` if given; see :func:`core.noise.add_noise`."""
-        draw = self._use(total, release)
+        draw = self._use(total, which)
         if draw.shares != 1:
             raise PlanViolation("The permit is for a share of the noise. Call add_noise_share.")
         return add_noise(total, draw.noise, self._stream, out=out)
@@ -301,12 +301,12 @@ def pay_at_once(
     stream: RandomStream,
     *,
     name: str,
-    times: int = 1,
+    times: int | None = None,
     distance: float = 0.0,
 ) -> NoisePermit:
-    """Charge ``times`` times at once, in a run of this name, and return the permit of all their steps.
+    """Charge once, or ``times`` times, in a run of this name, and return the permit of all steps that it pays for.
 
     Guarantee: the ledger has stored the reservation when this returns.
     """
     till.pay(noise.event, times, name=name, distance=distance)
-    return NoisePermit(noise, clip_norm, stream, times * noise.steps, _KEY)
+    return NoisePermit(noise, clip_norm, stream, (times or 1) * noise.steps, _KEY)
