@@ -14,6 +14,7 @@ from discreet.core.clipping import AdaptiveClip
 from discreet.errors import LedgerCorrupted
 from discreet.ledger import FixedPlan, Ledger
 from discreet.pytorch import PrivateRun, checkpoint
+from discreet.pytorch.distributed import Processes
 from discreet.trusted.permits import covers
 
 RECORDS = 40
@@ -104,15 +105,30 @@ def test_the_scheduler_goes_on_where_it_was(tmp_path, kind):
         if batch.step == 3:
             run.save(tmp_path / "checkpoint", scheduler=scheduler)
         rates.append(optimizer.param_groups[0]["lr"])
-    _, optimizer, later = begun(tmp_path, ledger=Ledger.in_memory(run._till.ledger.rule))
+    model, optimizer, later = begun(tmp_path, ledger=Ledger.in_memory(run._till.ledger.rule))
     fresh = SCHEDULERS[kind](optimizer)
-    with pytest.raises(LedgerCorrupted):
-        later.resume(tmp_path / "checkpoint", scheduler=fresh)  # of the other ledger, after all is put back
+    checkpoint.read(
+        tmp_path / "checkpoint", later.plan.digest(), model, [optimizer], [fresh], Processes.current()
+    )
     for rate in rates[3:]:
         optimizer.step()
         fresh.step()
         assert optimizer.param_groups[0]["lr"] == pytest.approx(rate, rel=1e-12)
     assert len(set(rates[3:])) > 1
+
+
+def test_a_checkpoint_that_is_refused_is_not_loaded(tmp_path):
+    """Its weights hold steps that the other ledger has not paid for."""
+    _, _, run = begun(tmp_path)
+    for batch in run.batches(X):
+        run.step(batch)
+        if batch.step == 3:
+            run.save(tmp_path / "checkpoint")
+    model, _, later = begun(tmp_path, ledger=Ledger.in_memory(run._till.ledger.rule))
+    before = [value.detach().clone() for value in model.parameters()]
+    with pytest.raises(LedgerCorrupted):
+        later.resume(tmp_path / "checkpoint")
+    assert all(map(torch.equal, before, model.parameters()))
 
 
 @pytest.mark.parametrize("kind", SCHEDULERS)

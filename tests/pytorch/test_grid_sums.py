@@ -28,6 +28,12 @@ from support.paid import paid
 BUDGET = dp.Budget(3.0, 1e-5)
 
 
+def steps_of(total, batch, noise):
+    """The clipped sum of a batch, in steps of the grid for this noise."""
+    dimension = sum(value.numel() for value in total.parameters.values())
+    return steps_of_batch(total, batch, grid_of(noise, total.rule.clip_norm, dimension))
+
+
 def losses(model, batch):
     return (model(batch[0]).squeeze(1) - batch[1]).square()
 
@@ -70,11 +76,11 @@ RULES = [Flat(0.3), Normalised(0.3), PerBlock((0.2, 0.05)), PerBlock((0.1, 0.2, 
 def test_a_record_takes_with_it_what_it_adds_alone(rule, scale):
     """Whole numbers, compared one by one; and their norm is within the clip norm in exact arithmetic."""
     total, noise, batch = ClippedSum(network(), class_losses, rule), dp.Gaussian(1.0), batch_of(12, scale)
-    everybody = steps_of_batch(total, batch, noise)
+    everybody = steps_of(total, batch, noise)
     grid = grid_of(noise, rule.clip_norm, len(everybody))
     for index in (0, 5, 11):
-        moved = everybody - steps_of_batch(total, without(batch, index), noise)
-        alone = steps_of_batch(total, tuple(value[index : index + 1] for value in batch), noise)
+        moved = everybody - steps_of(total, without(batch, index), noise)
+        alone = steps_of(total, tuple(value[index : index + 1] for value in batch), noise)
         assert torch.equal(moved, alone)
         squares = sum(Fraction(number) ** 2 for number in moved.tolist())
         assert squares <= (Fraction(rule.clip_norm) / Fraction(grid)) ** 2
@@ -88,7 +94,7 @@ def test_sums_in_steps_are_the_sums_in_floats(kind):
         dp.Gaussian(1.0),
         batch_of(40, 2, kind),
     )
-    steps = steps_of_batch(total, batch, noise)
+    steps = steps_of(total, batch, noise)
     away = (steps * grid_of(noise, 0.3, len(steps)) - total(batch).vector.double()).norm()
     assert away <= (0.3 if kind == torch.bfloat16 else 40 * 0.3 * 5e-6)
 
@@ -108,9 +114,9 @@ def test_the_kernels_cut_like_torch_does():
 def test_gradients_that_are_not_finite_are_nothing(bad):
     batch, noise = batch_of(4), dp.Gaussian(1.0)
     total = ClippedSum(network(), class_losses, Flat(0.3))
-    fine = steps_of_batch(total, without(batch, 2), noise)
+    fine = steps_of(total, without(batch, 2), noise)
     batch[0][2] = bad
-    assert torch.equal(steps_of_batch(total, batch, noise), fine)
+    assert torch.equal(steps_of(total, batch, noise), fine)
 
 
 def switch(threshold):
@@ -134,7 +140,7 @@ def test_a_unit_that_a_batch_switches_on_stays_as_it_is_alone():
     pair = pair if changed[0] % 2 == 0 else pair.flip(0)
     threshold = float(torch.minimum(together, alone)[changed[0]])
     total = ClippedSum(model, switch(threshold), Flat(1.0))
-    both, first, second = (steps_of_batch(total, (part,), noise) for part in (pair, pair[:1], pair[1:]))
+    both, first, second = (steps_of(total, (part,), noise) for part in (pair, pair[:1], pair[1:]))
     assert torch.equal(both, first + second)
     in_floats = [total((part,)).vector for part in (pair, pair[:1], pair[1:])]
     assert (in_floats[0] - in_floats[1] - in_floats[2]).norm() > 0.9
@@ -151,8 +157,8 @@ def test_large_batches_in_floats_are_the_broken_twin():
     total, noise = ClippedSum(model, pull, Flat(1.0)), dp.Gaussian(1.0)
     moved = (total((x, y)).vector - total((x[1:], y[1:])).vector).norm()
     assert abs(moved - 1) > 1e-6
-    few = steps_of_batch(total, (x[:300], y[:300]), noise)
-    alone = steps_of_batch(total, (x[:1], y[:1]), noise)
+    few = steps_of(total, (x[:300], y[:300]), noise)
+    alone = steps_of(total, (x[:1], y[:1]), noise)
     assert torch.equal(few, 300 * alone)  # whole numbers, so also of 60 000
 
 

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from decimal import Decimal
 from numbers import Number
 from typing import Any
 
@@ -43,6 +44,9 @@ def group_rows(codes: Codes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return order, starts.astype(np.intp)
 
 
+_MOST_DIGITS = 4300  # of an integer as a string, in Python
+
+
 def person_of(cell: Any) -> Hashable | None:
     """Who is meant by an id; None for None, NaN, an empty text, and what cannot be compared.
 
@@ -66,6 +70,10 @@ def person_of(cell: Any) -> Hashable | None:
             return (head if whole else name) or None
         if cell is None or cell != cell:
             return None
+        if isinstance(cell, Decimal) and cell.is_finite() and cell.adjusted() > _MOST_DIGITS:
+            return (
+                None  # as for every integer that Python does not write out; to compute it would take minutes
+            )
         if isinstance(cell, complex | np.complexfloating):
             cell = cell.real if cell.imag == 0 else complex(cell)  # numpy warns where int() drops a part
         if isinstance(cell, Number) and not isinstance(cell, complex) and cell == (nearest := int(cell)):  # type: ignore[call-overload]

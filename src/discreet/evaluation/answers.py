@@ -42,7 +42,7 @@ def answers(model: Any, task: Task, x: Any) -> Array:
         refuse_if_deaf(ask, x)
 
         def ask_rows(rows: NDArray[np.int64]) -> Array:
-            return _ask_rows(lambda part: _as_rows(ask(part), width), x, rows, width)
+            return _ask_rows(lambda part: _as_rows(_said(ask, part), width), x, rows, width)
 
         found = ask_rows(np.arange(row_count(x)))
         if not is_ours(model):
@@ -134,6 +134,14 @@ def _alike(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return bool(np.allclose(one, other, rtol=1e-3, atol=1e-6, equal_nan=True))
 
 
+def _said(ask: Ask, part: Any) -> Any:
+    """What the model answers; whatever it raises, refusals of ours included, may quote a record."""
+    try:
+        return ask(part)
+    except Exception:
+        raise ValueError from None
+
+
 def _ask_rows(ask: Ask, x: Any, rows: NDArray[np.int64], width: int) -> Array:
     """Answers for these rows; where the model fails, halves are asked, down to the records at which it fails.
 
@@ -161,7 +169,7 @@ def _as_rows(said: Any, width: int) -> Array:
         return _both(array) if width == 2 else array[:, None]
     if array.ndim != 2 or array.shape[1] != width:
         remedy = f"must answer with {width} number(s) for each record."
-        raise InvalidParameter("model", f"answers of shape {('rows', *array.shape[1:])}", remedy)
+        raise InvalidParameter("model", "other answers", remedy)
     return array
 
 

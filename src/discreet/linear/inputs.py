@@ -10,6 +10,7 @@ array([3. , 4.5, nan, nan])
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
@@ -263,7 +264,8 @@ def _rectangular(X: Any, width: int | None) -> NDArray[Any]:
     known = columns.list_width(rows, width)
     if known is None:  # most items are no rows: nothing says how many columns there are
         return np.empty(len(rows))
-    with suppress(Exception):
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a masked cell, for instance
         array = np.asarray(rows)
         if array.dtype.kind in "fiub" and array.shape[1:] == (known,):
             return array

@@ -17,7 +17,7 @@ import json
 import math
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -141,8 +141,12 @@ def read(
     optimizers: Sequence[Optimizer],
     schedulers: Sequence[LRScheduler],
     processes: Processes,
+    accept: Callable[[Checkpoint], None] = lambda found: None,
 ) -> Checkpoint:
-    """Bring model, optimizer and scheduler back to a checkpoint of this plan; any other is refused."""
+    """Bring model, optimizer and scheduler back to a checkpoint of this plan; any other is refused.
+
+    ``accept`` raises if the run refuses the checkpoint, before anything is loaded.
+    """
     place = Path(directory)
     if not (place / _TEXT).is_file():
         raise InvalidParameter(
@@ -167,6 +171,7 @@ def read(
         )
     _refuse_other_kinds("optimizer", _each(text["optimizer"]), optimizers)
     _refuse_other_kinds("scheduler", _each(text["scheduler"]), schedulers)
+    accept(found)
     tensors = _read_all(place, text, model, processes)
     _restore(
         model, {name.removeprefix("model."): v for name, v in tensors.items() if name.startswith("model.")}

@@ -65,8 +65,8 @@ def grid_of(noise: Gaussian, clip_norm: float, dimension: int) -> float:
     return math.ldexp(1.0, math.frexp(finest)[1] - 1)
 
 
-def steps_of_batch(of: ClippedSum, batch: Any, noise: Gaussian) -> Tensor:
-    """The sum of the clipped gradients of a batch in steps of the grid, all parameters in one vector of int64.
+def steps_of_batch(of: ClippedSum, batch: Any, grid: float) -> Tensor:
+    """The sum of the clipped gradients of a batch in steps of ``grid``, all parameters in one vector of int64.
 
     Guarantee: each example adds whole numbers of norm at most ``of.rule.clip_norm`` over the grid, which depend on
     nothing but that example and the model; zeros if its gradient is not finite.
@@ -74,7 +74,7 @@ def steps_of_batch(of: ClippedSum, batch: Any, noise: Gaussian) -> Tensor:
     of.check_parameters()
     parameters, blocks = list(of.parameters.values()), list(of.blocks().values())
     sizes = [value.numel() for value in parameters]
-    grid, error = grid_of(noise, of.rule.clip_norm, sum(sizes)), (sum(sizes) + 64) * 2.0**-52
+    error = (sum(sizes) + 64) * 2.0**-52
     total = torch.zeros(sum(sizes), dtype=torch.int64, device=parameters[0].device)
     for index in range(0 if batch is None else number_of_examples(batch)):
         found = gradients_alone(of.model, of.losses, batch, index, parameters)

@@ -12,20 +12,23 @@ modules change, model and losses are checked: see :mod:`discreet.pytorch.checks.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from discreet.certificate import Arithmetic, Certificate
 from discreet.core.clipping import AdaptiveClip, ClipRule
 from discreet.core.noise import BoundedSum
-from discreet.errors import PlanViolation
+from discreet.errors import CheckFailed, PlanViolation
 from discreet.ledger import Till
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
@@ -152,6 +155,7 @@ class PrivateRun:
         refuse_bands_in(self._till, plan)
         self._charger: StepCharger | None = None
         self._turns = Turns()
+        self._stepping, self._ended = threading.Lock(), ""
         self._processes.start_alike(model)
 
     # ---- training ----
@@ -239,8 +243,18 @@ class PrivateRun:
 
         Guarantee: nothing of the batch is released but its clipped sum with the plan's noise, after the ledger
         was charged. A batch of other origin and a step beyond the plan are refused; so is a batch in which an example
-        that was looked at is not the same alone, before the ledger is charged.
+        that was looked at is not the same alone, before the ledger is charged. That ends the run for good: another
+        try would look at other examples.
         """
+        if not self._stepping.acquire(blocking=False):
+            raise PlanViolation("A step of this run is under way, in another thread or in its own losses.")
+        try:
+            self._refuse_if_ended()
+            self._step(batch)
+        finally:
+            self._stepping.release()
+
+    def _step(self, batch: Batch) -> None:
         refuse_coarse_products()  # before paying, and whatever the batch
         drawn = self._turns.drawn_for(batch, self._taken + 1)
         examples = drawn.batch
@@ -249,7 +263,8 @@ class PrivateRun:
             examples = self._on_device(examples)
         if self._sharded is None:
             self._watch.before_step(examples, count)
-            self._spot_check.before_step(examples, count)
+            with self._ending():
+                self._spot_check.before_step(examples, count)
         else:
             self._sharded.before_step(examples, count, self._watch, self._spot_check)
         charger, span = self._charging(), self._schedule.span(self._taken + 1)
@@ -258,15 +273,28 @@ class PrivateRun:
         rule = self._sum.rule = rule_of_step(clipping)
         self._watch.before_forward()
         self._descent.forget()
-        with self._draws():
-            sums, in_steps = self._compared_sums(examples, count, span, drawn)
+        with self._draws(), self._ending():
+            sums, in_steps, norms = self._compared_sums(examples, count, span, drawn)
         self._descent.refuse_other_parameters()
         permit = charger.pay(rule.clip_norm)
         self._add_noise(permit, sums, in_steps, span)
         self._descent.step(sums, span.divisor)
         self._watch.after_step()
-        if isinstance(clipping, AdaptiveClip) and isinstance(rule, NormRecordingClip):
-            self._clipping[span.index] = follow_norms(clipping, rule.norms(), self._processes, permit)
+        if isinstance(clipping, AdaptiveClip):
+            self._clipping[span.index] = follow_norms(clipping, norms, self._processes, permit)
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Remember a refusal of the real batch, which ends the run."""
+        try:
+            yield
+        except CheckFailed as refusal:
+            self._ended = str(refusal)
+            raise
+
+    def _refuse_if_ended(self) -> None:
+        if self._ended:
+            raise CheckFailed(f"This run has ended. {self._ended}")
 
     def _draws(self) -> AbstractContextManager[None]:
         """What models and collations draw is unknown, unless noise is seeded, too."""
@@ -293,7 +321,8 @@ class PrivateRun:
         self._watch.edited()
 
     def certificate(self) -> Certificate:
-        """What this run has released so far, and what it cost at most."""
+        """What this run has released so far, and what it cost at most; none of a run whose examples mix."""
+        self._refuse_if_ended()
         self._charging().commit()
 
         def write() -> str:
@@ -361,19 +390,28 @@ class PrivateRun:
             raise PlanViolation("Resume before the first step, with a new PrivateRun.")
         self._let_go()
         kept = self._model, self._optimizers, schedulers(scheduler)
-        found = checkpoint.read(directory, self.plan.digest(), *kept, self._processes)
+        found = checkpoint.read(directory, self.plan.digest(), *kept, self._processes, self._accept)
+        self._trusted = self._trusted and found.trusted  # a seed in the first part spoils the whole
+        self._charger = self._charging(resumed=True)
+        checkpoint.catch_up(schedulers(scheduler), found.step, self._taken)
+
+    def _accept(self, found: checkpoint.Checkpoint) -> None:
+        """Take over the clipping of a checkpoint, or raise if it is not one of this run; nothing is loaded before."""
         index = self._schedule.span(found.step + 1).index
-        self._clipping[index] = resumed_clipping(self._clipping[index], found.adaptive)
+        clipping = resumed_clipping(self._clipping[index], found.adaptive)
         if found.arithmetic != self._arithmetic:
             raise PlanViolation(
                 f"The checkpoint was made with arithmetic={found.arithmetic!r}, and a certificate can say only one; "
                 "resume with the same."
             )
-        self._trusted = self._trusted and found.trusted  # a seed in the first part spoils the whole
-        if self._till is not None:
+
+        def compare() -> int:
+            assert self._till is not None  # of the first process
             self._till.insist_on(found.anchor)
-        self._charger = self._charging(resumed=True)
-        checkpoint.catch_up(schedulers(scheduler), found.step, self._taken)
+            return 0
+
+        self._processes.let_first_decide(compare)
+        self._clipping[index] = clipping
 
     # ---- the parts of a step ----
 
@@ -402,14 +440,22 @@ class PrivateRun:
 
     def _compared_sums(
         self, examples: Any, count: int, span: StageSpan, drawn: Drawn
-    ) -> tuple[Sums, Tensor | None]:
-        """:meth:`_sum_up`, refused in all processes if an example in one of them is not the same alone."""
+    ) -> tuple[Sums, Tensor | None, NDArray[np.float64]]:
+        """:meth:`_sum_up`, refused in all processes if an example in one of them is not the same alone.
+
+        The third result are the norms of the examples, where the rule records them: those of the sum, and none that
+        were computed to compare it.
+        """
         problem: Exception | None = None
         alone_anyway = self._arithmetic == "hardened" and not (drawn.alone or drawn.steady)
         compares = bool(count) and self._sharded is None and not alone_anyway
         if compares:
             self._spot_check.before_sum(drawn, count)
         sums, in_steps = self._sum_up(examples, count, span)
+        rule = self._sum.rule
+        norms = rule.norms() if isinstance(rule, NormRecordingClip) else np.empty(0)
+        if self._sharded is None and len(norms) > count:
+            raise PlanViolation("A norm was recorded more than once. Nothing of this step was released.")
         try:
             if compares:
                 self._spot_check.after_sum(examples, drawn)
@@ -422,15 +468,16 @@ class PrivateRun:
             raise problem or PlanViolation(
                 "Another process refused the step, so nothing is released; it says why."
             )
-        return sums, in_steps
+        return sums, in_steps, norms
 
     def _sum_up(self, examples: Any, count: int, span: StageSpan) -> tuple[Sums, Tensor | None]:
         """Return the clipped sums of this process's records, or its shard of all; or zeros, and integer steps."""
         if self._sharded is not None:
             return self._sharded(examples, count), None
         if self._arithmetic == "hardened":
-            steps = steps_of_batch(self._sum, examples if count else None, span.stage.noise)
-            return Sums(self._parameters), steps
+            grid = self._noises[span.index].grid
+            assert grid is not None  # of a hardened run
+            return Sums(self._parameters), steps_of_batch(self._sum, examples if count else None, grid)
         return self._sum(examples) if count else Sums(self._parameters), None
 
     def _let_go(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from discreet.core.clipping import AdaptiveClip, ClipRule, Flat
+from discreet.core.clipping import AdaptiveClip, ClipRule, Flat, Normalised, PerBlock
 from discreet.core.noise import BoundedSum
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.plan.stage import Stage
@@ -43,10 +43,34 @@ class NormRecordingClip(Flat):
         return np.concatenate([np.zeros(0), *self._seen])
 
 
+class OwnClip(ClipRule):
+    """A rule of a user's own, which sees one norm at a time and cannot change the clip norm.
+
+    Guarantee: the factor of an example depends on its own norm only, and brings it down to ``clip_norm`` at most,
+    whatever the rule returns.
+    """
+
+    def __init__(self, rule: ClipRule, clip_norm: float) -> None:
+        self._rule, self.clip_norm = rule, clip_norm
+
+    def wanted(self, norms: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the factor that the rule wants for each norm, asked for one norm after the other."""
+        found = [np.asarray(self._rule.wanted(np.array([norm])), np.float64) for norm in norms.reshape(-1)]
+        if any(one.shape != (1,) for one in found):
+            requirement = "wanted() must return one finite, non-negative factor per norm."
+            raise InvalidParameter("clipping", type(self._rule).__name__, requirement)
+        return np.reshape([float(one[0]) for one in found], norms.shape)
+
+    def __repr__(self) -> str:
+        return f"{self._rule!r} at {self.clip_norm!r}"
+
+
 def follow_norms(
     adaptive: AdaptiveClip, norms: NDArray[np.float64], processes: Processes, permit: NoisePermit
 ) -> AdaptiveClip:
     """Release how many of the norms were within the clip norm, and return the clipping of the next step.
+
+    ``norms`` has one norm for each example of the batch.
 
     Guarantee: the norms are used for their count only, with the noise of ``adaptive.count_event``.
     """
@@ -73,7 +97,14 @@ def planned_clipping(clipping: object, clip_norm: float) -> ClipRule | AdaptiveC
     if not abs(rule.clip_norm - clip_norm) <= 1e-9 * clip_norm:
         remedy = f"must have the clip norm of the plan, {clip_norm:g}; an adaptive one begins there."
         raise InvalidParameter("clipping", clipping, remedy)
-    return rule
+    if type(rule) in (Flat, Normalised, PerBlock) or isinstance(rule, AdaptiveClip):
+        return rule
+    if type(rule).wanted is ClipRule.wanted or type(rule).factors is not ClipRule.factors:
+        requirement = (
+            "must define wanted() and leave factors() as it is: the engine enforces the clip norm there."
+        )
+        raise InvalidParameter("clipping", type(rule).__name__, requirement)
+    return OwnClip(rule, float(rule.clip_norm))
 
 
 def clipping_of_stages(clipping: object, stages: Iterable[Stage]) -> list[ClipRule | AdaptiveClip]:

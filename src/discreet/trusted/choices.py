@@ -36,7 +36,7 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation, real
 from discreet.events import ApproximateDP
 from discreet.guarantee import Budget
-from discreet.trusted.plain_data import Array, Data, Integers
+from discreet.trusted.plain_data import Array, Data, Integers, conform
 
 POINTS = 2**16
 """Points of the grid between the bounds."""
@@ -66,6 +66,7 @@ class Quantiles(Data):
     column: int = 0
 
     def __post_init__(self) -> None:
+        conform(self)
         between = all(0 < level < 1 for level in self.levels)
         if not self.levels or not between or list(self.levels) != sorted(set(self.levels)):
             raise PlanViolation("The levels of quantiles must be increasing, between 0 and 1.")

@@ -188,6 +188,9 @@ class Outcome(Data):
         return self.view.size + self.unscored
 
     def __call__(self, rows: Array) -> Shared:
+        columns = 1 + self.view.answers + len(self.groups)
+        if rows.shape[1] < columns:
+            raise PlanViolation(f"The outcome needs {columns} columns. The rows have {rows.shape[1]}.")
         truth, said = rows[:, 0], rows[:, 1 : 1 + self.view.answers]
         good = np.isfinite(truth) & np.isfinite(said).all(1)
         good &= self.view.scored(truth, said)

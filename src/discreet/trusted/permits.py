@@ -29,6 +29,7 @@ exact fractions.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -173,7 +174,7 @@ class NoisePermit:
     grid for which it was charged, at most as often as was paid. A request for anything else raises before a draw.
     """
 
-    __slots__ = ("_clip_norm", "_left", "_noise", "_stream")
+    __slots__ = ("_clip_norm", "_left", "_noise", "_process", "_stream")
 
     def __init__(
         self, noise: StepNoise, clip_norm: float | None, stream: RandomStream, steps: int, key: object
@@ -181,6 +182,7 @@ class NoisePermit:
         if key is not _KEY:
             raise PlanViolation("Only a charge makes a permit.")
         self._noise, self._clip_norm, self._stream = noise, clip_norm, stream
+        self._process = os.getpid()
         self._left = dict.fromkeys(noise.draws or ("choice",), steps)
 
     def check(self, noise: StepNoise) -> None:
@@ -225,9 +227,16 @@ class NoisePermit:
         return draw
 
     def _count_down(self, release: str) -> None:
+        refuse_forked(self._process)
         if self._left.get(release, 0) < 1:
             raise PlanViolation(f"The permit holds no further release of its {release}.")
         self._left[release] -= 1
+
+
+def refuse_forked(process: int) -> None:
+    """Raise in a process that was forked: it has a copy of what the other one has paid for."""
+    if os.getpid() != process:
+        raise PlanViolation("A run cannot be used in a forked process. Begin or resume a run there.")
 
 
 _KEY = object()  # known to this file alone, as far as Python keeps anything to one
@@ -248,7 +257,7 @@ class Charger:
     def __init__(self, run: Run | None, stream: RandomStream, agree: Agree | None = None) -> None:
         if run is None and agree is None:
             raise PlanViolation("A charge needs a run of a ledger.")
-        self._run, self._stream = run, stream
+        self._run, self._stream, self._process = run, stream, os.getpid()
         self._agree: Agree = agree or _decide_alone
         self.before = self.reserved = self._agree(lambda: self._of_ledger().reserved)
         """Charges of earlier attempts, which count as released; all of them so far."""
@@ -260,6 +269,7 @@ class Charger:
 
         The ledger reserves ``lease`` charges at a time.
         """
+        refuse_forked(self._process)
         if self._steps_left and noise is not self._noise:
             raise PlanViolation("The last charge pays for further steps, of other noise.")
         if not self._steps_left:
@@ -274,6 +284,7 @@ class Charger:
         Leases double from one, up to ``most`` charges: a run that is killed repeatedly never loses more steps than it
         completed. Several permits may be for one step, where each concerns other records.
         """
+        refuse_forked(self._process)
         run = self._of_ledger()
         if step > self.reserved + 1:
             missing = step - run.reserved

@@ -28,7 +28,7 @@ from discreet.core.clipping import clip_rows
 from discreet.core.noise import hardened_sum
 from discreet.errors import PlanViolation, one_of, real, whole
 from discreet.trusted.outcomes import Outcome
-from discreet.trusted.plain_data import Array, Data, Integers
+from discreet.trusted.plain_data import Array, Data, Integers, conform
 
 Norm = Literal["l2", "l1"]
 
@@ -292,10 +292,7 @@ class Blocks(Data):
     norm: Norm = "l2"
 
     def __post_init__(self) -> None:
-        try:
-            hash(self)
-        except TypeError:
-            raise PlanViolation("A query is made of numbers, strings and tuples of them.") from None
+        conform(self)
         real("bound", self.bound, above=0)
         one_of("norm", self.norm, ("l2", "l1"))
         power = 2 if self.norm == "l2" else 1

@@ -21,6 +21,7 @@ from scipy.sparse import issparse
 
 from discreet.errors import PlanViolation, real
 from discreet.linear.losses import Loss
+from discreet.trusted.plain_data import conform
 
 _HERE = f"{__package__}."
 
@@ -80,37 +81,29 @@ def refuse_foreign(value: Any) -> None:
     """Refuse a query with a part that is not of this package, or a field of another type than it declares.
 
     An array in place of a number could be as long as a chunk of records: then what a record adds would depend on how
-    many others there are. What a part checks of its fields is checked again: an array may have changed since.
+    many others there are. Numbers become plain ones (:func:`~discreet.trusted.plain_data.conform`). What a part
+    checks of its fields is checked again: an array may have changed since.
     """
+    if not is_dataclass(value) or not type(value).__module__.startswith(_HERE):
+        raise PlanViolation(f"{type(value).__name__} is not part of the catalogue of queries.")
+    conform(value)
+    _check_again(value)
+
+
+def _check_again(value: Any) -> None:
     if isinstance(value, tuple):
         for part in value:
-            refuse_foreign(part)
+            _check_again(part)
     elif is_dataclass(value) and not isinstance(value, Loss):
-        if not type(value).__module__.startswith(_HERE):
-            raise PlanViolation(f"{type(value).__name__} is not part of the catalogue of queries.")
         for field in fields(value):
-            part, kinds = getattr(value, field.name), _KINDS.get(str(field.type), object)
-            if not isinstance(part, kinds):
-                name = f"{type(value).__name__}.{field.name}"
-                raise PlanViolation(f"{name} must be {field.type}. Got {type(part).__name__}.")
-            refuse_foreign(part)
+            _check_again(getattr(value, field.name))
         getattr(value, "__post_init__", lambda: None)()
-    elif not (value is None or isinstance(value, bool | int | float | str | np.number | np.ndarray | Loss)):
-        raise PlanViolation(f"A query holds numbers, strings and arrays. Got {type(value).__name__}.")
-
-
-_KINDS: dict[str, Any] = {
-    "float": int | float | np.floating | np.integer,
-    "int": int | np.integer,
-    "bool": bool,
-    "Array": np.ndarray,
-}
 
 
 def refuse_other_shapes(**arrays: tuple[Any, tuple[int, ...]]) -> None:
     """Refuse arrays that are not numbers of the given shapes: kernels do not check the places that they read."""
     for name, (value, shape) in arrays.items():
-        if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiu" or value.shape != shape:
+        if type(value) is not np.ndarray or value.dtype.kind not in "fi" or value.shape != shape:
             found = f"{value.dtype}{value.shape}" if isinstance(value, np.ndarray) else type(value).__name__
             raise PlanViolation(f"The array {name} of a query must have shape {shape}. Got {found}.")
 
@@ -118,7 +111,8 @@ def refuse_other_shapes(**arrays: tuple[Any, tuple[int, ...]]) -> None:
 def refuse_bad_knots(knots: Any) -> None:
     """Refuse knots that are not finite and increasing, at least two of them."""
     refuse_other_shapes(knots=(knots, np.shape(knots)))
-    if knots.ndim != 1 or len(knots) < 2 or not (np.isfinite(knots).all() and (np.diff(knots) > 0).all()):
+    increasing = knots.ndim == 1 and len(knots) >= 2 and bool((knots[:-1] < knots[1:]).all())
+    if not (increasing and np.isfinite(knots).all()):
         raise PlanViolation("Knots must be at least two finite, increasing numbers.")
 
 

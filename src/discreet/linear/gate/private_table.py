@@ -70,7 +70,7 @@ class PrivateTable(Opaque):
     def sampled(self, rate: float, stream: RandomStream) -> PrivateTable:
         """A secret sample: each row, or each person with all rows, is in it with the chance ``rate``."""
         chosen, found = draw_rows(rate, self._row_count(), self._people, stream), copy(self)
-        found._chosen = chosen
+        found._chosen = chosen if self._chosen is None else self._chosen[chosen]
         found._people = None if self._people is None else self._people.at(chosen)
         found._target, found._weights = part_of(self._target, chosen), part_of(self._weights, chosen)
         return found

@@ -19,6 +19,7 @@ from discreet.linear.gate.adding import Array, Integers, add_cells, add_sparse_c
 from discreet.linear.gate.data import Data, refuse_foreign, refuse_other_shapes
 from discreet.linear.gate.opaque import Opaque
 from discreet.linear.gate.sparse_rows import pieces
+from discreet.linear.inputs import sane_csr
 
 SMALLEST, LARGEST = -32, 64
 """Powers of two that are told apart."""
@@ -102,7 +103,7 @@ class RawColumns(Opaque):
     __slots__ = ("_table", "_weights", "columns")
 
     def __init__(self, table: Any, weights: Array | None = None) -> None:
-        self._table = table
+        self._table = sane_csr(table) if issparse(table) else table
         self._weights = None if weights is None else np.clip(np.nan_to_num(weights), 0.0, 1.0)
         self.columns: int = table.shape[1]
 

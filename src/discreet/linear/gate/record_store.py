@@ -91,7 +91,7 @@ class RecordStore:
         self._x = x.tocsr() if issparse(x) else x if hasattr(x, "shape") else np.asarray(x)
         if len(self._x.shape) != 2 or self._x.shape[1] != columns.width:
             raise InvalidParameter(
-                "X.shape", self._x.shape, f"must have {columns.width} columns as declared."
+                "X.shape[1:]", self._x.shape[1:], f"must be ({columns.width},), as declared."
             )
         self._x = sane_csr(self._x) if sparse else self._x
         self._y = _one_each("y", y, self._x.shape[0])

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,6 +46,7 @@ from discreet.events import Gaussian
 from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter, Ledger, Till
 from discreet.ledger.journal import Run
+from discreet.linear.gate.data import refuse_foreign
 from discreet.linear.public_log import PublicLog
 
 Array = NDArray[np.float64]
@@ -199,7 +200,7 @@ class Spending:
             raise self.out_of_budget(name, error) from None
         self._shares.append(share)
         self.tell(name, 0, steps)
-        return Stage(self, name, share, steps, event, run)
+        return Stage(self, name, share, steps, event, run, _KEY)
 
     def out_of_budget(self, stage: str, error: BudgetExceeded, unpaid: float = 0.0) -> BudgetExceeded:
         """The refusal of a stage: the ledger had room for the whole fit when it began, so others have spent since.
@@ -253,6 +254,9 @@ class Spending:
             )
 
 
+_KEY = object()  # known to this file alone, as far as Python keeps anything to one
+
+
 class Stage:
     """A paid share of the budget: so many releases with so much noise. Made by :meth:`Spending.stage`.
 
@@ -267,9 +271,16 @@ class Stage:
         steps: int,
         event: Gaussian,
         run: Run | None = None,
+        key: object = None,
     ) -> None:
+        if key is not _KEY:
+            raise PlanViolation("Only Spending.stage makes a stage.")
         self.name, self.share, self.steps, self.event = name, share, steps, event
         self._spending, self._unused, self._run = spending, steps, run
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be copied: a copy would make the same releases again."""
+        raise PlanViolation("A stage cannot be copied: its releases are paid for once.")
 
     @property
     def noise_multiplier(self) -> float:
@@ -302,6 +313,7 @@ class Stage:
         """
         if self._unused < 1:
             raise PlanViolation(f"The stage {self.name!r} has made all its {self.steps} releases.")
+        refuse_foreign(query)  # before its bound is read
         spending, bound = self._spending, float(query.bound)
         log, grid = spending.log, self.grid(bound)
         spending.count_distance(self.event, bound, grid, query.size)

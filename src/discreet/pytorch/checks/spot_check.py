@@ -227,9 +227,8 @@ class SpotCheck:
         try:
             twin = copy.deepcopy(self._sum.model).double()
             _, losses = isolated(self._sum.model, self._sum.losses, {id(self._sum.model): twin})
-            again = ClippedSum(
-                twin, losses, self._sum.rule, physical_batch_size=self._sum.physical_batch_size
-            )
+            rule = _not_recording(self._sum.rule)
+            again = ClippedSum(twin, losses, rule, physical_batch_size=self._sum.physical_batch_size)
             again.seen = seen = Seen()
             again(rebuild(examples, _as_double))
             found = Alone(again, rebuild(one, _as_double), with_norms=True)
@@ -290,11 +289,13 @@ def _parts_of_clip_norm(rule: ClipRule, norms: Tensor) -> Tensor:
     return parts.nan_to_num(1.0, 1.0, 1.0).clamp(LEAST_PART, 1.0)
 
 
+def _not_recording(rule: ClipRule) -> ClipRule:
+    """The rule without a record of norms: those that are compared must not be counted."""
+    return Flat(rule.clip_norm) if isinstance(rule, Flat) else rule
+
+
 def _factors(rule: ClipRule, norms: Tensor) -> Tensor:
-    plain = (
-        Flat(rule.clip_norm) if isinstance(rule, Flat) else rule
-    )  # one that counts norms must not count these
-    return torch.from_numpy(plain.factors(norms.nan_to_num(0.0, 0.0, 0.0).numpy()))
+    return torch.from_numpy(_not_recording(rule).factors(norms.nan_to_num(0.0, 0.0, 0.0).numpy()))
 
 
 def _clip_norms(rule: ClipRule) -> Tensor:
@@ -384,7 +385,7 @@ def _foreign_in_float64(
         wide = copy.deepcopy(model).double()
         doubled = rebuild(part, _as_double)
         with steady_draws():
-            return _foreign(ClippedSum(wide, losses, clipped_sum.rule), doubled, chosen)
+            return _foreign(ClippedSum(wide, losses, _not_recording(clipped_sum.rule)), doubled, chosen)
     except Exception:  # a model that cannot be copied, or is made for one type only
         with steady_draws(varied=False):
             return _foreign(clipped_sum, part, chosen, COARSE)

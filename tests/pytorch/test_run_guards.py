@@ -1,0 +1,143 @@
+"""What a run refuses around its permits: norms counted twice, rules that mix, forks, threads, second tries."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from discreet import InvalidParameter, PlanViolation, Recipe
+from discreet.core.clipping import AdaptiveClip, ClipRule, Flat
+from discreet.errors import CheckFailed
+from discreet.pytorch import PrivateRun
+from discreet.pytorch.checks import spot_check
+from discreet.pytorch.clipped_sum import ClippedSum
+from discreet.pytorch.stage_clipping import NormRecordingClip, OwnClip
+
+X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+
+
+def losses(model, batch):
+    return model(batch).square().sum(1)
+
+
+def begun(steps=3, losses=losses, sampling="full-batch", **options):
+    torch.manual_seed(0)
+    model = nn.Linear(3, 2)
+    recipe = Recipe(40, sampling=sampling, steps=steps, batch_size=None if sampling == "full-batch" else 10)
+    plan = recipe.with_noise(2.0, delta=1e-3)
+    return PrivateRun(plan, model, torch.optim.SGD(model.parameters(), lr=0.1), losses, **options)
+
+
+def recorded_by_a_comparison():
+    """How many norms the rule of a step records while a step is compared with its twin in float64."""
+    of_step = NormRecordingClip(1.0)
+    check = spot_check.SpotCheck(ClippedSum(nn.Linear(3, 2), losses, of_step))
+    assert check._agrees_in_float64(X, X[:1], 0, False) is True
+    return len(of_step.norms())
+
+
+def test_norms_that_are_computed_to_compare_a_step_are_not_counted(monkeypatch):
+    assert recorded_by_a_comparison() == 0
+    monkeypatch.setattr(spot_check, "_not_recording", lambda rule: rule)  # the broken twin
+    assert recorded_by_a_comparison() >= len(X)
+
+
+def test_norms_recorded_twice_end_a_step(monkeypatch):
+    honest = NormRecordingClip.norms
+    monkeypatch.setattr(NormRecordingClip, "norms", lambda rule: np.tile(honest(rule), 2))
+    private = begun(clipping=AdaptiveClip(1.0, batch_size=40, count_noise=8.0))
+    with pytest.raises(PlanViolation, match="more than once"):
+        private.step(next(private.batches(X)))
+    assert private.steps_taken == 0
+
+
+class Mixing(ClipRule):
+    """Divides by the largest norm of the batch, and shrinks its own clip norm."""
+
+    def __init__(self):
+        self.clip_norm = 1.0
+
+    def wanted(self, norms):
+        self.clip_norm /= 2
+        return np.full(norms.shape, 1.0 / max(norms.max(), 1e-9))
+
+
+class Unclipped(ClipRule):
+    clip_norm = 1.0
+
+    def wanted(self, norms):
+        return np.ones(norms.shape)
+
+    def factors(self, norms, error=1e-12):
+        return np.full(np.shape(norms), 1e6)
+
+
+def test_a_rule_of_a_users_own_sees_one_norm_at_a_time_and_keeps_its_clip_norm():
+    norms = np.array([[1.0], [3.0], [100.0]])
+    together = OwnClip(Mixing(), 1.0)
+    alone = np.concatenate([OwnClip(Mixing(), 1.0).factors(norms[[place]]) for place in range(3)])
+    assert np.array_equal(together.factors(norms), alone)
+    assert together.clip_norm == 1.0
+    assert not np.array_equal(Mixing().factors(norms), alone)  # the broken twin sees all norms
+    private = begun(clipping=Mixing())
+    for batch in private.batches(X):
+        private.step(batch)
+    with pytest.raises(InvalidParameter, match="must define wanted"):
+        begun(clipping=Unclipped())
+
+    class Inherited(Flat):
+        def factors(self, norms, error=1e-12):
+            return np.full(np.shape(norms), 1e6)
+
+    with pytest.raises(InvalidParameter, match="must define wanted"):
+        begun(clipping=Inherited(1.0))
+
+
+def test_a_forked_process_takes_no_step(tmp_path):
+    private = begun(steps=4, sampling="random-allocation")
+    batches = private.batches(X)
+    private.step(next(batches))
+    following = next(batches)
+    child = os.fork()
+    if child == 0:
+        try:
+            private.step(following)
+        except PlanViolation:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    private.step(following)
+
+
+def test_one_step_at_a_time():
+    private = begun(steps=2)
+    batch = next(private.batches(X))
+    with (
+        private._stepping,
+        pytest.raises(PlanViolation, match="under way"),
+    ):  # as in another thread, or in losses
+        private.step(batch)
+    private.step(batch)
+    with pytest.raises(PlanViolation, match="is due"):
+        private.step(batch)
+
+
+def test_a_refusal_of_a_real_batch_ends_the_run():
+    calls = []
+
+    def mixing(model, batch):
+        """Honest until real batches come, then each loss is scaled by its batch's size."""
+        calls.append(len(batch))
+        return losses(model, batch) * (len(batch) if torch.isin(batch, X).all() else 1)
+
+    private = begun(losses=mixing)
+    batch = next(private.batches(X))
+    with pytest.raises(CheckFailed):
+        private.step(batch)
+    for again in (lambda: private.step(batch), private.certificate):
+        with pytest.raises(CheckFailed, match="has ended"):
+            again()
+    assert private.steps_taken == 0

@@ -1,0 +1,133 @@
+"""The numbers of a query are plain ones of the declared types, or the query is refused."""
+
+import numpy as np
+import pytest
+
+from discreet import PlanViolation
+from discreet.errors import DiscreetError
+from discreet.linear.gate import block_sums as gate
+from discreet.linear.gate import column_pairs as pairs
+from discreet.linear.gate import raw
+from discreet.linear.gate import second_moments as moments
+from discreet.linear.gate.coordinates import Marginals
+from discreet.linear.gate.data import refuse_bad_knots, refuse_foreign
+from discreet.linear.gate.declared_columns import Columns
+from discreet.trusted.choices import Quantiles
+from discreet.trusted.outcomes import Binned, Classified, Outcome
+from discreet.trusted.plain_data import conform
+from discreet.trusted.queries import (
+    Bin,
+    Blocks,
+    Cell,
+    Code,
+    Distance,
+    Offset,
+    Polynomial,
+    Row,
+    SharedCells,
+    Value,
+)
+from discreet.trusted.rows import PrivateRows
+
+INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8]
+
+
+@pytest.mark.parametrize("kind", INTEGERS)
+def test_integers_of_numpy_do_not_wrap_in_a_bound(kind):
+    most = kind(min(np.iinfo(kind).max, 2**32))
+    with pytest.raises(PlanViolation, match="exceed"):
+        Blocks((Cell(Code(0), 1, most),))
+    with pytest.raises(PlanViolation, match="exceed"):
+        Blocks((Row(Offset((0.0,)), 1, most),))
+    with pytest.raises(PlanViolation, match="allow a record"):
+        refuse_foreign(gate.Blocks((gate.Cells(gate.TargetBin(0.0, 1.0, 1), 1, most),), bound=1.0))
+    limit = moments.SecondMoments(moments.StandardRows(Marginals(*[np.ones(2)] * 4)), most)
+    refuse_foreign(limit)
+    assert limit.bound == float(most) ** 2
+    bins = gate.EvenBins(Columns(7), kind(100))
+    refuse_foreign(bins)
+    assert bins.size == 700
+
+
+@pytest.mark.parametrize("column", [(0,) * 50, None, ..., slice(None), np.zeros(3, int), 0.0, True, "0"])
+def test_a_column_is_one_column(column):
+    for view in (Code(column), Bin(column, (0.0, 1.0))):
+        with pytest.raises(PlanViolation, match="column must be int"):
+            Blocks((Cell(view, 1, 1.0),))
+    with pytest.raises(PlanViolation, match="column must be int"):
+        Blocks((Value(Polynomial(column, 0.0, 1.0), 1.0),))
+    with pytest.raises(PlanViolation, match="column must be int"):
+        Quantiles((0.5,), 0.0, 1.0, 1.0, column=column)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        Polynomial(0, ((0.0,),) * 40, 1.0),
+        Polynomial(0, 0.0, 1.0, coefficients=[0.0, 1.0]),
+        Polynomial(0, np.zeros(3), 1.0),
+        Polynomial(0, 0.0, np.longdouble),
+    ],
+)
+def test_numbers_of_a_view_are_numbers(view):
+    with pytest.raises(PlanViolation, match="must be"):
+        Blocks((Value(view, 1.0),))
+
+
+def test_words_of_a_view_are_those_of_the_catalogue():
+    for wrong in ("far", b"beyond", None):
+        with pytest.raises(PlanViolation, match="amount must be"):
+            Blocks((Row(Distance((0.0,), 1.0, wrong), 1, 1.0),))
+
+
+def test_numbers_become_plain_ones():
+    query = Blocks(
+        (Cell(Bin(np.int64(0), (np.float64(0.0), np.float32(1.0))), np.int16(1), np.float16(0.5)),)
+    )
+    block = query.blocks[0]
+    assert [type(one) for one in (block.view.column, *block.view.edges, block.size, block.limit)] == [
+        int,
+        float,
+        float,
+        int,
+        float,
+    ]
+
+
+def test_arrays_of_other_types_and_subclasses_are_refused():
+    knots = np.array([0.0, 0.5, 1.0])
+    for wrong in (
+        np.array([200, 201, 1], np.uint8),
+        np.ma.masked_array(knots, [0, 1, 0]),
+        knots.astype(np.float16),
+        knots.astype(np.longdouble),
+        knots[::-1],
+        list(knots),
+    ):
+        with pytest.raises(PlanViolation):
+            refuse_foreign(gate.Blocks((pairs.HatCells((((0, 1), (wrong, knots)),)),), 2.0))
+    with pytest.raises(PlanViolation):
+        refuse_foreign(gate.Blocks((pairs.HatCells((((np.zeros(5, int),) * 2, (knots, knots)),)),), 2.0))
+    with pytest.raises(PlanViolation, match="increasing"):
+        refuse_bad_knots(np.array([200, 201, 1]))
+    with pytest.raises(DiscreetError):
+        refuse_foreign(raw.RangeCells(np.zeros(2), np.ones(2), np.float64(3.0)))
+
+
+def test_an_outcome_needs_all_its_columns():
+    """Otherwise a label beyond the answers would raise, and others would not."""
+    view = Classified(5, 5, (Binned("of the label", (0.0, 0.5, 1.0)),))
+    query = Blocks((SharedCells(Outcome(view), 1.0),))
+    for label in (0.0, 3.0):
+        with pytest.raises(PlanViolation, match="needs 6 columns"):
+            PrivateRows(np.array([[label, 0.2]]), "add-remove").total(query, 2.0**-20)
+
+
+def test_the_twin_that_keeps_numbers_as_they_are_is_found(monkeypatch):
+    """Without plain numbers a limit of 256 passes for one of 0."""
+    monkeypatch.setattr("discreet.trusted.queries.conform", lambda query: None)
+    query = Blocks((Cell(Code(0), 1, np.int16(256)),))
+    moved = PrivateRows(np.zeros((1, 1)), "add-remove").total(query, 2.0**-10)
+    assert moved[0] > query.bound * 2**10
+    with pytest.raises(PlanViolation):
+        conform(Cell(Code(0), 1, "256"))
