@@ -1,6 +1,7 @@
 """Holders: their sums are those of the clipped gradients of single records, and records cannot make them speak."""
 
 import inspect
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
@@ -19,7 +20,7 @@ from discreet.parties import rehearse
 from discreet.parties.study import Aggregation, Privacy, Study, Training
 from discreet.pytorch.per_example import per_example_gradients
 from discreet.pytorch.torch_holder import TorchHolder
-from support.parties_bank import SIZES, clipped_gradients, table
+from support.parties_bank import SIZES, clipped_gradients, study, table, unsigned_party
 
 RNG = np.random.default_rng(0)
 GRID = 2.0**-40
@@ -189,6 +190,16 @@ def test_torch_sums_are_those_of_single_examples(chosen, torch_holders):
     assert np.abs(holder.hardened_sum(theta, records, GRID).value * GRID - expected).max() < 31 * GRID
     held = nn.utils.parameters_to_vector(holder._sum.model.parameters())
     assert np.array_equal(held.detach().numpy(), theta)
+
+
+def test_torch_clips_examples_so_a_study_of_persons_refuses_it(torch_holders):
+    holder = torch_holders["ann"]
+    model = {"kind": "custom", "dimension": holder.dimension}
+    records = replace(study(clip_norm=0.3), model=model)
+    persons = replace(records, privacy=replace(records.privacy, unit="person"))
+    unsigned_party(records, "ann", holder=holder)
+    with pytest.raises(InvalidParameter, match=r"holder\.unit='record': must be 'person'.*TorchHolder"):
+        unsigned_party(persons, "ann", holder=holder)
 
 
 def test_torch_refuses_what_mixes_examples():

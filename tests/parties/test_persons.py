@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,8 @@ from discreet.linear.gate.people import People
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
 from discreet.linear.schema import Schema
-from discreet.parties import Arrangement, Study, noise_for, observers, rehearse
+from discreet.parties import Arrangement, Party, Study, noise_for, observers, rehearse
+from discreet.parties.messages import Roster
 from discreet.parties.terms import Terms
 from discreet.parties.who_sees.views import views
 
@@ -251,6 +253,90 @@ def test_a_study_of_persons_from_file_to_certificate(study, tmp_path):
     assert "a (20 persons) spends epsilon 2" in checked.output
 
 
+class WithoutUnit:
+    """A holder of records, from before holders named what they clip."""
+
+    def __init__(self, holder):
+        self.dimension, self.records = holder.dimension, holder.records
+        self.clipped_sum, self.hardened_sum = holder.clipped_sum, holder.hardened_sum
+
+
+class OtherWord(WithoutUnit):
+    unit = "household"
+
+
+class Column(WithoutUnit):
+    unit = np.array(["secret person"], object)
+
+
+IDS = np.repeat(np.arange(20), 3)
+
+
+def alike(**people):
+    """Sixty equal rows; with ``people``, of twenty persons with three rows each."""
+    return LinearHolder(Logistic(), np.full((60, 1), 100.0), np.ones(60), clip_norm=1.0, **people)
+
+
+def with_clip_norm_one(study):
+    privacy, training = (
+        replace(study.privacy, neighbours="add-remove"),
+        replace(study.training, clip_norm=1.0),
+    )
+    return replace(study, privacy=privacy, training=training)
+
+
+def joined(study, holder, path):
+    """The party ``a`` with this holder, and a ledger in a file."""
+    return Party("a", with_clip_norm_one(study), holder, path, None, Roster.without_wire())
+
+
+@pytest.mark.parametrize(
+    "holder",
+    [alike(), WithoutUnit(alike()), WithoutUnit(alike(people=IDS)), OtherWord(alike()), Column(alike())],
+    ids=["rows", "rows, no unit", "persons, no unit", "another word", "an array"],
+)
+def test_a_study_of_persons_refuses_holders_that_clip_rows(study, tmp_path, holder):
+    with pytest.raises(
+        InvalidParameter, match=r"holder\.unit=.*must be 'person'.*LinearHolder\(..., people="
+    ) as caught:
+        joined(study, holder, tmp_path / "a.ledger")
+    assert type(holder).__name__ in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert not (tmp_path / "a.ledger").exists()  # nothing was charged
+
+
+def test_a_study_of_persons_takes_holders_that_clip_persons(study, tmp_path):
+    joined(study, alike(people=IDS), tmp_path / "a.ledger")
+    moved = np.linalg.norm(alike(people=IDS).hardened_sum(np.zeros(2), np.array([0]), GRID).value) * GRID
+    assert moved <= 1.0
+
+
+def test_the_broken_twin_of_the_check_certifies_persons_who_move_the_sum_threefold(study, monkeypatch):
+    study, holder = with_clip_norm_one(study), alike()
+    assert np.linalg.norm(holder.hardened_sum(np.zeros(2), np.arange(3), GRID).value) * GRID > 2.9
+    with pytest.raises(InvalidParameter, match=r"holder\.unit"):
+        rehearse(study, {"a": holder, "b": holder})
+    monkeypatch.setattr("discreet.parties.party._check_unit", lambda holder, study: None)
+    result = rehearse(study, {"a": holder, "b": holder})
+    assert {one.guarantee.unit for one in result.certificates.values()} == {"person"}
+
+
+def test_a_study_of_records_refuses_holders_that_clip_persons(study, tmp_path):
+    """One row more turns the clipped average of a person round: the sum moves by two clip norms, not by one."""
+    records = replace(study, privacy=replace(study.privacy, unit="record", persons_across_parties=1))
+    X, y, ids = np.array([[100.0], [300.0]]), np.array([1, 0]), np.array(["ann", "ann"], object)
+    both, one = (
+        LinearHolder(Logistic(), X[:rows], y[:rows], clip_norm=1.0, people=ids[:rows]) for rows in (2, 1)
+    )
+    gap = both.hardened_sum(np.zeros(2), None, GRID).value - one.hardened_sum(np.zeros(2), None, GRID).value
+    assert np.linalg.norm(gap) * GRID > 1.9
+    with pytest.raises(InvalidParameter, match=r"holder\.unit='person': must be 'record'.*without ids"):
+        joined(records, both, tmp_path / "a.ledger")
+    assert not (tmp_path / "a.ledger").exists()
+    joined(records, alike(), tmp_path / "a.ledger")
+    joined(records, WithoutUnit(alike()), tmp_path / "b.ledger")
+
+
 def test_persons_are_evaluated_as_persons(study, tmp_path):
     place = tmp_path / "model"
     place.mkdir()
@@ -258,7 +344,7 @@ def test_persons_are_evaluated_as_persons(study, tmp_path):
     text = evaluation_text(place, 5.0, None, (), (), False, None, None)
     made = joint_of(Study.from_toml(text))
     holder = made.holder(tmp_path / "a.csv")
-    assert holder.records == 20
+    assert (holder.records, holder.unit) == (20, "person")
     assert -holder.hardened_sum(None, None, GRID).value.sum() * GRID == pytest.approx(20, abs=1e-3)
     assert made.evaluation(np.zeros(made.study.dimension)).unit == "person"
 

@@ -38,6 +38,7 @@ from discreet.evaluation.scoring import Scoring
 from discreet.evaluation.splitting import row_count, unit_ids
 from discreet.evaluation.tally import Grouping, Tally
 from discreet.files import parse_json, read_text, write_whole
+from discreet.guarantee import Unit
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.schema import Schema
 from discreet.parties.joint import model_digest
@@ -212,6 +213,11 @@ class HistogramHolder:
     def dimension(self) -> int:
         """The number of cells."""
         return self._query.size
+
+    @property
+    def unit(self) -> Unit:
+        """What adds a vector of norm at most 1: ``"person"`` if the rows have ids, ``"record"`` otherwise."""
+        return "person" if self._rows.unit == "person" else "record"
 
     def clipped_sum(self, theta: Floats, records: NDArray[np.intp] | None) -> BoundedSum:
         """Floating-point sums are refused when the study is read."""

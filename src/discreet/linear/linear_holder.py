@@ -22,6 +22,7 @@ from discreet.core.clipping import clip_norm_of
 from discreet.core.noise import BoundedSum
 from discreet.core.silence import silently
 from discreet.errors import InvalidParameter, real
+from discreet.guarantee import Unit
 from discreet.linear.gate.people import People
 from discreet.linear.inputs import number_table, numbers
 from discreet.linear.kernels.coefficients import OneScore
@@ -89,8 +90,13 @@ class LinearHolder:
 
     @property
     def records(self) -> int:
-        """The number of rows."""
+        """The number of rows, or of persons."""
         return int(self._rows.shape[0]) if self._persons is None else len(self._persons.starts) - 1
+
+    @property
+    def unit(self) -> Unit:
+        """What is clipped: ``"person"`` if the holder has ``people``, ``"record"`` otherwise."""
+        return "record" if self._persons is None else "person"
 
     def _sort_people(self, ids: NDArray[Any]) -> _Persons:
         """Put the rows of each person together, and leave out those of nobody."""

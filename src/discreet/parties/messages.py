@@ -38,6 +38,7 @@ from discreet.core.noise import BoundedSum
 from discreet.core.noise_shares import OVERSIZED
 from discreet.errors import InvalidParameter, MalformedMessage
 from discreet.files import digest
+from discreet.guarantee import Unit
 from discreet.parties.study import Study
 
 MAGIC = b"DSC1"
@@ -218,9 +219,11 @@ Indices = NDArray[np.intp]
 class Holder(Protocol):
     """A party's records and model. Everything private stays in it.
 
-    ``dimension`` is the length of the parameter vector; ``records`` the number of rows, which is private unless
-    the neighbours are replace-one. No function may fail, warn or log because of what a record says: one with NaN
-    or infinity in it counts as zero.
+    ``dimension`` is the length of the parameter vector; ``records`` the number of units, which is private unless
+    the neighbours are replace-one. ``unit`` is what is clipped: each ``"record"`` by itself, or each ``"person"``
+    with all of their rows; a holder without it clips records. A party refuses a holder of another unit than the
+    study protects. No function may fail, warn or log because of what a record says: one with NaN or infinity in it
+    counts as zero.
     """
 
     @property
@@ -228,6 +231,9 @@ class Holder(Protocol):
 
     @property
     def records(self) -> int: ...
+
+    @property
+    def unit(self) -> Unit: ...
 
     def clipped_sum(self, theta: Floats, records: Indices | None) -> BoundedSum:
         """The sum of the clipped gradients at ``theta`` of the chosen records, or of all."""

@@ -276,6 +276,7 @@ def _check_holder(holder: Holder, terms: Terms) -> None:
         raise InvalidParameter(
             "holder.dimension", holder.dimension, f"must be {study.dimension}, as in the study."
         )
+    _check_unit(holder, study)
     if study.privacy.neighbours == "replace-one" and holder.records != records:
         needed = f"must be {records}, as declared: with replace-one neighbours the number is public."
         raise InvalidParameter("holder.records", holder.records, needed)
@@ -286,6 +287,33 @@ def _check_holder(holder: Holder, terms: Terms) -> None:
             f"must clip to the study's {study.training.clip_norm:g} (l2) and give a vector of its dimension."
         )
         raise InvalidParameter("holder", type(holder), needed) from None
+
+
+def _check_unit(holder: Holder, study: Study) -> None:
+    """Refuse a holder that clips another unit than the one that the study protects.
+
+    A person with k rows moves a sum of clipped records by up to k clip norms. Conversely, one row more moves the
+    clipped average of a person by up to two clip norms, and a row that changes its owner moves two persons, so the
+    noise of a study of records does not cover a sum of persons.
+    """
+    unit = getattr(holder, "unit", "record")
+    if isinstance(unit, str) and unit == study.privacy.unit:
+        return
+    kind = type(holder).__name__
+    if study.privacy.unit == "person":
+        needed = (
+            f"must be 'person', because the study protects persons and {kind} does not clip all rows of a person "
+            "together. Use a holder that does, such as LinearHolder(..., people=ids), or agree on a study with "
+            "unit = 'record'."
+        )
+    else:
+        needed = (
+            f"must be 'record', because the study protects records and {kind} does not clip each row by itself: one "
+            "row can move the sum by more than the clip norm. Use a holder without ids of persons, or agree on a "
+            "study with unit = 'person'."
+        )
+    known = isinstance(unit, str) and unit in ("record", "person")
+    raise InvalidParameter("holder.unit", unit if known else type(unit), needed)
 
 
 def _check_ledger(ledger: Ledger, terms: Terms, run: str) -> None:

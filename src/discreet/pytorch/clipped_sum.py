@@ -223,7 +223,7 @@ class ClippedSum:
         owners = list(dict.fromkeys(name.rpartition(".")[0] for name in names))
         if wanted != len(owners):
             needed = (
-                f"must hold {len(owners)} clip norms (one per module) or {len(names)} (one per parameter)."
+                f"must hold one clip norm per module ({len(owners)}) or one per parameter ({len(names)})."
             )
             raise InvalidParameter("clip_norms", self.rule.clip_norms, needed)
         return {name: owners.index(name.rpartition(".")[0]) for name in names}

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from discreet.core.clipping import Flat, clip_rows
 from discreet.core.noise import BoundedSum, hardened_sum
 from discreet.errors import InvalidParameter
+from discreet.guarantee import Unit
 from discreet.pytorch.batches import Collate, reader
 from discreet.pytorch.checks.check import check_read
 from discreet.pytorch.checks.generators import unknown_draws
@@ -81,6 +82,11 @@ class TorchHolder:
     def records(self) -> int:
         """The number of examples."""
         return self._read.rows
+
+    @property
+    def unit(self) -> Unit:
+        """What is clipped: each example by itself, so a study of persons refuses this holder."""
+        return "record"
 
     def load(self, theta: Floats) -> None:
         """Put a vector of parameters into the model, for instance the outcome of a study."""
