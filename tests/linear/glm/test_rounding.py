@@ -6,7 +6,6 @@ the clip norm, more than any fixed slack covers.
 
 import math
 from fractions import Fraction
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +15,7 @@ from discreet import Budget
 from discreet.core.noise import FLOAT_ROOM, MOST_ROWS, sum_grid
 from discreet.linear.gate import second_moments as moments
 from discreet.linear.gate.adding import add_rows
+from discreet.linear.gate.block_sums import ROUNDING, Blocks, Offset, Rows
 from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
@@ -134,7 +134,8 @@ def test_sums_over_billions_of_rows_keep_their_sensitivity_as_floats(seed):
 
     def value(more):
         spending = Watching(Budget(1.0, 1e-6), arithmetic="float")
-        spending.stage("all").ask(Billions(more), SimpleNamespace(bound=clip, size=2))
+        query = Blocks((Rows(Offset(np.zeros(2)), 2, clip / ROUNDING),), clip)
+        spending.stage("all").ask(Billions(more), query)
         return spending.last
 
     first, second = value(more=False), value(more=True)
