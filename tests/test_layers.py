@@ -87,7 +87,7 @@ SEAMS = {"linear/fitting.py": "discreet.lecture.erm"}
 
 MOVED = {
     "core/mean.py": "discreet.statistics.mean",
-    "core/mechanisms.py": "discreet.statistics.mechanisms",
+    "core/mechanisms.py": "discreet.statistics.noise_mechanisms",
 }
 """Deprecated names, which load their new place when asked for."""
 

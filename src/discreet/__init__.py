@@ -59,7 +59,7 @@ if _TYPE_CHECKING:
         private_variance,
     )
     from discreet.statistics.mean import private_mean
-    from discreet.statistics.mechanisms import gaussian_mechanism, laplace_mechanism
+    from discreet.statistics.noise_mechanisms import gaussian_mechanism, laplace_mechanism
 
 __version__ = "0.2.0"
 
@@ -162,8 +162,8 @@ _LATER = {
     "account": "discreet.accounting.curve",
     "calibrate": "discreet.accounting.calibration",
     "evaluate": "discreet.evaluation",
-    "gaussian_mechanism": "discreet.statistics.mechanisms",
-    "laplace_mechanism": "discreet.statistics.mechanisms",
+    "gaussian_mechanism": "discreet.statistics.noise_mechanisms",
+    "laplace_mechanism": "discreet.statistics.noise_mechanisms",
     "load": "discreet.linear.model_folder",
     "private_count": "discreet.statistics",
     "private_covariance": "discreet.statistics",

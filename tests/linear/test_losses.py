@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,10 +10,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from discreet.errors import InvalidParameter
-from discreet.linear import PrivateLinearRegression
+from discreet.errors import InvalidParameter, PlanViolation
+from discreet.linear import PrivateLinearRegression, residuals
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, row_norms
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, SmoothedHinge, Softmax, Squared
+from discreet.linear.residuals import checked_loss
 
 SCORES = np.linspace(-6, 6, 241)
 ONE_SCORE = [
@@ -207,3 +209,42 @@ def test_nobody_but_the_losses_asks_for_the_type_of_one():
         for line in file.read_text().splitlines():
             if "isinstance(" in line or line.strip().startswith("case "):
                 assert not named.search(line), (file.name, line)
+
+
+class OfAUser(Squared):
+    """A squared loss without compiled code, of which twins mix records or quote them."""
+
+    machine_code = None
+    kind = "numbers"
+
+    def __init__(self, residual=None):
+        self._own = residual
+
+    def residual(self, u, y):
+        return np.asarray(u - y) if self._own is None else self._own(u, y)
+
+
+def test_a_loss_of_a_user_is_compared_on_the_records_at_hand():
+    u, y = np.linspace(-1, 1, 50), np.linspace(0, 3, 50)
+    assert np.array_equal(residuals.residuals(checked_loss(OfAUser()), u, y), u - y)
+    late = OfAUser(lambda u, y: u - (y.mean() if len(u) >= 6 else y))  # honest for the made-up records
+    with pytest.raises(PlanViolation, match="does not depend on other records"):
+        residuals.residuals(checked_loss(late), u, y)
+    with pytest.raises(PlanViolation, match="one number for each record"):
+        residuals.residuals(OfAUser(lambda u, y: np.zeros(3)), u, y)
+
+
+def test_a_loss_of_a_user_quotes_no_record():
+    def talkative(u, y):
+        if (y > 100).any():
+            warnings.warn(f"target {y.max()}", stacklevel=1)
+            raise ValueError(f"target {y.max()} too big")
+        return u - y
+
+    u, y = np.zeros(9), np.arange(9.0)
+    y[3] = 12345.0
+    with warnings.catch_warnings(record=True) as heard, pytest.raises(PlanViolation) as refused:
+        residuals.residuals(checked_loss(OfAUser(talkative)), u, y)
+    assert not heard
+    assert "12345" not in repr(refused.value)
+    assert refused.value.__cause__ is None

@@ -5,7 +5,7 @@ import pytest
 
 from discreet import Budget, BudgetExceeded, Gaussian, Laplace, gaussian_mechanism, laplace_mechanism
 from discreet.errors import LedgerUnavailable
-from discreet.trusted.mechanisms import noisy_statistic
+from discreet.trusted.noisy_statistic import noisy_statistic
 from support.paid import Broken, Noting
 
 

@@ -86,7 +86,7 @@ def certified_cost(event: Event, budget: Budget, spare_delta: float = 0.0) -> Gu
     return guarantee
 
 
-_MOVED = "discreet.statistics.mechanisms"
+_MOVED = "discreet.statistics.noise_mechanisms"
 
 
 def __getattr__(name: str) -> Any:

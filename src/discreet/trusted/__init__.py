@@ -15,7 +15,7 @@ from __future__ import annotations
 
 TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     "trusted": (
-        *("__init__", "choices", "mechanisms", "outcomes", "permits", "plain_data", "queries", "rows"),
+        *("__init__", "choices", "noisy_statistic", "outcomes", "permits", "plain_data", "queries", "rows"),
         "session",
     ),
     "core": (

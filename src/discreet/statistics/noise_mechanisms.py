@@ -27,7 +27,7 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, one_of, real
 from discreet.events import Gaussian, Laplace
 from discreet.guarantee import Budget, Neighbours
-from discreet.trusted.mechanisms import noisy_statistic
+from discreet.trusted.noisy_statistic import noisy_statistic
 
 _LARGEST = 2.0**1000  # larger statistics are moved here, so that adding noise cannot overflow
 
