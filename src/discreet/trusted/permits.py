@@ -88,6 +88,8 @@ class StepNoise:
     ) -> None:
         self.event, self.steps, self.grid = event, steps, grid
         self.draws: Mapping[str, Draw] = MappingProxyType(dict(draws))
+        if draws and not isinstance(mechanism_of(event), Gaussian | Laplace):
+            raise PlanViolation(f"{event} is not one sampled mechanism, so no noise is known to cover it.")
         if draws and not covers(event, self.draws.values()):
             raise PlanViolation(f"Less noise would be drawn than {event} is charged for. Nothing was drawn.")
 
