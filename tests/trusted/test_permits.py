@@ -72,7 +72,7 @@ def test_the_noise_of_every_stage_covers_its_charge(noise, ratio, processes, ban
 )
 def test_less_noise_than_is_charged_is_refused(event, draws):
     assert not covers(event, draws)
-    with pytest.raises(PlanViolation, match="Less noise would be drawn|not one sampled mechanism"):
+    with pytest.raises(PlanViolation, match=r"Less noise would be drawn|not one sampled mechanism"):
         StepNoise(event, dict(enumerate(draws)))
 
 
@@ -158,6 +158,21 @@ def test_a_charge_pays_for_its_steps_and_no_other_noise():
         with pytest.raises(PlanViolation, match="0 more steps"):
             charger.next_step(other, 1.0)
         assert charger.reserved == 3
+
+
+def test_a_forked_process_has_no_permit(monkeypatch):
+    noise = StepNoise.of_event(Gaussian(2.0))
+    with Till.open(None, FixedPlan.at_its_cost(noise.event * 3, 1e-3)) as till:
+        charger = Charger(till.run("run"), RandomStream())
+        permit = charger.next_step(noise, 1.0)
+        monkeypatch.setattr(permits.os, "getpid", lambda: -1)
+        for use in (
+            lambda: permit.release(ZEROS),
+            lambda: charger.next_step(noise, 1.0),
+            lambda: charger.up_to(2, noise, 1.0, most=1),
+        ):
+            with pytest.raises(PlanViolation, match="forked process"):
+                use()
 
 
 def test_steps_that_are_left_out_are_charged_before_the_permit_of_a_later_one():

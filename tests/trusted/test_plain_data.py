@@ -1,5 +1,8 @@
 """The numbers of a query are plain ones of the declared types, or the query is refused."""
 
+from dataclasses import dataclass
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 
@@ -12,6 +15,7 @@ from discreet.linear.gate import second_moments as moments
 from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.data import refuse_bad_knots, refuse_foreign
 from discreet.linear.gate.declared_columns import Columns
+from discreet.linear.losses import Loss, Squared
 from discreet.trusted.choices import Quantiles
 from discreet.trusted.outcomes import Binned, Classified, Outcome
 from discreet.trusted.plain_data import conform
@@ -131,3 +135,32 @@ def test_the_twin_that_keeps_numbers_as_they_are_is_found(monkeypatch):
     assert moved[0] > query.bound * 2**10
     with pytest.raises(PlanViolation):
         conform(Cell(Code(0), 1, "256"))
+
+
+class Words(NamedTuple):
+    word: str
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Fields of kinds that no query of statistics has."""
+
+    words: Words
+    word: str
+    loss: Loss
+
+
+class OfAUser(Squared):
+    """A loss that users may extend."""
+
+
+def test_names_tuples_and_losses_of_users():
+    conform(Lookup(Words("a"), "b", OfAUser()))
+    for wrong in (
+        Lookup(("a",), "b", OfAUser()),
+        Lookup(Words(b"a"), "b", OfAUser()),
+        Lookup(Words("a"), 1, OfAUser()),
+        Lookup(Words("a"), "b", "a loss"),
+    ):
+        with pytest.raises(PlanViolation, match="must be"):
+            conform(wrong)

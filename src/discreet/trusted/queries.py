@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -272,14 +272,6 @@ class Row(Data):
         return vectors
 
 
-_CATALOGUE = {
-    Cell: get_args(CellView),
-    SharedCells: (Outcome,),
-    Value: (NumberView,),
-    Row: get_args(RowView),
-}
-
-
 @dataclass(frozen=True)
 class Blocks(Data):
     """A sum to which each record adds a vector, made of one part per block, of norm at most ``bound``.
@@ -297,8 +289,6 @@ class Blocks(Data):
         one_of("norm", self.norm, ("l2", "l1"))
         power = 2 if self.norm == "l2" else 1
         for block in self.blocks:
-            if type(getattr(block, "view", None)) not in _CATALOGUE.get(type(block), ()):
-                raise PlanViolation("The blocks of a query and their views are those of the catalogue.")
             whole("size", block.size, at_least=1)
             real("limit", block.limit, above=0)
         if sum(Fraction(block.limit) ** power for block in self.blocks) > Fraction(self.bound) ** power:
