@@ -28,6 +28,7 @@ from discreet.errors import PlanViolation, whole
 from discreet.guarantee import contributions_apart
 from discreet.linear import DeclarationWarning
 from discreet.linear.gate.adding import add_cells
+from discreet.linear.gate.block_sums import ROUNDING, Blocks, Offset, Rows
 from discreet.linear.gate.clipped_gradients import sum_of_gradients
 from discreet.linear.gate.people import People
 from discreet.linear.gate.record_store import Block
@@ -189,7 +190,7 @@ class _Parts:
     def noisy(self, records: tuple[Floats, Floats]) -> Floats:
         """One release of the descent."""
         made = _MadeUp(partial(sum_of_gradients, self._loss, self._whole(records), self._theta, _CLIP))
-        return self.stage(self._row).ask(made, _Sum(self._theta.size)).value
+        return self.stage(self._row).ask(made, _query(self._theta.size)).value
 
     def sums(self, records: tuple[Floats, Floats]) -> Floats:
         """The same without the noise."""
@@ -221,17 +222,13 @@ class _Parts:
         for row in self._rows:
             stage = self.stage(row, spent)
             for _ in range(row["releases"]):
-                found.append(stage.ask(nothing, _Sum(width)).value / (row["noise_multiplier"] * _CLIP))
+                found.append(stage.ask(nothing, _query(width)).value / (row["noise_multiplier"] * _CLIP))
         return np.array(found)
 
 
-@dataclass(frozen=True)
-class _Sum:
+def _query(size: int) -> Blocks:
     """A query of so many numbers, of which only the sensitivity matters here."""
-
-    size: int
-    bound: float = _CLIP
-    digest: bytes = b""
+    return Blocks((Rows(Offset(np.zeros(size)), size, _CLIP / ROUNDING),), _CLIP)
 
 
 @dataclass(frozen=True)
@@ -240,7 +237,7 @@ class _MadeUp:
 
     make: Callable[[float], NDArray[np.int64]]
 
-    def _total(self, query: _Sum, grid: float) -> NDArray[np.int64]:
+    def _total(self, query: Blocks, grid: float) -> NDArray[np.int64]:
         return self.make(grid)
 
 
