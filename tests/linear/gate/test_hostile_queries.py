@@ -14,6 +14,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from discreet import PlanViolation
+from discreet.core.randomness import RandomStream
 from discreet.errors import DiscreetError
 from discreet.linear import partition_answers
 from discreet.linear.encoder import Encoding
@@ -29,7 +30,7 @@ from discreet.linear.gate.coordinates import Diagonal, Marginals, SmoothCurves, 
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.partitioned_rows import PartitionedTable
 from discreet.linear.gate.people import People, RowsOfPeople
-from discreet.linear.gate.private_table import EncodedRows, PrivateTable
+from discreet.linear.gate.private_table import EncodedRows, PrivateTable, TargetColumn, UndeclaredColumns
 from discreet.linear.gate.record_store import MISSING
 from discreet.linear.gate.records import CATALOGUE, Records
 from discreet.linear.homes import Share
@@ -473,6 +474,38 @@ def test_raw_columns_of_any_numbers(sparse):
                 for keep in (slice(None), gone)
             )
             assert not moved_too_far(query, found, other, grid)
+
+
+def dirty():
+    """One row with three entries for one column, and one beyond the last column."""
+    table = csr_array(np.zeros((1, 2)))
+    table.data, table.indices = np.array([1.0, 2.0, 4.0, 8.0]), np.array([0, 0, 0, 7], table.indices.dtype)
+    table.indptr = np.array([0, 4], table.indptr.dtype)
+    return table
+
+
+def test_sparse_raw_columns_are_cleaned(monkeypatch):
+    query, grid = raw.PowerCells(2), 2.0**-20
+    nothing = raw.RawColumns(csr_array(np.zeros((0, 2))))._total(query, grid)
+    assert not moved_too_far(query, raw.RawColumns(dirty())._total(query, grid), nothing, grid)
+    inside = dirty()
+    inside.indices[-1] = 0  # the broken twin, without what it would write out of bounds
+    monkeypatch.setattr(raw, "sane_csr", lambda table: table)
+    assert moved_too_far(query, raw.RawColumns(inside)._total(query, grid), nothing, grid)
+
+
+@pytest.mark.parametrize("persons", [False, True])
+def test_a_sample_of_a_sample_keeps_rows_with_their_targets(persons):
+    numbers = np.arange(400.0)
+    people = People.of(np.arange(400) // 2) if persons else None
+    table = PrivateTable(numbers[:, None], numbers, None, people)
+    twice = table.sampled(0.5, RandomStream(unsafe_seed=1)).sampled(0.5, RandomStream(unsafe_seed=2))
+    query = raw.RangeCells(np.zeros(1), np.full(1, 400.0), 400)
+    features, targets = (
+        twice.rows(view)._total(query, 2.0**-20) for view in (UndeclaredColumns(1), TargetColumn())
+    )
+    assert targets.any()
+    assert np.array_equal(features, targets)
 
 
 # Losses are declared, not believed: the gate asks for the name of their compiled code.

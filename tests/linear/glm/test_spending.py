@@ -1,6 +1,8 @@
 """A budget spent in stages: what is charged, when, and what is refused."""
 
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from discreet.events import Gaussian
 from discreet.ledger import GaussianFilter, Ledger, Till, TruncatedRenyiFilter
 from discreet.linear.gate.adding import add_cells, add_rows, add_signed, add_values
 from discreet.linear.gate.raw import PowerCells, RawColumns
-from discreet.linear.glm.spending import Spending
+from discreet.linear.glm.spending import Spending, Stage
 
 BUDGET = Budget(1.0, 1e-6)
 NOBODY = RawColumns(np.zeros((0, 1)))
@@ -268,3 +270,17 @@ def test_no_refusal_of_a_ledger_prints_a_composition():
             ledger.run(event, event.digest())
         assert "Composition" not in str(refused.value)
         assert str(refused.value).startswith("5 x Gaussian(noise_multiplier=3.0) would exceed")
+
+
+def test_a_stage_is_made_by_its_budget_only_and_cannot_be_copied():
+    """Either would make releases that nobody has paid for."""
+    spending = seeded()
+    with pytest.raises(PlanViolation, match="Only Spending"):
+        Stage(spending, "free", 1.0, 1000, Gaussian(1e-3))
+    stage = spending.stage("paid")
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(PlanViolation, match="cannot be copied"):
+            duplicate(stage)
+    stage.ask(NOBODY, PowerCells(1))
+    with pytest.raises(PlanViolation, match="has made all"):
+        stage.ask(NOBODY, PowerCells(1))
