@@ -72,7 +72,8 @@ random._urandom = ENTROPY  # type: ignore[attr-defined]  # of random.SystemRando
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collectstart(collector: pytest.Collector) -> None:
-    ENTROPY.begin(collector.nodeid)
+    # Workers import the same modules at the same time: equal streams would name equal temporary files (uuid4).
+    ENTROPY.begin(f"{collector.nodeid} {os.environ.get('PYTEST_XDIST_WORKER', '')}")
 
 
 @pytest.hookimpl(tryfirst=True)
