@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: tape demo demo-parties check docs pictures axe house reference test test-all test-compat coverage coverage-trusted mutants dist chromium bench-accounting bench-accounting-suites bench-accounting-everywhere bench-noise bench-mean bench-linear bench-chart bench-additive bench-safety bench-preview \
+.PHONY: tape demo demo-parties check docs pictures axe house reference test test-all test-compat coverage coverage-trusted mutants dist chromium bench-accounting bench-accounting-suites bench-accounting-everywhere bench-risk bench-noise bench-mean bench-linear bench-chart bench-additive bench-safety bench-preview \
 	bench-linear-speed bench-scale bench-utility bench-torch bench-check bench-product bench-parties bench-party-curves bench-low-bits bench-audit bench-units bench-statistics scorecard torture torture-parties torture-cluster clean
 
 DATA ?= data
@@ -111,6 +111,10 @@ bench-accounting-everywhere: $(VENV)/dev
 REF ?= main
 tape: $(VENV)/dev
 	$(BIN)/python benchmarks/tape.py --against $(REF)
+
+# Noise for a limit on reconstruction: by the power of attacks, and by way of one epsilon.
+bench-risk: $(VENV)/dev
+	$(BIN)/python benchmarks/risk.py
 
 bench-noise: $(VENV)/dev
 	$(BIN)/python benchmarks/noise.py

@@ -1,5 +1,14 @@
 """What a release costs: certified privacy curves, and the classical theorems beside them."""
 
+from discreet.accounting.attack_risks import (
+    AttributeInference,
+    GaussianDP,
+    Membership,
+    Reconstruction,
+    Reidentification,
+    RiskBound,
+    gaussian_dp,
+)
 from discreet.accounting.calibration import calibrate
 from discreet.accounting.curve import PrivacyCurve, account
 from discreet.accounting.gaussian import analytic_gaussian_noise, classic_gaussian_noise
@@ -8,13 +17,20 @@ from discreet.accounting.pairs import DiscretePair, Pair
 from discreet.accounting.renyi import renyi_epsilon
 
 __all__ = [
+    "AttributeInference",
     "DiscretePair",
+    "GaussianDP",
+    "Membership",
     "Pair",
     "PrivacyCurve",
+    "Reconstruction",
+    "Reidentification",
+    "RiskBound",
     "account",
     "analytic_gaussian_noise",
     "calibrate",
     "classic_gaussian_noise",
     "epsilon_bounds",
+    "gaussian_dp",
     "renyi_epsilon",
 ]

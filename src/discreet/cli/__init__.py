@@ -36,6 +36,7 @@ COMMANDS = {  # name: (module:command, what it does), in the order of --help
     "evaluate": ("discreet.cli.evaluate:evaluate", "Score a model on records that are private too."),
     "predict": ("discreet.cli.predict:predict", "Apply a fitted model to a table."),
     "verify": ("discreet.cli.verify:verify", "Recompute a certificate: accepted, or why not."),
+    "risk": ("discreet.cli.risk:risk", "What a certificate means for one person, in plain words."),
     "audit": ("discreet.cli.audit:audit", "Attack a procedure, and look for mistakes in its code."),
     "report": ("discreet.cli.report:report", "A certificate as a page for people: HTML, Markdown, JSON."),
     "studio": ("discreet.cli.studio:studio", "Plan in the browser, with certified numbers while you drag."),

@@ -13,10 +13,12 @@ from discreet.certificate import Certificate
 from discreet.certificate.signatures import read_signing_key
 from discreet.certificate.verification import insist_on_files
 from discreet.cli.ledger import open_ledger
+from discreet.cli.risk import RISK_OPTION
 from discreet.cli.shell import CERTIFICATE, FILE, MODEL, Answer, command, refuse_existing
 from discreet.errors import CertificateRejected, InvalidParameter
 from discreet.files import parse_json, read_text, whole_file
 from discreet.report import Cover, Report
+from discreet.report.risks import risk_from
 
 
 @command("report")
@@ -32,6 +34,7 @@ from discreet.report import Cover, Report
 @click.option("--audit", type=FILE, help="What `discreet audit --json` printed, to be shown too.")
 @click.option("--observers", type=FILE, help="What `discreet study check --json` printed, to be shown too.")
 @click.option("--evaluation", type=FILE, help="What `discreet evaluate --out` wrote, to be shown too.")
+@RISK_OPTION
 @click.option(
     "--ledger", type=str, help="The ledger that was charged: it vouches for the HTML page as a whole."
 )
@@ -50,6 +53,7 @@ def report(
     audit: Path | None,
     observers: Path | None,
     evaluation: Path | None,
+    risks: tuple[tuple[str, str, str], ...],
     ledger: str | None,
     key: Path | None,
     sign_with: Path | None,
@@ -90,6 +94,7 @@ def report(
         Cover(owner, purpose, data_set, record),
         model or None,
         _read("evaluation", evaluation),
+        tuple(risk_from(*one) for one in risks),
     )
     if signer is not None:
         page = page.signed(signer)
