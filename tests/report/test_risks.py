@@ -14,7 +14,7 @@ from discreet.ledger import FixedPlan
 from discreet.report import Cover, Report
 from discreet.report.nist import checklist
 from discreet.report.page import read_page, verify_page
-from discreet.report.risks import USUAL, CertifiedPower, risk_from, risk_from_dict, risk_to_dict
+from discreet.report.risks import USUAL, CertifiedPower, assess_all, risk_from, risk_from_dict, risk_to_dict
 
 BUDGET = Budget(2.0, 1e-6)
 OWN = (
@@ -71,7 +71,10 @@ def test_an_altered_baseline_is_found(certificate, tmp_path):
 
 def test_without_risks_of_their_own_examples_are_told(certificate):
     report = Report(certificate)
-    assert [bound.risk for bound in report.risk_bounds] == list(USUAL)
+    assert [bound.risk for bound in report.risk_bounds][1:] == list(USUAL[1:])
+    assert report.risk_bounds[0].risk.what == "a record was used"
+    people = replace(certificate, guarantee=replace(certificate.guarantee, unit="person"))
+    assert [bound.risk for bound in assess_all(people)] == list(USUAL)
     assert "These are examples" in report.to_markdown()
     facts = json.loads(report.to_json())["facts"]
     assert [one["kind"] for one in facts["risks"]][:2] == ["membership", "attribute-inference"]
@@ -139,7 +142,7 @@ def test_the_command_tells_risks(saved, certificate):
     assert found.exit_code == 0
     (only,) = data["risks"]
     assert only["success_at_most"] == CertifiedPower(certificate)(1 / 3650)
-    assert "membership: a person took part" in run("risk", saved).output
+    assert "membership: a record was used" in run("risk", saved).output
     assert run("risk", saved, "--risk", "reconstruction", "2", "x").exit_code == 2
 
 

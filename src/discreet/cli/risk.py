@@ -46,7 +46,7 @@ def risk(certificate: Path, risks: tuple[tuple[str, str, str], ...]) -> Answer:
             for bound in bounds
         ],
     }
-    rows = table(("attack", "without the results", "with the results", "factor"), risk_table(bounds))
+    rows = table(("attack", "guessing", "at most", "factor"), risk_table(bounds))
     return Answer(
         data, "\n\n".join([rows, "\n".join(map(str, bounds)), f"The results are {found.guarantee}."])
     )

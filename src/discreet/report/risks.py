@@ -95,6 +95,8 @@ def risk_from_dict(data: Mapping[str, Any]) -> Risk:
 def assess_all(certificate: Certificate, risks: tuple[Risk, ...] = ()) -> tuple[RiskBound, ...]:
     """Bound each risk, or the usual ones, for everything that a certificate covers."""
     power = CertifiedPower(certificate)
+    if not risks and certificate.guarantee.unit == "record":
+        risks = (Membership(0.01, what="a record was used"), *USUAL[1:])
     return tuple(risk.assess(power) for risk in risks or USUAL)
 
 
@@ -104,7 +106,7 @@ def risk_table(bounds: tuple[RiskBound, ...]) -> tuple[tuple[str, str, str, str]
         (
             f"{bound.risk.kind}: {bound.risk.what or bound.risk.usually}",
             percent(bound.risk.baseline, lower=True),
-            f"at most {percent(bound.success.upper)}",
+            percent(bound.success.upper),
             f"{upper_text(bound.success.upper / bound.risk.baseline, 3)} ×",
         )
         for bound in bounds
@@ -117,10 +119,10 @@ def risks(report: Report) -> Section:
     unit = "person" if report.facts.guarantee.unit == "person" else "record"
     words = (
         f"The table bounds the success of every attack on one {unit} whose attacker sees all results, knows all "
-        "other records and has unlimited computing power. “Without the results” is the chance of an attacker who has "
-        f"everything but results that used this {unit}; what follows from the other records is part of it."
+        "other records and has unlimited computing power. “Guessing” is the chance of an attacker who has everything "
+        f"but results that used this {unit}; what follows from the other records is part of it."
     )
-    head = ("attack", "without the results", "with the results", "factor")
+    head = ("attack", "guessing", "at most", "factor")
     blocks: list[Block] = [Text(words), Table(head, risk_table(bounds), "risks")]
     if report.risks:
         blocks.append(Bullets([str(bound) + _limit(bound) for bound in bounds]))
