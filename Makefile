@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: tape demo demo-parties check docs pictures axe house reference test test-all test-compat coverage coverage-trusted mutants dist chromium bench-accounting bench-accounting-suites bench-accounting-everywhere bench-noise bench-mean bench-linear bench-chart bench-additive bench-safety bench-preview \
+.PHONY: tape demo demo-parties check docs pictures axe metrics reference test test-all test-compat coverage coverage-trusted mutants dist chromium bench-accounting bench-accounting-suites bench-accounting-everywhere bench-noise bench-mean bench-linear bench-chart bench-additive bench-safety bench-preview \
 	bench-linear-speed bench-scale bench-utility bench-torch bench-check bench-product bench-parties bench-party-curves bench-low-bits bench-audit bench-units bench-statistics scorecard torture torture-parties torture-cluster clean
 
 DATA ?= data
@@ -44,7 +44,7 @@ check: $(VENV)/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest tests/test_layers.py
-	$(BIN)/python benchmarks/house.py --check
+	$(BIN)/python benchmarks/metrics.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 docs: $(VENV)/dev
@@ -54,9 +54,9 @@ docs: $(VENV)/dev
 pictures: $(VENV)/dev chromium
 	$(BIN)/python docs/site/pictures.py
 
-# The plan of the building in numbers: files, lines, names, and how many files a walk through it touches.
-house: $(VENV)/dev
-	$(BIN)/python benchmarks/house.py
+# Structure and wording of the code in numbers: trusted lines, names, words, and the files that a call runs through.
+metrics: $(VENV)/dev
+	$(BIN)/python benchmarks/metrics.py
 
 reference: $(VENV)/dev
 	$(BIN)/python benchmarks/reference.py
