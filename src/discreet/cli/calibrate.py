@@ -30,17 +30,17 @@ MORE = {
 
 
 @command("calibrate", renamed=RENAMED)
-@click.option("--epsilon", type=NUMBER, required=True, help="What may be spent.")
-@click.option("--delta", type=NUMBER, required=True, help="Well below 1 / number of records.")
+@click.option("--epsilon", type=NUMBER, required=True, help="The epsilon to stay within.")
+@click.option("--delta", type=NUMBER, required=True, help="Should be well below 1 / number of records.")
 @click.option("--find", type=click.Choice(list(SEARCHED)), default="noise-multiplier", show_default=True)
 @release_options
 @neighbour_options
 def calibrate(
     epsilon: float, delta: float, find: str, neighbours: Neighbours, group_size: int, **options: Any
 ) -> Answer:
-    """The least noise, or the most steps or largest rate, that is proved to stay within a budget.
+    """Find the least noise, most steps or largest rate that provably stays within a budget.
 
-    The search has ends, such as noise multipliers from 0.05 to 1e8; where it stops at one, the answer says so.
+    The search has limits, such as noise multipliers from 0.05 to 1e8. The result says if it stopped at a limit.
 
     \b
     discreet calibrate --epsilon 1 --delta 1e-5 --rate 0.01 --steps 10000
