@@ -271,8 +271,12 @@ def test_the_learning_rate_follows_the_error_of_the_iterates():
 
 
 def test_the_plan_says_what_is_kept_in_memory():
-    assert "Noise of 3 steps is kept in memory" in " ".join(planned().explain().split())
-    assert "joins in its turn with probability 0.3333" in " ".join(planned("poisson").explain().split())
+    assert "The noise of 3 steps, each as large as the model, is kept in memory" in " ".join(
+        planned().explain().split()
+    )
+    assert "joins a step of its group with probability 0.3333" in " ".join(
+        planned("poisson").explain().split()
+    )
 
 
 @pytest.mark.parametrize(

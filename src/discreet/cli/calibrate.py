@@ -31,13 +31,13 @@ MORE = {
 
 
 @command("calibrate", renamed=RENAMED)
-@click.option("--epsilon", type=NUMBER, help="What may be spent.")
-@click.option("--delta", type=NUMBER, required=True, help="Well below 1 / number of records.")
+@click.option("--epsilon", type=NUMBER, help="The epsilon to stay within.")
+@click.option("--delta", type=NUMBER, required=True, help="Should be well below 1 / number of records.")
 @click.option(
     "--risk",
     type=(click.Choice(list(KINDS)), str, str),
     metavar="KIND BASELINE LIMIT",
-    help="Instead of a budget: an attack, its chance without the results, and the most it may be with them.",
+    help="Limit an attack instead of epsilon: its kind, its chance without and at most with the results.",
 )
 @click.option("--find", type=click.Choice(list(SEARCHED)), default="noise-multiplier", show_default=True)
 @release_options
@@ -51,9 +51,9 @@ def calibrate(
     group_size: int,
     **options: Any,
 ) -> Answer:
-    """The least noise, or the most steps or largest rate, that is proved to stay within a budget or a risk.
+    """Find the least noise, most steps or largest rate that provably stays within a budget or a risk.
 
-    The search has ends, such as noise multipliers from 0.05 to 1e8; where it stops at one, the answer says so.
+    The search has limits, such as noise multipliers from 0.05 to 1e8. The result says if it stopped at a limit.
 
     \b
     discreet calibrate --epsilon 1 --delta 1e-5 --rate 0.01 --steps 10000
