@@ -29,6 +29,15 @@ X = torch.randn(RECORDS, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small sums on several threads take most of their time waiting when other tests run beside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 def losses(model, batch):
     return functional.cross_entropy(model(batch[0]), batch[1], reduction="none")
 
@@ -193,9 +202,12 @@ while True:
 def test_a_site_that_is_killed_goes_on_without_an_unpaid_step(tmp_path):
     """The optimizer notes every step that was released; a kill in the first round, one in the second, then none."""
     folder, notes = tmp_path / "site", tmp_path / "steps"
+    single = os.environ | {"OMP_NUM_THREADS": "1"}
     for kill_at in (30, 90, -1):
         words = [str(folder), str(notes), str(Path(__file__).parent), str(kill_at)]
-        ended = subprocess.run([sys.executable, "-c", CRASHING, *words], capture_output=True, text=True)
+        ended = subprocess.run(
+            [sys.executable, "-c", CRASHING, *words], env=single, capture_output=True, text=True
+        )
         assert ended.returncode == (-signal.SIGKILL if kill_at > 0 else 0), ended.stderr
         released = len(notes.read_text().splitlines())
         assert released <= charged(folder) <= 240

@@ -21,6 +21,15 @@ from discreet.ledger import Ledger
 EXAMPLE = Path(__file__).parents[2] / "examples" / "federation" / "nvflare"
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small sums on several threads take most of their time waiting when other tests run beside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @cache
 def plan():
     return dp.Recipe(100, batch_size=20, steps=8).calibrate(dp.Budget(4.0, 1e-4))
@@ -81,7 +90,14 @@ def test_the_converted_example_runs_in_a_job_of_two_sites(tmp_path):
         "--client",
         client,
     ]
-    ended = subprocess.run(words, cwd=tmp_path, env=os.environ, capture_output=True, text=True, timeout=580)
+    ended = subprocess.run(
+        words,
+        cwd=tmp_path,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=580,
+    )
     printed = ended.stdout + ended.stderr
     assert ended.returncode == 0, printed[-3000:]
     for name in ("site-1", "site-2"):

@@ -25,6 +25,15 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "federation" / "flower"
 REASON = "Flower is not installed in this environment; `make test-flower` runs this test in one where it is"
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Small sums on several threads take most of their time waiting when other tests run beside."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @cache
 def plan():
     return dp.Recipe(100, batch_size=20, steps=8).calibrate(dp.Budget(4.0, 1e-4))
