@@ -146,6 +146,26 @@ def test_each_round_in_a_process_of_its_own_loses_no_step(tmp_path):
     assert not site_at(tmp_path, plan, rounds=4, optimizer=torch.optim.Adam).train_round(sent).trained
 
 
+@pytest.mark.parametrize(
+    ("recipe", "options"),
+    [
+        (dp.Recipe(RECORDS, batch_size=20, steps=12), {"arithmetic": "hardened"}),
+        (dp.Recipe(RECORDS, batch_size=20, steps=12, noise=(1.5, 1.0)), {}),
+        (dp.Recipe(RECORDS, batch_size=20, epochs=3, sampling="random-allocation"), {}),
+        (dp.Recipe(RECORDS, batch_size=20, steps=20, bands=2), {}),
+    ],
+    ids=["hardened", "two stages", "random allocation", "correlated noise"],
+)
+def test_every_kind_of_plan_takes_all_of_its_steps(tmp_path, recipe, options):
+    """A charge may pay for several steps, and a round ends where a charge ends."""
+    plan, sent, steps = recipe.calibrate(dp.Budget(2.0, 1e-5)), weights(), []
+    for _ in range(4):
+        result = site_at(tmp_path, plan, **options).train_round(sent)
+        sent, steps = result.weights, [*steps, result.steps]
+    assert (sum(steps), steps[-1], result.trained) == (plan.steps, 0, False)
+    assert all(steps[:3])
+
+
 def test_the_optimizer_goes_on_in_another_process(tmp_path):
     counts = []
     for _ in range(2):
