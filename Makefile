@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: tape demo demo-parties check docs pictures axe metrics reference test test-all test-compat test-oldest coverage coverage-trusted mutants dist chromium bench-accounting bench-accounting-suites bench-accounting-everywhere bench-risk bench-noise bench-mean bench-linear bench-chart bench-additive bench-safety bench-preview \
+.PHONY: tape demo demo-parties check docs pictures axe metrics reference test test-all test-compat test-oldest test-flower coverage coverage-trusted mutants dist chromium bench-accounting bench-accounting-suites bench-accounting-everywhere bench-risk bench-noise bench-mean bench-linear bench-chart bench-additive bench-safety bench-preview \
 	bench-linear-speed bench-scale bench-utility bench-torch bench-check bench-product bench-parties bench-party-curves bench-low-bits bench-audit bench-units bench-statistics scorecard torture torture-parties torture-cluster clean
 
 DATA ?= data
@@ -152,6 +152,16 @@ test-compat: .venv-compat/done
 test-oldest: .venv-oldest/done chromium axe
 	.venv-oldest/bin/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder -p no:cacheprovider -m "not slow"
 
+# Flower needs older versions of protobuf, rich, starlette and typer than the rest.
+.venv-flower/done: pyproject.toml
+	$(PYTHON) -m venv .venv-flower
+	.venv-flower/bin/pip --disable-pip-version-check -q install -e ".[torch]" pytest hypothesis "flwr>=1.41,<1.42" torch==2.13.0
+	touch $@
+
+# A site of a Flower federation, with Flower itself: messages, and three sites with secure aggregation over loopback.
+test-flower: .venv-flower/done
+	.venv-flower/bin/pytest tests/adapters/test_flower_site.py -p no:cacheprovider
+
 .venv-ebm/done:
 	$(PYTHON) -m venv .venv-ebm
 	.venv-ebm/bin/pip --disable-pip-version-check -q install "interpret-core>=0.7,<0.8"
@@ -239,4 +249,4 @@ torture-cluster: $(VENV)/dev
 	$(BIN)/python benchmarks/torture_cluster.py --kills 12 --twin charges
 
 clean:
-	rm -rf $(VENV) .venv-peers .venv-compat .venv-oldest .venv-ebm .venv-statistics build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-peers .venv-compat .venv-flower .venv-oldest .venv-ebm .venv-statistics build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
