@@ -18,14 +18,22 @@ from discreet import (
     account,
     calibrate,
 )
-from discreet.accounting import building, calibration, certify, curve, grids, search
+from discreet.accounting import building, calibration, certify, curve, gaussian, grids, pair_ranges, search
 from discreet.accounting.building import Block, Design, Window, build
 from discreet.accounting.curve_views import CurveViews
 from discreet.accounting.lattice import mass_outside
 from discreet.accounting.pairs import GaussianPair
 from discreet.accounting.steering import Aim, Scout
+from discreet.accounting.truncated import truncated_costs
 from discreet.accounting.truncation_search import Truncation
 from discreet.certificate import verification
+from discreet.events import (
+    BoundedRange,
+    DiscreteLaplace,
+    FixedSizeSampled,
+    SampledWithReplacement,
+    ZeroConcentratedDP,
+)
 from discreet.ledger import FixedPlan, TruncatedRenyiFilter, filters
 
 EVENTS = {
@@ -113,6 +121,98 @@ def test_a_search_that_returns_garbage(monkeypatch, name, value):
     monkeypatch.setattr(search.Search, "epsilon", lambda *_: value)
     monkeypatch.setattr(search.Search, "estimate_epsilon", lambda *_: value)
     still_sound(name)
+
+
+RANGED = {
+    "GaussianRange": (PoissonSampled(0.02, Gaussian(1.5)) * 60, "add-remove"),
+    "SampledRange": (PoissonSampled(0.02, Gaussian(1.5)) * 60, "add-remove"),
+    "ReversedRange": (PoissonSampled(0.02, Gaussian(1.5)) * 60, "add-remove"),
+    "LaplaceRange": (Laplace(3.0) * 20 + Gaussian(9.0), "add-remove"),
+    "BoundedLossRange": (BoundedRange(0.3) * 12 + ZeroConcentratedDP(0.001), "add-remove"),
+    "DiscreteRange": (DiscreteLaplace(4.0, 2) * 10 + ZeroConcentratedDP(0.001), "add-remove"),
+    "MixtureRange": (PoissonSampled(0.02, Gaussian(1.5)) * 60, "replace-one"),
+    "LabelledRange": (SampledWithReplacement(20, 1000, 2.0) * 30, "replace-one"),
+    "HalvesRange": (FixedSizeSampled(20, 1000, Gaussian(2.0)), "replace-one"),
+    "OppositeRange": (FixedSizeSampled(20, 1000, Gaussian(2.0)) * 30, "zero-out"),
+}
+ORDER, PLACE = 12.0, 0.4
+
+
+def lower_bounds(event, neighbours):
+    """Lower bounds of epsilon and delta."""
+    made = account(event, neighbours)
+    return made.epsilon_bounds(DELTA).lower, made.delta_bounds(0.3).lower
+
+
+@pytest.mark.parametrize("name", RANGED)
+@pytest.mark.parametrize("value", GARBAGE)
+def test_ranges_of_pairs_that_are_garbage(monkeypatch, name, value):
+    """Ranges and boundaries of a privacy loss steer the search; the limits of a loss are no part of them."""
+    event, neighbours = RANGED[name]
+    epsilon, delta = lower_bounds(event, neighbours)
+    ranges = getattr(pair_ranges, name)
+    boundaries = np.sort(np.append(np.linspace(-1.0, 1.0, 30), value))
+    for method, twins in {
+        "p_range": [lambda *_: (value, value), lambda *_: (-value, value)],
+        "q_range": [lambda *_: (value, -value)],
+        "outcome_range": [lambda *_: (-value, value), lambda *_: (value, value)],
+        "nodes": [lambda *_: np.full(5, value), lambda *_: boundaries, lambda *_: np.array([value])],
+        "atoms": [property(lambda _: (-value, value))],
+        "common_pairs": [lambda self, _: [(self.pairs[0], value)], lambda *_: []],
+    }.items():
+        for twin in twins if method in dir(ranges) else []:
+            monkeypatch.setattr(ranges, method, twin)
+            made = account(event, neighbours)
+            for ask, at, truth in ((made.epsilon, DELTA, epsilon), (made.delta, 0.3, delta)):
+                try:
+                    found = ask(at)
+                except REFUSALS:
+                    continue
+                assert found >= truth * (1 - 1e-9), (method, at)
+            monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, (_, neighbours) in RANGED.items() if neighbours != "zero-out"]
+)
+def test_boundaries_that_are_garbage_lower_no_truncated_cost(monkeypatch, name):
+    """Truncated divergences for any boundaries are upper bounds: compared with those of a fine grid."""
+    event, neighbours = RANGED[name]
+    event = next(part for part, _ in event.parts())
+    right = truncated_costs(event, ORDER, PLACE, neighbours)
+    for value in GARBAGE:
+        boundaries = np.sort(np.append(np.linspace(-1.0, 1.0, 30), value))
+        for twin in (np.full(5, value), boundaries, np.array([value]), np.linspace(0.39, 0.41, 10**5)):
+            monkeypatch.setattr(getattr(pair_ranges, name), "nodes", lambda *_, twin=twin: twin)
+            try:
+                costs = truncated_costs(event, ORDER, PLACE, neighbours)
+            except REFUSALS:
+                continue
+            finally:
+                monkeypatch.undo()
+            for direction, (divergence, mass) in costs.items():
+                assert divergence >= right[direction].divergence * (
+                    1 - 1e-4
+                )  # those of a fine grid are no truth
+                assert mass >= right[direction].mass * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("value", GARBAGE)
+def test_roots_of_the_gaussian_curve_that_are_garbage(monkeypatch, value):
+    """Both ends of an epsilon are checked against the curve, and so is a mu."""
+    monkeypatch.setattr(gaussian, "root_of", lambda *_: value)
+    for mu in (0.05, 1.0, 40.0):
+        try:
+            found = gaussian.gaussian_epsilon_bounds(DELTA, mu)
+        except REFUSALS:
+            continue
+        assert gaussian.gaussian_delta_bounds(found.upper, mu).lower <= DELTA * (1 + 1e-9)
+        assert gaussian.gaussian_delta_bounds(found.lower, mu).upper >= DELTA * (1 - 1e-9) or found.lower == 0
+    try:
+        mu = gaussian.gaussian_mu(EPSILON, DELTA)
+    except REFUSALS:
+        return
+    assert gaussian.gaussian_delta_bounds(EPSILON, mu).lower <= DELTA * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("vertices", [[3, 2, 1], [0, 0, 1], [0, 5, 3, 9], [0, 2**62], [-(2**62), 2**62]])

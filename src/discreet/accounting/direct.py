@@ -316,7 +316,7 @@ class _Grid:
     def one(self) -> RoundedLoss:
         """A single loss. All integrands are positive and smooth: Gauss-Legendre quadrature is right to rounding."""
         pair = self.pair
-        low, high = pair._outcome_range(math.log(self.spare / 4), pair.leaving)
+        low, high = pair.outcome_range(math.log(self.spare / 4), pair.leaving)
         ends = pair._loss(np.array([low, high]))[0] - self.mean
         exponents, places = self._labels(float(ends[0]), float(ends[1]))
         at = np.ldexp(places.astype(np.float64), exponents)

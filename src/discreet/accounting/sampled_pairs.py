@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 from scipy.special import bdtrc, ndtr
 
+from discreet.accounting.pair_ranges import HalvesRange, MixtureRange, OppositeRange
 from discreet.accounting.pairs import (
     Array,
     Cells,
@@ -24,9 +25,7 @@ from discreet.accounting.pairs import (
     Pair,
     Reversed,
     Sampled,
-    increasing,
     normal_masses,
-    normal_quantile,
 )
 
 
@@ -45,7 +44,7 @@ def _binomial(size: int, rate: float) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class GroupPair(Pair):
+class GroupPair(MixtureRange, Pair):
     """``leaving`` records of one group against ``joining`` others, each sampled on its own with ``rate``.
 
     P mixes N(j, noise^2) and Q mixes N(-j, noise^2) over the binomial number j of sampled records. It dominates
@@ -80,8 +79,8 @@ class GroupPair(Pair):
         down, down_slope = self._log_ratio(-outcome, self.joining)
         return up - down, up_slope + down_slope
 
-    def _limits(self) -> tuple[float, float]:
-        """The open range of the loss."""
+    @property
+    def limits(self) -> tuple[float, float]:
         low = self.leaving * np.log1p(-self.rate) if self.joining == 0 and self.rate < 1 else -np.inf
         high = -self.joining * np.log1p(-self.rate) if self.leaving == 0 and self.rate < 1 else np.inf
         return low, high
@@ -96,7 +95,7 @@ class GroupPair(Pair):
         """The outcome at which the loss takes these values; the loss increases with the outcome."""
         if self.leaving == self.joining == 1:
             return self._single_outcome(loss)
-        low, high = self._limits()
+        low, high = self.limits
         result = np.where(loss <= low, -np.inf, np.inf)
         inside = (loss > low) & (loss < high)
         wanted = loss[inside]
@@ -139,29 +138,6 @@ class GroupPair(Pair):
             above += weight * float(ndtr(-z[-1]))
         return masses, below, above
 
-    def _outcome_range(self, log_tail: float, size: int) -> tuple[float, float]:
-        shifts, weights = self._mixture(size)
-        z = np.array([normal_quantile(min(log_tail - np.log(w * len(shifts)), 0.0)) for w in weights])
-        return float(np.min(shifts - self.noise * z)), float(np.max(shifts + self.noise * z))
-
-    def _range(self, low: float, high: float) -> tuple[float, float]:
-        if np.isinf(low) or np.isinf(high):
-            return self._limits()
-        losses, _ = self._loss(np.array([low, high]))
-        return float(losses[0]), float(losses[1])
-
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        return self._range(*self._outcome_range(log_tail, self.leaving))
-
-    def q_range(self, log_tail: float) -> tuple[float, float]:
-        low, high = self._outcome_range(log_tail, self.joining)
-        return self._range(-high, -low)
-
-    def nodes(self, log_tail: float) -> Array:
-        low, high = self._outcome_range(log_tail, self.leaving)
-        count = int(np.clip((high - low) / (0.05 * self.noise), 400, 4000))
-        return increasing(self._loss(np.linspace(low, high, count))[0])
-
 
 # ---- a record, or a person, moves the sum by one of several amounts, each with a probability ----
 
@@ -187,14 +163,15 @@ class MixturePair(GroupPair):
             return np.zeros(1), np.ones(1)
         return np.array(self.shifts), np.array(self.weights)
 
-    def _limits(self) -> tuple[float, float]:
+    @property
+    def limits(self) -> tuple[float, float]:
         return (math.log(self.weights[0]) if self.shifts[0] == 0 else -np.inf), np.inf
 
 
 # ---- batches of a fixed size ----
 
 
-class Halves(Pair):
+class Halves(HalvesRange, Pair):
     """The positive losses of one pair and the negative ones of another; both have the same H at a = 1."""
 
     @property
@@ -224,15 +201,9 @@ class Halves(Pair):
         at_zero = np.where((boundaries[:-1] < 0) & (boundaries[1:] >= 0), self._atom, 0.0)
         return above[0] + below[0] + at_zero, above[1] + below[1] + at_zero
 
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        return self.negative.p_range(log_tail)[0], self.positive.p_range(log_tail)[1]
-
-    def q_range(self, log_tail: float) -> tuple[float, float]:
-        return self.negative.q_range(log_tail)[0], self.positive.q_range(log_tail)[1]
-
-    def nodes(self, log_tail: float) -> Array:
-        below, above = self.negative.nodes(log_tail), self.positive.nodes(log_tail)
-        return np.concatenate([below[below < 0], [0.0], above[above > 0]])
+    @property
+    def limits(self) -> tuple[float, float]:
+        return self.negative.limits[0], self.positive.limits[1]
 
 
 @dataclass(frozen=True)
@@ -314,11 +285,12 @@ class ZeroedFixedSize(Halves):
 
 
 @dataclass(frozen=True)
-class _Opposite(Pair):
+class _Opposite(OppositeRange, Pair):
     """(1 - rate) N(0) + rate N(2) against (1 - rate) N(0) + rate N(1), where the loss is positive: it grows there."""
 
     noise: float
     rate: float
+    limits = (0.0, np.inf)
 
     def _outcome(self, loss: Array) -> Array:
         """Where the loss has these values: a quadratic equation in e^{x / noise^2}, a sum of positive terms."""
@@ -326,13 +298,6 @@ class _Opposite(Pair):
         v = 4 * (1 - self.rate) / self.rate * np.exp(-1 / self.noise**2) * near
         more = np.where(np.isinf(loss), 0.0, loss) + np.log1p(v / (2 * (1 + np.sqrt(1 + v))))
         return np.asarray(np.where(np.isinf(loss), loss, 1.5 + self.noise**2 * more))
-
-    def _loss(self, outcome: Array) -> Array:
-        one, two = ((2 * outcome * shift - shift**2) / (2 * self.noise**2) for shift in (1.0, 2.0))
-        kept = np.log1p(-self.rate) if self.rate < 1 else -np.inf
-        return np.asarray(
-            np.logaddexp(kept, np.log(self.rate) + two) - np.logaddexp(kept, np.log(self.rate) + one)
-        )
 
     def masses(self, boundaries: Array) -> tuple[Array, Array]:
         z = self._outcome(np.maximum(boundaries, 0.0)) / self.noise
@@ -350,20 +315,3 @@ class _Opposite(Pair):
             for z, move in ((low, -2 / self.noise), (-high, 2 / self.noise))
         )
         return Cells(p, q, below, above)
-
-    def _range(self, log_tail: float, shift: float) -> tuple[float, float]:
-        apart = normal_quantile(log_tail - np.log(2))
-        moved = normal_quantile(min(log_tail - np.log(2 * self.rate), 0.0))
-        high = max(self.noise * apart, shift + self.noise * moved, 1.5)
-        return 0.0, float(self._loss(np.array([high]))[0]) if high < np.inf else np.inf
-
-    def p_range(self, log_tail: float) -> tuple[float, float]:
-        return self._range(log_tail, 2.0)
-
-    def q_range(self, log_tail: float) -> tuple[float, float]:
-        return self._range(log_tail, 1.0)
-
-    def nodes(self, log_tail: float) -> Array:
-        high = float(self._outcome(np.array([self._range(log_tail, 2.0)[1]]))[0])
-        count = int(np.clip((high - 1.5) / (0.05 * self.noise), 400, 4000))
-        return np.unique(np.maximum(self._loss(np.linspace(1.5, high, count)), 0.0))
