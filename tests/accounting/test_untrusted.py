@@ -1,6 +1,8 @@
 """Searches, estimates and lower bounds may return anything: no certified upper bound falls below the truth."""
 
 import math
+from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,8 +22,13 @@ from discreet import (
 )
 from discreet.accounting import building, calibration, certify, curve, gaussian, grids, pair_ranges, search
 from discreet.accounting.building import Block, Design, Window, build
+from discreet.accounting.certify import mixtures
 from discreet.accounting.curve_views import CurveViews
+from discreet.accounting.direct import Direct
+from discreet.accounting.dominating import Quality, Relation, dominating
+from discreet.accounting.label_grids import LabelGrid
 from discreet.accounting.lattice import mass_outside
+from discreet.accounting.optimistic import delta_lower
 from discreet.accounting.pairs import GaussianPair
 from discreet.accounting.steering import Aim, Scout
 from discreet.accounting.truncated import truncated_costs
@@ -31,7 +38,9 @@ from discreet.events import (
     BoundedRange,
     DiscreteLaplace,
     FixedSizeSampled,
+    RandomlyAllocated,
     SampledWithReplacement,
+    TruncatedPoissonSampled,
     ZeroConcentratedDP,
 )
 from discreet.ledger import FixedPlan, TruncatedRenyiFilter, filters
@@ -213,6 +222,71 @@ def test_roots_of_the_gaussian_curve_that_are_garbage(monkeypatch, value):
     except REFUSALS:
         return
     assert gaussian.gaussian_delta_bounds(EPSILON, mu).lower <= DELTA * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("value", GARBAGE)
+def test_pairs_of_data_sets_that_are_garbage_change_no_upper_bound(monkeypatch, value):
+    """Bounds from below have pairs of their own."""
+    for event, neighbours in (
+        (SampledWithReplacement(20, 1000, 2.0) * 30, "replace-one"),
+        (TruncatedPoissonSampled(0.01, 30, 2000, 1.2) * 30, "add-remove"),
+        (RandomlyAllocated(10, Gaussian(0.05)) * 3, "add-remove"),
+    ):
+        right = account(event, neighbours).epsilon(DELTA), account(event, neighbours).delta(EPSILON)
+        garbage = dominating(Gaussian(1.0), Relation(neighbours, 1))
+        monkeypatch.setattr(curve, "attained", lambda *_, garbage=garbage: replace(garbage, mu=value))
+        with suppress(*REFUSALS):
+            made = account(event, neighbours)
+            assert (made.epsilon(DELTA), made.delta(EPSILON)) == right
+        monkeypatch.undo()
+
+
+LABELS = {
+    "none": lambda low, high: (np.zeros(0, int), np.zeros(0, int)),
+    "one": lambda low, high: (np.zeros(1, int), np.zeros(1, int)),
+    "too few": lambda low, high: (np.full(9, -8), np.arange(-4, 5)),
+    "no top": lambda low, high: (np.full(42, 0), np.arange(-41, 1)),
+    "gaps": lambda low, high: (np.full(41, 0), 3 * np.arange(-20, 21)),
+    "two spacings": lambda low, high: (np.array([5, 0, 0, 0, 5]), np.array([-2, -1, 0, 7, 2])),
+    "falling": lambda low, high: (np.full(41, 1), np.arange(20, -21, -1)),
+    "twice": lambda low, high: (np.full(42, 1), np.repeat(np.arange(-10, 11), 2)),
+    "far apart": lambda low, high: (np.full(2, 40), np.array([-1, 1])),
+    "many": lambda low, high: (np.full(2, -40), np.array([-(2**60), 2**60])),
+}
+REACHES = [0, 1, -5, 3, 2000, 3.7, math.nan]
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "replace-one"])
+@pytest.mark.parametrize(
+    "event",
+    [PoissonSampled(1e-3, Gaussian(0.8)) * 37 + Gaussian(4.0), PoissonSampled(0.01, Gaussian(0.3)) * 2],
+    ids=["many", "few"],
+)
+def test_labels_that_are_garbage(monkeypatch, neighbours, event):
+    """Sums in positive arithmetic are upper bounds for every centre, all labels and every rule which are kept."""
+    laws = dominating(event, Relation(neighbours, 1)).laws_of("remove", Quality(1e-12, 1e-2))
+
+    def curve_of_sums():
+        return Direct(mixtures(laws), 1e-9, 1 / 16)
+
+    asked = np.array([0.0, 0.3, 1.0, 3.0, 8.0])
+    truth = [delta_lower(curve_of_sums(), epsilon)[0] for epsilon in asked]
+    assert truth[2] > 1e-9
+    twins = [("mean", property(lambda _, value=value: value, lambda *_: None)) for value in GARBAGE]
+    twins += [("single", lambda _, *ends, labels=labels: labels(*ends)) for labels in LABELS.values()]
+    twins += [("reach", lambda *_, reach=reach: lambda exponent: reach) for reach in REACHES]
+    twins += [("widest", lambda *_, reach=reach: lambda exponent: reach) for reach in REACHES]
+    answered = 0
+    for name, twin in twins:
+        monkeypatch.setattr(LabelGrid, name, twin, raising=False)
+        with suppress(*REFUSALS), np.errstate(all="ignore"):
+            made = curve_of_sums()
+            assert all(made.delta_upper(a)[0] >= b * (1 - 1e-9) for a, b in zip(asked, truth, strict=True)), (
+                name
+            )
+            answered += 1
+        monkeypatch.undo()
+    assert answered > 8
 
 
 @pytest.mark.parametrize("vertices", [[3, 2, 1], [0, 0, 1], [0, 5, 3, 9], [0, 2**62], [-(2**62), 2**62]])

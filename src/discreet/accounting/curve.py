@@ -15,6 +15,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from discreet.accounting.attained import attained, has_other_floor
 from discreet.accounting.building import CUT, Law
 from discreet.accounting.certify import DELTA_REMEDY, Composed, OneStep, hidden_share, quiet, tolerance_asked
 from discreet.accounting.chernoff import Chernoff
@@ -24,7 +25,6 @@ from discreet.accounting.dominating import (
     Dominating,
     Quality,
     Relation,
-    attained,
     dominating,
     without_sampling,
 )
@@ -261,7 +261,7 @@ class PrivacyCurve(CurveViews):
     @cached_property
     def _floor(self) -> PrivacyCurve | None:
         """The curve that bounds this one from below, where that of its pair is larger than any two data sets'."""
-        if self._is_floor or not self._parts.has_other_floor:
+        if self._is_floor or not has_other_floor(self.event):
             return None
         return PrivacyCurve(self.event, self.neighbours, self.group_size, floor=True)
 

@@ -226,42 +226,27 @@ class FixedSize(Halves):
         return Reversed(self.positive)
 
 
-def with_replacement(noise: float, batch_size: int, records: int) -> tuple[Pair, Pair]:
-    """``batch_size`` draws, each of any of ``records`` records: a pair that dominates, and one that is attained.
+def with_replacement(noise: float, batch_size: int, records: int) -> Pair:
+    """``batch_size`` draws, each of any of ``records`` records: a pair that dominates.
 
     A record that is drawn k times moves the sum by 2k. Numbers of draws beyond 32 are rounded up to a few, which
-    dominates, as does a law with larger tails. The other pair has everybody else at the opposite of the record, so
-    the sum moves by exactly 2k: the mixture of N(2k) against N(0), with numbers of draws rounded down and smaller
-    tails. Inner products of its shifts only fall by that, hence H_a (docs/mathematics.md, (3)).
+    dominates, as does a law with larger tails.
     """
-    levels = [*range(1, min(32, batch_size) + 1)]
-    while levels[-1] < batch_size:
-        levels.append(min(batch_size, levels[-1] * 9 // 8 + 1))
+    levels = numbers_of_draws(batch_size)
     tails = bdtrc(np.array([0.0, *levels]), batch_size, 1 / records)  # more than none, more than 1, ...
     beyond = np.minimum(tails * (1 + 1e-6), 1.0)
     weights = -np.diff(beyond) / beyond[0]
     pairs = [(GaussianPair(2 * k / noise), float(w)) for k, w in zip(levels, weights, strict=True) if w > 0]
     base = Labelled(*zip(*pairs, strict=True)) if len(pairs) > 1 else pairs[0][0]
-    upper = FixedSize(base, float(beyond[0])) if beyond[0] < 1 else base
-    if records == 1:
-        return upper, upper
-    return upper, _attained_with_replacement(noise, batch_size, records, levels)
+    return FixedSize(base, float(beyond[0])) if beyond[0] < 1 else base
 
 
-def _attained_with_replacement(noise: float, batch_size: int, records: int, levels: list[int]) -> Pair:
-    kept: list[int] = []
-    reach = 2.0 * batch_size / records
-    for k in levels:  # some twenty levels: all of the first, and where most of the mass is
-        if k <= 12 or not kept or k >= 1.15 * kept[-1]:
-            kept.append(k)
-        if k > 12 and k > reach + 12 * math.sqrt(reach) + 24:
-            break
-    at_least = np.minimum(bdtrc(np.array(kept) - 1.0, batch_size, 1 / records), 1.0) * (1 - 1e-6)
-    chances = np.append(-np.diff(at_least), at_least[-1])
-    shifts = [(2.0 * k, float(w)) for k, w in zip(kept, chances, strict=True) if w > 1e-100]
-    rest = float(1 - math.fsum(w for _, w in shifts))
-    shifts = [(0.0, rest), *shifts]
-    return MixturePair.of(noise, *zip(*shifts, strict=True))
+def numbers_of_draws(batch_size: int) -> list[int]:
+    """The numbers of draws that are told apart, up to all of the batch."""
+    levels = [*range(1, min(32, batch_size) + 1)]
+    while levels[-1] < batch_size:
+        levels.append(min(batch_size, levels[-1] * 9 // 8 + 1))
+    return levels
 
 
 @dataclass(frozen=True)
