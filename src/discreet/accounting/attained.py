@@ -27,13 +27,17 @@ from discreet.accounting.dominating import (
 from discreet.accounting.pairs import Pair
 from discreet.accounting.sampled_pairs import MixturePair, numbers_of_draws
 from discreet.events import (
+    ApproximateDP,
     Composition,
     Event,
     Gaussian,
     MixtureOfGaussians,
     RandomlyAllocated,
+    RenyiDP,
+    RepeatAndSelect,
     SampledWithReplacement,
     TruncatedPoissonSampled,
+    ZeroConcentratedDP,
 )
 
 
@@ -46,6 +50,13 @@ def attained(event: Event, relation: Relation) -> Dominating:
 def has_other_floor(event: Event) -> bool:
     """Whether the dominating pair of a part is no lower bound."""
     return any(_is_larger(part) for part, _ in event.parts())
+
+
+def without_boxes(event: Event) -> Event:
+    """All parts but the black boxes with a Renyi curve. Nothing at all is a black box of epsilon 0."""
+    boxes = RenyiDP | RepeatAndSelect | ZeroConcentratedDP
+    kept = tuple((part, count) for part, count in event.parts() if not isinstance(part, boxes))
+    return Composition(kept) if kept else ApproximateDP(0.0)
 
 
 def _is_larger(part: Event) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from scipy.special import bdtrc
 
-from discreet.accounting.allocation import DiscreteLaw, allocation_law, is_followed
+from discreet.accounting.allocation import AllocationLaw, allocation_law, is_followed
 from discreet.accounting.building import Law
 from discreet.accounting.chernoff import LogMoment, log_moment_of
 from discreet.accounting.divergences import FIXED_ORDER, selected_moment
@@ -470,24 +470,14 @@ def _allocated_law(event: RandomlyAllocated, count: int, relation: Relation) -> 
 
     def law(direction: Direction, quality: Quality) -> Law:
         tail = min(max(quality.tail / count, 1e-100), 0.1)
-        upper, lower = _allocation_pairs(noise, event.steps, tail, quality.tolerance)[direction]
-        return Law(upper, lower, count)
+        both = _allocation(noise, event.steps, tail, quality.tolerance)
+        return Law(*(both.remove if direction == "remove" else both.add), count)
 
     return law
 
 
 @lru_cache(maxsize=4)
-def _allocation_pairs(
-    noise: float, steps: int, tail: float, tolerance: float
-) -> dict[Direction, tuple[DiscretePair, DiscretePair]]:
+def _allocation(noise: float, steps: int, tail: float, tolerance: float) -> AllocationLaw:
     # The two laws differ relatively by about 0.05 log2(steps) resolution^2: some 15 % of the tolerance.
     resolution = float(np.clip(np.sqrt(3 * tolerance / math.log2(2 * steps)), 1e-3, 1 / 16))
-    law = allocation_law(noise, steps, tail=tail, resolution=resolution)
-    return {
-        "remove": (_discrete(law.remove.upper), _discrete(law.remove.lower)),
-        "add": (_discrete(law.add.upper), _discrete(law.add.lower)),
-    }
-
-
-def _discrete(law: DiscreteLaw) -> DiscretePair:
-    return DiscretePair(law.losses, law.p, law.q, law.p_infinite)
+    return allocation_law(noise, steps, tail=tail, resolution=resolution)

@@ -2,7 +2,7 @@
 
 Nothing here is a guarantee. Every pair inherits one of these classes. A grid that is chosen from a range is sound for
 any range: mass above the grid counts as an infinite loss, mass below it moves up. A bad range makes bounds wide or
-slow, never wrong. The exact limits of a loss, on which pure differential privacy rests, are ``Pair.limits``.
+slow, never wrong. The exact limits of a loss, on which pure differential privacy rests, are ``Pair._limits``.
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class MixtureRange(LossRange):
 
     @property
     @abstractmethod
-    def limits(self) -> Range: ...
+    def _limits(self) -> Range: ...
 
     @abstractmethod
     def _mixture(self, size: int) -> tuple[Array, Array]: ...
@@ -233,7 +233,7 @@ class MixtureRange(LossRange):
 
     def _range(self, low: float, high: float) -> Range:
         if np.isinf(low) or np.isinf(high):
-            return self.limits
+            return self._limits
         losses, _ = self._loss(np.array([low, high]))
         return float(losses[0]), float(losses[1])
 

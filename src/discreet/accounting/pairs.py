@@ -61,7 +61,7 @@ class Pair(LossRange, ABC):
         return cells.p, cells.q
 
     @property
-    def limits(self) -> tuple[float, float]:
+    def _limits(self) -> tuple[float, float]:
         """The smallest and the largest possible loss. A pair from elsewhere answers by its range without a tail."""
         return self.p_range(-np.inf)
 
@@ -83,7 +83,7 @@ class GaussianPair(GaussianRange, Pair):
     """N(mu, 1) against N(0, 1): the loss is N(mu^2/2, mu^2) under P. Symmetric."""
 
     mu: float
-    limits = (-np.inf, np.inf)
+    _limits = (-np.inf, np.inf)
 
     def masses(self, boundaries: Array) -> tuple[Array, Array]:
         middle, half = boundaries / self.mu, self.mu / 2
@@ -107,7 +107,7 @@ class LaplacePair(LaplaceRange, Pair):
     width: float
 
     @property
-    def limits(self) -> tuple[float, float]:
+    def _limits(self) -> tuple[float, float]:
         return -self.width, self.width
 
     def cells(self, boundaries: Array) -> Cells:
@@ -132,8 +132,8 @@ class Sampled(SampledRange, Pair):
     rate: float
 
     @property
-    def limits(self) -> tuple[float, float]:
-        return self._range(*self.base.limits)
+    def _limits(self) -> tuple[float, float]:
+        return self._range(*self.base._limits)
 
     def _base_loss(self, loss: Array) -> Array:
         far = loss > 40.0
@@ -171,8 +171,8 @@ class Reversed(ReversedRange, Pair):
     of: Pair
 
     @property
-    def limits(self) -> tuple[float, float]:
-        return -self.of.limits[1], -self.of.limits[0]
+    def _limits(self) -> tuple[float, float]:
+        return -self.of._limits[1], -self.of._limits[0]
 
     @staticmethod
     def _turn(boundaries: Array) -> Array:
@@ -213,8 +213,8 @@ class Labelled(LabelledRange, Pair):
         return np.asarray(np.tensordot(self.weights, np.asarray(values), axes=1))
 
     @property
-    def limits(self) -> tuple[float, float]:
-        low, high = zip(*(pair.limits for pair in self.pairs), strict=True)
+    def _limits(self) -> tuple[float, float]:
+        low, high = zip(*(pair._limits for pair in self.pairs), strict=True)
         return min(low), max(high)
 
 
@@ -228,7 +228,7 @@ class DiscretePair(DiscreteRange, Pair):
     p_infinite: float = 0.0
 
     @property
-    def limits(self) -> tuple[float, float]:
+    def _limits(self) -> tuple[float, float]:
         return float(self.losses[0]), np.inf if self.p_infinite > 0 else float(self.losses[-1])
 
     @classmethod
@@ -269,7 +269,7 @@ class BoundedRangePair(BoundedLossRange, Pair):
     epsilon: float
 
     @property
-    def limits(self) -> tuple[float, float]:
+    def _limits(self) -> tuple[float, float]:
         return -self.epsilon, self.epsilon
 
     def cells(self, boundaries: Array) -> Cells:

@@ -80,7 +80,7 @@ class GroupPair(MixtureRange, Pair):
         return up - down, up_slope + down_slope
 
     @property
-    def limits(self) -> tuple[float, float]:
+    def _limits(self) -> tuple[float, float]:
         low = self.leaving * np.log1p(-self.rate) if self.joining == 0 and self.rate < 1 else -np.inf
         high = -self.joining * np.log1p(-self.rate) if self.leaving == 0 and self.rate < 1 else np.inf
         return low, high
@@ -95,7 +95,7 @@ class GroupPair(MixtureRange, Pair):
         """The outcome at which the loss takes these values; the loss increases with the outcome."""
         if self.leaving == self.joining == 1:
             return self._single_outcome(loss)
-        low, high = self.limits
+        low, high = self._limits
         result = np.where(loss <= low, -np.inf, np.inf)
         inside = (loss > low) & (loss < high)
         wanted = loss[inside]
@@ -164,7 +164,7 @@ class MixturePair(GroupPair):
         return np.array(self.shifts), np.array(self.weights)
 
     @property
-    def limits(self) -> tuple[float, float]:
+    def _limits(self) -> tuple[float, float]:
         return (math.log(self.weights[0]) if self.shifts[0] == 0 else -np.inf), np.inf
 
 
@@ -202,8 +202,8 @@ class Halves(HalvesRange, Pair):
         return above[0] + below[0] + at_zero, above[1] + below[1] + at_zero
 
     @property
-    def limits(self) -> tuple[float, float]:
-        return self.negative.limits[0], self.positive.limits[1]
+    def _limits(self) -> tuple[float, float]:
+        return self.negative._limits[0], self.positive._limits[1]
 
 
 @dataclass(frozen=True)
@@ -275,7 +275,7 @@ class _Opposite(OppositeRange, Pair):
 
     noise: float
     rate: float
-    limits = (0.0, np.inf)
+    _limits = (0.0, np.inf)
 
     def _outcome(self, loss: Array) -> Array:
         """Where the loss has these values: a quadratic equation in e^{x / noise^2}, a sum of positive terms."""

@@ -31,13 +31,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.core.randomness import RandomStream, system_stream
+from discreet.core.randomness import RandomStream
 from discreet.core.sampling import (
     AllocationSampler,
+    DrawnSampler,
     Indices,
     PoissonSampler,
-    Sampler,
-    checked_rows,
     successes,
     take_places,
 )
@@ -73,7 +72,7 @@ def _offsets(rows: int, bands: int, stream: RandomStream) -> list[NDArray[Any]]:
 
 
 @dataclass(frozen=True)
-class CyclicPoissonSampler(Sampler):
+class CyclicPoissonSampler(DrawnSampler):
     """Poisson sampling in turns: at step t only records of offset t modulo ``bands`` may join.
 
     Each of them does so with probability ``bands * rate``, so that batches are as large as without bands. A *window*
@@ -83,6 +82,7 @@ class CyclicPoissonSampler(Sampler):
     records: int
     rate: float
     bands: int
+    _rounds = "windows"
 
     def __post_init__(self) -> None:
         plain = PoissonSampler(self.records, self.rate)
@@ -107,22 +107,15 @@ class CyclicPoissonSampler(Sampler):
         """The event of one *window* of steps with the noise of ``of``, correlated over ``bands`` steps."""
         return PoissonSampled(self.rate_of_window, of)
 
-    def batches(
-        self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
-    ) -> Iterator[Indices]:
-        """The batches of so many *windows*."""
-        count = whole("windows", steps, at_least=0)
-        return self._batches(count, checked_rows(rows, self.records), stream or system_stream())
-
-    def _batches(self, windows: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
+    def _draw(self, rounds: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
         classes = _offsets(rows, self.bands, stream)
-        for _ in range(windows):
+        for _ in range(rounds):
             for members in classes:
                 yield members[successes(len(members), Fraction(self.rate_of_window), stream)]
 
 
 @dataclass(frozen=True)
-class BlockAllocationSampler(Sampler):
+class BlockAllocationSampler(DrawnSampler):
     """Random allocation in turns: in every epoch each record draws one of the epoch's blocks of ``bands`` steps.
 
     It takes part once, at the step of that block which is its offset. ``bands`` divides ``steps``, those of an epoch.
@@ -131,6 +124,7 @@ class BlockAllocationSampler(Sampler):
     records: int
     steps: int
     bands: int
+    _rounds = "epochs"
 
     def __post_init__(self) -> None:
         plain = AllocationSampler(self.records, self.steps)
@@ -152,16 +146,9 @@ class BlockAllocationSampler(Sampler):
         allocated = RandomlyAllocated(self.steps // self.bands, of)  # which checks it
         return allocated if allocated.steps > 1 else of
 
-    def batches(
-        self, steps: int, stream: RandomStream | None = None, *, rows: int | None = None
-    ) -> Iterator[Indices]:
-        """The batches of so many *epochs*; blocks are drawn afresh in each, offsets are not."""
-        count = whole("epochs", steps, at_least=0)
-        return self._batches(count, checked_rows(rows, self.records), stream or system_stream())
-
-    def _batches(self, epochs: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
+    def _draw(self, rounds: int, rows: int, stream: RandomStream) -> Iterator[Indices]:
         classes = _offsets(rows, self.bands, stream)
-        for _ in range(epochs):
+        for _ in range(rounds):
             left = [members.copy() for members in classes]
             for to_come in range(self.steps // self.bands, 0, -1):
                 for offset in range(self.bands):
