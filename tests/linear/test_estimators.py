@@ -18,7 +18,7 @@ from sklearn.preprocessing import Normalizer, PolynomialFeatures, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from discreet import Budget, BudgetExceeded, Gaussian, InvalidParameter, account
-from discreet.accounting.gaussian import analytic_gaussian_noise
+from discreet.accounting.noise_formulas import analytic_gaussian_noise
 from discreet.certificate import Certificate, CertificateRejected
 from discreet.core.randomness import RandomStream
 from discreet.ledger import GaussianFilter, Ledger

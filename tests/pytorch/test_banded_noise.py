@@ -7,7 +7,8 @@ from torch import nn
 
 from discreet import Budget, InvalidParameter, Plan, PlanViolation, Recipe
 from discreet.audit import OneStep, audit
-from discreet.core.banded import coefficients, error_of_iterates, length_of_column
+from discreet.core.banded import coefficients, length_of_column
+from discreet.core.banded_error import error_of_iterates
 from discreet.core.clipping import AdaptiveClip
 from discreet.core.randomness import RandomStream
 from discreet.errors import UnsupportedEvent, UserCodeFailed

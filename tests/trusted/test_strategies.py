@@ -175,7 +175,7 @@ def test_a_strategy_that_peeks_is_found(peek, tainted):
 def drawn(monkeypatch):
     """The samplers of all streams that were asked."""
     found = []
-    for name in ("uniform", "normal", "laplace", "fill_normal", "each_block", "bytes", "integers"):
+    for name in ("uniform", "normal", "laplace", "each_block", "bytes", "integers"):
         _watch(monkeypatch, name, found)
     for name in ("discrete_laplace", "discrete_gaussian"):
         _watch(monkeypatch, name, found)

@@ -15,13 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from discreet.core.banded import (
-    MOST_BANDS,
-    BlockAllocationSampler,
-    CyclicPoissonSampler,
-    error_of_iterates,
-    gain_of_noise,
-)
+from discreet.core.banded import MOST_BANDS, BlockAllocationSampler, CyclicPoissonSampler
+from discreet.core.banded_error import error_of_iterates, gain_of_noise
 from discreet.core.clipping import clip_norm_of
 from discreet.core.randomness import RandomStream
 from discreet.core.sampling import (
