@@ -23,6 +23,7 @@ from discreet.errors import (
 from discreet.events import Composition, Event
 from discreet.files import appears_whole
 from discreet.guarantee import Guarantee
+from discreet.ledger import ledger_texts
 from discreet.ledger.book import (
     Anchor,
     Book,
@@ -34,14 +35,8 @@ from discreet.ledger.book import (
     hex_digest,
 )
 from discreet.ledger.filters import GaussianFilter, SpendingRule, TruncatedRenyiFilter
-from discreet.ledger.journal import (
-    Journal,
-    Run,
-    list_parts,
-    refuse_beyond_budget,
-    refuse_beyond_spare,
-    sealed_head,
-)
+from discreet.ledger.journal import Journal, Run, refuse_beyond_budget, refuse_beyond_spare, sealed_head
+from discreet.ledger.ledger_texts import list_parts
 from discreet.ledger.store import Head, Row, SQLiteStore, Store, in_memory
 
 Place = str | Path
@@ -59,8 +54,6 @@ class Ledger:
     def __init__(self, journal: Journal, *, durable: bool = True) -> None:
         self._journal = journal
         self.durable = durable
-
-    # ---- making and opening ----
 
     @classmethod
     def create(cls, place: Place, rule: SpendingRule, *, key: Key = None) -> Ledger:
@@ -104,11 +97,7 @@ class Ledger:
             return cls.open(place, key=key)
         path = _key_path(place, key)
         if path.exists():
-            remedy = (
-                "is there and its ledger is not: restore the ledger, or name another place for both. To begin "
-                "another one with this key, call Ledger.create."
-            )
-            raise InvalidParameter("key", str(path), remedy)
+            raise InvalidParameter("key", str(path), ledger_texts.key_without_ledger())
         return cls.create(place, rule, key=key)
 
     @classmethod
@@ -129,8 +118,6 @@ class Ledger:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # ---- spending ----
 
     def run(
         self,
@@ -179,8 +166,6 @@ class Ledger:
             if (kind, digest) not in turn.book.issued:
                 turn.add(["issued", kind, digest])
 
-    # ---- asking ----
-
     @property
     def rule(self) -> SpendingRule:
         """The rule by which this ledger spends."""
@@ -215,7 +200,7 @@ class Ledger:
     def anchor(self) -> Anchor:
         """The head, to be kept outside: see :class:`~discreet.ledger.book.Anchor`."""
         with self._journal.turn() as turn:
-            return Anchor(turn.book.sequence, turn.book.hash)
+            return turn.book.head
 
     def statement(self) -> Statement:
         """What the ledger says now: rule, runs and head, all of one moment."""
@@ -226,8 +211,6 @@ class Ledger:
         """Every entry as JSON text. ``Anchor.of(entries)`` is the anchor, for anybody to check."""
         with self._journal.turn() as turn:
             return turn.entries()
-
-    # ---- is it the right one? ----
 
     def _check_rule(self, rule: SpendingRule | None) -> None:
         found = self.rule  # the first turn: everything is read and verified
@@ -246,10 +229,7 @@ def _check_promise(rule: SpendingRule) -> None:
         raise InvalidParameter("rule", rule, "must be a FixedPlan, or a filter such as TruncatedRenyiFilter.")
     guarantee = rule.guarantee({})
     if not guarantee.within(rule.budget):
-        raise BudgetExceeded(
-            f"The plan is {guarantee}, and the budget is epsilon={rule.budget.epsilon:g} at that delta. "
-            "Calibrate the plan to the budget."
-        )
+        raise BudgetExceeded(ledger_texts.beyond_own_budget(guarantee, rule.budget.epsilon))
 
 
 def _first_entry(rule: SpendingRule, key: bytes) -> tuple[Row, Head]:
@@ -273,18 +253,14 @@ def _refuse_departure(
         what = f"with noise that is {record.distance:.3g} from the event's, not {distance:.3g}"
     else:
         return
-    raise PlanViolation(
-        f"The run {record.name!r} was opened {what}. Resume it with the plan and the data it began with, or choose "
-        "another name for a new run."
-    )
+    raise PlanViolation(ledger_texts.departed(record.name, what))
 
 
 def _store_kind(place: Place) -> type[Store]:
     if not _in_database(place):
         if isinstance(place, str) and re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", place):
-            raise InvalidParameter(
-                "place", place, "must be a path, or an address that begins with postgresql://."
-            )
+            remedy = "must be a path, or an address that begins with postgresql://."
+            raise InvalidParameter("place", place, remedy)
         return SQLiteStore
     from discreet.ledger.postgres import PostgresStore  # needs SQLAlchemy, which is optional
 
@@ -329,9 +305,6 @@ def _data_name(data: object) -> str | None:
     )
 
 
-# ---- the key that seals a ledger, and the file that it is kept in ----
-
-
 _KEY_BYTES = 32
 
 
@@ -358,10 +331,7 @@ def read_key_file(path: Path) -> bytes:
     try:
         mode, text = path.stat().st_mode, path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise LedgerUnavailable(
-            f"The ledger's key cannot be read from {path} ({error}). Without it nobody can tell whether the "
-            "ledger was altered: restore the key file, or give its place with key=."
-        ) from None
+        raise LedgerUnavailable(ledger_texts.no_key(path, error)) from None
     if os.name == "posix" and mode & 0o077:
         raise InvalidParameter("key", str(path), f"can be read by others; run: chmod 600 {path}")
     if not re.fullmatch(f"[0-9a-f]{{{2 * _KEY_BYTES}}}\\s*", text):
@@ -372,9 +342,6 @@ def read_key_file(path: Path) -> bytes:
 def checked_key(key: bytes) -> bytes:
     """A key that was passed directly."""
     if len(key) < _KEY_BYTES:
-        raise InvalidParameter(
-            "key",
-            f"{len(key)} bytes",
-            f"must have at least {_KEY_BYTES}, for instance from os.urandom({_KEY_BYTES}).",
-        )
+        remedy = f"must have at least {_KEY_BYTES}, for instance from os.urandom({_KEY_BYTES})."
+        raise InvalidParameter("key", f"{len(key)} bytes", remedy)
     return key

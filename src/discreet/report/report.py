@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select_autoescape
 
 from discreet.certificate import Certificate
-from discreet.certificate.certificate import current_versions
+from discreet.certificate.certificate_views import current_versions
 from discreet.certificate.signatures import Signature, SigningKey, sign
 from discreet.charts import Picture, epsilon_scale, word_for
 from discreet.errors import InvalidParameter
