@@ -20,9 +20,8 @@ from discreet.errors import (
     PlanViolation,
     one_of,
 )
-from discreet.events import Composition, Event
+from discreet.events import Event
 from discreet.files import appears_whole
-from discreet.guarantee import Guarantee
 from discreet.ledger import ledger_texts
 from discreet.ledger.book import (
     Anchor,
@@ -35,15 +34,17 @@ from discreet.ledger.book import (
     hex_digest,
 )
 from discreet.ledger.filters import GaussianFilter, SpendingRule, TruncatedRenyiFilter
+from discreet.ledger.interfaces import Store
 from discreet.ledger.journal import Journal, Run, refuse_beyond_budget, refuse_beyond_spare, sealed_head
 from discreet.ledger.ledger_texts import list_parts
-from discreet.ledger.store import Head, Row, SQLiteStore, Store, in_memory
+from discreet.ledger.ledger_views import LedgerViews
+from discreet.ledger.store import Head, Row, SQLiteStore, in_memory
 
 Place = str | Path
 Key = bytes | str | Path | None
 
 
-class Ledger:
+class Ledger(LedgerViews):
     """An append-only, durable record of what was spent. Made by :meth:`create`, :meth:`open`, :meth:`in_memory`.
 
     Guarantee: what is reserved, by all processes together, stays within the rule's budget, and is on disk before
@@ -176,21 +177,6 @@ class Ledger:
         """How often ``event`` still fits into the budget."""
         with self._journal.turn() as turn:
             return turn.book.rule.room(turn.book.spent(), event)
-
-    def spent(self) -> Event | None:
-        """All that was reserved, as one event; None if nothing was."""
-        with self._journal.turn() as turn:
-            spent = turn.book.spent()
-        return Composition(tuple(spent.items())) if spent else None
-
-    def guarantee(self) -> Guarantee:
-        """What is promised of everything released under this ledger, computed anew from its events.
-
-        Its delta is that of the budget. Where the rule holds nothing back for noise in integers, as in ledgers of
-        versions before 0.2, what such noise adds comes on top.
-        """
-        statement = self.statement()
-        return statement.rule.at_distance(statement.rule.guarantee(statement.spent()), statement.distance)
 
     def runs(self) -> dict[str, RunRecord]:
         """What is known of each run, by name."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from discreet.errors import cut
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from discreet.errors import InvalidParameter, cut
 from discreet.events import Event
 from discreet.guarantee import Budget
 
@@ -196,3 +199,15 @@ KEY_OF_AN_OPEN_LEDGER = (
     "goes with a path or an address; a Ledger was opened with its key, and one in memory has none."
 )
 KEY_ITSELF = "must be the name of the ledger's key file; who has the key itself opens the Ledger with it."
+
+
+@contextmanager
+def name_as_typed() -> Iterator[None]:
+    """Refusals name the parameters of the engines, not those of the ledger's own methods."""
+    try:
+        yield
+    except InvalidParameter as error:
+        typed = {"place": "ledger", "key": "ledger_key"}.get(error.name)
+        if typed is None:
+            raise
+        raise InvalidParameter(typed, error.value, error.requirement) from None

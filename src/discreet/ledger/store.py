@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from discreet.errors import InvalidParameter, LedgerCorrupted, LedgerUnavailable
 from discreet.files import appears_whole
@@ -96,32 +96,6 @@ class Transaction:
             self._execute(table, {})
         self._execute("INSERT INTO ledger_head VALUES (1, :sequence, :hash, :seal)", head._asdict())
         self.append(row, head)
-
-
-class Store(Protocol):
-    """A database that holds one ledger."""
-
-    @classmethod
-    def holds_something(cls, place: Path | str) -> bool:
-        """Whether ``place`` is taken, by a ledger or by anything else."""
-
-    @classmethod
-    def check_free(cls, place: Path | str) -> None:
-        """Raise if ``place`` holds something already."""
-
-    @classmethod
-    def create(cls, place: Path | str, row: Row, head: Head) -> None:
-        """Make a ledger with its first entry at ``place``, all at once or not at all."""
-
-    @classmethod
-    def existing(cls, place: Path | str) -> Store:
-        """The store at ``place``, which must hold a ledger, after checking that it keeps what it is given."""
-
-    def transaction(self) -> AbstractContextManager[Transaction]:
-        """An exclusive transaction, durable when it ends well and undone when it does not."""
-
-    def close(self) -> None:
-        """Let go of the database."""
 
 
 class SQLiteStore:

@@ -21,12 +21,9 @@ None                        a ledger in memory, for this plan alone
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 from discreet.errors import InvalidParameter, LedgerCorrupted
 from discreet.events import Event
@@ -34,6 +31,7 @@ from discreet.guarantee import Budget
 from discreet.ledger import ledger_texts
 from discreet.ledger.book import Anchor
 from discreet.ledger.filters import FixedPlan, SpendingRule
+from discreet.ledger.interfaces import Planned
 from discreet.ledger.journal import Run
 from discreet.ledger.ledger import Ledger
 
@@ -42,17 +40,6 @@ AnyLedger = Ledger | str | os.PathLike[str] | None
 
 KeyFile = str | os.PathLike[str] | None
 """What ``ledger_key=`` may be: the key file of a ledger that does not lie beside it."""
-
-
-class Planned(Protocol):
-    """What a till asks of a plan: the rule that it spends by, and the name by which ledgers know it."""
-
-    @property
-    def rule(self) -> SpendingRule:
-        """The rule of a ledger for this plan alone."""
-
-    def digest(self) -> str:
-        """SHA-256 of the plan."""
 
 
 class Till:
@@ -97,7 +84,7 @@ class Till:
             rule = plan
         else:
             rule, digest = plan.rule, plan.digest()
-        with _name_as_typed():
+        with ledger_texts.name_as_typed():
             found = _ledger(ledger, rule, key)
             try:
                 _refuse_another_unit(found.rule.budget, rule.budget)
@@ -201,15 +188,3 @@ def _refuse_a_public_number(ledger: Budget, plan: Budget) -> None:
     """
     if (ledger.neighbours, plan.neighbours) == ("add-remove", "replace-one"):
         raise InvalidParameter("ledger", ledger.neighbours, ledger_texts.HIDES_THE_NUMBER)
-
-
-@contextmanager
-def _name_as_typed() -> Iterator[None]:
-    """Refusals name the parameters of the engines, not those of the ledger's own methods."""
-    try:
-        yield
-    except InvalidParameter as error:
-        typed = {"place": "ledger", "key": "ledger_key"}.get(error.name)
-        if typed is None:
-            raise
-        raise InvalidParameter(typed, error.value, error.requirement) from None
