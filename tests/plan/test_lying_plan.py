@@ -110,3 +110,13 @@ def test_the_rule_of_a_procedure_needs_no_check_of_its_reader():
         with pytest.raises(InvalidParameter, match="adaptive plans"):
             _ = wrong.rule
     assert Procedure.adaptive("fit", rule).rule is rule
+
+
+def test_an_adaptive_procedure_has_no_steps_and_takes_only_rules():
+    procedure = Procedure.adaptive("fit", GaussianFilter(Budget(1.0, 1e-6)))
+    for name in ("steps", "records"):
+        with pytest.raises(PlanViolation, match="chooses its releases along the way"):
+            getattr(procedure, name)
+    assert (HONEST.steps, HONEST.records) == (20, 1000)
+    with pytest.raises(InvalidParameter, match="spending rule"):
+        Procedure.adaptive("fit", Budget(1.0, 1e-6))

@@ -92,13 +92,13 @@ class SpendingRule(ABC):
         """The same with more digits, if they can be had: other versions of the accountant may have proved less."""
         return self.guarantee(spent)
 
+    @abstractmethod
     def at_distance(self, guarantee: Guarantee, distance: float) -> Guarantee:
         """The guarantee of releases whose joint distribution is ``distance`` from the one that is accounted for.
 
         ``guarantee`` is that of this rule, and ``distance`` a total variation distance: noise in integers has one to
         continuous noise. It costs a part of delta, which comes out of the budget as far as the rule holds it back.
         """
-        return guarantee.at_distance(distance)
 
     @property
     def largest_distance(self) -> float:

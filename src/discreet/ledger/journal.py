@@ -20,7 +20,6 @@ from discreet.events.common import MAX_COUNT
 from discreet.ledger import ledger_texts
 from discreet.ledger.book import Anchor, Book, Entry, RunRecord, seal_of
 from discreet.ledger.interfaces import Store
-from discreet.ledger.ledger_views import RunViews
 from discreet.ledger.store import Head, Row, Transaction
 
 
@@ -154,7 +153,7 @@ class Lease:
         return self.steps
 
 
-class Run(RunViews):
+class Run:
     """A run of a ledger. Made by :meth:`~discreet.ledger.ledger.Ledger.run`.
 
     ``attempt`` is 1 for who opened the run, and one more for each who took it over. Only the last one may spend.
@@ -170,6 +169,18 @@ class Run(RunViews):
         self._lock = threading.Lock()
         self._paid: dict[Event, range] = {}  # steps of the last leases that next_step has not given out yet
         self._given = 0
+
+    def steps(self, event: Event | None = None, *, lease: int | None = None) -> Iterator[int]:
+        """The numbers of all steps of ``event`` that the plan still holds, each paid for when it is given out.
+
+        Ask for the next one when the last has been released. Steps are paid for ``lease`` at a time, by default
+        a hundredth of the plan: a run of any length is charged in some hundred writes, and a crash loses at most
+        a hundredth of it. Steps left over by a loop that ended early are given out first next time.
+        """
+        event = self._planned_event(event)
+        while self._paid.get(event) or self.remaining(event):
+            yield self.next_step(event, lease=lease)
+        self._commit_given()
 
     def next_step(self, event: Event | None = None, *, lease: int | None = None) -> int:
         """The number of the next step, which is paid for. For engines that are called step by step.

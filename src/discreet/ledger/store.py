@@ -66,11 +66,10 @@ class Transaction:
                 return Head(sequence, str(hash), str(seal))
         raise LedgerCorrupted(ledger_texts.NO_HEAD)
 
-    def last(self) -> int | None:
+    def last(self) -> object:
         """The highest number of an entry. Numbers are unique, so with so many entries none is missing."""
-        for (sequence,) in self._execute("SELECT max(sequence) FROM ledger_entries", {}):
-            return int(sequence) if isinstance(sequence, int) else None
-        return None
+        ((sequence,),) = self._execute("SELECT max(sequence) FROM ledger_entries", {})
+        return sequence
 
     def entries(self, after: int, until: int) -> Iterator[str]:
         """The texts of the entries with numbers above ``after`` and up to ``until``, in order."""
