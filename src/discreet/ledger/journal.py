@@ -18,7 +18,7 @@ from discreet.errors import BudgetExceeded, LedgerCorrupted, LedgerUnavailable, 
 from discreet.events import Event
 from discreet.events.common import MAX_COUNT
 from discreet.ledger import ledger_texts
-from discreet.ledger.book import Anchor, Book, Entry, RunRecord, seal_of
+from discreet.ledger.book import Book, Entry, RunRecord, seal_of
 from discreet.ledger.interfaces import Store
 from discreet.ledger.store import Head, Row, Transaction
 
@@ -48,15 +48,11 @@ class Turn:
 
 
 class Journal:
-    """A store, the key to its seal, and the book that was read from it. May be shared by threads.
+    """A store, the key to its seal, and the book that was read from it. May be shared by threads."""
 
-    With an ``anchor``, the first turn refuses a ledger that does not lead through it.
-    """
-
-    def __init__(self, store: Store, key: bytes, anchor: Anchor | None = None) -> None:
+    def __init__(self, store: Store, key: bytes) -> None:
         self._store = store
         self._key = key
-        self._anchor = anchor
         self._book = Book()
         self._lock = threading.RLock()
         self._process = os.getpid()
@@ -92,21 +88,9 @@ class Journal:
             raise LedgerCorrupted(ledger_texts.OTHER_SEAL)
         if head.sequence < book.sequence:
             raise LedgerCorrupted(ledger_texts.rolled_back(head.sequence, book.sequence))
-        self._pass_anchor(transaction, head)
         self._follow(transaction.entries(after=book.sequence, until=head.sequence))
         if not transaction.last() == head.sequence == book.sequence or head.hash != book.hash:
             raise LedgerCorrupted(ledger_texts.other_entries(book.sequence, head.sequence))
-
-    def _pass_anchor(self, transaction: Transaction, head: Head) -> None:
-        anchor, book = self._anchor, self._book
-        if anchor is None:
-            return
-        if head.sequence < anchor.sequence:
-            raise LedgerCorrupted(ledger_texts.rolled_back(head.sequence, anchor.sequence))
-        self._follow(transaction.entries(after=book.sequence, until=anchor.sequence))
-        if book.head != anchor:
-            raise LedgerCorrupted(ledger_texts.other_anchor(anchor.sequence))
-        self._anchor = None
 
     def _follow(self, entries: Iterable[str]) -> None:
         self._refusal = ledger_texts.INTERRUPTED

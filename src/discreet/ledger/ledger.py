@@ -9,7 +9,6 @@ import secrets
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import get_args
 
 from discreet.errors import (
@@ -36,7 +35,6 @@ from discreet.ledger.book import (
 from discreet.ledger.filters import GaussianFilter, SpendingRule, TruncatedRenyiFilter
 from discreet.ledger.interfaces import Store
 from discreet.ledger.journal import Journal, Run, refuse_beyond_budget, refuse_beyond_spare, sealed_head
-from discreet.ledger.ledger_texts import list_parts
 from discreet.ledger.ledger_views import LedgerViews
 from discreet.ledger.store import Head, Row, SQLiteStore, in_memory
 
@@ -80,9 +78,11 @@ class Ledger(LedgerViews):
         was rolled back behind it is refused; without one, an old copy cannot be told from the ledger.
         """
         secret = _key_of_existing(place, key)
-        ledger = cls(Journal(_store_kind(place).existing(place), secret, anchor))
+        ledger = cls(Journal(_store_kind(place).existing(place), secret))
         try:
             ledger._check_rule(rule)
+            if anchor is not None:
+                ledger._check_anchor(anchor)
         except BaseException:
             ledger.close()
             raise
@@ -115,9 +115,7 @@ class Ledger(LedgerViews):
     def __enter__(self) -> Ledger:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def run(
@@ -148,8 +146,12 @@ class Ledger(LedgerViews):
                 refuse_beyond_spare(turn.book, apart)
                 turn.add(["run", name, plan_hash, fingerprint, event.to_dict(), *([apart] if apart else [])])
             else:
+                # Versions before 0.2 may have noted no distance.
                 noted = record.distance > 0 or turn.book.rule.largest_distance < math.inf
-                _refuse_departure(record, plan_hash, event, fingerprint, apart if noted else 0.0)
+                began = record.event.parts(), record.plan_hash, record.data
+                nearer = noted and record.distance < apart * (1 - 1e-9)
+                if nearer or began != (event.parts(), plan_hash, fingerprint):
+                    raise PlanViolation(ledger_texts.departed(record, event, plan_hash, nearer, apart))
                 turn.add(["resume", name, record.attempt + 1])
         return Run(self._journal, name, 1 if record is None else record.attempt, event)
 
@@ -203,6 +205,14 @@ class Ledger(LedgerViews):
         if rule is not None and _without_spare(rule) != _without_spare(found):
             raise PlanViolation(f"This ledger spends by {found}, not by {rule}; create another ledger.")
 
+    def _check_anchor(self, anchor: Anchor) -> None:
+        """Refuse a ledger that does not lead through ``anchor``: what was spent since would be forgotten."""
+        entries = self.entries()
+        if len(entries) <= anchor.sequence:
+            raise LedgerCorrupted(ledger_texts.before_anchor(len(entries) - 1, anchor.sequence))
+        if Anchor.of(entries[: anchor.sequence + 1]) != anchor:
+            raise LedgerCorrupted(ledger_texts.other_anchor(anchor.sequence))
+
 
 def _without_spare(rule: SpendingRule) -> SpendingRule:
     """The rule without the part of delta that ledgers of versions before 0.2 do not hold back."""
@@ -223,23 +233,6 @@ def _first_entry(rule: SpendingRule, key: bytes) -> tuple[Row, Head]:
     book = Book()
     row = book.next_row(first_entry(rule))
     return row, sealed_head(book, row, key)
-
-
-def _refuse_departure(
-    record: RunRecord, plan_hash: str, event: Event, data: str | None, distance: float
-) -> None:
-    """Raise unless a run is resumed as it began."""
-    if record.event.parts() != event.parts():
-        what = f"to release {list_parts(record.event)}, not {list_parts(event)}"
-    elif record.plan_hash != plan_hash:
-        what = f"with plan {record.plan_hash[:12]}, not {plan_hash[:12]}"
-    elif record.data != data:
-        what = "for data of another name (data=)"
-    elif record.distance < distance * (1 - 1e-9):  # versions before 0.2 may have noted none
-        what = f"with noise that is {record.distance:.3g} from the event's, not {distance:.3g}"
-    else:
-        return
-    raise PlanViolation(ledger_texts.departed(record.name, what))
 
 
 def _store_kind(place: Place) -> type[Store]:

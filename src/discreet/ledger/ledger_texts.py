@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from discreet.errors import InvalidParameter, cut
 from discreet.events import Event
@@ -19,7 +20,6 @@ NO_HEAD = "The ledger has lost its head. Restore it from a backup and open it wi
 OTHER_SEAL = (
     "The seal on the ledger's head is not from this key: the ledger was altered, or the key is another's."
 )
-OTHER_LEDGER = f"The ledger was rolled back, or is not the one of this checkpoint. {NEWEST}"
 BEYOND_PLAN = "What goes beyond the plan needs a run of its own."
 
 
@@ -37,6 +37,11 @@ def rolled_back(found: int, known: int) -> str:
     """A ledger that ends before an entry that is known."""
     known_entry = f"its last entry is {found}, but entry {known} is known to have existed"
     return f"The ledger was rolled back: {known_entry}. {NEWEST}"
+
+
+def before_anchor(found: int, known: int) -> str:
+    """A ledger that ends before its anchor."""
+    return f"{rolled_back(found, known)} Or it is not the one of this checkpoint."
 
 
 def other_entries(last: int, head: int) -> str:
@@ -100,11 +105,26 @@ def beyond_spare(distance: float, budget: Budget) -> str:
     )
 
 
-def departed(run: str, how: str) -> str:
+class _Run(Protocol):
+    name: str
+    event: Event
+    plan_hash: str
+    distance: float
+
+
+def departed(run: _Run, event: Event, plan_hash: str, nearer: bool, distance: float) -> str:
     """A run that is resumed otherwise than it began."""
+    if run.event.parts() != event.parts():
+        how = f"to release {list_parts(run.event)}, not {list_parts(event)}"
+    elif run.plan_hash != plan_hash:
+        how = f"with plan {run.plan_hash[:12]}, not {plan_hash[:12]}"
+    elif nearer:
+        how = f"with noise that is {run.distance:.3g} from the event's, not {distance:.3g}"
+    else:
+        how = "for data of another name (data=)"
     return (
-        f"The run {run!r} was opened {how}. Resume it with the plan and the data it began with, or choose another "
-        "name for a new run."
+        f"The run {run.name!r} was opened {how}. Resume it with the plan and the data it began with, or choose "
+        "another name for a new run."
     )
 
 

@@ -23,9 +23,8 @@ from __future__ import annotations
 import os
 from itertools import count
 from pathlib import Path
-from types import TracebackType
 
-from discreet.errors import InvalidParameter, LedgerCorrupted
+from discreet.errors import InvalidParameter
 from discreet.events import Event
 from discreet.guarantee import Budget
 from discreet.ledger import ledger_texts
@@ -135,9 +134,7 @@ class Till:
 
     def insist_on(self, anchor: Anchor) -> None:
         """Refuse a ledger that is older than ``anchor``: what was spent in between would be forgotten."""
-        entries = self.ledger.entries()[: anchor.sequence + 1]
-        if len(entries) <= anchor.sequence or Anchor.of(entries) != anchor:
-            raise LedgerCorrupted(ledger_texts.OTHER_LEDGER)
+        self.ledger._check_anchor(anchor)
 
     def _planned_event(self) -> Event:
         if isinstance(self.rule, FixedPlan):
@@ -152,9 +149,7 @@ class Till:
     def __enter__(self) -> Till:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
 
