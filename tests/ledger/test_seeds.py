@@ -11,9 +11,11 @@ from discreet.certificate.promises import SEEDED
 from discreet.core.noise import BoundedSum
 from discreet.core.randomness import RandomStream
 from discreet.errors import LedgerCorrupted
-from discreet.ledger import GaussianFilter, Till
+from discreet.ledger import GaussianFilter, Till, TruncatedRenyiFilter
 from discreet.ledger.book import Book, Statement
+from discreet.linear import PrivateLinearRegression
 from discreet.plan.plan import Plan
+from discreet.statistics.mean import private_mean
 from discreet.trusted.permits import Charger, StepNoise, pay_at_once
 
 RULE = GaussianFilter(Budget(1.0, 1e-6))
@@ -106,3 +108,20 @@ def test_entries_of_other_randomness_are_refused():
     for words in ('"dice"', '"seed","seed"'):
         with pytest.raises(LedgerCorrupted, match="randomness"):
             Book().follow([*entries[:-1], entries[-1].replace('"seed"', words)])
+
+
+@pytest.mark.parametrize("seed", [None, 5])
+def test_statistics_and_fits_mark_what_they_seed(seed):
+    rows = np.random.default_rng(0).uniform(size=(400, 2))
+    budget = Budget(1.0, 1e-5, "replace-one")
+    stream = None if seed is None else RandomStream(unsafe_seed=seed)
+    settings = {"neighbours": "replace-one", "bounds": (0, 1), "target_bounds": (0, 2)}
+    wide = Budget(4.0, 1e-4, "replace-one")
+    mixed, gaussian = TruncatedRenyiFilter(wide, 10.0, 3.0, 1e-6), GaussianFilter(wide)
+    with Ledger.in_memory(mixed) as means, Ledger.in_memory(gaussian) as fits:
+        private_mean(rows[:, 0], budget, (0.0, 1.0), stream=stream, ledger=means)
+        PrivateLinearRegression(1.0, 1e-5, unsafe_seed=seed, ledger=fits, **settings).fit(
+            rows, rows.sum(axis=1)
+        )
+        for ledger in (means, fits):
+            assert {record.seeded for record in ledger.runs().values()} == {seed is not None}
