@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "discreet"
 
 # The one list of arrows: a room may import those before it. Rooms of one line do not import one another.
 ORDER = (
-    ("errors", "numba_cache", "engines"),
+    ("errors", "numba_cache", "engines", "guarantee_text"),
     ("files",),
     ("charts",),
     ("guarantee", "events"),

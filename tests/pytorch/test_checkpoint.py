@@ -263,6 +263,21 @@ def test_a_seed_in_the_first_part_spoils_the_whole(tmp_path):
     assert not later.certificate().trusted
 
 
+def test_a_seed_of_an_attempt_that_no_checkpoint_remembers_spoils_the_whole(tmp_path):
+    """The second attempt has a seed, and its checkpoint is never used: the ledger remembers."""
+    for options in ({}, {"unsafe_seed": 1}):
+        _, _, run = begun(tmp_path, **options)
+        if options:
+            run.resume(tmp_path / "first")
+        trained(run, run.steps_taken + 2)
+        run.save(tmp_path / ("second" if options else "first"))
+        run._till.ledger.close()
+    _, _, later = begun(tmp_path)
+    later.resume(tmp_path / "first")
+    trained(later, later.steps_taken + 1)
+    assert not later.certificate().trusted
+
+
 def test_another_plan_is_refused(tmp_path):
     _, _, run = begun(tmp_path)
     trained(run, 2)

@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from discreet.certificate import Certificate
-from discreet.certificate.certificate import read_certificate
-from discreet.certificate.verification import COMPUTED, MISSING, Finding
+from discreet.certificate.certificate_file import read_certificate
+from discreet.certificate.verdict_views import Finding
+from discreet.certificate.verification import COMPUTED, MISSING
 from discreet.cli.ledger import open_ledger
 from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import CERTIFICATE, FILE, Answer, command

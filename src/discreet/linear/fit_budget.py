@@ -159,6 +159,7 @@ def open_budget(
             plan = _continue(plan, opened.ledger.rule, budget, earlier, staged)
         till = Till.open(opened.ledger, plan)
         stream = system_stream() if unsafe_seed is None else RandomStream(unsafe_seed=unsafe_seed)
+        till.seeded = not stream.trusted
         yield FitBudget(budget, till, plan, stream, arithmetic, ledger is None, log, sample, tape)
 
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from os import PathLike
 
 from discreet.certificate import Certificate, Verification
-from discreet.certificate.certificate import current_versions
+from discreet.certificate.certificate_views import current_versions
 from discreet.certificate.signatures import Signature
+from discreet.certificate.verdict_views import Finding
 from discreet.certificate.verification import (
     CLAIMED,
     COMPUTED,
     RECORDED,
     SIGNED,
-    Finding,
     entries_of,
     issued_in,
     verify_certificate,

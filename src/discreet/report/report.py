@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template, select
 
 from discreet.accounting.attack_risks import Risk, RiskBound
 from discreet.certificate import Certificate
-from discreet.certificate.certificate import current_versions
+from discreet.certificate.certificate_views import current_versions
 from discreet.certificate.signatures import Signature, SigningKey, sign
 from discreet.charts import Picture, epsilon_scale, word_for
 from discreet.errors import InvalidParameter

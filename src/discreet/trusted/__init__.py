@@ -23,7 +23,7 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("noise_shares", "randomness", "sampling", "silence"),
     ),
     "ledger": ("__init__", "book", "filters", "journal", "ledger", "postgres", "store", "till"),
-    "plan": ("plan", "stage"),
+    "plan": ("procedure", "stage"),
     "certificate": ("__init__", "certificate", "promises", "signatures", "verification"),
     "events": ("__init__", "catalogue", "common"),
     "accounting": (

@@ -260,6 +260,8 @@ class Charger:
         if run is None and agree is None:
             raise PlanViolation("A charge needs a run of a ledger.")
         self._run, self._stream, self._process = run, stream, os.getpid()
+        if run is not None:
+            run.seeded = run.seeded or not stream.trusted
         self._agree: Agree = agree or _decide_alone
         self.before = self.reserved = self._agree(lambda: self._of_ledger().reserved)
         """Charges of earlier attempts, which count as released; all of them so far."""
@@ -321,5 +323,6 @@ def pay_at_once(
 
     Guarantee: the ledger has stored the reservation when this returns.
     """
+    till.seeded = till.seeded or not stream.trusted
     till.pay(noise.event, times, name=name, distance=distance)
     return NoisePermit(noise, clip_norm, stream, (times or 1) * noise.steps, _KEY)

@@ -40,7 +40,7 @@ from discreet.events import ApproximateDP, DiscreteLaplace, Event, Gaussian, Lap
 from discreet.guarantee import Budget
 from discreet.ledger import FixedPlan, GaussianFilter, Till
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.plan.plan import Plan
+from discreet.plan.procedure import Procedure
 from discreet.trusted.choices import Quantiles
 from discreet.trusted.plain_data import Array
 from discreet.trusted.queries import Blocks
@@ -100,7 +100,7 @@ class Session:
     def __init__(
         self,
         till: Till,
-        plan: Plan,
+        plan: Procedure,
         event: Event,
         stream: RandomStream,
         arithmetic: Literal["float", "hardened"],
@@ -144,8 +144,9 @@ class Session:
             fits = [place for place, event in enumerate(events) if not gaussian_only or _is_gaussian(event)]
             chosen = fits[0] if fits else 0
             run = f"{name.replace(' ', '-')}-{os.urandom(8).hex()}"
-            plan = Plan.adaptive(name, rules[chosen], {**settings, "run": run})
+            plan = Procedure.adaptive(name, rules[chosen], {**settings, "run": run})
             till = Till.open(opened.ledger, plan)
+            till.seeded = not stream.trusted
             if isinstance(events[chosen], ApproximateDP):
                 till.refuse_other_neighbours()
             session = cls(till, plan, events[chosen], stream, arithmetic, most_records)

@@ -130,6 +130,7 @@ class Spending:
         kept = SPARE if self.arithmetic == "hardened" else 0.0
         own = GaussianFilter(replace(budget, delta=budget.delta * (1 - kept)), spare=0.0)
         self._till = Till.open(None, own) if till is None else _agreeing(till, budget)
+        self._till.seeded = self._till.seeded or not self.stream.trusted
         rule = self._till.ledger.rule
         assert isinstance(rule, GaussianFilter)
         if log is not None:
