@@ -46,7 +46,7 @@ from discreet.linear.gate.private_table import PersonRows, PrivateTable
 from discreet.linear.gate.record_store import MISSING
 from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.typical_people import Typical, declared_rows, learned_rows
-from discreet.linear.inputs import OnDemand, column_names, without_column
+from discreet.linear.inputs import OnDemand, column_names, is_list, without_column
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.named_coefficients import Coefficients
 from discreet.linear.partitions import Partitions, refuse_other_engines
@@ -394,6 +394,9 @@ class PrivateLinearModel(TableReader):
     def _scores(self, X: Any) -> Array:
         """intercept + encoded row times coefficients, for each row and output."""
         check_is_fitted(self)
+        lengths = {len(row) for row in X if isinstance(row, list | tuple)} if is_list(X) else set()
+        if lengths and self.n_features_in_ not in lengths:
+            raise InvalidParameter("X", "a list", f"has no row of {self.n_features_in_} cells.")
         source = source_of(X)
         if source is not None:
             names = getattr(self, "feature_names_in_", source.names)

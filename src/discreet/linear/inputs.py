@@ -11,6 +11,7 @@ array([3. , 4.5, nan, nan])
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import repeat
@@ -166,8 +167,8 @@ def _as_compared(value: Any, kind: str) -> Any:
 def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
     """The table as a two-dimensional array of floats, as a CSR array if it is sparse, on demand if it is a frame.
 
-    A list has as many columns as most of its rows, and ``width`` columns, as declared, if it has no rows. The cells
-    of a row of another length count as missing.
+    A list has ``width`` columns, as declared, or else those of :func:`list_width`. The cells of a row of another
+    length count as missing.
     """
     if issparse(X):
         table = sane_csr(csr_array(X))
@@ -181,7 +182,7 @@ def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
     elif isinstance(X, OnDemand):
         table = X
     else:
-        array = _rectangular(X, width)
+        array = _rectangular(X, width, name)
         table = numbers(array[:0], name)  # types are refused here
         if table.dtype == array.dtype or array.dtype.kind not in "fiub" or array.ndim != 2:
             table = numbers(array, name)
@@ -237,8 +238,10 @@ def _has_names(X: Any) -> bool:
 
 
 def cells_of(values: Any) -> NDArray[Any]:
-    """:func:`discreet.core.columns.cells_of`, also of a column that is read when it is asked for."""
-    return values[:] if isinstance(values, OnDemand) else columns.cells_of(values)
+    """A column as an array, of whose type and shape no cell decides. An item of a list that is no cell is missing."""
+    if isinstance(values, OnDemand):
+        return values[:]
+    return columns.list_table(values, 1)[:, 0] if is_list(values) else columns.cells_of(values)
 
 
 def _array_of(values: Any) -> NDArray[Any]:
@@ -254,19 +257,39 @@ def _place(cell: Any, places: dict[Any, int]) -> int:
         return -1
 
 
-def _rectangular(X: Any, width: int | None) -> NDArray[Any]:
+def is_list(values: Any) -> bool:
+    """True for a sequence of Python objects, whose type and shape would follow from its items."""
+    typed = isinstance(values, str | bytes | memoryview) or hasattr(values, "__array__")
+    return isinstance(values, Sequence) and not typed
+
+
+def list_width(rows: Sequence[Any], name: str = "X") -> int | None:
+    """The number of cells that more than half of the items of a list have; None if most of them are no rows.
+
+    Guarantee: lists that differ in one item, or by one more, have the same width, or one of them is refused.
+
+    Raises:
+        InvalidParameter: If the largest number of items of one length is not at least two above that of all others.
+    """
+    is_row = [isinstance(row, list | tuple) or (isinstance(row, np.ndarray) and row.ndim > 0) for row in rows]
+    lengths = Counter(len(row) if found else None for row, found in zip(rows, is_row, strict=True))
+    width, count = lengths.most_common(1)[0] if lengths else (None, 2)
+    if 2 * count < len(rows) + 2:
+        remedy = "has too few rows of one length: give an array, or declare schema=, or bounds= for each column."
+        raise InvalidParameter(name, "a list", remedy)
+    return width
+
+
+def _rectangular(X: Any, width: int | None, name: str) -> NDArray[Any]:
     """An array of what may be a list of rows. The type of a list comes from its cells, hence is not believed."""
-    if hasattr(X, "dtype") or hasattr(X, "__array__"):
+    if not is_list(X):
         return np.asanyarray(columns.unmasked(X))
-    if not isinstance(X, Sequence):
-        return np.asarray(X)
-    rows = list(X)
-    known = columns.list_width(rows, width)
-    if known is None:  # most items are no rows: nothing says how many columns there are
-        return np.empty(len(rows))
+    declared = list_width(X, name) if width is None else width
+    if declared is None:
+        return np.empty(len(X))
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a masked cell, for instance
-        array = np.asarray(rows)
-        if array.dtype.kind in "fiub" and array.shape[1:] == (known,):
-            return array
-    return columns.list_table(rows, known)
+        found = np.asarray(X)
+        if found.dtype.kind in "fiub" and found.shape[1:] == (declared,):
+            return found
+    return columns.list_table(X, declared)
