@@ -7,7 +7,7 @@ each row by itself; whatever weights they return, the gate moves each record's w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 
 from discreet.errors import InvalidParameter, real
-from discreet.linear.column_kinds import distinct, ordered_bounds
+from discreet.linear.column_kinds import Numeric, distinct, ordered_bounds
 
 Array = NDArray[np.float64]
 
@@ -156,3 +156,25 @@ def refuse_nested(table: str, name: str, kind: Any) -> None:
     if not (types.is_primitive(kind) or types.is_decimal(kind) or text):
         requirement = f"its column {name!r} holds {kind}; it must hold numbers or texts."
         raise InvalidParameter("table", table, requirement)
+
+
+def all_numbers(source: Any, names: Sequence[str]) -> dict[str, Numeric]:
+    """These columns as plain numbers, for tables without a schema; labels are refused by their type.
+
+    Cells of a CSV file have no type: what is not a number is missing there.
+    """
+    schemas = [part.schema for part in getattr(source, "sources", [source]) if hasattr(part, "schema")]
+    for schema in schemas:
+        for name in names:
+            if not _holds_numbers(schema.field(name).type):
+                kind = str(schema.field(name).type)
+                requirement = "must be one of numbers; or say what its cells are with schema=."
+                raise InvalidParameter(f"X[{name!r}].dtype", kind, requirement)
+    return {name: Numeric() for name in names}
+
+
+def _holds_numbers(kind: Any) -> bool:
+    from pyarrow import types
+
+    known = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    return any(is_number(kind) for is_number in known)

@@ -275,7 +275,9 @@ def list_width(rows: Sequence[Any], name: str = "X") -> int | None:
     lengths = Counter(len(row) if found else None for row, found in zip(rows, is_row, strict=True))
     width, count = lengths.most_common(1)[0] if lengths else (None, 2)
     if 2 * count < len(rows) + 2:
-        remedy = "has too few rows of one length: give an array, or declare schema=, or bounds= for each column."
+        remedy = (
+            "has too few rows of one length: give an array, or declare schema=, or bounds= for each column."
+        )
         raise InvalidParameter(name, "a list", remedy)
     return width
 

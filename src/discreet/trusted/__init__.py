@@ -33,7 +33,16 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     "": ("errors", "files", "guarantee"),
     "linear": (
         *("cells", "encoder", "fit_budget", "homes", "inputs", "lenient", "parquet", "partition_answers"),
-        *("public_log", "residuals", "roll_call", "secret_sample", "sources", "spool", "tables"),
+        *(
+            "private_reader",
+            "public_log",
+            "residuals",
+            "roll_call",
+            "secret_sample",
+            "sources",
+            "spool",
+            "tables",
+        ),
     ),
     "linear/gate": (
         *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),
