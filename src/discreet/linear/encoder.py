@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -308,9 +309,10 @@ def declared_labels(column: Category | Flag | Numeric, y: NDArray[Any]) -> NDArr
     return np.asarray(values[declared_codes(column, y)])  # -1, for what nobody declared, is the last
 
 
-def class_numbers(y: NDArray[Any], classes: NDArray[Any]) -> Array:
+def class_numbers(y: NDArray[Any], classes: Iterable[Any]) -> Array:
     """The place of each label among the classes, as a float; NaN for a label nobody declared."""
-    found = codes(y, tuple(classes.tolist())).astype(np.float64)
+    known = classes.tolist() if isinstance(classes, np.ndarray) else classes
+    found = codes(y, tuple(known)).astype(np.float64)
     found[found < 0] = np.nan
     return found
 

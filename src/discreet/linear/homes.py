@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from discreet.core.columns import list_cells
 from discreet.core.grouping import NOBODY, person_of
 from discreet.errors import PlanViolation
-from discreet.linear.roll_call import Answer, Roll
+from discreet.linear.roll_call import Answer, Roll, reply
 from discreet.linear.sources import ManySources
 from discreet.linear.tables import Read, Source, Table
 
@@ -173,21 +173,17 @@ class Census(NamedTuple):
 
 def people_in(task: Census) -> Answer:
     """The tickets of a file, in order, and how many rows each has; or a code. Never raises."""
-    place, part, _ = task.share
-    try:
-        if not part.is_as_it_was():
-            return Answer("changed", place, 0)
+
+    def people() -> Answer:
         column, found = task.ids.column, [np.empty(0, np.int64)]
-        for chunk in part.source().chunks({}, [column]):
+        for chunk in task.share.source().chunks({}, [column]):
             if len(chunk):
                 found.append(task.ids.tickets(chunk.kept[column]))
         tickets = np.concatenate(found)
-        people = np.unique(tickets[tickets != NOBODY], return_counts=True)
-        return Answer("sum", place, 0, np.array(people, np.int64))
-    except OSError:
-        return Answer("unreadable", place, 0)
-    except BaseException:  # a traceback could hold a row
-        return Answer("refused", place, 0)
+        counted = np.unique(tickets[tickets != NOBODY], return_counts=True)
+        return Answer("sum", task.share.place, 0, np.array(counted, np.int64))
+
+    return reply(task.share, people)
 
 
 class Register(Roll):

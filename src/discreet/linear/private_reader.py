@@ -15,7 +15,7 @@ from scipy.sparse import issparse
 
 from discreet.errors import InvalidParameter
 from discreet.linear.cells import declared_numbers
-from discreet.linear.column_kinds import Category, Column, Numeric, Unit
+from discreet.linear.column_kinds import Category, Column, Flag, Numeric, Unit
 from discreet.linear.declarations import all_numbers, class_weights, declared_classes
 from discreet.linear.encoder import (
     class_numbers,
@@ -56,9 +56,9 @@ class Target(NamedTuple):
         def read_rows(part: Any) -> Array:
             found = cells[part]
             if self.classes is not None:
-                return class_numbers(
-                    found if self.column is None else declared_labels(self.column, found), self.classes
-                )
+                if isinstance(self.column, Category | Flag):
+                    found = declared_labels(self.column, found)
+                return class_numbers(found, self.classes)
             if isinstance(self.column, Numeric):
                 found = declared_numbers(self.column, found, "y")
             values = target_numbers(found)

@@ -11,14 +11,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.noise import BoundedSum
-from discreet.errors import PlanViolation
+from discreet.errors import DiscreetError, PlanViolation
 
 Counts = NDArray[np.int64]
 
@@ -41,6 +41,25 @@ class Answer(NamedTuple):
     clip_norm: float = 0.0
     grid: float | None = None
     public: str = ""
+
+
+def reply(share: Any, compute: Callable[[], Answer]) -> Answer:
+    """What ``compute`` answers for a share of the table, or a code if its files changed or anything was raised.
+
+    Guarantee: never raises, because an exception could carry a record.
+    """
+    try:
+        found = compute() if share.is_as_it_was() else None
+        if found is not None and share.is_as_it_was():
+            return found
+        code = "changed"
+    except OSError:
+        code = "unreadable"
+    except DiscreetError:
+        code = "refused"
+    except BaseException:
+        code = "failed"
+    return Answer(code, share.place, 0)
 
 
 class Roll(ABC):
