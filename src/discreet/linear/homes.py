@@ -27,8 +27,7 @@ from discreet.core.columns import list_cells
 from discreet.core.grouping import NOBODY, person_of
 from discreet.errors import PlanViolation
 from discreet.linear.roll_call import Answer, Roll, reply
-from discreet.linear.sources import ManySources
-from discreet.linear.tables import Read, Source, Table
+from discreet.linear.tables import ManySources, Read, Source, Table
 
 Codes = NDArray[np.int64]
 

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from discreet.errors import InvalidParameter
-from discreet.linear.sources import files_of
-from discreet.linear.tables import Read, Source, Table, table_in
+from discreet.linear.tables import Read, Source, Table, files_of, table_in
 
 
 class Part(NamedTuple):

@@ -12,6 +12,7 @@ declared.
 from __future__ import annotations
 
 import csv
+import glob
 import os
 import re
 import sys
@@ -26,7 +27,7 @@ from typing import IO, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from discreet.errors import InvalidParameter
+from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.cells import dates, declared_numbers, forgiven
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric, Unit
 from discreet.linear.schema import schema_of
@@ -50,6 +51,8 @@ class Table:
         self, columns: Mapping[str, Cells], rows: int, kept: Mapping[str, Cells] | None = None
     ) -> None:
         self._columns, self._rows, self.kept = dict(columns), rows, dict(kept or {})
+        if any(len(cells) != rows for cells in (*self._columns.values(), *self.kept.values())):
+            raise PlanViolation("The columns of a table must be of one length.")
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -125,9 +128,7 @@ def join_chunks(chunks: Iterable[Table], columns: Iterable[str]) -> Table:
 def table_in(path: Path) -> Source:
     """The table in a file, or in those that a pattern names; ``-`` is standard input, as CSV."""
     if not path.exists() and any(mark in str(path) for mark in "*?["):
-        from discreet.linear.sources import many
-
-        return many(str(path))
+        return ManySources(str(path), [table_in(Path(file)) for file in files_of(str(path))])
     if path.is_dir():
         requirement = f"is a folder; name its files by a pattern, such as '{path / '*.parquet'}'."
         raise InvalidParameter("table", str(path), requirement)
@@ -140,6 +141,54 @@ def table_in(path: Path) -> Source:
 
         return ParquetSource(path)
     return CsvSource(path)
+
+
+class ManySources(Source):
+    """The files that a pattern names, one after the other, in the order of their names."""
+
+    def __init__(self, pattern: str, sources: Sequence[Source]) -> None:
+        self.path, self.sources, self._done = Path(pattern), list(sources), 0
+        self.names = self.sources[0].names
+        for source in self.sources:
+            if sorted(source.names) != sorted(self.names):
+                requirement = f"has other columns than {self.sources[0].path}; all files must have the same."
+                raise InvalidParameter("table", str(source.path), requirement)
+
+    def _chunks(self, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+        return chain.from_iterable(self._each(source, readers, keep) for source in self.sources)
+
+    def _each(self, source: Source, readers: Mapping[str, Read], keep: Sequence[str]) -> Iterator[Table]:
+        yield from source._chunks(readers, keep)
+        self._done += 1
+
+    def progress(self) -> float:
+        return self._done / len(self.sources)
+
+
+def files_of(pattern: str) -> list[str]:
+    """The files that a pattern names, sorted; hidden ones, and those that begin with _, are none of the table.
+
+    >>> files_of("nowhere/*.parquet")
+    Traceback (most recent call last):
+    discreet.errors.InvalidParameter: table='nowhere/*.parquet': names no file.
+    """
+    found = glob.glob(pattern, recursive=True)
+    hidden = (".", "_")  # as those that tell that a job has finished
+    files = sorted(
+        path for path in found if os.path.isfile(path) and not os.path.basename(path).startswith(hidden)
+    )
+    if not files:
+        raise InvalidParameter("table", pattern, "names no file.")
+    known: dict[tuple[int, int], str] = {}
+    for path in files:
+        about = os.stat(path)
+        first = known.setdefault((about.st_dev, about.st_ino), path)
+        if first != path and about.st_ino:
+            requirement = (
+                f"names the same file twice, as {first} and as {path}: its records would count twice."
+            )
+            raise InvalidParameter("table", pattern, requirement)
+    return files
 
 
 class CsvSource(Source):
