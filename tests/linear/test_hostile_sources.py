@@ -19,10 +19,10 @@ from discreet import Budget, InvalidParameter, PlanViolation, evaluate
 from discreet.evaluation import split
 from discreet.linear import Category, Date, Numeric, PrivateLogisticRegression, Schema
 from discreet.linear.encoder import SchemaEncoding
+from discreet.linear.out_of_core import store_rows
 from discreet.linear.parquet import ArrowSource, guarded
 from discreet.linear.private_reader import PrivateReader, Target
 from discreet.linear.sources import source_of
-from discreet.linear.spool import spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.tables import read_table
 from discreet.statistics import private_histogram
@@ -71,7 +71,7 @@ def encoded(table):
     """The rows as a fit sees them."""
     source, columns = source_of(table), SCHEMA.features
     if source is not None:
-        table = spool_rows(source.chunks(columns), columns, Storage())
+        table = store_rows(source.chunks(columns), columns, Storage())
     return SchemaEncoding(SCHEMA).encode(table)
 
 

@@ -24,9 +24,9 @@ from discreet.evaluation.tasks import Numbers
 from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.linear.frame_parts import Frames, empty_frame
-from discreet.linear.homes import Share
 from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.sources import is_dask_frame
+from discreet.linear.user_routing import Share
 from discreet.statistics.least_noise import candidates, deviation, norm_of
 from discreet.trusted.queries import Blocks
 from discreet.trusted.rows import MOST_RECORDS, PartitionedRows, PrivateRows

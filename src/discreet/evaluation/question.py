@@ -24,12 +24,12 @@ from discreet.evaluation.tasks import Task
 from discreet.guarantee import Neighbours
 from discreet.linear.column_kinds import Column, distinct
 from discreet.linear.encoder import declared_labels, one_for_each_row
-from discreet.linear.homes import Share
 from discreet.linear.inputs import codes, column_names, column_values, without_column
+from discreet.linear.partition_results import Answer, reply
 from discreet.linear.private_reader import Target
-from discreet.linear.roll_call import Answer, reply
 from discreet.linear.sources import source_of
 from discreet.linear.tables import as_they_are, join_chunks
+from discreet.linear.user_routing import Share
 from discreet.trusted.queries import Blocks
 from discreet.trusted.rows import PrivateRows
 

@@ -49,13 +49,13 @@ from discreet.linear.glm.typical_people import Typical, declared_rows, learned_r
 from discreet.linear.inputs import is_list
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.named_coefficients import Coefficients
+from discreet.linear.out_of_core import store_rows
 from discreet.linear.partitions import Partitions, refuse_other_engines
 from discreet.linear.preview import EPSILONS, Preview
 from discreet.linear.public_log import PublicLog
 from discreet.linear.recording_spending import Tape
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.sources import is_dask_frame, source_of
-from discreet.linear.spool import spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.summary import Summary
 from discreet.linear.table_reader import TableReader, known_spending
@@ -389,7 +389,7 @@ class PrivateLinearModel(TableReader):
             columns = (
                 schema_of(self.schema).features if self.schema is not None else all_numbers(source, names)
             )
-            X = spool_rows(source.chunks(columns), columns, Storage.of(self.memory))
+            X = store_rows(source.chunks(columns), columns, Storage.of(self.memory))
         return self._model.scores(self._encoding.on_demand(self._read_table(X, reset=False)))
 
     def __sklearn_clone__(self) -> Any:

@@ -29,9 +29,9 @@ from discreet.linear.encoder import (
 from discreet.linear.gate.people import People
 from discreet.linear.gate.private_table import PrivateTable
 from discreet.linear.inputs import OnDemand, column_names, lazy_column, number_table, without_column
+from discreet.linear.out_of_core import OutOfCoreTable, store_rows
 from discreet.linear.schema import Schema
 from discreet.linear.sources import source_of
-from discreet.linear.spool import Spooled, spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.tables import Source
 
@@ -133,7 +133,7 @@ class PrivateReader:
         source = source_of(X)
         if source is not None:
             columns = self.columns(source, y)
-            X = spool_rows(source.chunks(columns), columns, self.storage or Storage())
+            X = store_rows(source.chunks(columns), columns, self.storage or Storage())
         if not isinstance(y, str):
             return X, y
         if y not in (column_names(X) or ()):
@@ -170,10 +170,10 @@ def feature_table(X: Any, schema: Schema | None, width: int | None) -> tuple[Any
     if schema is not None:
         schema_columns(X, schema)
         return X, Header(None, len(schema.features), names)
-    side_by_side = X.numbers() if isinstance(X, Spooled) else None
+    side_by_side = X.numbers() if isinstance(X, OutOfCoreTable) else None
     table = number_table(X if side_by_side is None else side_by_side, width)
     width = int(table.shape[1])
-    if isinstance(X, Spooled):
+    if isinstance(X, OutOfCoreTable):
         return table, Header(None, width, names)
     is_known = hasattr(X, "iloc") or hasattr(X, "to_pandas")  # to scikit-learn: pandas, polars, pyarrow
     return table, Header(X[:0] if is_known else np.empty((0, width)), width, names)
