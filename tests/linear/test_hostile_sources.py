@@ -531,7 +531,8 @@ def hostile(batches):
 
 
 def read_hostile(batches):
-    return PrivateReader(Target()).read(hostile(batches), "b", None, None)
+    columns = dict.fromkeys("ab", Numeric(0, 9))
+    return PrivateReader(Target(), lambda source, y: columns).read(hostile(batches), "b", None, None)
 
 
 class Ragged:

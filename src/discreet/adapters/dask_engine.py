@@ -75,7 +75,7 @@ class DaskEngine:
             raise InvalidParameter("engine", "dask", "needs method='recipe' and hardened arithmetic.")
         table, unit = self._table(partitions), model._unit()
         nothing = table.without_rows()
-        nothing.chunks(model._reader(reset=True).columns(nothing, target))  # which refuses unknown names
+        nothing.chunks(model._columns_to_read(nothing, target))  # which refuses unknown names
         if isinstance(table, FrameOnCluster):
             table.compute(self._rounds("frame"))
         seed = "" if model.unsafe_seed is None else " with a seed"  # which certificates tell

@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 
 from discreet.errors import InvalidParameter
 from discreet.linear.base import PrivateLinearModel
-from discreet.linear.column_kinds import Category, Flag, Numeric
+from discreet.linear.column_kinds import Category, Column, Flag, Numeric
 from discreet.linear.encoder import class_numbers
 from discreet.linear.losses import Logistic, Loss, SmoothedHinge, Softmax
 from discreet.linear.private_reader import Target
@@ -45,6 +45,13 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):  # type: ignore[mi
         if isinstance(column, Category) and len(column.values) < 2:
             self._refuse_target("must have two or more categories in the schema, or be a flag.")
         return column.values if isinstance(column, Category) else (False, True)
+
+    def _plain_target(self) -> Column:
+        classes = self._classes()
+        if isinstance(classes, str):
+            requirement = "must be declared for a table that is read from elsewhere, for instance (0, 1)."
+            raise InvalidParameter("classes", classes, requirement)
+        return Category(tuple(classes)) if any(isinstance(label, str) for label in classes) else Numeric()
 
     def _class_names(self) -> tuple[str, ...]:
         column = None if self.classes is not None else self._target_column()

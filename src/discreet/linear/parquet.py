@@ -7,9 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from discreet.core.columns import list_cells
+from discreet.core.columns import cells_of
 from discreet.errors import InvalidParameter, missing_extra
 from discreet.linear.declarations import refuse_nested
 from discreet.linear.tables import Read, Source, Table
@@ -114,21 +112,6 @@ class ParquetSource(ArrowSource):
 
     def progress(self) -> float:
         return float(self._done / max(self._file.metadata.num_rows, 1))
-
-
-def cells_of(column: Any) -> Any:
-    """Numbers as an array, NaN for a missing one; whole numbers with gaps, and anything else, as a list.
-
-    Whole numbers stay what they are: as floats, large ids would be others than beside a missing one. Dates and times
-    are an array of numpy's, in which there are days that Python does not have.
-    """
-    if str(column.type).startswith(("date", "timestamp")):
-        return np.asarray(column.to_numpy(zero_copy_only=False))
-    if str(column.type) in ("double", "float"):
-        return column.to_numpy(zero_copy_only=False).astype(np.float64)
-    if column.null_count == 0 and str(column.type) in ("int64", "int32", "int16", "int8"):
-        return column.to_numpy()
-    return list_cells(column)
 
 
 def cast_each(column: Any, kind: Any) -> Any:

@@ -6,6 +6,7 @@ is public of the table comes back beside it as a :class:`Header`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from scipy.sparse import issparse
 from discreet.errors import InvalidParameter
 from discreet.linear.cells import declared_numbers
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric, Unit
-from discreet.linear.declarations import all_numbers, class_weights, declared_classes
+from discreet.linear.declarations import class_weights, declared_classes
 from discreet.linear.encoder import (
     class_numbers,
     combined_weights,
@@ -67,14 +68,6 @@ class Target(NamedTuple):
         read_rows(slice(0, 0))  # a type that cannot be numbers is refused before anything is spent
         return OnDemand((rows,), read_rows)
 
-    def in_files(self) -> Column:
-        """How the column of a target is read where no schema declares it."""
-        if isinstance(self.classes, str):
-            requirement = "must be declared for a table that is read from elsewhere, for instance (0, 1)."
-            raise InvalidParameter("classes", self.classes, requirement)
-        labels = () if self.classes is None else tuple(self.classes)
-        return Category(labels) if any(isinstance(label, str) for label in labels) else Numeric()
-
 
 class Header(NamedTuple):
     """What is public of a table: its width, its names, and the classes of its target.
@@ -90,9 +83,14 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True)
 class PrivateReader:
-    """How a table is read, as declared. ``width`` is the number of its columns, if that is known."""
+    """How a table is read, as declared.
+
+    ``width`` is the number of its columns, if that is known. ``columns`` says what to read of a table that is
+    elsewhere, from its source and ``y``; whatever it returns, each cell is read by itself.
+    """
 
     target: Target
+    columns: Callable[[Source, Any], Mapping[str, Column | Unit]]
     schema: Schema | None = None
     unit: Unit | None = None
     width: int | None = None
@@ -139,19 +137,6 @@ class PrivateReader:
         if y not in (column_names(X) or ()):
             raise InvalidParameter("y", y, "must be a column of X, or hold a target for each row.")
         return without_column(X, y), lazy_column(X, y)
-
-    def columns(self, source: Source, y: Any) -> dict[str, Column | Unit]:
-        """What has to be read of a source: the columns of the schema, or all of them as numbers."""
-        name, unit = y if isinstance(y, str) else None, self.unit
-        if self.schema is not None:
-            wanted = {*self.schema.features, self.schema.target if y is None else name}
-            columns = {key: column for key, column in self.schema.columns.items() if key in wanted}
-        else:
-            beside = {name, None if unit is None else unit.column}
-            columns = {**all_numbers(source, [key for key in source.names if key not in beside])}
-        if name is not None and name not in columns:
-            columns[name] = self.target.in_files()
-        return {**columns} if unit is None else {**columns, unit.column: unit}
 
     def _target_in(self, X: Any) -> Any:
         """The column of a frame that the schema names as the target; None if nothing is named, or by no names."""

@@ -18,8 +18,8 @@ from discreet.core.mechanisms import Arithmetic
 from discreet.errors import InvalidParameter, one_of, real
 from discreet.guarantee import Budget, neighbours_named
 from discreet.guarantee import Unit as Protected
-from discreet.linear.column_kinds import Column, Unit, unit_of
-from discreet.linear.declarations import bounds_of, declared_width
+from discreet.linear.column_kinds import Column, Numeric, Unit, unit_of
+from discreet.linear.declarations import all_numbers, bounds_of, declared_width
 from discreet.linear.diagnosis import warn_of_width
 from discreet.linear.encoder import (
     BoundedNumbers,
@@ -43,6 +43,7 @@ from discreet.linear.losses import Loss
 from discreet.linear.private_reader import Header, PrivateReader, Target, feature_table
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.storage import Storage
+from discreet.linear.tables import Source
 
 
 class Declarations(BaseEstimator):  # type: ignore[misc]
@@ -150,9 +151,28 @@ class TableReader(Declarations):
         """How a table is read: as declared, or as the table of the first fit."""
         schema = None if self.schema is None else schema_of(self.schema)
         width = declared_width(self.bounds) if reset else self.n_features_in_
+        target, storage = self._target(reset), Storage.of(self.memory)
         return PrivateReader(
-            self._target(reset), schema, self._unit(), width, self.max_weight, Storage.of(self.memory)
+            target, self._columns_to_read, schema, self._unit(), width, self.max_weight, storage
         )
+
+    def _columns_to_read(self, source: Source, y: Any) -> dict[str, Column | Unit]:
+        """What has to be read of a source: the columns of the schema, or all of them as numbers."""
+        name, unit = y if isinstance(y, str) else None, self._unit()
+        if self.schema is not None:
+            schema = schema_of(self.schema)
+            wanted = {*schema.features, schema.target if y is None else name}
+            columns = {key: column for key, column in schema.columns.items() if key in wanted}
+        else:
+            beside = {name, None if unit is None else unit.column}
+            columns = {**all_numbers(source, [key for key in source.names if key not in beside])}
+        if name is not None and name not in columns:
+            columns[name] = self._plain_target()
+        return {**columns} if unit is None else {**columns, unit.column: unit}
+
+    def _plain_target(self) -> Column:
+        """What the column of a target is where no schema says it."""
+        return Numeric()
 
     @abstractmethod
     def _target(self, reset: bool) -> Target:

@@ -27,13 +27,14 @@ from typing import IO, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
+from discreet.core.columns import floats_of
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.cells import dates, declared_numbers, forgiven
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric, Unit
 from discreet.linear.schema import schema_of
 
 Cells = NDArray[Any]
-Read = Callable[[Sequence[Any]], Cells]
+Read = Callable[[Any], Cells]
 """From the cells of a column, as they are in the file, to an array for the library."""
 
 CHUNK = 2**17  # characters of a CSV file that are parsed at once: what fits into a processor's cache
@@ -336,19 +337,8 @@ def numbers_in(cells: Sequence[Any]) -> NDArray[np.float64]:
     >>> numbers_in(["1.5", " 2 ", "", "many", None]).tolist()
     [1.5, 2.0, nan, nan, nan]
     """
-    if isinstance(cells, np.ndarray) and cells.dtype.kind in "fiu":
-        return cells.astype(np.float64)
-    try:
-        return np.fromiter(map(float, cells), np.float64, len(cells))
-    except (ValueError, TypeError, OverflowError):
-        return np.fromiter(map(_number, cells), np.float64, len(cells))
-
-
-def _number(cell: Any) -> float:
-    try:
-        return float(cell)
-    except (ValueError, TypeError, OverflowError):
-        return float("nan")
+    array = _any_array(cells)
+    return array.astype(np.float64) if array.dtype.kind in "fiu" else floats_of(array)
 
 
 def _any_array(cells: Sequence[Any]) -> Cells:
@@ -383,7 +373,7 @@ class _Known(dict[Any, Any]):
         found = dict.get(self, text, self._texts.get(forgiven(self._column, text)))
         if found is None and self._numbers:
             word = {"true": True, "false": False}.get(text.lower(), text) if text is not None else cell
-            found = self._numbers.get(_number(word) if isinstance(word, str) else word)
+            found = self._numbers.get(numbers_in([word])[0] if isinstance(word, str) else word)
         if len(self) < 10_000:
             self[cell] = found
         return found
