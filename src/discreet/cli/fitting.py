@@ -15,7 +15,8 @@ from discreet.cli.ledger import RUN_NAME, open_ledger
 from discreet.cli.shell import MODEL, REPORT, Answer, ignore_interrupts, note, refuse_existing, table
 from discreet.cli.watching import Spent, watch_chunks
 from discreet.errors import InvalidParameter, LedgerUnavailable, one_of
-from discreet.files import insist_writable, parse_json, read_text, whole_folder
+from discreet.files import parse_json, read_text
+from discreet.folders import insist_writable, whole_folder
 from discreet.guarantee import Budget, Neighbours, Unit
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import (

@@ -178,3 +178,37 @@ def _holds_numbers(kind: Any) -> bool:
 
     known = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
     return any(is_number(kind) for is_number in known)
+
+
+def shape_error(name: str, ndim: int, empty_list: bool) -> InvalidParameter:
+    """The refusal of a table that is not two-dimensional or has no columns."""
+    if ndim == 2:
+        requirement = "Found array with 0 feature(s) (shape=(0, 0)) while a minimum of 1 is required."
+        return InvalidParameter(name, "no columns", requirement)
+    if empty_list:
+        remedy = (
+            "has no rows that tell its columns. Give np.empty((0, columns)), or declare schema= or bounds=."
+        )
+        return InvalidParameter(name, "an empty list", remedy)
+    requirement = "Expected 2D array: must have a row for each record and a column for each feature. "
+    remedy = "Reshape your data with X.reshape(-1, 1) if it has one feature, X.reshape(1, -1) if one record."
+    return InvalidParameter(f"{name}.ndim", ndim, requirement + remedy)
+
+
+def type_error(name: str, dtype: np.dtype[Any]) -> InvalidParameter:
+    """The refusal of a column whose type is none of numbers."""
+    needed = "must be numbers, for instance float64."
+    if dtype.kind == "c":
+        needed = "must be real. Complex data not supported."
+    if dtype.kind == "M":
+        needed = (
+            "must be numbers, for instance float64; dates are declared with schema=, by bounds = [1930-01-01, "
+            "2010-12-31]."
+        )
+    return InvalidParameter(f"{name}.dtype", str(dtype), needed)
+
+
+def missing_column(table: str, name: str, names: Sequence[str]) -> InvalidParameter:
+    """The refusal of a source that does not have exactly one column of a name."""
+    found = "has no column" if name not in names else "has more than one column"
+    return InvalidParameter("table", table, f"{found} {name!r}; the names of columns are in its first line.")

@@ -23,7 +23,7 @@ from scipy.sparse import csr_array, issparse
 
 from discreet.core import columns
 from discreet.errors import InvalidParameter
-from discreet.linear.declarations import refuse_labels
+from discreet.linear.declarations import refuse_labels, shape_error, type_error
 from discreet.linear.kernels.csr_entries import in_order
 from discreet.linear.kernels.kernel import readable
 
@@ -123,12 +123,7 @@ def numbers(values: Any, name: str = "X") -> Floats:
             return array.astype(np.float64)
     if array.dtype.kind in "OUST":
         return columns.floats_of(array)
-    if array.dtype.kind == "c":
-        raise InvalidParameter(f"{name}.dtype", str(array.dtype), "must be real. Complex data not supported.")
-    needed = "must be numbers, for instance float64"
-    if array.dtype.kind == "M":
-        needed += "; dates are declared with schema=, by bounds = [1930-01-01, 2010-12-31]"
-    raise InvalidParameter(f"{name}.dtype", str(array.dtype), f"{needed}.")
+    raise type_error(name, array.dtype)
 
 
 def codes(values: Any, known: tuple[Any, ...]) -> NDArray[np.int64]:
@@ -188,20 +183,8 @@ def number_table(X: Any, width: int | None = None, name: str = "X") -> Any:
             table = numbers(array, name)
         else:
             table = OnDemand(array.shape, lambda rows: numbers(array[rows], name))
-    if table.ndim != 2 and isinstance(X, list | tuple) and not len(X):
-        remedy = (
-            "has no rows that tell its columns. Give np.empty((0, columns)), or declare schema= or bounds=."
-        )
-        raise InvalidParameter(name, "an empty list", remedy)
-    if table.ndim != 2:
-        requirement = "Expected 2D array: must have a row for each record and a column for each feature. "
-        remedy = (
-            "Reshape your data with X.reshape(-1, 1) if it has one feature, X.reshape(1, -1) if one record."
-        )
-        raise InvalidParameter(f"{name}.ndim", table.ndim, requirement + remedy)
-    if table.shape[1] < 1:
-        requirement = "Found array with 0 feature(s) (shape=(0, 0)) while a minimum of 1 is required."
-        raise InvalidParameter(name, "no columns", requirement)
+    if table.ndim != 2 or table.shape[1] < 1:
+        raise shape_error(name, table.ndim, is_list(X) and not len(X))
     return table
 
 

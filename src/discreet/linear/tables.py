@@ -31,6 +31,7 @@ from discreet.core.columns import floats_of
 from discreet.errors import InvalidParameter, PlanViolation
 from discreet.linear.cells import dates, declared_numbers, forgiven
 from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric, Unit
+from discreet.linear.declarations import missing_column
 from discreet.linear.schema import schema_of
 
 Cells = NDArray[Any]
@@ -89,9 +90,7 @@ class Source(ABC):
         """
         for name in (*columns, *keep):
             if self.names.count(name) != 1:
-                found = "has no column" if name not in self.names else "has more than one column"
-                requirement = f"{found} {name!r}; the names of columns are in its first line."
-                raise InvalidParameter("table", str(self.path), requirement)
+                raise missing_column(str(self.path), name, self.names)
         readers = {name: reader(column) for name, column in columns.items()}
         nothing = Table(
             {name: read(()) for name, read in readers.items()}, 0, dict.fromkeys(keep, as_they_are(()))
