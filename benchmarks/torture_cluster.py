@@ -42,8 +42,8 @@ from discreet.errors import DiscreetError
 from discreet.ledger import GaussianFilter, Ledger
 from discreet.linear import Partitions, PrivateLogisticRegression, fit_budget
 from discreet.linear.glm import spending
+from discreet.linear.partition_results import Answer, PartitionSums
 from discreet.linear.recording_spending import Recorded, Tape
-from discreet.linear.roll_call import Answer, Tally
 from party_network import free_port
 
 KINDS = ("worker", "scheduler", "driver")
@@ -350,14 +350,14 @@ def repeat_answers() -> None:
 
 def count_twice() -> None:
     """Sums as an accumulator keeps them: what is answered again is added again."""
-    honest = Tally.add
+    honest = PartitionSums.add
 
     def add(self: Any, answer: Answer) -> None:
         honest(self, answer)
         if answer.code == "sum":
             self.accumulated = getattr(self, "accumulated", 0) + answer.counts
 
-    Tally.add, Tally.total = add, lambda self: self.accumulated  # type: ignore[assignment, method-assign]
+    PartitionSums.add, PartitionSums.total = add, lambda self: self.accumulated  # type: ignore[assignment, method-assign]
 
 
 def pay_anew() -> None:

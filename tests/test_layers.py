@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "discreet"
 ORDER = (
     ("errors", "numba_cache", "engines", "guarantee_text"),
     ("files",),
+    ("folders",),
     ("charts",),
     ("guarantee", "events"),
     ("accounting",),

@@ -11,7 +11,8 @@ import click
 
 from discreet.cli.shell import FILE, NUMBER, Answer, command, note, refuse_existing
 from discreet.errors import InvalidParameter
-from discreet.files import insist_writable, write_whole
+from discreet.files import write_whole
+from discreet.folders import insist_writable
 
 _RENAMED = {"x": "TABLE", "table": "TABLE", "model": "MODEL"}
 _INTERRUPTED = "Nothing was written. What the ledger had reserved by then stays spent."

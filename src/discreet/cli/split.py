@@ -10,7 +10,8 @@ import numpy as np
 
 from discreet.cli.shell import FILE, NUMBER, Answer, command, refuse_existing
 from discreet.errors import InvalidParameter
-from discreet.files import insist_writable, whole_file, write_whole
+from discreet.files import whole_file, write_whole
+from discreet.folders import insist_writable
 
 
 @command("split", renamed={"tables": "TABLE", "table": "TABLE"})

@@ -32,8 +32,9 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     ),
     "": ("errors", "files", "guarantee"),
     "linear": (
-        *("cells", "encoder", "fit_budget", "homes", "inputs", "lenient", "parquet", "partition_answers"),
-        *("public_log", "residuals", "roll_call", "secret_sample", "sources", "spool", "tables"),
+        *("cells", "encoder", "fit_budget", "inputs", "out_of_core", "parquet", "partition_answers"),
+        *("partition_results", "private_reader", "public_log", "residuals", "secret_sample", "tables"),
+        *("user_routing",),
     ),
     "linear/gate": (
         *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),

@@ -33,11 +33,11 @@ from discreet.linear.gate.people import People, RowsOfPeople
 from discreet.linear.gate.private_table import EncodedRows, PrivateTable, TargetColumn, UndeclaredColumns
 from discreet.linear.gate.record_store import MISSING
 from discreet.linear.gate.records import CATALOGUE, Records
-from discreet.linear.homes import Share
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.losses import Huber, Logistic, Poisson, Softmax, Squared
 from discreet.linear.partition_answers import Reading, Task
 from discreet.linear.storage import Storage
+from discreet.linear.user_routing import Share
 
 HOSTILE = np.array([np.nan, np.inf, -np.inf, 1e308, -1e308, 1e-308, 0.0, -0.0, 1.0, 0.5, -3.0, 7.0])
 CASES = 100
@@ -296,7 +296,7 @@ class Part(NamedTuple):
     world: World
     keep: np.ndarray
 
-    def is_as_it_was(self, thoroughly=True):
+    def unchanged(self, thoroughly=True):
         return True
 
     def source(self):
@@ -348,7 +348,7 @@ def test_partitions_add_up_to_the_table_and_keep_the_bound(name, kind):
 
 
 def test_a_person_in_several_partitions_would_be_found():
-    """The broken twin of homes: rows of a person in three partitions, each of which counts the person in full."""
+    """The broken twin of routes: rows of a person in three partitions, each of which counts the person in full."""
     world = World(np.random.default_rng(0), "people")
     world.loss, world.columns = Logistic(), Columns(1)
     world.x, world.y, world.ids = np.full((9, 1), 0.5), np.ones(9), np.repeat([0, 1, 2], [6, 2, 1])

@@ -246,9 +246,6 @@ class PrivateAdditiveRegressor(Additive, PrivateRegressor):
         lower, upper = self.target_bounds_ or (0.0, 1.0)
         return Huber((upper - lower) / 10)
 
-    def _valid_counts(self, y: Array) -> Array:
-        return np.where(y < 0, np.nan, y) if self.loss == "poisson" else y
-
     @property
     def _task(self) -> str:  # type: ignore[override]
         return "counts" if self.loss == "poisson" else "regression"

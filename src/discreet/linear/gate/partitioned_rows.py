@@ -22,7 +22,7 @@ from discreet.linear.gate.data import digest_of
 from discreet.linear.gate.opaque import Opaque
 from discreet.linear.gate.private_table import EncodedRows, View
 from discreet.linear.losses import Loss
-from discreet.linear.roll_call import Tally
+from discreet.linear.partition_results import PartitionSums
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -89,7 +89,7 @@ class Question(NamedTuple):
         return hashlib.sha256(hashlib.sha256(self.view).digest() + self.asked).hexdigest()
 
 
-Ask = Callable[[Question, Tally], None]
+Ask = Callable[[Question, PartitionSums], None]
 """Sends a question to all partitions and lets the tally have their answers."""
 
 
@@ -114,7 +114,7 @@ class PartitionedTable(Opaque):
         question = Question(self._asked, view.data, packed.data, {**view.parts, **packed.parts}, grid)
         self._asked += 1
         like = BoundedSum(np.zeros(asked.query.size, np.int64), float(asked.query.bound), grid=grid)
-        tally = Tally(question.release, len(self._rows), like, self._rows, question.digest)
+        tally = PartitionSums(question.release, len(self._rows), like, self._rows, question.digest)
         self._ask(question, tally)
         return tally.total()
 

@@ -1,13 +1,12 @@
-"""A table that is read once, as its chunks come, and kept outside of memory: :func:`spool_rows`.
+"""Out-of-core tables: a source is read once, chunk by chunk, and kept in a memory-mapped file: :func:`store_rows`.
 
-Numbers stay numbers, a category becomes the number of its declared value, an id the number of its person. The rows
-are written one after the other to a scratch file (:mod:`discreet.linear.storage` says what that is) and mapped; what
-an estimator asks for is read from there.
+Numbers stay numbers, a category becomes the index of its declared value, an id the index of its person. The rows are
+written one after the other to a scratch file (:mod:`discreet.linear.storage`), which is mapped into memory.
 
 >>> from discreet.linear.column_kinds import Category, Numeric
 >>> from discreet.linear.tables import Table
 >>> chunks = [Table({"age": np.array([30.0, 40.0]), "job": np.array(["clerk", None], object)}, 2)]
->>> table = spool_rows(chunks, {"age": Numeric(0, 99), "job": Category(("clerk", "farmer"))}, Storage())
+>>> table = store_rows(chunks, {"age": Numeric(0, 99), "job": Category(("clerk", "farmer"))}, Storage())
 >>> table.column_names, len(table), table["job"][:].tolist()
 (('age', 'job'), 2, ['clerk', None])
 """
@@ -16,15 +15,15 @@ from __future__ import annotations
 
 import mmap
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.grouping import NOBODY, number_of_id
 from discreet.linear.cells import dates, declared_codes, declared_numbers
-from discreet.linear.column_kinds import Category, Column, Date, Flag, Numeric, Unit
+from discreet.linear.column_kinds import Column, Date, Numeric, Unit
 from discreet.linear.gate.shelf import no_room
 from discreet.linear.inputs import OnDemand
 from discreet.linear.storage import Storage
@@ -32,73 +31,47 @@ from discreet.linear.tables import Table
 
 Cells = NDArray[Any]
 
-_IN_MEMORY = 8  # of the bytes for rows, one part in so many is for the spool
+_IN_MEMORY = 8  # of the bytes for rows, one part in so many is for rows as they were read
 _RESIDENT = 2**25  # bytes read before the pages are given back
 
 
-class Codec:
-    """How the cells of a column are kept: as numbers of ``dtype``, and back."""
+class Codec(NamedTuple):
+    """How the cells of a column are stored: a function to numbers of ``dtype``, and the function back, if needed."""
 
-    dtype: Any = np.float64
-
-    def __init__(self, column: Column | Unit) -> None:
-        self.column: Any = column
-
-    def numbers(self, cells: Cells) -> Cells:
-        return np.asarray(declared_numbers(self.column, cells))
-
-    def cells(self, numbers: Cells) -> Cells:
-        return numbers
-
-
-class _Days(Codec):
-    """Dates, as days since 1970."""
-
-    def cells(self, numbers: Cells) -> Cells:
-        return dates(numbers)
-
-
-class _Values(Codec):
-    """Declared values, by their places; what nobody declared is None."""
-
-    dtype = np.int32
-
-    def __init__(self, column: Category | Flag) -> None:
-        super().__init__(column)
-        self._values = np.array([*column.values, None], object)
-
-    def numbers(self, cells: Cells) -> Cells:
-        return declared_codes(self.column, cells)
-
-    def cells(self, numbers: Cells) -> Cells:
-        return np.asarray(self._values[numbers])
-
-
-class _Ids(Codec):
-    """Ids, by the order in which they were met; NaN for nobody."""
-
-    def __init__(self, column: Unit) -> None:
-        super().__init__(column)
-        self._known: dict[Any, int] = {}
-
-    def numbers(self, cells: Cells) -> Cells:
-        found = [number_of_id(cell, self._known) for cell in cells.tolist()]
-        return np.array([np.nan if number == NOBODY else number for number in found], np.float64)
+    dtype: Any
+    numbers: Callable[[Cells], Cells]
+    cells: Callable[[Cells], Cells] | None = None
 
 
 def codec_for(column: Column | Unit) -> Codec:
-    """How such a column is kept."""
+    """The codec of a column: its numbers, days since 1970, the indices of declared values, or those of ids."""
     if isinstance(column, Unit):
-        return _Ids(column)
+        known: dict[Any, int] = {}  # ids in the order in which they were met
+        return Codec(np.float64, lambda cells: _id_numbers(cells, known), lambda numbers: numbers)
     if isinstance(column, Numeric):
-        return _Days(column) if isinstance(column, Date) else Codec(column)
-    return _Values(column)
+        return Codec(
+            np.float64,
+            lambda cells: np.asarray(declared_numbers(column, cells)),
+            dates if isinstance(column, Date) else None,
+        )
+    values = np.array([*column.values, None], object)  # -1, for what nobody declared, is the last
+    return Codec(
+        np.int32, lambda cells: declared_codes(column, cells), lambda numbers: np.asarray(values[numbers])
+    )
 
 
-def spool_rows(chunks: Iterable[Table], columns: Mapping[str, Column | Unit], storage: Storage) -> Spooled:
-    """The rows of all chunks, read once.
+def _id_numbers(cells: Cells, known: dict[Any, int]) -> Cells:
+    """The index of each id, NaN for nobody."""
+    found = np.array([number_of_id(cell, known) for cell in cells.tolist()], np.float64)
+    return np.where(found == NOBODY, np.nan, found)
 
-    Guarantee: a row of the result depends on the same row of its chunk only. Nothing is said of a cell.
+
+def store_rows(
+    chunks: Iterable[Table], columns: Mapping[str, Column | Unit], storage: Storage
+) -> OutOfCoreTable:
+    """Read and store the rows of all chunks.
+
+    Guarantee: a row of the result depends on the same row of its chunk only. No message depends on a cell.
     """
     codecs = {name: codec_for(column) for name, column in columns.items()}
     row = np.dtype([(name, codec.dtype) for name, codec in codecs.items()])
@@ -113,10 +86,10 @@ def spool_rows(chunks: Iterable[Table], columns: Mapping[str, Column | Unit], st
             if left < 0:
                 _write(file, in_memory, storage)
         if left >= 0:
-            return Spooled(codecs, np.concatenate(in_memory), None)
+            return OutOfCoreTable(codecs, np.concatenate(in_memory), None)
         file.flush()
         mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return Spooled(codecs, np.frombuffer(mapping, row), mapping)
+    return OutOfCoreTable(codecs, np.frombuffer(mapping, row), mapping)
 
 
 def _write(file: IO[bytes], rows: list[Cells], storage: Storage) -> None:
@@ -128,8 +101,8 @@ def _write(file: IO[bytes], rows: list[Cells], storage: Storage) -> None:
         raise no_room(storage.folder, error) from None
 
 
-class Spooled:
-    """A table by columns, as the estimators take a frame; each column is read when some of its rows are asked for."""
+class OutOfCoreTable:
+    """A stored table with the interface of a frame; a column is read when some of its rows are requested."""
 
     def __init__(self, codecs: Mapping[str, Codec], rows: Cells, mapping: Any) -> None:
         self._codecs, self._rows, self._mapping = dict(codecs), rows, mapping
@@ -149,16 +122,17 @@ class Spooled:
 
     def __getitem__(self, name: str) -> OnDemand:
         codec = self._codecs[name]
-        return OnDemand((len(self),), lambda rows: codec.cells(self._numbers(name, rows)))
+        decode = codec.cells or (lambda numbers: numbers)
+        return OnDemand((len(self),), lambda rows: decode(self._numbers(name, rows)))
 
-    def drop_columns(self, names: Sequence[str]) -> Spooled:
-        """The same table without these columns."""
+    def drop_columns(self, names: Sequence[str]) -> OutOfCoreTable:
+        """Return the table without these columns."""
         left = {name: codec for name, codec in self._codecs.items() if name not in names}
-        return Spooled(left, self._rows, self._mapping)
+        return OutOfCoreTable(left, self._rows, self._mapping)
 
     def numbers(self) -> OnDemand | None:
-        """All columns side by side, as they are in the file, if every one is of plain numbers."""
-        if not self._codecs or any(type(codec) is not Codec for codec in self._codecs.values()):
+        """All columns as one array, if they are plain numbers and adjacent in the file; else None."""
+        if not self._codecs or any(codec.cells is not None for codec in self._codecs.values()):
             return None
         fields = [self._rows.dtype.fields[name][1] for name in self._codecs]  # type: ignore[index]
         first, width = fields[0], len(fields)

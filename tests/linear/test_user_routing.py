@@ -17,9 +17,9 @@ from discreet.linear import (
     Unit,
 )
 from discreet.linear.gate.partitioned_rows import Question
-from discreet.linear.homes import Census, Ids, Register, homes_of, people_in
 from discreet.linear.partition_answers import Reading, Task, answer
-from discreet.linear.roll_call import Answer
+from discreet.linear.partition_results import Answer
+from discreet.linear.user_routing import Ids, UserCounts, UserCountTask, count_users, route_users
 from support.partitions_here import Here, for_workers, model, shares_of
 
 IDS = Ids("person", b"a key")
@@ -101,24 +101,24 @@ def test_a_person_in_all_files_moves_every_sum_by_the_clip_norm_at_most(tmp_path
     assert (max(moved) > 1) == broken
 
 
-# ---- everybody has one home ----
+# ---- everybody has one route ----
 
 
 def test_every_row_is_read_once_and_all_of_a_person_in_one_place():
     rng = np.random.default_rng(3)
     rows = [rng.integers(40, size=count) for count in (60, 0, 1, 90, 30)]
     files = [np.array(np.unique(file, return_counts=True), np.int64) for file in rows]
-    homes = homes_of(files, IDS)
+    routes = route_users(files, IDS)
     whose: dict[int, set[int]] = {}
     for number, file in enumerate(rows):
-        held = np.array([home.holds(file, number) for home in homes])
+        held = np.array([route.holds(file, number) for route in routes])
         assert (held.sum(0) == 1).all()
-        for ticket, place in zip(file.tolist(), held.argmax(0).tolist(), strict=True):
-            whose.setdefault(ticket, set()).add(place)
-            assert number in homes[place].files
+        for id_hash, place in zip(file.tolist(), held.argmax(0).tolist(), strict=True):
+            whose.setdefault(id_hash, set()).add(place)
+            assert number in routes[place].files
     assert all(len(places) == 1 for places in whose.values())
-    held = [sum(int(home.holds(file, number).sum()) for number, file in enumerate(rows)) for home in homes]
-    assert held == [home.rows for home in homes]
+    held = [sum(int(route.holds(file, number).sum()) for number, file in enumerate(rows)) for route in routes]
+    assert held == [route.rows for route in routes]
 
 
 def test_one_person_has_one_ticket_whatever_the_type():
@@ -129,27 +129,27 @@ def test_one_person_has_one_ticket_whatever_the_type():
         pyarrow.array(["7", "8", None]).dictionary_encode(),
         pyarrow.array([Decimal("7.00"), Decimal("8.00"), None]),
     ]
-    found = [IDS.tickets(column).tolist() for column in columns]
-    assert all(tickets == found[0] for tickets in found)
+    found = [IDS.id_hashes(column).tolist() for column in columns]
+    assert all(id_hashes == found[0] for id_hashes in found)
     assert found[0][2] == -1
     assert len(set(found[0])) == 3
     halves = [pyarrow.array([7.5]), pyarrow.array([Decimal("7.50")])]
-    assert len({IDS.tickets(column)[0] for column in halves}) == 1
-    days = IDS.tickets(pyarrow.array([datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)]))
-    assert len(set(days.tolist())) == 1  # all at one home
+    assert len({IDS.id_hashes(column)[0] for column in halves}) == 1
+    days = IDS.id_hashes(pyarrow.array([datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)]))
+    assert len(set(days.tolist())) == 1  # all at one route
 
 
 def test_large_ids_beside_a_missing_one_have_their_tickets():
     ids = [2**60 + 1, 2**60 + 2]
     np.testing.assert_array_equal(
-        IDS.tickets(pyarrow.array(ids)), IDS.tickets(pyarrow.array([*ids, None]))[:2]
+        IDS.id_hashes(pyarrow.array(ids)), IDS.id_hashes(pyarrow.array([*ids, None]))[:2]
     )
 
 
 def test_a_home_says_nothing_of_people():
-    home = homes_of([np.array([[77], [1]]), np.array([[77], [1]])], IDS)[0]
-    assert "77" not in repr(home)
-    assert "key" not in repr(home)
+    route = route_users([np.array([[77], [1]]), np.array([[77], [1]])], IDS)[0]
+    assert "77" not in repr(route)
+    assert "key" not in repr(route)
 
 
 # ---- files and lies ----
@@ -157,18 +157,18 @@ def test_a_home_says_nothing_of_people():
 
 def test_files_that_changed_or_have_no_such_column_are_told_by_codes(tmp_path):
     first, second = shares_of(written(tmp_path / "files", frame(30, 5), cuts=(0, 15)))
-    assert people_in(Census(first, Ids("nobody", b""))).code == "refused"
+    assert count_users(UserCountTask(first, Ids("nobody", b""))).code == "refused"
     (tmp_path / "files" / "part-0.parquet").unlink()
-    assert people_in(Census(first, IDS)).code == "unreadable"
+    assert count_users(UserCountTask(first, IDS)).code == "unreadable"
     written_again = frame(31, 5)
     written_again.to_parquet(tmp_path / "files" / "part-1.parquet")
-    assert people_in(Census(second, IDS)).code == "changed"
+    assert count_users(UserCountTask(second, IDS)).code == "changed"
 
 
 def test_a_guest_whose_file_changed_stops_the_fit(tmp_path):
     """The own file is as it was; the one that rows are fetched from is not."""
     partitions = written(tmp_path / "files", frame(60, 5), cuts=(0, 30))
-    share = next(share for share in shares_of(partitions, "person") if share.home.files == (0, 1))
+    share = next(share for share in shares_of(partitions, "person") if share.route.files == (0, 1))
     frame(61, 5).to_parquet(tmp_path / "files" / f"part-{1 - share.place}.parquet")
     reading = Reading(for_workers(model(unit="person")), "label")
     assert answer(Task("guest", share, reading, Question(0, b"", b"", {}, 1.0))).code == "changed"
@@ -186,11 +186,11 @@ def test_a_guest_whose_file_changed_stops_the_fit(tmp_path):
 )
 def test_lists_that_no_file_could_give_stop_the_fit(counts, said):
     with pytest.raises(PlanViolation, match=said):
-        Register([10]).add(Answer("sum", 0, 0, np.array(counts, np.int64)))
+        UserCounts([10]).add(Answer("sum", 0, 0, np.array(counts, np.int64)))
 
 
 def test_two_lists_that_differ_stop_the_fit():
-    register = Register([10, 10])
+    register = UserCounts([10, 10])
     register.add(Answer("sum", 0, 0, np.array([[1], [2]])))
     register.add(Answer("sum", 0, 0, np.array([[1], [2]])))
     with pytest.raises(PlanViolation, match="two different sums"):

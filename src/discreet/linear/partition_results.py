@@ -1,24 +1,24 @@
-"""What partitions answer, each counted once: :class:`Tally`.
+"""Collects one integer sum per partition and rejects inconsistent replies: :class:`PartitionSums`.
 
 >>> like = BoundedSum(np.zeros(1, np.int64), 1.0, grid=2.0**-10)
->>> tally = Tally(release=0, places=2, like=like, most=(5, 5))
+>>> sums = PartitionSums(release=0, places=2, like=like, most=(5, 5))
 >>> for place, count in [(1, 7), (0, 5), (1, 7)]:  # the second partition answers twice
-...     tally.add(Answer("sum", place, 0, np.array([count]), 1.0, 2.0**-10))
->>> tally.total().tolist()
+...     sums.add(Answer("sum", place, 0, np.array([count]), 1.0, 2.0**-10))
+>>> sums.total().tolist()
 [12]
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.core.noise import BoundedSum
-from discreet.errors import PlanViolation
+from discreet.errors import DiscreetError, PlanViolation
 
 Counts = NDArray[np.int64]
 
@@ -32,7 +32,10 @@ _FATAL = {
 
 
 class Answer(NamedTuple):
-    """What a partition says: ``code`` is ``"sum"``, or why there is none. Nothing of a record beside the numbers."""
+    """A worker's reply: an integer sum (``code`` is ``"sum"``), or a code that reveals nothing about its rows.
+
+    ``public`` is the digest of the public inputs that the worker used.
+    """
 
     code: str
     place: int
@@ -43,10 +46,29 @@ class Answer(NamedTuple):
     public: str = ""
 
 
-class Roll(ABC):
-    """One answer of each partition.
+def reply(share: Any, compute: Callable[[], Answer]) -> Answer:
+    """Return the reply that ``compute`` makes for a share of the table, or a code if a file changed or it raised.
 
-    Guarantee: what was answered twice counts once, and two answers that differ stop everything.
+    Guarantee: never raises, because an exception could carry a record.
+    """
+    try:
+        found = compute() if share.unchanged() else None
+        if found is not None and share.unchanged():
+            return found
+        code = "changed"
+    except OSError:
+        code = "unreadable"
+    except DiscreetError:
+        code = "refused"
+    except BaseException:
+        code = "failed"
+    return Answer(code, share.place, 0)
+
+
+class PartitionResults(ABC):
+    """The replies of all partitions to one question.
+
+    Guarantee: duplicate replies are counted once; conflicting replies abort the fit.
     """
 
     def __init__(self, places: int) -> None:
@@ -55,11 +77,11 @@ class Roll(ABC):
 
     @property
     def missing(self) -> list[int]:
-        """The partitions that have not answered."""
+        """Partitions that have not replied."""
         return [place for place in range(self._places) if place not in self._known]
 
     def add(self, answer: Answer) -> None:
-        """Note an answer, if it holds numbers."""
+        """Record a reply, if it holds numbers; raise if it is inconsistent."""
         if answer.code in _FATAL:
             raise PlanViolation(f"Partition {answer.place}: {_FATAL[answer.code]}")
         if answer.code != "sum":
@@ -68,26 +90,29 @@ class Roll(ABC):
             raise PlanViolation("An answer is not one of a partition of this fit; the fit stops.")
         if answer.counts.dtype != np.int64:
             raise PlanViolation(f"Partition {answer.place} gave a sum of another kind; the fit stops.")
-        self._refuse_lies(answer, answer.counts)
+        self._validate_reply(answer, answer.counts)
         known = self._known.setdefault(answer.place, answer.counts)
         if not np.array_equal(known, answer.counts):
             raise PlanViolation(f"Partition {answer.place} gave two different sums; the fit stops.")
 
     @abstractmethod
-    def _refuse_lies(self, answer: Answer, counts: Counts) -> None:
-        """Raise if no partition could have answered so."""
+    def _validate_reply(self, answer: Answer, counts: Counts) -> None:
+        """Raise if no partition could have replied so."""
 
     def answers(self) -> list[Counts]:
-        """What the partitions said, in their order."""
+        """Return the replies in the order of the partitions; raise if one is missing."""
         if self.missing:
             raise PlanViolation(f"Partitions {self.missing[:5]} gave no sum: nothing is released.")
         return [self._known[place] for place in range(self._places)]
 
 
-class Tally(Roll):
-    """Exactly one sum for each partition. ``like`` is the driver's own, empty sum; ``most`` are rows, at most.
+class PartitionSums(PartitionResults):
+    """The sums of all partitions for one query.
 
-    Guarantee: as :class:`Roll`; without an answer of every partition there is no total.
+    ``like`` is an empty sum with the sensitivity and grid of the query; ``most`` bounds the rows of each partition.
+
+    Guarantee: each partition counts exactly once; without a reply of every partition there is no total. A reply from
+    other public inputs, or larger than its rows can add up to, aborts the fit.
     """
 
     def __init__(
@@ -96,7 +121,7 @@ class Tally(Roll):
         super().__init__(places)
         self._release, self._like, self._most, self._public = release, like, most, public
 
-    def _refuse_lies(self, answer: Answer, counts: Counts) -> None:
+    def _validate_reply(self, answer: Answer, counts: Counts) -> None:
         like, place = self._like, answer.place
         theirs = (answer.release, answer.clip_norm, answer.grid, answer.public)
         if theirs != (self._release, like.clip_norm, like.grid, self._public):
@@ -112,6 +137,6 @@ class Tally(Roll):
             raise PlanViolation(f"Partition {place} gave more than its rows can add up to; the fit stops.")
 
     def total(self) -> Counts:
-        """The sum over all partitions."""
+        """Return the sum over all partitions."""
         total: Counts = np.sum(self.answers(), axis=0, dtype=np.int64)
         return total
