@@ -185,7 +185,7 @@ def counts_there(task: Counting) -> Answer:
         if not task.share.is_as_it_was():
             return Answer("changed", place, 0)
         tally, rows = task.question.ask(task.share.source())
-        total, public = rows.total(task.query, task.grid), tally.digest(task.query)
+        total, public = rows._total(task.query, task.grid), tally.digest(task.query)
         if not task.share.is_as_it_was():
             return Answer("changed", place, 0)
         return Answer("sum", place, 0, total.astype(np.int64), task.query.bound, task.grid, public)

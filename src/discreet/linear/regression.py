@@ -17,11 +17,11 @@ from discreet.linear.declarations import target_range
 from discreet.linear.encoder import one_for_each_row, target_numbers
 from discreet.linear.gate.private_table import TargetColumn
 from discreet.linear.glm.ranges import learned_ranges
-from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import OnDemand
 from discreet.linear.losses import Huber, Loss, Poisson, Squared
 from discreet.linear.residuals import checked_loss
 from discreet.linear.table_reader import plain
+from discreet.trusted.spending import Spending
 
 Array = NDArray[np.float64]
 

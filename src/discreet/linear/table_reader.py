@@ -38,7 +38,6 @@ from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import FirstCounts, count_first
 from discreet.linear.glm.inference import kind_of
 from discreet.linear.glm.ranges import Learned, learned_ranges, unlearnt_ranges
-from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import (
     column_names,
     column_values,
@@ -53,6 +52,7 @@ from discreet.linear.sources import source_of
 from discreet.linear.spool import Spooled, spool_rows
 from discreet.linear.storage import Storage
 from discreet.linear.tables import Source
+from discreet.trusted.spending import Spending
 
 
 class Declarations(BaseEstimator):  # type: ignore[misc]

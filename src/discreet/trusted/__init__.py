@@ -15,8 +15,8 @@ from __future__ import annotations
 
 TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     "trusted": (
-        *("__init__", "choices", "noisy_statistic", "outcomes", "permits", "plain_data", "queries", "rows"),
-        "session",
+        *("__init__", "choices", "noisy_statistic", "opaque", "outcomes", "permits", "plain_data", "queries"),
+        *("rows", "session", "spending"),
     ),
     "core": (
         *("arrays", "banded", "choice", "clipping", "columns", "compiler", "draws", "grouping", "noise"),
@@ -42,14 +42,12 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
             "data",
             "declared_columns",
             "newton",
-            "opaque",
             "partitioned_rows",
             "people",
             "private_table",
         ),
         *("raw", "record_store", "records", "score_cells", "second_moments", "shelf", "sparse_rows"),
     ),
-    "linear/glm": ("spending",),
     "pytorch": (
         *("batches", "correlated_noise", "distributed", "grid_sums", "per_example", "per_person", "run"),
         *("schedule", "stage_clipping", "step_charger", "torch_holder"),

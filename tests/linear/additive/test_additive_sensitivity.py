@@ -20,8 +20,8 @@ from discreet.linear.gate import basis as basis_file
 from discreet.linear.gate import column_pairs as pairs_file
 from discreet.linear.gate.basis import Basis, Curve, Pair, hats
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Logistic, Softmax, Squared
+from discreet.trusted.spending import Spending
 
 COLUMNS = Columns(numerics=3, groups=(3, 1))
 HOSTILE = {

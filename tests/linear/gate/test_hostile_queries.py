@@ -5,6 +5,7 @@ with a zero scale) and asked of records with such numbers, weights and targets. 
 and the difference of the sums is compared with ``bound / grid`` in exact integers. A query may be refused instead.
 """
 
+import pickle
 from dataclasses import fields
 from fractions import Fraction
 from typing import NamedTuple
@@ -30,7 +31,13 @@ from discreet.linear.gate.coordinates import Diagonal, Marginals, SmoothCurves, 
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.partitioned_rows import PartitionedTable
 from discreet.linear.gate.people import People, RowsOfPeople
-from discreet.linear.gate.private_table import EncodedRows, PrivateTable, TargetColumn, UndeclaredColumns
+from discreet.linear.gate.private_table import (
+    EncodedRows,
+    PersonRows,
+    PrivateTable,
+    TargetColumn,
+    UndeclaredColumns,
+)
 from discreet.linear.gate.record_store import MISSING
 from discreet.linear.gate.records import CATALOGUE, Records
 from discreet.linear.homes import Share
@@ -78,7 +85,7 @@ class World:
         weights = self.weights[keep] if self.kind in ("weights", "sparse") else None
         people = People.of(self.ids[keep]) if self.kind == "people" else None
         if people is not None:
-            weights = people.weights(2)
+            weights = people._weights(2)
         table = csr_array(x) if self.kind == "sparse" else x
         sparse, shelf = self.kind == "sparse", Storage(0 if self.kind == "disk" else 2**30).shelf()
         return Records(self.loss, table, y, self.columns, weights, people, shelf, sparse)
@@ -570,9 +577,9 @@ def test_the_twin_without_limits_of_values_is_found(monkeypatch):
 
 
 def test_the_twin_in_which_rows_of_a_person_count_in_full_is_found(monkeypatch):
-    monkeypatch.setattr(People, "weights", lambda self, least, own=None: np.ones(len(self.codes)))
+    monkeypatch.setattr(People, "_weights", lambda self, least, own=None: np.ones(len(self._codes)))
     assert not exceeds("classes", "people")
-    monkeypatch.setattr(People, "limit", lambda self, weights: weights)
+    monkeypatch.setattr(People, "_limit", lambda self, weights: weights)
     assert exceeds("classes", "people")
 
 
@@ -596,10 +603,9 @@ def test_other_queries_views_and_types_are_refused():
     with pytest.raises(PlanViolation, match="Anything is not a query of the catalogue"):
         records()._total(Anything(), 1.0)
     with pytest.raises(PlanViolation, match="function"):
-        records()._total(Blocks((blocks.Cells(lambda chunk: chunk.y, 2),), 1.0), 2.0**-20)
-    array = Blocks((blocks.Cells(blocks.TargetBin(np.arange(5.0), 1.0, 8), 8),), 1.0)
+        Blocks((blocks.Cells(lambda chunk: chunk.y, 2),), 1.0)
     with pytest.raises(PlanViolation, match=r"TargetBin\.lower must be float\. Got ndarray"):
-        records()._total(array, 2.0**-20)
+        Blocks((blocks.Cells(blocks.TargetBin(np.arange(5.0), 1.0, 8), 8),), 1.0)
     centre = Blocks((blocks.Rows(blocks.Offset(np.zeros((5, 2))), 2, 1.0),), 1.1)
     with pytest.raises(PlanViolation, match="The array centre of a query must have shape"):
         records()._total(centre, 2.0**-20)
@@ -634,3 +640,29 @@ def test_records_show_nothing():
         with pytest.raises(TypeError, match="Private rows have no length"):
             look(records())
     assert repr(records()) == "Records(columns=2)"
+
+
+def test_tables_and_people_show_nothing():
+    people = People.of(np.array(["ann", "bob", "ann"]))
+    table = PrivateTable(np.full((3, 1), 123.0), np.full(3, 456.0), None, people)
+    for one in (people, table, table.rows(PersonRows())):
+        for look in (len, iter, bool, np.asarray, list, hash, pickle.dumps, lambda rows: rows[0]):
+            with pytest.raises(TypeError, match="Private rows have no length"):
+                look(one)
+        assert repr(one) in ("People()", "PrivateTable()")
+    shown = [name for kind in (People, PrivateTable, EncodedRows) for name in vars(kind)]
+    assert {name for name in shown if not name.startswith("_")} == {
+        *("of", "rows", "sampled", "refuse_types", "names", "sparse"),
+        *("seen", "bounds", "least", "whole_rows", "columns"),
+    }
+
+
+def test_an_error_of_a_kernel_quotes_nothing(monkeypatch):
+    def failing(*known):
+        raise ValueError(f"private {known}")
+
+    monkeypatch.setattr(blocks, "add_cells", failing)
+    with pytest.raises(PlanViolation, match="could not answer a query") as refused:
+        records()._total(Blocks((blocks.Cells(blocks.ClassOf(Logistic()), 3),), 1.0), 2.0**-20)
+    assert refused.value.__cause__ is None
+    assert refused.value.__context__ is None

@@ -28,7 +28,6 @@ from discreet.linear.glm.problems import (
     narrower_bounds,
     of_classes,
 )
-from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.steps import (
     Seen,
     StepRule,
@@ -45,6 +44,7 @@ from discreet.linear.inputs import OnDemand
 from discreet.linear.kernels.rowwise import times
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
 from discreet.linear.storage import Storage
+from discreet.trusted.spending import Spending
 from support.kept_coordinates import kept_coordinates
 
 VAST, USUAL = Budget(1e5, 1e-6), Budget(1.0, 1e-5)

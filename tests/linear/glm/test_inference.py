@@ -34,10 +34,10 @@ from discreet.linear.glm.inference import (
     start_of,
 )
 from discreet.linear.glm.problems import Problem
-from discreet.linear.glm.spending import Spending
 from discreet.linear.kernels.rowwise import weigh_rows
 from discreet.linear.losses import Logistic, Poisson, Squared
 from discreet.report import model_sections
+from discreet.trusted.spending import Spending
 
 SCHEMA = {
     "columns": {
@@ -93,7 +93,7 @@ class Hostile:
         size = self.own.width
         self.models = (np.zeros(size), rng.normal(0, 1e-3, size), rng.normal(0, 1, size))
         monkeypatch.setattr(
-            "discreet.linear.glm.spending.Spending.release", lambda spending, total, event: self._keep(total)
+            "discreet.trusted.spending.Spending._add_noise", lambda spending, total, event: self._keep(total)
         )
 
     def _keep(self, total: BoundedSum):
@@ -143,10 +143,10 @@ def test_a_person_moves_the_release_by_one_at_most(loss, arithmetic, monkeypatch
             both, broken = [], []
             for left in (owners >= 0, owners != person):
                 people = People.of(owners[left])
-                weights = people.weights(least=1)
+                weights = people._weights(least=1)
                 both.append(hostile.released(theta, rows[left], weights, arithmetic, people))
                 with monkeypatch.context() as patch:
-                    patch.setattr(People, "limit", lambda people, weights: weights)
+                    patch.setattr(People, "_limit", lambda people, weights: weights)
                     ones = np.ones(len(weights))
                     broken.append(hostile.released(theta, rows[left], ones, arithmetic, people))
             lengths.append(np.linalg.norm(both[0] - both[1]))

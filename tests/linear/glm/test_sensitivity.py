@@ -14,8 +14,8 @@ from discreet.core.noise import FLOAT_ROOM
 from discreet.core.randomness import RandomStream
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.glm.glm import fit_glm
-from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Huber, Logistic, Poisson, SmoothedHinge, Softmax, Squared
+from discreet.trusted.spending import Spending
 
 COLUMNS = Columns(numerics=3, groups=(3, 1), text=4, text_norm=2.0)
 HUGE = 1e300

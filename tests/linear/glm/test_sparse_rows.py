@@ -18,11 +18,11 @@ from discreet.linear.glm import whitening
 from discreet.linear.glm.glm import fit_glm
 from discreet.linear.glm.marginals import measure_marginals
 from discreet.linear.glm.ranges import learned_ranges
-from discreet.linear.glm.spending import Spending
 from discreet.linear.kernels.csr_entries import in_order
 from discreet.linear.kernels.kernel import row_norms
 from discreet.linear.losses import Logistic, Poisson, Softmax, Squared
 from discreet.linear.storage import Storage
+from discreet.trusted.spending import Spending
 from support.kept_coordinates import kept_coordinates
 
 NUMBERS, TEXT = Columns(numerics=6), Columns(0, text=6, text_norm=1.5)

@@ -58,7 +58,6 @@ from discreet.linear.glm.counts import Counts, count_records, sees_slopes
 from discreet.linear.glm.glm import fit_constant
 from discreet.linear.glm.marginals import fill_missing, measure_columns, typical_size, zoom_marginals
 from discreet.linear.glm.problems import Bounds, Problem, checked_bounds, describe_target
-from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.steps import (
     Descent,
     descend_in,
@@ -71,6 +70,7 @@ from discreet.linear.glm.whitening import choose_coordinates, second_moments
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
 from discreet.linear.storage import Storage
+from discreet.trusted.spending import Spending
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from discreet.linear.gate.block_sums import ROUNDING, Bins, Blocks, Levels, Numb
 from discreet.linear.gate.coordinates import Marginals, Released
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.marginals import BINS, from_release
-from discreet.linear.glm.spending import Stage
+from discreet.trusted.spending import Stage
 
 Array = NDArray[np.float64]
 

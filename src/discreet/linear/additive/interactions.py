@@ -47,7 +47,7 @@ from discreet.linear.gate.column_pairs import (
 )
 from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.records import Records
-from discreet.linear.glm.spending import Stage
+from discreet.trusted.spending import Stage
 
 Array = NDArray[np.float64]
 

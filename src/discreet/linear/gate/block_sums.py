@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,13 +32,15 @@ from discreet.linear.gate.adding import (
     add_rows,
     add_values,
 )
-from discreet.linear.gate.data import Data, checked_bound, dense, refuse_bad_knots, refuse_other_shapes
+from discreet.linear.gate.column_pairs import Crossings, HatCells, PairCells, RankProducts
+from discreet.linear.gate.data import checked_bound, dense, refuse_bad_knots, refuse_other_shapes
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.record_store import Chunk, RecordStore
 from discreet.linear.gate.sparse_rows import squares_of
 from discreet.linear.kernels.coefficients import compiled
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import accepted
+from discreet.trusted.plain_data import Data, conform
 
 ROUNDING = 1 + 1e-9
 """What declared bounds of blocks with roundings are multiplied by."""
@@ -46,38 +48,11 @@ ROUNDING = 1 + 1e-9
 _ROUNDED = Fraction(1) + Fraction(9, 10**10)  # the norm of a clipped or scaled row over its limit
 
 
-class CellView(Protocol):
-    """A cell for each record; one that is out of range counts for nothing."""
-
-    def __call__(self, chunk: Chunk) -> Integers: ...
-
-
-class NumberView(Protocol):
-    """A row of numbers for each record, each computed from that record alone."""
-
-    def __call__(self, chunk: Chunk) -> NDArray[Any]: ...
-
-
-class Block(Protocol):
-    """A part of a sum."""
-
-    @property
-    def size(self) -> int:
-        """How many numbers of the sum it has."""
-
-    @property
-    def square(self) -> Fraction:
-        """The square of the norm of what a record adds at most."""
-
-    def add(self, counts: Integers, chunk: Chunk, grid: float) -> None:
-        """Add what the records of a chunk add, in grid steps."""
-
-
 @dataclass(frozen=True, eq=False)
 class Cells(Data):
     """Each record adds ``unit`` to the cell that its view names, or to none."""
 
-    view: CellView
+    view: ClassOf | TargetBin | TargetHalfOctave | WindowBin
     size: int
     unit: float = 1.0
 
@@ -93,7 +68,7 @@ class Cells(Data):
 class Values(Data):
     """Each record adds ``unit`` times the numbers of its view, number j clamped to ``limits[j]``."""
 
-    view: NumberView
+    view: TargetMoments | TargetOffset | RankProducts
     limits: tuple[float, ...]
     unit: float = 1.0
 
@@ -115,7 +90,7 @@ class Values(Data):
 class Rows(Data):
     """Each record adds the row of its view, clipped to norm ``limit``; nothing if it is not finite."""
 
-    view: NumberView
+    view: Offset
     size: int
     limit: float
 
@@ -133,7 +108,7 @@ class Rows(Data):
 class TableRows(Data):
     """Each record adds the row of a public table that its view names, or nothing."""
 
-    view: CellView
+    view: ClassOf
     table: Array
 
     @property
@@ -317,6 +292,22 @@ def _refuse_other_width(rows: NDArray[Any], size: int) -> None:
         raise PlanViolation(f"A view of {size} numbers was declared. Got shape {rows.shape[1:]}.")
 
 
+Block = (
+    Cells
+    | Values
+    | Rows
+    | TableRows
+    | EvenBins
+    | Bins
+    | Numbers
+    | Levels
+    | TextSquares
+    | Crossings
+    | PairCells
+    | HatCells
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Blocks(Data):
     """A sum to which each record adds a vector of norm at most ``bound``, one part per block.
@@ -331,6 +322,7 @@ class Blocks(Data):
     everybody: bool = False
 
     def __post_init__(self) -> None:
+        conform(self)
         bound = checked_bound("bound", self.bound)
         for block in self.blocks:
             whole("size", block.size, at_least=0)

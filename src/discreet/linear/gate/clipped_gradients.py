@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from discreet.linear.gate.adding import Integers, add_cells, add_values
 from discreet.linear.gate.coordinates import Coordinates, Marginals, Whitened, standard_norms
-from discreet.linear.gate.data import Data, checked_bound, refuse_other_shapes
+from discreet.linear.gate.data import checked_bound, refuse_other_shapes
 from discreet.linear.gate.record_store import Block, Blocks, RecordStore, Working
 from discreet.linear.gate.score_cells import ScoreCells, round_scores
 from discreet.linear.kernels.centred import centred_gradient
@@ -25,6 +25,7 @@ from discreet.linear.kernels.row_tiles import tile_scores
 from discreet.linear.kernels.rowwise import find_half_octaves, times
 from discreet.linear.kernels.tiled_kernel import tiled_gradient
 from discreet.linear.losses import Loss
+from discreet.trusted.plain_data import Checked, Data, conform
 
 Array = NDArray[np.float64]
 
@@ -61,6 +62,7 @@ class ClippedGradient(Data):
     clip_norm: float
 
     def __post_init__(self) -> None:
+        conform(self)
         checked_bound("clip_norm", self.clip_norm)
 
     @property
@@ -163,7 +165,7 @@ class Scores(Data):
 
 
 @dataclass(frozen=True, eq=False)
-class HalfOctaves(Data):
+class HalfOctaves(Data, Checked):
     """Each record adds 1 to the half octave of the size that its view tells.
 
     Guarantee: the sensitivity is 1, however large the size is.
@@ -198,6 +200,7 @@ class ScoreLine(Data):
     size = 2
 
     def __post_init__(self) -> None:
+        conform(self)
         checked_bound("unit", self.unit)
         checked_bound("clip_norm", self.clip_norm)
 
@@ -240,6 +243,7 @@ class CountExcess(Data):
     size = 1
 
     def __post_init__(self) -> None:
+        conform(self)
         checked_bound("cut", self.cut)
 
     @property

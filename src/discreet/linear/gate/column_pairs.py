@@ -16,12 +16,13 @@ from discreet.linear.gate.adding import Array, Integers, add_cells, add_rows, ad
 from discreet.linear.gate.basis import Basis, between
 from discreet.linear.gate.clipped_gradients import Target
 from discreet.linear.gate.curve_rows import gather_rows
-from discreet.linear.gate.data import Data, dense, refuse_bad_knots, refuse_other_shapes
+from discreet.linear.gate.data import dense, refuse_bad_knots, refuse_other_shapes
 from discreet.linear.gate.record_store import Chunk
 from discreet.linear.kernels.coefficients import compiled
 from discreet.linear.kernels.rowwise import add_cut_ones
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import residuals
+from discreet.trusted.plain_data import Data
 
 Places = tuple[int, int]
 

@@ -19,13 +19,14 @@ from scipy.sparse import issparse
 from discreet.errors import PlanViolation
 from discreet.linear.gate.basis import Basis
 from discreet.linear.gate.curve_rows import gather_rows
-from discreet.linear.gate.data import Data, dense, refuse_other_shapes
+from discreet.linear.gate.data import dense, refuse_other_shapes
 from discreet.linear.gate.sparse_rows import clip_and_divide
 from discreet.linear.kernels.centred import Centre, centred_norms
 from discreet.linear.kernels.kernel import readable, row_norms
 from discreet.linear.kernels.row_tiles import Tiles
 from discreet.linear.kernels.rowwise import find_standard_norms, standardise_rows, times
 from discreet.linear.kernels.white_tiles import whiten_into_tiles
+from discreet.trusted.plain_data import Data
 
 Array = NDArray[np.float64]
 Matrix = NDArray[np.float32]

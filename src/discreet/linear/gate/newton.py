@@ -12,11 +12,12 @@ from discreet.errors import PlanViolation, real
 from discreet.linear.gate.adding import Integers
 from discreet.linear.gate.clipped_gradients import Target
 from discreet.linear.gate.coordinates import Whitened
-from discreet.linear.gate.data import Data, dense, refuse_other_shapes
+from discreet.linear.gate.data import dense, refuse_other_shapes
 from discreet.linear.gate.record_store import RecordStore
 from discreet.linear.gate.second_moments import Lattice
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.kernels.rowwise import add_cut_rows, times, weigh_rows
+from discreet.trusted.plain_data import Data, conform
 
 Array = NDArray[np.float64]
 
@@ -66,6 +67,7 @@ class NewtonStep(Data):
     bound = 1.0
 
     def __post_init__(self) -> None:
+        conform(self)
         for name, value in zip(("slope", "curvature", "square", "clamp"), self.scale.units, strict=True):
             real(name, value, above=0)
         if self.scale.code not in (LOGISTIC, SQUARED, POISSON):

@@ -10,7 +10,7 @@ import hashlib
 import io
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,14 @@ from numpy.typing import NDArray
 from discreet.core.noise import BoundedSum
 from discreet.errors import PlanViolation
 from discreet.linear.gate.basis import Basis
-from discreet.linear.gate.data import digest_of
-from discreet.linear.gate.opaque import Opaque
+from discreet.linear.gate.people import RowsOfPeople
 from discreet.linear.gate.private_table import EncodedRows, View
+from discreet.linear.gate.raw import RawColumns
+from discreet.linear.gate.records import CATALOGUE
 from discreet.linear.losses import Loss
 from discreet.linear.roll_call import Tally
+from discreet.trusted.opaque import AnyRows, Opaque
+from discreet.trusted.plain_data import digest_of, refuse_foreign
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -103,12 +106,13 @@ class PartitionedTable(Opaque):
 
     def rows(self, view: View) -> PartitionedRows:
         """The rows of a view, which answer queries."""
+        refuse_foreign(view)
         return PartitionedRows(self, view)
 
     def _row_count(self) -> int:
         return sum(self._rows)
 
-    def _total(self, view: Packed, asked: Asked, grid: float) -> Integers:
+    def _add_up(self, view: Packed, asked: Asked, grid: float) -> Integers:
         """The sum over all partitions, each counted exactly once. Private."""
         packed = Packed.of(asked)
         question = Question(self._asked, view.data, packed.data, {**view.parts, **packed.parts}, grid)
@@ -122,11 +126,13 @@ class PartitionedTable(Opaque):
         return f"PartitionedTable(partitions={len(self._rows)})"
 
 
-class PartitionedRows(Opaque):
+class PartitionedRows(AnyRows):
     """Rows of a view in all partitions. They answer the queries of one table's rows, by the same sums."""
 
     __slots__ = ("_fills", "_packed", "_table", "_view", "basis")
 
+    _answers: ClassVar[tuple[type, ...]] = (*CATALOGUE, *RawColumns._answers, RowsOfPeople)
+    _elsewhere = True
     sparse = False
 
     def __init__(self, table: PartitionedTable, view: View) -> None:
@@ -159,9 +165,8 @@ class PartitionedRows(Opaque):
     def _row_count(self) -> int:
         return self._table._row_count()
 
-    def _total(self, query: Any, grid: float) -> Integers:
-        """The sum that a query asks for, in grid steps. Private; for :meth:`Stage.ask`."""
-        return self._table._total(self._packed, Asked(query, self._fills, self.basis), grid)
+    def _sum(self, query: Any, grid: float) -> Integers:
+        return self._table._add_up(self._packed, Asked(query, self._fills, self.basis), grid)
 
     def __repr__(self) -> str:
         return f"PartitionedRows({type(self._view).__name__})"

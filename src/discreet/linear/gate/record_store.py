@@ -97,9 +97,9 @@ class RecordStore:
         self._y = _one_each("y", y, self._x.shape[0])
         self._weights = None if weights is None else _one_each("weights", weights, self._x.shape[0])
         if people is not None:
-            self._weights = people.limit(np.ones(len(people.codes)) if weights is None else weights)
-        self._order = None if people is None else people.order()
-        self._people = None if people is None else people.codes
+            self._weights = people._limit(np.ones(len(people._codes)) if weights is None else weights)
+        self._order = None if people is None else people._order()
+        self._people = None if people is None else people._codes
         self._kept = self.shelf.keep(self._read())
 
     def __len__(self) -> int:

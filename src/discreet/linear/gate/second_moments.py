@@ -15,11 +15,12 @@ from discreet.core.clipping import clip_rows
 from discreet.linear.gate.basis import Basis
 from discreet.linear.gate.coordinates import Marginals, standardise
 from discreet.linear.gate.curve_rows import gather_rows
-from discreet.linear.gate.data import Data, checked_bound, dense
+from discreet.linear.gate.data import checked_bound, dense
 from discreet.linear.gate.record_store import RecordStore
 from discreet.linear.kernels.kernel import readable
 from discreet.linear.kernels.rowwise import put_ones_before
 from discreet.linear.kernels.whole_products import add_products, pairs_for, totals_for
+from discreet.trusted.plain_data import Data, conform
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -86,6 +87,7 @@ class SecondMoments(Data):
     limit: float
 
     def __post_init__(self) -> None:
+        conform(self)
         checked_bound("limit", self.limit)
 
     @property

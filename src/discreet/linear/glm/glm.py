@@ -15,7 +15,7 @@ the same budget by a share that grows where records are few:
 
 >>> from discreet import Budget
 >>> from discreet.linear.losses import Logistic
->>> from discreet.linear.glm.spending import Spending
+>>> from discreet.trusted.spending import Spending
 >>> x = np.linspace(0, 1, 4000)[:, None]
 >>> fit = fit_glm(Logistic(), x, x[:, 0] > 0.3, Columns(numerics=1), Spending(Budget(1.0, 1e-6)))
 >>> bool(0.25 < -fit.intercept / fit.coefficients[0] < 0.35)
@@ -38,13 +38,13 @@ from discreet.linear.glm.counts import Counts, count_again, count_records, sees_
 from discreet.linear.glm.inference import infer_effects
 from discreet.linear.glm.marginals import as_text, fill_missing, measure_columns
 from discreet.linear.glm.problems import Bounds, checked_bounds, describe_constant, describe_target
-from discreet.linear.glm.spending import Progress, Spending
 from discreet.linear.glm.steps import descend_noisily, recalibrate, share_of_recalibration, shrink_slopes
 from discreet.linear.glm.whitening import choose_coordinates
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import checked_loss
 from discreet.linear.storage import Storage
+from discreet.trusted.spending import Progress, Spending
 
 _ROUGHLY = 0.5  # the weight of their number where all that counts is how classes differ
 

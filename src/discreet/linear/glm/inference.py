@@ -45,9 +45,9 @@ from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.newton import NewtonStep, Scale
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.problems import Problem
-from discreet.linear.glm.spending import Spending, Stage
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.losses import Loss
+from discreet.trusted.spending import Spending, Stage
 
 Array = NDArray[np.float64]
 

@@ -44,7 +44,7 @@ from discreet.linear.gate.coordinates import Marginals, Released
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.records import Records
 from discreet.linear.glm.budget_split import BudgetSplit, at_most_half
-from discreet.linear.glm.spending import Spending, Stage
+from discreet.trusted.spending import Spending, Stage
 
 Array = NDArray[np.float64]
 

@@ -23,7 +23,7 @@ from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import Counts
 from discreet.linear.glm.marginals import typical_size
 from discreet.linear.glm.problems import MIDDLE, Problem
-from discreet.linear.glm.spending import Spending, Stage
+from discreet.trusted.spending import Spending, Stage
 
 Array = NDArray[np.float64]
 

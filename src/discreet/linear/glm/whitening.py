@@ -14,7 +14,7 @@ from discreet.linear.gate.records import Records
 from discreet.linear.gate.second_moments import CurveDirections, SecondMoments, StandardRows
 from discreet.linear.glm.budget_split import WHITENING, BudgetSplit, at_most_half
 from discreet.linear.glm.marginals import Typical, typical_size
-from discreet.linear.glm.spending import Spending, Stage
+from discreet.trusted.spending import Spending, Stage
 
 Array = NDArray[np.float64]
 
