@@ -409,9 +409,9 @@ def range_sums(x):
     seen = []
 
     class Watched(Spending):
-        def release(self, total, event):
+        def _add_noise(self, total, event):
             seen.append(total)
-            return super().release(total, event)
+            return super()._add_noise(total, event)
 
     spending = Watched(Budget(1.0, 1e-6), stream=RandomStream(unsafe_seed=0))
     learned_ranges(RawColumns(x), spending, 0.08)

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from discreet.errors import DiscreetError
-from discreet.linear.gate.partitioned_rows import Asked, Question, unpack
+from discreet.linear.gate.partitioned_rows import Asked, Question
 from discreet.linear.gate.private_table import PrivateTable
 from discreet.linear.homes import Share
+from discreet.linear.packed_questions import unpack
 from discreet.linear.roll_call import Answer
 from discreet.trusted.plain_data import digest_of
 

@@ -80,8 +80,9 @@ FAST_PYTORCH_FILES: dict[str, tuple[str, ...]] = {
 
 KERNEL_FILES: dict[str, tuple[str, ...]] = {
     "linear/kernels": (
-        *("__init__", "centred", "coefficients", "csr_entries", "csr_kernel", "dense_kernel", "kernel"),
-        *("row_products", "row_tiles", "rowwise", "tiled_kernel", "vectors", "white_tiles", "whole_products"),
+        *("__init__", "centred", "coefficients", "csr_entries", "csr_kernel", "dense_kernel", "hat_entries"),
+        *("kernel", "rank_crossings", "row_products", "row_tiles", "rowwise", "tiled_kernel", "uneven_bins"),
+        *("vectors", "white_tiles", "whole_products"),
     ),
 }
 """Compiled passes over the rows of tables, each compared with a plain reference in the tests."""

@@ -24,7 +24,7 @@ MODULES = {
     "discreet.trusted.permits",
 }
 NAMES = {
-    *("_store", "_total", "_row_count", "_table", "_kept", "chunks", "owned_chunks", "everybody"),
+    *("_store", "_total", "_row_count", "_table", "_kept", "chunks", "everybody"),
     *("BoundedSum", "add_noise", "RecordStore", "release", "_add_noise", "total", "urandom", "default_rng"),
 }
 

@@ -27,9 +27,9 @@ from discreet.linear.gate import second_moments as moments
 from discreet.linear.gate.basis import Basis, Curve, Pair
 from discreet.linear.gate.block_sums import Blocks
 from discreet.linear.gate.clipped_gradients import Target
-from discreet.linear.gate.coordinates import Diagonal, Marginals, SmoothCurves, Standardised, Whitened
+from discreet.linear.gate.coordinates import Marginals, SmoothCurves, Standardised, Whitened
 from discreet.linear.gate.declared_columns import Columns
-from discreet.linear.gate.partitioned_rows import PartitionedTable
+from discreet.linear.gate.partitioned_rows import Asked, PartitionedTable
 from discreet.linear.gate.people import People, RowsOfPeople
 from discreet.linear.gate.private_table import (
     EncodedRows,
@@ -40,6 +40,7 @@ from discreet.linear.gate.private_table import (
 )
 from discreet.linear.gate.record_store import MISSING
 from discreet.linear.gate.records import CATALOGUE, Records
+from discreet.linear.glm.frames import DiagonalFrame
 from discreet.linear.homes import Share
 from discreet.linear.kernels.coefficients import LOGISTIC, POISSON, SQUARED
 from discreet.linear.losses import Huber, Logistic, Poisson, Softmax, Squared
@@ -116,16 +117,16 @@ class World:
         rng, width = self.rng, self.columns.width
         kind = rng.integers(4)
         if self.kind == "sparse" or kind == 0:
-            return Diagonal.of(self.marginals(), abs(number(rng)), self.kind == "sparse")
+            return DiagonalFrame.of(self.marginals(), abs(number(rng)), self.kind == "sparse").map
         if kind == 1:
-            return Standardised(self.marginals(), number(rng), bool(rng.random() < 0.5), False)
+            return Standardised(self.marginals(), number(rng), bool(rng.random() < 0.5))
         if kind == 2 or self.columns.text or self.columns.numerics < 2:
             square = some(rng, width + 1, width + 1, hostile=0.02)
-            return Whitened(self.marginals(), square, square)
+            return Whitened(self.marginals(), square)
         basis = self.basis()
         width = basis.columns.width
         square = some(rng, width + 1, width + 1, hostile=0.02)
-        return SmoothCurves(self.marginals(width), square, square, basis=basis)
+        return SmoothCurves(self.marginals(width), square, basis)
 
     def two_classes(self):
         return self.loss if isinstance(self.loss, Logistic) else Logistic()
@@ -195,7 +196,7 @@ QUERIES = {
     "norms": lambda w: gradients.HalfOctaves(gradients.RowNorms()),
     "standard norms": lambda w: gradients.HalfOctaves(gradients.StandardNorms(w.marginals())),
     "white norms": lambda w: gradients.HalfOctaves(
-        gradients.WhiteNorms(Whitened(w.marginals(), *[some(w.rng, *(w.columns.width + 1,) * 2)] * 2))
+        gradients.WhiteNorms(Whitened(w.marginals(), some(w.rng, *(w.columns.width + 1,) * 2)))
     ),
     "scores": lambda w: gradients.HalfOctaves(scores(w)),
     "score line": lambda w: gradients.ScoreLine(
@@ -218,7 +219,7 @@ QUERIES = {
         )
     )(w.basis()),
     "newton": lambda w: newton.NewtonStep(
-        Whitened(w.marginals(2), *[some(w.rng, 3, 3, hostile=0.05)] * 2),
+        Whitened(w.marginals(2), some(w.rng, 3, 3, hostile=0.05)),
         some(w.rng, w.columns.width, 2, hostile=0.05),
         w.target(),
         some(w.rng, 3, hostile=0.05),
@@ -352,6 +353,42 @@ def test_partitions_add_up_to_the_table_and_keep_the_bound(name, kind):
         assert other.tolist() == without.tolist()
         assert not moved_too_far(query, found, other, grid), (seed, query)
     assert asked > 0
+
+
+@pytest.mark.parametrize("kind", ["plain", "weights", "people"])
+def test_workers_that_are_handed_other_queries_keep_the_bound(kind, monkeypatch):
+    """What is sent to workers is packed by a file that is not trusted: here every third one gets another query."""
+    honest, swapped = partition_answers.unpack, 0
+
+    def unpack(data, parts):
+        nonlocal swapped
+        found = honest(data, parts)
+        if isinstance(found, Asked) and swapped % 3 == 0:
+            other = blocks.TargetBin(number(rng), number(rng), 4)
+            found = found._replace(query=Blocks((blocks.Cells(other, 4),), 1.0))
+        swapped += isinstance(found, Asked)
+        return found
+
+    monkeypatch.setattr(partition_answers, "unpack", unpack)
+    for seed in range(CASES // 5):
+        rng = np.random.default_rng(seed)
+        world = World(np.random.default_rng([seed, 5]), kind)
+        query = QUERIES["classes"](world)
+        sums = []
+        for keep in (np.ones(len(world.y), bool), world.neighbours()):
+            rng, swapped = np.random.default_rng(seed), 0
+            sums.append(in_partitions(world, keep)._total(query, grid_of(query)))
+        assert not moved_too_far(query, *sums, grid_of(query)), seed
+    monkeypatch.setattr(partition_answers, "unpack", lambda data, parts: wider(honest(data, parts)))
+    with pytest.raises(PlanViolation, match="other public numbers than the driver"):
+        in_partitions(world, keep)._total(query, grid_of(query))
+
+
+def wider(found):
+    """A question for a query of twice the bound: the broken twin."""
+    if not isinstance(found, Asked):
+        return found
+    return found._replace(query=Blocks((blocks.Cells(blocks.ClassOf(Logistic()), 4, 2.0),), 2.0))
 
 
 def test_a_person_in_several_partitions_would_be_found():

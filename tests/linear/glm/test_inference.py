@@ -20,11 +20,12 @@ from discreet.linear import (
 )
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.gate.clipped_gradients import Target
-from discreet.linear.gate.coordinates import Marginals, Whitened
+from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.people import People
 from discreet.linear.gate.records import Records
 from discreet.linear.glm import inference as inference_module
+from discreet.linear.glm.frames import WhiteFrame
 from discreet.linear.glm.inference import (
     coordinates_of,
     infer,
@@ -81,7 +82,7 @@ class Hostile:
         marginals = Marginals(np.full(width, 0.4), np.full(width, 1e-3), np.zeros(width), np.ones(width))
         matrix = np.eye(width + 1)
         self.lines = lines_of(columns, np.full(width, 0.3), {}, 0.01)
-        self.own = coordinates_of(self.lines, Whitened(marginals, matrix, matrix, matrix, 1e-4), columns)
+        self.own = coordinates_of(self.lines, WhiteFrame(marginals, matrix, matrix, matrix, 1e-4), columns)
         self.loss, self.columns, self.problem = loss, columns, problem_of(loss)
         self.x = rng.random((12, width)).astype(np.float32)
         self.x[:, columns.categories] = 0
@@ -231,7 +232,7 @@ def test_the_start_of_the_lines_is_the_same_model():
     rng = np.random.default_rng(0)
     columns = Columns(1, (3, 1))
     marginals = Marginals(np.full(5, 0.3), rng.uniform(0.3, 1, 5), np.zeros(5), np.ones(5))
-    white = Whitened(marginals, np.eye(6), np.eye(6), np.eye(6), 1e-6)
+    white = WhiteFrame(marginals, np.eye(6), np.eye(6), np.eye(6), 1e-6)
     lines = lines_of(columns, np.array([0.5, 0.2, 0.5, 0.3, 0.4]), {0: 2}, 0.05)
     assert lines.references == (3,)
     assert lines.against == (None, 3, 3, None)

@@ -32,9 +32,9 @@ GONE = 1_234_567
 class Watching(Spending):
     """Keeps the last sum."""
 
-    def release(self, total, event):
+    def _add_noise(self, total, event):
         self.last = total
-        return super().release(total, event)
+        return super()._add_noise(total, event)
 
 
 def gradient(Z, y):

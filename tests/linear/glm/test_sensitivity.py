@@ -45,10 +45,10 @@ class Replay(Spending):
         super().__init__(budget, stream=RandomStream(unsafe_seed=3, threads=1), arithmetic=arithmetic)
         self.sums, self.answers, self.given = [], [], answers
 
-    def release(self, total, event):
+    def _add_noise(self, total, event):
         exact = total.value.astype(object) if total.grid else total.value  # whole numbers of any size
         self.sums.append((exact, total.clip_norm, total.grid or 1.0))
-        noisy = super().release(total, event) if self.given is None else self.given[len(self.answers)]
+        noisy = super()._add_noise(total, event) if self.given is None else self.given[len(self.answers)]
         self.answers.append(noisy)
         return noisy
 

@@ -33,7 +33,6 @@ from discreet.linear.gate.basis import Pair
 from discreet.linear.gate.block_sums import ROUNDING, Blocks, Values
 from discreet.linear.gate.column_pairs import (
     COUNTED,
-    CROSSINGS,
     SIDE,
     SQUARES,
     WIDEST,
@@ -47,6 +46,7 @@ from discreet.linear.gate.column_pairs import (
 )
 from discreet.linear.gate.coordinates import Marginals
 from discreet.linear.gate.records import Records
+from discreet.linear.kernels.rank_crossings import CROSSINGS
 from discreet.trusted.spending import Stage
 
 Array = NDArray[np.float64]

@@ -37,7 +37,7 @@ from discreet.linear.gate.data import checked_bound, dense, refuse_bad_knots, re
 from discreet.linear.gate.declared_columns import Columns
 from discreet.linear.gate.record_store import Chunk, RecordStore
 from discreet.linear.gate.sparse_rows import squares_of
-from discreet.linear.kernels.coefficients import compiled
+from discreet.linear.kernels.uneven_bins import Edges, count_between
 from discreet.linear.losses import Loss
 from discreet.linear.residuals import accepted
 from discreet.trusted.plain_data import Data, conform
@@ -171,43 +171,11 @@ class Bins(Data):
         if dense(chunk.x).shape[1] < len(self.edges):
             raise PlanViolation(f"There are no {len(self.edges)} columns to count.")
         steps = (np.ones(len(chunk.x)) if chunk.weights is None else chunk.weights) * (1.0 / grid)
-        edges, starts, guides = self._guide
-        _count_bins(chunk.x, edges, starts, guides, steps.astype(np.int64), counts)
+        count_between(chunk.x, self._edges, steps.astype(np.int64), counts)
 
     @cached_property
-    def _guide(self) -> tuple[Array, Integers, Integers]:
-        """All edges, where those of each column start, and with which bin each even part of [0, 1] begins."""
-        parts = np.arange(_GUIDES) / _GUIDES
-        begins = [np.searchsorted(found, parts, side="right") - 1 for found in self.edges]
-        lasts = [len(found) - 2 for found in self.edges]
-        guides = np.array(
-            [np.clip(one, 0, last) for one, last in zip(begins, lasts, strict=True)], np.int64
-        ).reshape(-1, _GUIDES)
-        starts = np.cumsum([0, *(len(found) for found in self.edges)])
-        return np.concatenate([np.empty(0), *self.edges]), starts, guides
-
-
-_GUIDES = 256
-
-
-@compiled
-def _count_bins(
-    rows: NDArray[np.float32],
-    edges: Array,
-    starts: Integers,
-    guides: Integers,
-    steps: Integers,
-    counts: Integers,
-) -> None:
-    """Row after row; column j has one edge more than bins, so its bins begin j places before its edges."""
-    for i in range(len(rows)):
-        for j in range(guides.shape[0]):
-            value, first = np.float64(rows[i, j]), starts[j]
-            place = min(max(int(value * _GUIDES), 0), _GUIDES - 1)
-            found, last = guides[j, place], starts[j + 1] - first - 2
-            while found < last and edges[first + found + 1] <= value:
-                found += 1
-            counts[first - j + found] += steps[i]
+    def _edges(self) -> Edges:
+        return Edges.of(self.edges)
 
 
 @dataclass(frozen=True, eq=False)

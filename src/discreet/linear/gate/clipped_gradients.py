@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from discreet.linear.gate.adding import Integers, add_cells, add_values
 from discreet.linear.gate.coordinates import Coordinates, Marginals, Whitened, standard_norms
 from discreet.linear.gate.data import checked_bound, refuse_other_shapes
-from discreet.linear.gate.record_store import Block, Blocks, RecordStore, Working
+from discreet.linear.gate.record_store import Block, RecordStore, Working
 from discreet.linear.gate.score_cells import ScoreCells, round_scores
 from discreet.linear.kernels.centred import centred_gradient
 from discreet.linear.kernels.kernel import hardened_clipped_gradient, readable, row_norms
@@ -87,7 +87,7 @@ def _refuse_other_size(theta: Array, coordinates: Coordinates, outputs: int = 1)
     refuse_other_shapes(theta=(theta, shape))
 
 
-def sum_of_gradients(loss: Loss, working: Blocks, theta: Array, clip_norm: float, grid: float) -> Integers:
+def sum_of_gradients(loss: Loss, working: Any, theta: Array, clip_norm: float, grid: float) -> Integers:
     """The sum of clipped gradients over blocks of records, in grid steps.
 
     Guarantee: a record, or a person with all rows, changes it by a vector of norm at most ``clip_norm / grid``.
@@ -114,7 +114,7 @@ class RowNorms(Data):
     """The norm of each encoded row."""
 
     def __call__(self, store: RecordStore) -> Iterator[tuple[NDArray[Any], Any]]:
-        return ((row_norms(x, 0.0), weights) for x, _, weights in store.chunks())
+        return ((row_norms(x, 0.0), weights) for x, _, weights, _ in store.chunks())
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +124,7 @@ class StandardNorms(Data):
     marginals: Marginals
 
     def __call__(self, store: RecordStore) -> Iterator[tuple[NDArray[Any], Any]]:
-        return ((standard_norms(x, self.marginals), weights) for x, _, weights in store.chunks())
+        return ((standard_norms(x, self.marginals), weights) for x, _, weights, _ in store.chunks())
 
     def content(self) -> tuple[Any, ...]:
         """What moves rows."""
@@ -262,7 +262,7 @@ class CountExcess(Data):
         return total
 
 
-def scores_of(block: Block, theta: Array, working: Blocks) -> NDArray[Any]:
+def scores_of(block: Block, theta: Array, working: Working) -> NDArray[Any]:
     """constant * theta[0] + z @ theta[1:] of each record, z less its centre if it has one."""
     if block.tiled:
         return tile_scores(block.z, len(block.y), theta[1:], 0.0)

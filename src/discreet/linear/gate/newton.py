@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,14 +35,6 @@ class Scale:
     def units(self) -> tuple[float, float, float, float]:
         """The units of g, H and J, and the clamp."""
         return self.slope, self.curvature, self.square, self.clamp
-
-
-class Derivatives(NamedTuple):
-    """The sums g, H and J of :class:`NewtonStep`, with noise."""
-
-    g: Array
-    h: Array
-    j: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,15 +96,6 @@ class NewtonStep(Data):
             squares = lattice.products(_by_person(residuals, people), None)
             total += np.concatenate([first, bent, squares])
         return total
-
-    def derivatives(self, noisy: Array, grid: float) -> Derivatives:
-        """What was released, in the units of the problem."""
-        size, triangle, lattice = self.white.width, self._triangle, Lattice.of(grid)
-        return Derivatives(
-            noisy[:size] / self.scale.slope,
-            lattice.unpack(noisy[size : size + triangle], size) / self.scale.curvature,
-            lattice.unpack(noisy[size + triangle :], size) / self.scale.square,
-        )
 
 
 def _by_person(rows: Array, people: NDArray[np.int64] | None) -> Array:

@@ -7,8 +7,6 @@ public of the rows, the query and the grid. It is data: its answer is a function
 from __future__ import annotations
 
 import hashlib
-import io
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -23,47 +21,13 @@ from discreet.linear.gate.private_table import EncodedRows, View
 from discreet.linear.gate.raw import RawColumns
 from discreet.linear.gate.records import CATALOGUE
 from discreet.linear.losses import Loss
+from discreet.linear.packed_questions import Packed
 from discreet.linear.roll_call import Tally
 from discreet.trusted.opaque import AnyRows, Opaque
-from discreet.trusted.plain_data import digest_of, refuse_foreign
+from discreet.trusted.plain_data import refuse_foreign
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-
-_LARGE = 2**12  # bytes of an array that is sent once
-
-
-class Packed(NamedTuple):
-    """Plain data as bytes. Large arrays and losses are apart, by their digests, so that they are sent once."""
-
-    data: bytes
-    parts: dict[bytes, Any]
-
-    @classmethod
-    def of(cls, value: Any) -> Packed:
-        file, parts = io.BytesIO(), {}
-
-        class Pickler(pickle.Pickler):
-            def persistent_id(self, value: Any) -> bytes | None:
-                large = type(value) is np.ndarray and value.nbytes >= _LARGE and not value.dtype.hasobject
-                if not large and not isinstance(value, Loss):
-                    return None
-                key = digest_of((large and value.flags.f_contiguous, value))
-                parts[key] = value
-                return key
-
-        Pickler(file, protocol=5).dump(value)
-        return cls(file.getvalue(), parts)
-
-
-def unpack(data: bytes, parts: Mapping[bytes, Any]) -> Any:
-    """The value that was packed; KeyError if one of its parts is not there."""
-
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, key: bytes) -> Any:
-            return parts[key]
-
-    return Unpickler(io.BytesIO(data)).load()
 
 
 class Asked(NamedTuple):

@@ -30,26 +30,34 @@ _ROUNDING = 1 + 1e-9
 _BLOCK = 2**21  # numbers read at once
 
 
-@dataclass(frozen=True, eq=False)
-class PowerCells(Data, Checked):
-    """Each record adds 1, for each column, to the cell of the power of two of its number; NaN counts for nothing.
-
-    The cells are those of 2**(e-1) < \\|x\\| <= 2**e, below zero from the left, zero in the middle.
+class _ColumnCells(Data):
+    """Each record adds 1, for each column, to one of some cells, or to none.
 
     Guarantee: the sensitivity is the square root of the number of columns.
     """
 
-    columns: int
-    cells = 2 * POWERS + 1
+    columns: Any
+    cells: Any
 
     @property
     def size(self) -> int:
-        return self.columns * self.cells
+        return int(self.columns * self.cells)
 
     @property
     def bound(self) -> float:
         """The sensitivity."""
         return math.sqrt(whole("columns", self.columns, at_least=1)) * _ROUNDING
+
+
+@dataclass(frozen=True, eq=False)
+class PowerCells(_ColumnCells, Checked):
+    """Each record adds 1, for each column, to the cell of the power of two of its number; NaN counts for nothing.
+
+    The cells are those of 2**(e-1) < \\|x\\| <= 2**e, below zero from the left, zero in the middle.
+    """
+
+    columns: int
+    cells = 2 * POWERS + 1
 
     def cells_of(self, values: Array, columns: Any) -> Array:
         """The cell of each value; NaN for NaN."""
@@ -59,11 +67,8 @@ class PowerCells(Data, Checked):
 
 
 @dataclass(frozen=True, eq=False)
-class RangeCells(Data):
-    """Each record adds 1, for each column, to one of ``zoom`` even cells across its range, or to one beside it.
-
-    Guarantee: the sensitivity is the square root of the number of columns.
-    """
+class RangeCells(_ColumnCells):
+    """Each record adds 1, for each column, to one of ``zoom`` even cells across its range, or to one beside it."""
 
     lower: Array
     width: Array
@@ -81,15 +86,6 @@ class RangeCells(Data):
     @property
     def cells(self) -> int:
         return self.zoom + 2
-
-    @property
-    def size(self) -> int:
-        return self.columns * self.cells
-
-    @property
-    def bound(self) -> float:
-        """The sensitivity."""
-        return math.sqrt(whole("columns", self.columns, at_least=1)) * _ROUNDING
 
     def cells_of(self, values: Array, columns: Any) -> Array:
         """The cell of each value; NaN for NaN."""

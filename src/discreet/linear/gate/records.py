@@ -42,26 +42,15 @@ CATALOGUE = (Blocks, HalfOctaves, SecondMoments, ClippedGradient, ScoreLine, Cou
 class Records(AnyRows):
     """Encoded records with their targets: the columns are public, the rows are not.
 
-    ``x`` is an array, a memory map or a CSR matrix whose columns are as ``columns`` says; with ``sparse`` it stays
-    sparse. Refusals depend on types and shapes alone.
+    Made of what a :class:`~discreet.linear.gate.record_store.RecordStore` takes.
     """
 
     __slots__ = ("_store", "basis")
 
     _answers: ClassVar[tuple[type, ...]] = CATALOGUE
 
-    def __init__(
-        self,
-        loss: Loss,
-        x: Any,
-        y: Any,
-        columns: Columns,
-        weights: Any = None,
-        people: People | None = None,
-        shelf: Shelf | None = None,
-        sparse: bool = False,
-    ) -> None:
-        self._store = RecordStore(loss, x, y, columns, weights, people, shelf, sparse)
+    def __init__(self, *known: Any, **options: Any) -> None:
+        self._store = RecordStore(*known, **options)
         self.basis: Basis | None = None
 
     @classmethod

@@ -115,13 +115,9 @@ class SecondMoments(Data):
                 lattice.add_products(part, None if weights is None else weights[own], total)
         return lattice.pack(total, size)
 
-    def matrix(self, noisy: Array, grid: float) -> Array:
-        """The symmetric matrix that was released as a vector."""
-        return Lattice.of(grid).unpack(noisy, self.view.width + 1)
-
     def _rows(self, store: RecordStore) -> Iterator[tuple[Any, Array | None]]:
         step = self.view.part
-        for x, _, weights in store.chunks():
+        for x, _, weights, _ in store.chunks():
             for start in range(0, len(dense(x)), step):
                 own = slice(start, start + step)
                 yield self.view(x[own]), None if weights is None else weights[own]
@@ -188,10 +184,3 @@ class Lattice:
         """What :meth:`add_products` gave, its upper triangle as a vector in units of the grid."""
         upper = np.triu_indices(size)
         return np.asarray(total[upper] * np.where(upper[0] == upper[1], self.diagonal, self.beside))
-
-    def unpack(self, triangle: Array, size: int) -> Array:
-        """The symmetric matrix of which :meth:`products` made a vector."""
-        upper = np.triu_indices(size)
-        matrix = np.zeros((size, size))
-        matrix[upper] = np.where(upper[0] == upper[1], 0.5, self.diagonal / self.beside) * triangle
-        return matrix + matrix.T
