@@ -106,8 +106,8 @@ def test_a_sparse_fit_is_the_dense_one_with_a_diagonal(monkeypatch, loss, target
     monkeypatch.setattr(gate_records, "NARROW", 3)
     sparse = fit_glm(loss, csr_array(x), target(y), TEXT, Kept(), target_bounds=(0.0, 9.0))
     assert [type(one) for one in coordinates] == [DiagonalFrame, DiagonalFrame]
-    assert coordinates[0].centre is None
-    assert coordinates[1].centre is not None
+    assert coordinates[0].map.centre is None
+    assert coordinates[1].map.centre is not None
     np.testing.assert_allclose(
         sparse.coefficients, dense.coefficients, atol=2e-3 * np.abs(dense.coefficients).max()
     )

@@ -98,6 +98,14 @@ class Diagonal(_OfColumns):
     centre: Centre | None
     constant: ClassVar[float] = 1.0
 
+    @classmethod
+    def of(cls, marginals: Marginals, sparse: bool) -> Diagonal:
+        """The coordinates of dense rows, or of sparse ones, whose centre is rounded so that sums can take it off."""
+        if not sparse:
+            return cls(marginals, None)
+        middle = Centre.near(marginals.centre / marginals.scale)
+        return cls(marginals._replace(centre=middle.values * marginals.scale), middle)
+
     def apply(self, x: Any) -> Any:
         """The rows in these coordinates, sparse ones not centred."""
         return standardise(x, self.marginals)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from discreet.errors import PlanViolation
 from discreet.linear.gate.basis import Basis
 from discreet.linear.gate.coordinates import Diagonal, Marginals, SmoothCurves, Standardised, Whitened
-from discreet.linear.kernels.centred import Centre
 
 Array = NDArray[np.float64]
 
@@ -72,23 +71,16 @@ class StandardFrame:
 class DiagonalFrame:
     """Standardised rows for wide tables: the scales are such that a typical row has the norm sqrt(width)."""
 
-    marginals: Marginals
-    centre: Centre | None
+    map: Diagonal
 
     @classmethod
     def of(cls, marginals: Marginals, radius: float, sparse: bool) -> DiagonalFrame:
         """The coordinates of rows whose standardised features have the typical norm ``radius``."""
-        scale = marginals.scale * (radius / math.sqrt(len(marginals.scale)))
-        if not sparse:
-            return cls(marginals._replace(scale=scale), None)
-        middle = Centre.near(marginals.centre / scale)
-        lower, upper = np.minimum(marginals.lower, 0.0), np.maximum(marginals.upper, 0.0)
-        return cls(Marginals(middle.values * scale, scale, lower, upper, marginals.released), middle)
-
-    @cached_property
-    def map(self) -> Diagonal:
-        """The coordinates, for queries."""
-        return Diagonal(self.marginals, self.centre)
+        known = marginals._replace(scale=marginals.scale * (radius / math.sqrt(len(marginals.scale))))
+        if sparse:  # zeros stay zeros
+            lower, upper = np.minimum(marginals.lower, 0.0), np.maximum(marginals.upper, 0.0)
+            known = known._replace(lower=lower, upper=upper)
+        return cls(Diagonal.of(known, sparse))
 
     @property
     def width(self) -> int:
@@ -118,7 +110,7 @@ class DiagonalFrame:
 
     def back(self, theta: Array) -> tuple[Array, Array]:
         """Coefficients of the encoded columns and intercept."""
-        return _unstandardise(theta[0], theta[1:], self.marginals)
+        return _unstandardise(theta[0], theta[1:], self.map.marginals)
 
 
 @dataclass(frozen=True, eq=False)
