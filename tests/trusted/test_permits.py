@@ -165,12 +165,14 @@ def test_a_choice_costs_what_a_theorem_says(event, theorem):
         StepNoise.of_choice(event, theorem)
 
 
-def test_the_number_of_steps_follows_from_the_event():
+def test_the_number_of_steps_follows_from_the_plan():
     """A caller who could name it would draw a second time for one charge."""
     with pytest.raises(TypeError, match="steps"):
         StepNoise(Gaussian(2.0), {"sum": Draw(Gaussian(2.0))}, steps=2)
-    both = {"sum": Draw(Gaussian(9.0), bands=3), "count": Draw(Gaussian(9.0))}
-    assert StepNoise(Gaussian(2.0), both).steps == 1
+    for sampling, bands, steps in (("poisson", 1, 1), ("poisson", 3, 3), ("random-allocation", 1, 6)):
+        planned = stage(sampling, bands)
+        assert StepNoise(planned, {"sum": Draw(planned.noise)}).steps == steps
+        assert StepNoise(planned.charge, {"sum": Draw(planned.noise)}).steps == 1
 
 
 def test_a_charge_pays_for_its_steps_and_no_other_noise():

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Callable
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
 from discreet.errors import DiscreetError, PlanViolation
 from discreet.trusted.plain_data import refuse_foreign
+
+Result = TypeVar("Result")
+
+
+def discreetly(function: Callable[..., Result], *known: Any) -> Result:
+    """Return what a function of private rows gives, without warnings of NumPy.
+
+    Guarantee: an error that passes is one of ours, which speaks of public things. Any other could quote a record, so
+    one sentence stands for all of them, without the error that it replaces.
+    """
+    try:
+        with np.errstate(all="ignore"):
+            return function(*known)
+    except DiscreetError:
+        raise
+    except Exception:
+        pass
+    raise PlanViolation(
+        "The rows could not answer a query. What went wrong is withheld, because it may quote a record."
+    )
 
 
 class Opaque:
@@ -36,23 +57,12 @@ class AnyRows(Opaque):
     def _total(self, query: Any, grid: float | None) -> Any:
         """Return the sum that a query asks for, in grid steps. Private: sessions call it, and add noise.
 
-        Guarantee: an error that passes is one of ours, which speaks of public things. Any other could quote a record,
-        so one sentence stands for all of them, without the error that it replaces.
+        Guarantee: errors are those of :func:`discreetly`; of rows elsewhere also those of the transport.
         """
         if type(query) not in self._answers:
             raise PlanViolation(f"{type(query).__name__} is not a query of the catalogue for these rows.")
         refuse_foreign(query)
-        try:
-            with np.errstate(all="ignore"):
-                return self._sum(query, grid)
-        except DiscreetError:
-            raise
-        except Exception:
-            if self._elsewhere:  # an error of the transport, which has no rows to quote
-                raise
-        raise PlanViolation(
-            "The rows could not answer a query. What went wrong is withheld, because it may quote a record."
-        )
+        return self._sum(query, grid) if self._elsewhere else discreetly(self._sum, query, grid)
 
     def _sum(self, query: Any, grid: Any) -> Any:
         raise NotImplementedError

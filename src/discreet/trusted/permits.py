@@ -46,7 +46,7 @@ from discreet.core.noise import BoundedSum, add_noise
 from discreet.core.noise_shares import add_noise_share
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
-from discreet.events import ApproximateDP, Event, Gaussian, Laplace, RandomlyAllocated
+from discreet.events import ApproximateDP, Event, Gaussian, Laplace
 from discreet.ledger import Till
 from discreet.ledger.journal import Run
 from discreet.plan.stage import Stage
@@ -96,13 +96,22 @@ class StepNoise:
     ``grid`` is the step in which sums are counted, None in floating point. An event without draws pays for one
     random ``choice``, by one of the theorems of :data:`CHOICES`.
 
-    Guarantee: the draws of a step cost what the event says at most; see the proof above. The number of steps follows
-    from the event and the draws: an epoch of random allocation, times the bands that a record moves one of.
+    Guarantee: the draws of a step cost what the event says at most; see the proof above. A bare event pays for one
+    step; that of a planned stage for as many as its sampler lets a record take part in once, an epoch or a window.
     """
 
     def __init__(
-        self, event: Event, draws: Mapping[str, Draw], *, grid: float | None = None, choice: str | None = None
+        self,
+        charge: Event | Stage,
+        draws: Mapping[str, Draw],
+        *,
+        grid: float | None = None,
+        choice: str | None = None,
     ) -> None:
+        if isinstance(charge, Stage):
+            event, self.steps = charge.charge, charge.steps_per_charge
+        else:
+            event, self.steps = charge, 1
         self.event, self.grid = event, grid
         self.draws: Mapping[str, Draw] = MappingProxyType(dict(draws))
         if not draws and type(event) is not CHOICES.get(choice or ""):
@@ -111,8 +120,6 @@ class StepNoise:
             raise PlanViolation(f"{event} is not one sampled mechanism, so no noise is known to cover it.")
         if draws and not covers(event, self.draws.values()):
             raise PlanViolation(f"Less noise would be drawn than {event} is charged for. Nothing was drawn.")
-        epoch = event.steps if isinstance(event, RandomlyAllocated) else 1
-        self.steps = epoch * min((draw.bands for draw in draws.values()), default=1)
 
     @classmethod
     def of_event(cls, event: Event, grid: float | None = None) -> StepNoise:
@@ -147,7 +154,7 @@ class StepNoise:
             draws = {"sum": Draw(adaptive.of_sum(stage.noise)), "count": count}
         else:
             draws = {"sum": Draw(fresh_noise(stage.noise, stage.bands), bands=stage.bands)}
-        return cls(stage.charge, draws, grid=grid)
+        return cls(stage, draws, grid=grid)
 
 
 def mechanism_of(event: Event) -> Event:

@@ -157,9 +157,7 @@ QUERIES = {
     "marginals": lambda w: Blocks(
         (
             blocks.EvenBins(w.columns, 8),
-            blocks.Numbers(w.columns),
-            blocks.Levels(w.columns),
-            blocks.TextSquares(w.columns),
+            blocks.ColumnSums(w.columns, squares=True),
         ),
         blocks.ROUNDING
         * (1.25 * w.columns.numerics + len(w.columns.groups) + 2 * w.columns.text_square) ** 0.5,
@@ -202,9 +200,9 @@ QUERIES = {
     "score line": lambda w: gradients.ScoreLine(
         w.two_classes(), scores(w), number(w.rng), some(w.rng, 2), 1.2
     ),
-    "excess": lambda w: (lambda c: gradients.CountExcess(c, w.target(), w.theta(c), abs(number(w.rng))))(
-        w.coordinates()
-    ),
+    "excess": lambda w: (
+        lambda c: gradients.CountExcess(gradients.Scores(c, w.target(), w.theta(c)), abs(number(w.rng)))
+    )(w.coordinates()),
     "gradient": lambda w: (
         lambda c: gradients.ClippedGradient(
             w.loss, c, w.target(), w.theta(c, w.loss.outputs), float(w.rng.choice([1e-3, 1.0, 30.0]))
@@ -443,7 +441,7 @@ def test_no_preparation_of_records_lets_one_exceed_the_bound(kind):
         prepared_at_all += not said
         columns = found.columns
         query = Blocks(
-            (blocks.EvenBins(columns, 8), blocks.Numbers(columns), blocks.Levels(columns)),
+            (blocks.EvenBins(columns, 8), blocks.ColumnSums(columns)),
             blocks.ROUNDING
             * (1.25 * columns.numerics + len(columns.groups) + 2 * columns.text_square + 1e-9) ** 0.5,
         )
@@ -663,7 +661,7 @@ def test_arrays_that_changed_after_a_query_was_made_are_checked_again():
 @pytest.mark.parametrize("size", [-1, 1.5])
 def test_sizes_that_would_let_blocks_overlap_are_refused(size):
     with pytest.raises(DiscreetError, match="size"):
-        Blocks((blocks.Cells(blocks.ClassOf(Logistic()), size), blocks.Numbers(Columns(2))), 2.0)
+        Blocks((blocks.Cells(blocks.ClassOf(Logistic()), size), blocks.ColumnSums(Columns(2))), 2.0)
 
 
 @pytest.mark.parametrize("bins", [0, -3, 2**40])
@@ -692,6 +690,17 @@ def test_tables_and_people_show_nothing():
         *("of", "rows", "sampled", "refuse_types", "names", "sparse"),
         *("seen", "bounds", "least", "whole_rows", "columns"),
     }
+
+
+def test_an_error_while_rows_are_encoded_quotes_nothing():
+    class Failing(AsTheyAre):
+        def on_demand(self, X):
+            raise ValueError(f"private {X}")
+
+    table = PrivateTable(np.full((3, 1), 123.0), np.ones(3), None, None)
+    with pytest.raises(PlanViolation, match="could not answer a query") as refused:
+        table.rows(EncodedRows(Logistic(), Failing(Columns(1))))
+    assert refused.value.__context__ is None
 
 
 def test_an_error_of_a_kernel_quotes_nothing(monkeypatch):

@@ -179,67 +179,34 @@ class Bins(Data):
 
 
 @dataclass(frozen=True, eq=False)
-class Numbers(Data):
-    """Each record adds its numeric columns, minus 1/2 each: they are in [0, 1] since they were admitted."""
+class ColumnSums(Data):
+    """Each record adds its columns, less 1/2 where they are numbers; with ``squares`` also x^2 / b of its text.
+
+    Since they were admitted, numbers are in [0, 1], one-hot columns have a norm of at most the root of the number of
+    groups, and the text has a norm of at most b, so that sum x^4 / b^2 <= b^2.
+    """
 
     columns: Columns
+    squares: bool = False
 
     @property
     def size(self) -> int:
-        return self.columns.numerics
+        return self.columns.width + self.squares * self.columns.text
 
     @property
     def square(self) -> Fraction:
-        return Fraction(self.columns.numerics, 4)
+        text = (Fraction(self.columns.text_norm) * _ROUNDED) ** 2 if self.columns.text else Fraction(0)
+        return Fraction(self.columns.numerics, 4) + len(self.columns.groups) + (1 + self.squares) * text
 
     def add(self, counts: Integers, chunk: Chunk, grid: float) -> None:
-        add_rows(counts, _between(chunk.x, 0, self.columns.numerics), chunk.weights, grid, less=0.5)
-
-
-@dataclass(frozen=True, eq=False)
-class Levels(Data):
-    """Each record adds its one-hot columns and its text, whose norms are bounded since they were admitted."""
-
-    columns: Columns
-
-    @property
-    def size(self) -> int:
-        return self.columns.width - self.columns.numerics
-
-    @property
-    def square(self) -> Fraction:
-        return _of_levels(self.columns) + _of_text(self.columns)
-
-    def add(self, counts: Integers, chunk: Chunk, grid: float) -> None:
-        if self.size:
-            rows = _between(chunk.x, self.columns.numerics, self.columns.width)
-            add_rows(counts, rows, chunk.weights, grid)
-
-
-@dataclass(frozen=True, eq=False)
-class TextSquares(Data):
-    """Each record adds x^2 / b for each number x of its text, whose norm is at most b: sum x^4 / b^2 <= b^2."""
-
-    columns: Columns
-
-    @property
-    def size(self) -> int:
-        return self.columns.text
-
-    @property
-    def square(self) -> Fraction:
-        return _of_text(self.columns)
-
-    def add(self, counts: Integers, chunk: Chunk, grid: float) -> None:
-        if not self.size:
-            return
-        words = squares_of(chunk.x) if issparse(chunk.x) else _squares(chunk.x[:, self.columns.words])
-        add_rows(counts, words, chunk.weights, grid, unit=1 / self.columns.text_norm)
-
-
-def _squares(words: NDArray[Any]) -> Array:
-    """Those of float32, which are exact in float64."""
-    return np.asarray(words.astype(np.float64) ** 2)
+        x, k, width = chunk.x, self.columns.numerics, self.columns.width
+        if k:
+            add_rows(counts[:k], _between(x, 0, k), chunk.weights, grid, less=0.5)
+        if width > k:
+            add_rows(counts[k:width], _between(x, k, width), chunk.weights, grid)
+        if self.squares and self.columns.text:
+            words = squares_of(x) if issparse(x) else x[:, self.columns.words].astype(np.float64) ** 2
+            add_rows(counts[width:], words, chunk.weights, grid, unit=1 / self.columns.text_norm)
 
 
 def _between(x: Any, first: int, last: int) -> Any:
@@ -247,33 +214,12 @@ def _between(x: Any, first: int, last: int) -> Any:
     return x if (first, last) == (0, x.shape[1]) else x[:, first:last]
 
 
-def _of_levels(columns: Columns) -> Fraction:
-    return Fraction(len(columns.groups))
-
-
-def _of_text(columns: Columns) -> Fraction:
-    return (Fraction(columns.text_norm) * _ROUNDED) ** 2 if columns.text else Fraction(0)
-
-
 def _refuse_other_width(rows: NDArray[Any], size: int) -> None:
     if rows.ndim != 2 or rows.shape[1] != size:
         raise PlanViolation(f"A view of {size} numbers was declared. Got shape {rows.shape[1:]}.")
 
 
-Block = (
-    Cells
-    | Values
-    | Rows
-    | TableRows
-    | EvenBins
-    | Bins
-    | Numbers
-    | Levels
-    | TextSquares
-    | Crossings
-    | PairCells
-    | HatCells
-)
+Block = Cells | Values | Rows | TableRows | EvenBins | Bins | ColumnSums | Crossings | PairCells | HatCells
 
 
 @dataclass(frozen=True, eq=False)

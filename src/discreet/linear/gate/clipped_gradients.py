@@ -231,14 +231,12 @@ class ScoreLine(Data):
 
 @dataclass(frozen=True, eq=False)
 class CountExcess(Data):
-    """By how much counts are above the exponential of the score of ``theta``, both cut at ``cut``.
+    """By how much counts are above the exponential of their scores, both cut at ``cut``.
 
     Guarantee: a record adds the difference of two numbers between 0 and ``cut``, clamped to it.
     """
 
-    coordinates: Coordinates
-    target: Target
-    theta: Array
+    scores: Scores
     cut: float
     size = 1
 
@@ -253,10 +251,9 @@ class CountExcess(Data):
 
     def total(self, store: RecordStore, grid: float) -> Integers:
         """The sum in grid steps."""
-        _refuse_other_size(self.theta, self.coordinates)
-        total, working = np.zeros(1, np.int64), store.working(self.coordinates, self.target)
-        for block in working:
-            expected = np.exp(np.minimum(scores_of(block, self.theta, working), math.log(self.cut)))
+        total = np.zeros(1, np.int64)
+        for block, score in self.scores.with_blocks(store):
+            expected = np.exp(np.minimum(score, math.log(self.cut)))
             above = (np.clip(block.y, 0, self.cut) - expected)[:, None]
             add_values(total, above, block.weights, grid, (self.cut,))
         return total

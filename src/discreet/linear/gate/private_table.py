@@ -30,7 +30,7 @@ from discreet.linear.losses import Loss
 from discreet.linear.schema import Schema
 from discreet.linear.secret_sample import draw_rows
 from discreet.linear.storage import Storage
-from discreet.trusted.opaque import Opaque
+from discreet.trusted.opaque import Opaque, discreetly
 from discreet.trusted.plain_data import Checked, refuse_foreign
 
 Array = NDArray[np.float64]
@@ -63,12 +63,12 @@ class PrivateTable(Opaque):
     def rows(self, view: View) -> Any:
         """The rows of a view, which answer queries."""
         refuse_foreign(view)
-        return view._rows(self)
+        return discreetly(view._rows, self)
 
     def _arrays(self, view: EncodedRows) -> Arrays:
         """Encoded rows for methods with theorems of their own."""
         refuse_foreign(view)
-        return view._arrays(self)
+        return discreetly(view._arrays, self)
 
     def sampled(self, rate: float, stream: RandomStream) -> PrivateTable:
         """A secret sample: each row, or each person with all rows, is in it with the chance ``rate``."""

@@ -24,12 +24,10 @@ from discreet.linear.gate.block_sums import (
     ROUNDING,
     Blocks,
     Cells,
+    ColumnSums,
     EvenBins,
-    Levels,
-    Numbers,
     Offset,
     Rows,
-    TextSquares,
     WindowBin,
 )
 from discreet.linear.gate.clipped_gradients import (
@@ -232,7 +230,7 @@ def measure_marginals(records: Records, count: float, stage: Stage) -> Marginals
     columns = records.columns
     k, width = columns.numerics, columns.width
     square = 1.25 * k + len(columns.groups) + 2 * columns.text_square
-    parts = (EvenBins(columns, BINS), Numbers(columns), Levels(columns), TextSquares(columns))
+    parts = (EvenBins(columns, BINS), ColumnSums(columns, squares=True))
     noisy, noise, _ = stage.ask(records, Blocks(parts, ROUNDING * math.sqrt(square)))
     histograms = noisy[: k * BINS].reshape(k, BINS)
     means, squares = noisy[k * BINS :][:width] / count, noisy[k * BINS + width :] * columns.text_norm / count

@@ -286,7 +286,9 @@ def recalibrate_counts(records: Records, descent: Descent, theta: Array, stage: 
     mean = math.exp(float(problem.start))
     cut = max(mean + _FAR * problem.residual, _EXACT * mean * count * stage.strength)
     cut = min(problem.largest, cut)
-    noisy, noise, _ = stage.ask(records, CountExcess(descent.coordinates.map, problem.target, theta, cut))
+    noisy, noise, _ = stage.ask(
+        records, CountExcess(Scores(descent.coordinates.map, problem.target, theta), cut)
+    )
     missing = float(noisy[0]) / (mean * count)
     shift = -math.log1p(-min(max(missing, -_LARGEST_SHIFT), 1 - math.exp(-1)))
     error = noise / (mean * count)
