@@ -13,11 +13,10 @@ from discreet import Budget
 from discreet.core.randomness import RandomStream
 from discreet.errors import PlanViolation
 from discreet.linear import PrivateAdditiveRegressor
-from discreet.linear.additive import fit_additive, interactions
+from discreet.linear.additive import expanded_rows, fit_additive, interactions
 from discreet.linear.additive.estimators import declarations
 from discreet.linear.additive.expanded_rows import expand, hats
 from discreet.linear.additive.fit_additive import Declared
-from discreet.linear.gate import basis as basis_file
 from discreet.linear.gate import column_pairs as pairs_file
 from discreet.linear.gate.basis import Basis, Curve, Pair
 from discreet.linear.gate.declared_columns import Columns
@@ -180,7 +179,7 @@ def test_three_hats_would_be_noticed(monkeypatch):
         found[:, 1:] += found[:, :-1]
         return found
 
-    monkeypatch.setattr(basis_file, "hats", wide)
+    monkeypatch.setattr(expanded_rows, "hats", wide)
     longest, most = longest_row(np.random.default_rng(1))
     assert longest > 1.2
     assert most > 2
@@ -195,7 +194,7 @@ def test_products_that_are_not_clipped_would_be_noticed(monkeypatch):
         found[:, 0], found[:, -1] = 1 - share, share
         return found
 
-    monkeypatch.setattr(basis_file, "hats", beyond)
+    monkeypatch.setattr(expanded_rows, "hats", beyond)
     assert longest_row(np.random.default_rng(1))[0] > 2
 
 
