@@ -298,7 +298,7 @@ TASKS = (
 def total_of(task, y, answers, norm, persons=None):
     """The sum of all records, in units of the most that one may add."""
     rows, grid = PrivateRows(np.column_stack([y, answers]), "add-remove", persons), 2.0**-30
-    return rows.total(Tally(task).query(norm), grid) * grid
+    return rows._total(Tally(task).query(norm), grid) * grid
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: f"{type(task).__name__} {len(task.labels)}")

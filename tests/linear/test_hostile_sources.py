@@ -470,7 +470,7 @@ def test_a_race_for_the_last_budget_ends_in_a_sentence():
     from discreet.events import Gaussian
     from discreet.ledger import GaussianFilter, Ledger, Till
     from discreet.linear.gate.raw import PowerCells, RawColumns
-    from discreet.linear.glm.spending import Spending
+    from discreet.trusted.spending import Spending
 
     rule = GaussianFilter(Budget(1.0, 1e-6))
     with Ledger.in_memory(rule) as ledger:

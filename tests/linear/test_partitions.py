@@ -23,9 +23,10 @@ from discreet.linear import (
 from discreet.linear import partition_answers as module
 from discreet.linear.column_kinds import Unit
 from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
-from discreet.linear.gate.partitioned_rows import Asked, Packed, PartitionedTable, Question, unpack
+from discreet.linear.gate.partitioned_rows import Asked, PartitionedTable, Question
 from discreet.linear.gate.private_table import TargetRows
 from discreet.linear.losses import Logistic
+from discreet.linear.packed_questions import Packed, unpack
 from discreet.linear.partition_answers import Reading, Task, answer
 from discreet.linear.partition_results import Answer, PartitionSums
 from discreet.linear.partitions import Part

@@ -34,7 +34,8 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from discreet.accounting.gaussian import gaussian_delta_bounds, gaussian_power
+from discreet.accounting.gaussian import gaussian_delta_bounds
+from discreet.accounting.noise_formulas import gaussian_power
 from discreet.errors import InvalidParameter, real
 from discreet.guarantee import Bounds, lower_text, upper_text
 

@@ -34,6 +34,7 @@ from discreet.errors import CertificateRejected, InvalidParameter, one_of, whole
 from discreet.evaluation.question import as_in_the_file
 from discreet.linear.additive.additive_model import AdditiveModel
 from discreet.linear.additive.effects import places_of
+from discreet.linear.additive.expanded_rows import expand
 from discreet.linear.cells import declared_codes, declared_numbers
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric
 from discreet.linear.encoder import SchemaEncoding, declared_labels, scale_to_unit
@@ -258,7 +259,7 @@ class Curves:
 
         Guarantee: each depends on its own row alone, bit for bit, which a product of matrices does not promise.
         """
-        return times(self.basis.expand(encoded).astype(np.float64), self._climb)
+        return times(expand(self.basis, encoded).astype(np.float64), self._climb)
 
     def hats_of(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
         """The same curves by their heights at the knots."""

@@ -149,7 +149,7 @@ def counts_there(task: Counting) -> Answer:
 
     def counts() -> Answer:
         tally, rows = task.question.ask(task.share.source())
-        total, public = rows.total(task.query, task.grid).astype(np.int64), tally.digest(task.query)
+        total, public = rows._total(task.query, task.grid).astype(np.int64), tally.digest(task.query)
         return Answer("sum", task.share.place, 0, total, task.query.bound, task.grid, public)
 
     return reply(task.share, counts)

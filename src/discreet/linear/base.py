@@ -44,7 +44,6 @@ from discreet.linear.fitted_model import FittedModel
 from discreet.linear.fitting import EncodedTable, fit_baseline, fit_lines, show_progress
 from discreet.linear.gate.private_table import PersonRows, PrivateTable
 from discreet.linear.gate.record_store import MISSING
-from discreet.linear.glm.spending import Spending
 from discreet.linear.glm.typical_people import Typical, declared_rows, learned_rows
 from discreet.linear.inputs import is_list
 from discreet.linear.linear_model import LinearModel
@@ -59,6 +58,7 @@ from discreet.linear.sources import is_dask_frame, source_of
 from discreet.linear.storage import Storage
 from discreet.linear.summary import Summary
 from discreet.linear.table_reader import TableReader, known_spending
+from discreet.trusted.spending import Spending
 
 Array = NDArray[np.float64]
 

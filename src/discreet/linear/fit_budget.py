@@ -23,11 +23,11 @@ from discreet.ledger import FixedPlan, GaussianFilter, Till
 from discreet.ledger.filters import SPARE as LEDGER_SPARE
 from discreet.ledger.filters import SpendingRule
 from discreet.ledger.till import AnyLedger, KeyFile
-from discreet.linear.glm.spending import Spending
 from discreet.linear.public_log import PublicLog
 from discreet.linear.recording_spending import RecordingSpending, Tape
 from discreet.linear.secret_sample import amplified_budget
 from discreet.plan.plan import Plan
+from discreet.trusted.spending import Spending
 
 
 @dataclass(eq=False)

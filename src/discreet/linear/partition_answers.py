@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from discreet.errors import DiscreetError
-from discreet.linear.gate.data import digest_of
-from discreet.linear.gate.partitioned_rows import Asked, Question, unpack
+from discreet.linear.gate.partitioned_rows import Asked, Question
 from discreet.linear.gate.private_table import PrivateTable
+from discreet.linear.packed_questions import unpack
 from discreet.linear.partition_results import Answer
 from discreet.linear.user_routing import Share
+from discreet.trusted.plain_data import digest_of
 
 _TABLES = 256  # partitions of which a worker keeps rows
 _PARTS = 64  # large arrays that it keeps

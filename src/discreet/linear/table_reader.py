@@ -35,7 +35,6 @@ from discreet.linear.glm.budget_split import BudgetSplit
 from discreet.linear.glm.counts import FirstCounts, count_first
 from discreet.linear.glm.inference import kind_of
 from discreet.linear.glm.ranges import Learned, learned_ranges, unlearnt_ranges
-from discreet.linear.glm.spending import Spending
 from discreet.linear.inputs import (
     without_column,
 )
@@ -44,6 +43,7 @@ from discreet.linear.private_reader import Header, PrivateReader, Target, featur
 from discreet.linear.schema import Schema, schema_of
 from discreet.linear.storage import Storage
 from discreet.linear.tables import Source
+from discreet.trusted.spending import Spending
 
 
 class Declarations(BaseEstimator):  # type: ignore[misc]

@@ -20,9 +20,9 @@ from discreet.linear.classification import PrivateLogisticRegression
 from discreet.linear.column_kinds import Numeric
 from discreet.linear.encoder import BoundedNumbers, Encoding, SchemaEncoding
 from discreet.linear.fitting import EncodedTable
-from discreet.linear.glm.spending import Spending
 from discreet.linear.losses import Huber, Logistic, Loss, Poisson, Softmax, Squared
 from discreet.linear.regression import PrivateRegressor
+from discreet.trusted.spending import Spending
 
 Array = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""A budget, spent in stages: :class:`Spending`.
+"""A session that is spent in stages, as its strategy goes: :class:`Spending`.
 
 A fit makes many releases, and what the early ones show decides how the later ones are made. All of them are sums
 with Gaussian noise, so their costs add up exactly: each has a strength, the contribution of one record over the
@@ -23,22 +23,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, NoReturn, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from discreet.accounting.gaussian import gaussian_mu
-from discreet.core.mechanisms import Arithmetic
-from discreet.core.noise import (
-    FLOAT_ROOM,
-    MOST_ROWS,
-    BoundedSum,
-    add_noise,
-    distance_to_continuous,
-    grid_for,
-    sum_grid,
-)
+from discreet.core.noise import MOST_ROWS, distance_to_continuous, grid_for, sum_grid
 from discreet.core.noise import SPARED_DELTA_OF_FIT as SPARE
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation, one_of, real, whole
@@ -46,8 +37,9 @@ from discreet.events import Gaussian
 from discreet.guarantee import Budget
 from discreet.ledger import GaussianFilter, Ledger, Till
 from discreet.ledger.journal import Run
-from discreet.linear.gate.data import refuse_foreign
-from discreet.linear.public_log import PublicLog
+from discreet.trusted.permits import _KEY, Permit
+from discreet.trusted.plain_data import refuse_foreign
+from discreet.trusted.session import BaseSession
 
 Array = NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
@@ -59,36 +51,6 @@ _MOST_RECORDS, _FEWEST_RECORDS = 2**30, 2**20  # that hardened sums have room fo
 _RELEASES, _DIMENSION = 2**7, 2**16  # of a fit that the grid is made for; a larger one is refused on its way
 
 
-class Query(Protocol):
-    """What each record adds to a sum, as data."""
-
-    @property
-    def bound(self) -> float:
-        """The sensitivity."""
-
-    @property
-    def size(self) -> int:
-        """How many numbers are released."""
-
-    @property
-    def digest(self) -> bytes:
-        """A hash of everything that the sum depends on beside the rows."""
-
-
-class Rows(Protocol):
-    """Private rows, which answer queries."""
-
-    def _total(self, query: Any, grid: float) -> NDArray[np.int64]:
-        """The sum that a query asks for, in grid steps."""
-
-
-class CountedRows(Protocol):
-    """Private rows whose number is limited by what integer sums have room for."""
-
-    def _row_count(self) -> int:
-        """How many rows there are: private."""
-
-
 class Answer(NamedTuple):
     """What was released: numbers, the standard deviation of the noise of each, and the grid of the sum."""
 
@@ -97,12 +59,13 @@ class Answer(NamedTuple):
     grid: float
 
 
-class Spending:
+class Spending(BaseSession):
     """What one fit may spend, its till, its randomness and its arithmetic.
 
     The till's ledger may be shared with other fits; it must have room for all of ``budget``. Without one, the fit
-    keeps its own in memory. ``name`` marks this fit's runs in the ledger. With a ``log`` each release is reserved on
-    its own, and written down before anybody sees it: a fit that was interrupted runs again and finds its values.
+    keeps its own in memory. ``name`` marks this fit's runs in the ledger. With a ``log``,
+    a :class:`~discreet.linear.public_log.PublicLog`, each release is reserved on its own, and written down before
+    anybody sees it: a fit that was interrupted runs again and finds its values.
 
     Guarantee: all releases of all stages together are within ``budget``: each is reserved in the ledger before its
     noise is drawn, and only stages release.
@@ -113,45 +76,42 @@ class Spending:
         budget: Budget,
         till: Till | None = None,
         stream: RandomStream | None = None,
-        arithmetic: Arithmetic = "hardened",
+        arithmetic: Literal["float", "hardened"] = "hardened",
         name: str = "fit",
-        log: PublicLog | None = None,
+        log: Any = None,
         on_first: Callable[[], object] | None = None,
     ) -> None:
         if not isinstance(budget, Budget):
             raise InvalidParameter("budget", budget, "must be a Budget, for instance Budget(1.0, 1e-6).")
         if stream is not None and not isinstance(stream, RandomStream):
             raise InvalidParameter("stream", type(stream), "must be a RandomStream.")
-        self.budget = budget
-        self.arithmetic: Arithmetic = (
-            "float" if one_of("arithmetic", arithmetic, ("float", "hardened")) == "float" else "hardened"
-        )
-        self.stream = system_stream() if stream is None else stream
-        kept = SPARE if self.arithmetic == "hardened" else 0.0
+        hardened = one_of("arithmetic", arithmetic, ("float", "hardened")) == "hardened"
+        kept = SPARE if hardened else 0.0
         own = GaussianFilter(replace(budget, delta=budget.delta * (1 - kept)), spare=0.0)
-        self._till = Till.open(None, own) if till is None else _agreeing(till, budget)
-        self._till.seeded = self._till.seeded or not self.stream.trusted
-        rule = self._till.ledger.rule
+        till = Till.open(None, own) if till is None else _agreeing(till, budget)
+        super().__init__(till, system_stream() if stream is None else stream, arithmetic)
+        rule = till.ledger.rule
         assert isinstance(rule, GaussianFilter)
         if log is not None:
             log.keep_rule(rule)
         # What the ledger holds back cannot be spent, so a fit of its whole budget fits into it.
-        self.strength = _strength(budget, max(kept, rule.spare))
+        self.budget, self.strength = budget, _strength(budget, max(kept, rule.spare))
         self._allowed = _spare_distance(budget)
         self.most_records = MOST_ROWS
-        if self.arithmetic == "hardened":
+        if hardened:
             self._allowed = min(self._allowed, _share_of_spare(rule, self.strength))
             self.most_records = _room_for_records(budget, self.strength, self._allowed, rule)
-        self.log = log
         begun = f"{name}-1"
-        resumed = log is not None and any(run.startswith(f"{begun}/") for run in self._till.ledger.runs())
-        if not resumed:
-            self._refuse_a_poor_ledger()
-        self._prefix = begun if resumed else self._till.free_name(name)
+        resumed = log is not None and any(run.startswith(f"{begun}/") for run in self.ledger.runs())
+        if not resumed and self.ledger.remaining(Gaussian(_MARGIN / self.strength)) < 1:
+            raise BudgetExceeded(
+                f"The ledger has no room for another fit of epsilon={budget.epsilon:g}, delta={budget.delta:g}; "
+                "nothing was released."
+            )
+        self._prefix = begun if resumed else till.free_name(name)
         self.progress: Progress | None = None
+        self._log, self._on_first = log, on_first
         self._shares: list[float] = []
-        self._distance = 0.0
-        self._on_first = on_first
 
     @property
     def ledger(self) -> Ledger:
@@ -162,16 +122,6 @@ class Spending:
     def left(self) -> float:
         """The share of the budget that no stage has taken yet."""
         return max(0.0, 1.0 - math.fsum(self._shares))
-
-    @property
-    def distance(self) -> float:
-        """The total variation distance of all releases so far to continuous noise; 0 in floating point."""
-        return self._distance
-
-    @property
-    def trusted(self) -> bool:
-        """False when a seed decides the noise: then nothing released is private."""
-        return self.stream.trusted
 
     def stage(self, name: str, share: float | None = None, steps: int = 1) -> Stage:
         """Take ``share`` of the budget, or all that is left, for ``steps`` releases.
@@ -193,17 +143,23 @@ class Spending:
         # The first stage answers for the whole fit, which stays within what is kept back.
         distance = 0.0 if self._shares or self.arithmetic == "float" else self._allowed
         try:
-            if self.log is None:
+            if self._log is None:
                 self._till.pay(event, steps, name=paid_name, distance=distance)
             else:
                 run = self._till.run(paid_name, event * steps, distance)
         except BudgetExceeded as error:
-            raise self.out_of_budget(name, error) from None
+            raise self._out_of_budget(name, error) from None
         self._shares.append(share)
-        self.tell(name, 0, steps)
+        self._tell(name, 0, steps)
         return Stage(self, name, share, steps, event, run, _KEY)
 
-    def out_of_budget(self, stage: str, error: BudgetExceeded, unpaid: float = 0.0) -> BudgetExceeded:
+    def admit(self, rows: Any) -> None:
+        """Raise if there are more rows than integer sums have room for."""
+        if rows._row_count() > self.most_records:
+            most = f"must have at most {self.most_records}, which is what can be added up exactly at this budget."
+            raise InvalidParameter("X", "too many rows", most)
+
+    def _out_of_budget(self, stage: str, error: BudgetExceeded, unpaid: float = 0.0) -> BudgetExceeded:
         """The refusal of a stage: the ledger had room for the whole fit when it began, so others have spent since.
 
         ``unpaid`` is the share of what stages have taken and not yet paid for.
@@ -218,51 +174,25 @@ class Spending:
             "the other, or give each of them a ledger of its own."
         )
 
-    def release(self, total: BoundedSum, event: Gaussian) -> Array:
-        """The sum with noise. For stages, which have paid."""
-        if total.arithmetic != self.arithmetic:
-            raise PlanViolation(f"This fit promises {self.arithmetic} sums; this one is {total.arithmetic}.")
-        return np.asarray(add_noise(total, event, self.stream), np.float64)
-
-    def count_distance(self, event: Gaussian, bound: float, grid: float, size: int) -> None:
+    def _count_distance(self, event: Gaussian, bound: float, grid: float, size: int) -> None:
         """Add the distance of a hardened release of ``size`` numbers to continuous noise; raise if it is too much."""
         if self.arithmetic == "hardened":
             self._distance += distance_to_continuous(event, bound, grid, size)
             if not self._distance <= self._allowed:
                 raise _too_large(self.budget, self.ledger.rule.budget)
 
-    def refuse_more_rows(self, rows: int) -> None:
-        """Raise if sums over so many rows could leave the range of whole numbers."""
-        if rows > self.most_records:
-            most = f"must have at most {self.most_records}, which is what can be added up exactly at this budget."
-            raise InvalidParameter("X", "too many rows", most)
-
-    def admit(self, rows: CountedRows) -> None:
-        """Raise if there are more rows than integer sums have room for."""
-        self.refuse_more_rows(rows._row_count())
-
-    def tell(self, stage: str, done: int, steps: int) -> None:
-        """Tell :attr:`progress`, if anybody listens."""
+    def _tell(self, stage: str, done: int, steps: int) -> None:
         if self.progress is not None:
             self.progress(stage, done, steps)
 
-    def _refuse_a_poor_ledger(self) -> None:
-        whole_budget = Gaussian(_MARGIN / self.strength)
-        if self.ledger.remaining(whole_budget) < 1:
-            raise BudgetExceeded(
-                f"The ledger has no room for another fit of epsilon={self.budget.epsilon:g}, "
-                f"delta={self.budget.delta:g}; nothing was released."
-            )
 
-
-_KEY = object()  # known to this file alone, as far as Python keeps anything to one
-
-
-class Stage:
-    """A paid share of the budget: so many releases with so much noise. Made by :meth:`Spending.stage`.
+class Stage(Permit):
+    """A permit for a share of the budget: so many releases with so much noise. Made by :meth:`Spending.stage`.
 
     ``strength`` is that of all its releases together, ``noise_multiplier`` is for each of them.
     """
+
+    __slots__ = ("_run", "_spending", "event", "name", "share", "steps")
 
     def __init__(
         self,
@@ -274,14 +204,9 @@ class Stage:
         run: Run | None = None,
         key: object = None,
     ) -> None:
-        if key is not _KEY:
-            raise PlanViolation("Only Spending.stage makes a stage.")
+        super().__init__({name: steps}, key)
         self.name, self.share, self.steps, self.event = name, share, steps, event
-        self._spending, self._unused, self._run = spending, steps, run
-
-    def __reduce__(self) -> NoReturn:
-        """Refuse to be copied: a copy would make the same releases again."""
-        raise PlanViolation("A stage cannot be copied: its releases are paid for once.")
+        self._spending, self._run = spending, run
 
     @property
     def noise_multiplier(self) -> float:
@@ -293,18 +218,13 @@ class Stage:
         """Contribution of one record / noise of the average of all releases of the stage."""
         return math.sqrt(self.steps) / self.noise_multiplier
 
-    @property
-    def arithmetic(self) -> Literal["float", "hardened"]:
-        """How the sums have to be made."""
-        return self._spending.arithmetic
-
     def grid(self, clip_norm: float) -> float:
         """The steps in which a sum is gathered: a matter of public numbers."""
-        if self.arithmetic == "float":
+        if self._spending.arithmetic == "float":
             return sum_grid(clip_norm)
         return grid_for(self.event, clip_norm, self._spending.most_records)
 
-    def ask(self, rows: Rows, query: Query) -> Answer:
+    def ask(self, rows: Any, query: Any) -> Answer:
         """The sum that a query asks for, with noise of ``noise_multiplier`` times its sensitivity on every number.
 
         A value that the log holds is returned as it is, without a look at the rows.
@@ -312,51 +232,36 @@ class Stage:
         Guarantee: as :class:`Spending`; the query derives its sensitivity and the rows enforce it. A stage that is
         used up refuses.
         """
-        if self._unused < 1:
-            raise PlanViolation(f"The stage {self.name!r} has made all its {self.steps} releases.")
+        self._refuse_used(self.name)
         refuse_foreign(query)  # before its bound is read
-        spending, bound = self._spending, float(query.bound)
-        log, grid = spending.log, self.grid(bound)
-        spending.count_distance(self.event, bound, grid, query.size)
+        spending, log, bound = self._spending, self._spending._log, float(query.bound)
+        grid = self.grid(bound)
+        spending._count_distance(self.event, bound, grid, query.size)
         value = None if log is None else log.find(self.name, query.digest)
         if value is None:
-            total = self._sum(rows, query, grid)
-            self._use(drawn_before=False)
-            value = spending.release(total, self.event)
+            total = spending._sum(rows, query, grid)
+            self._pay(drawn_before=False)
+            value = spending._add_noise(total, self.event)
             if log is not None:
                 log.append(self.name, query.digest, value)
         else:
-            self._use(drawn_before=True)
+            self._pay(drawn_before=True)
+        made = self.steps - self._left[self.name]
         if self._run is not None:
-            self._run.mark(self.steps - self._unused)  # it is in the log
-        spending.tell(self.name, self.steps - self._unused, self.steps)
+            self._run.mark(made)  # it is in the log
+        spending._tell(self.name, made, self.steps)
         return Answer(value, self.noise_multiplier * bound, grid)
 
-    def _use(self, drawn_before: bool) -> None:
-        """Count down one release. Where each is paid on its own, it is in the ledger when this returns."""
-        self._unused -= 1
-        if self._run is not None:
-            self._pay(drawn_before)
-
-    def _sum(self, rows: Rows, query: Query, grid: float) -> BoundedSum:
-        """The sum before noise, with its sensitivity."""
-        total, bound = rows._total(query, grid), float(query.bound)
-        if total.dtype != np.int64 or total.shape != (query.size,):
-            raise PlanViolation(
-                f"A sum of {query.size} integers was asked for. Got {total.dtype}{total.shape}."
-            )
-        if self.arithmetic == "hardened":
-            return BoundedSum(total, bound, grid=grid)
-        return BoundedSum(total * grid, bound * (1 + FLOAT_ROOM))
-
     def _pay(self, drawn_before: bool) -> None:
-        """Reserve this release in the ledger, unless it shows it as paid.
+        """Count down one release. Where each is paid on its own, it is in the ledger when this returns.
 
         One that is paid and was never marked as written is drawn again: a process ended between the two, and nobody
         saw what it drew. If it is marked, or a later one is paid, somebody did: the log is an older copy.
         """
-        assert self._run is not None
-        made = self.steps - self._unused
+        self._count_down(self.name)
+        if self._run is None:
+            return
+        made = self.steps - self._left[self.name]
         paid = self.steps - self._run.remaining(self.event)
         if not drawn_before and (paid > made or self._run.marked >= made):
             raise PlanViolation(
@@ -368,7 +273,7 @@ class Stage:
                 self._run.reserve(made - paid, self.event)
             except BudgetExceeded as error:
                 unpaid = self.share * (self.steps - paid) / self.steps
-                raise self._spending.out_of_budget(self.name, error, unpaid) from None
+                raise self._spending._out_of_budget(self.name, error, unpaid) from None
 
 
 def _strength(budget: Budget, kept: float) -> float:

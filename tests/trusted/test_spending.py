@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from discreet import Budget, account
-from discreet.core.noise import BoundedSum, hardened_sum
 from discreet.core.randomness import RandomStream
 from discreet.errors import BudgetExceeded, InvalidParameter, PlanViolation
 from discreet.events import Gaussian
 from discreet.ledger import GaussianFilter, Ledger, Till, TruncatedRenyiFilter
 from discreet.linear.gate.adding import add_cells, add_rows, add_signed, add_values
 from discreet.linear.gate.raw import PowerCells, RawColumns
-from discreet.linear.glm.spending import Spending, Stage
+from discreet.linear.public_log import PublicLog
+from discreet.trusted.spending import Spending, Stage
 
 BUDGET = Budget(1.0, 1e-6)
 NOBODY = RawColumns(np.zeros((0, 1)))
@@ -44,10 +44,10 @@ def test_a_stage_is_charged_before_it_releases():
     spending = seeded()
     stage = spending.stage("counts", 0.5)
     assert spending.ledger.spent() is not None
-    spending.release = lambda total, event: 1 / 0
+    spending._add_noise = lambda total, event: 1 / 0
     with pytest.raises(ZeroDivisionError):
         stage.ask(NOBODY, PowerCells(1))
-    with pytest.raises(PlanViolation, match="all its 1 releases"):  # a failed release is spent too
+    with pytest.raises(PlanViolation, match="no further release of counts"):  # a failed release is spent too
         stage.ask(NOBODY, PowerCells(1))
 
 
@@ -128,15 +128,6 @@ def test_other_parameters():
 
 
 # ---- hardened arithmetic ----
-
-
-def test_hardened_fits_release_hardened_sums_only():
-    spending = seeded(arithmetic="hardened")
-    stage = spending.stage("stage", steps=2)
-    with pytest.raises(PlanViolation, match="promises hardened sums"):
-        spending.release(BoundedSum(np.zeros(4), clip_norm=2.0), stage.event)
-    rows = np.full((10, 3), 0.5)
-    assert spending.release(hardened_sum(rows, 1.0, stage.grid(1.0)), stage.event).shape == (3,)
 
 
 def test_hardened_noise_leaves_room_for_its_distance():
@@ -220,7 +211,7 @@ def test_an_answer_tells_its_noise_and_a_used_stage_is_refused_before_rows_are_r
     left = answer.value.reshape(200, -1) - 7.0 * (np.arange(query.cells) == query.cells - 1)
     # a standard deviation of 39 000 draws is off by 0.36 %; the seed makes the draw repeat
     assert left.std() == pytest.approx(answer.noise, rel=0.015)
-    with pytest.raises(PlanViolation, match="all its 1 releases"):
+    with pytest.raises(PlanViolation, match="no further release of stage"):
         stage.ask(None, query)
 
 
@@ -237,11 +228,18 @@ def test_a_budget_that_hardened_noise_cannot_keep_is_refused_before_anything_is_
     assert seeded(Budget(60.0, 1e-6), "float").most_records == 2**32
 
 
+class Counted:
+    """So many rows."""
+
+    def __init__(self, rows):
+        self._row_count = lambda: rows
+
+
 def test_more_rows_than_can_be_added_up_are_refused():
     spending = seeded(Budget(16.0, 1e-6), "hardened")
-    spending.refuse_more_rows(spending.most_records)
+    spending.admit(Counted(spending.most_records))
     with pytest.raises(InvalidParameter, match="too many rows"):
-        spending.refuse_more_rows(spending.most_records + 1)
+        spending.admit(Counted(spending.most_records + 1))
 
 
 def test_fits_that_race_for_the_last_budget_are_told_so():
@@ -275,12 +273,95 @@ def test_no_refusal_of_a_ledger_prints_a_composition():
 def test_a_stage_is_made_by_its_budget_only_and_cannot_be_copied():
     """Either would make releases that nobody has paid for."""
     spending = seeded()
-    with pytest.raises(PlanViolation, match="Only Spending"):
+    with pytest.raises(PlanViolation, match="Only a charge"):
         Stage(spending, "free", 1.0, 1000, Gaussian(1e-3))
     stage = spending.stage("paid")
     for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(PlanViolation, match="cannot be copied"):
             duplicate(stage)
     stage.ask(NOBODY, PowerCells(1))
-    with pytest.raises(PlanViolation, match="has made all"):
+    with pytest.raises(PlanViolation, match="no further release of paid"):
         stage.ask(NOBODY, PowerCells(1))
+
+
+# Logs: each release is paid on its own, and written down before anybody sees it.
+
+
+def logged(ledger, entries=()):
+    """Spending on a ledger, with a log that holds these entries."""
+    log = PublicLog(None, "fit-1", "a fit")
+    log.entries += entries
+    return seeded(till=Till.open(ledger, GaussianFilter(BUDGET)), log=log), log
+
+
+def test_a_resumed_fit_returns_what_was_released_and_reads_no_row():
+    with Ledger.in_memory(GaussianFilter(Budget(1.5, 1e-6))) as ledger:
+        spending, log = logged(ledger)
+        stage = spending.stage("counts", 0.5, steps=2)
+        assert ledger.spent() is None
+        first = stage.ask(NOBODY, PowerCells(1)).value
+        paid = ledger.spent()
+        again, _ = logged(ledger, log.entries)
+        stage = again.stage("counts", 0.5, steps=2)
+        assert stage.ask(None, PowerCells(1)).value is first
+        assert ledger.spent() == paid
+        stage.ask(NOBODY, PowerCells(1))
+        assert account(ledger.spent()).epsilon(1e-6) > account(paid).epsilon(1e-6)
+        assert sorted(ledger.runs()) == ["fit-1/counts"]
+
+
+def test_a_release_that_was_seen_and_is_not_in_the_log_is_not_drawn_again():
+    with Ledger.in_memory(GaussianFilter(Budget(1.5, 1e-6))) as ledger:
+        logged(ledger)[0].stage("counts", 0.5, steps=2).ask(NOBODY, PowerCells(1))
+        older, _ = logged(ledger)
+        older._add_noise = None
+        with pytest.raises(PlanViolation, match="older copy"):
+            older.stage("counts", 0.5, steps=2).ask(NOBODY, PowerCells(1))
+
+
+def test_a_release_that_was_paid_and_seen_by_nobody_is_drawn_at_no_cost():
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with Ledger.in_memory(GaussianFilter(Budget(1.5, 1e-6))) as ledger:
+        spending, _ = logged(ledger)
+        spending._add_noise = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            spending.stage("counts", 0.5, steps=2).ask(NOBODY, PowerCells(1))
+        paid = ledger.spent()
+        logged(ledger)[0].stage("counts", 0.5, steps=2).ask(NOBODY, PowerCells(1))
+        assert ledger.spent() == paid
+
+
+def test_a_logged_release_that_the_ledger_refuses_is_not_drawn():
+    with Ledger.in_memory(GaussianFilter(Budget(1.0, 1e-6))) as ledger:
+        spending, log = logged(ledger)
+        stage = spending.stage("counts", 0.5, steps=2)
+        event = Gaussian(1.01 / spending.strength)
+        Till.open(ledger, GaussianFilter(BUDGET)).pay(event, name="another")
+        spending._add_noise = None
+        with pytest.raises(BudgetExceeded, match="cannot begin, and nothing was released"):
+            stage.ask(NOBODY, PowerCells(1))
+        assert not log.entries
+
+
+def test_progress_and_a_first_charge_are_told_once():
+    told, first = [], []
+    spending = seeded(on_first=lambda: first.append("charged"))
+    spending.progress = lambda *words: told.append((*words, list(first)))
+    spending.stage("counts", 0.5, steps=2).ask(NOBODY, PowerCells(1))
+    spending.stage("rest")
+    assert told == [("counts", 0, 2, ["charged"]), ("counts", 1, 2, ["charged"]), ("rest", 0, 1, ["charged"])]
+
+
+def test_releases_beyond_the_distance_that_was_kept_back_are_refused():
+    spending = seeded(Budget(16.0, 1e-6), "hardened")
+    stage = spending.stage("stage", steps=2)
+    spending._allowed = 1e-300
+    with pytest.raises(InvalidParameter, match=r"epsilon=16.*too large for hardened noise"):
+        stage.ask(NOBODY, PowerCells(1))
+    with pytest.raises(InvalidParameter, match=r"ledger=.*a ledger of a smaller epsilon"):
+        seeded(
+            arithmetic="hardened",
+            till=Till.open(Ledger.in_memory(GaussianFilter(Budget(60.0, 1e-6))), GaussianFilter(BUDGET)),
+        )
