@@ -28,7 +28,7 @@ from discreet.certificate import Certificate
 from discreet.errors import InvalidParameter, PlanViolation, missing_extra
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
-from discreet.pytorch.batches import refuse_unreadable
+from discreet.pytorch.loaders import refuse_unreadable
 from discreet.pytorch.per_example import Losses
 from discreet.pytorch.run import Clipping, PrivateRun
 from discreet.pytorch.schedule import checked_plan

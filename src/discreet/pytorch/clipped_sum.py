@@ -31,10 +31,10 @@ from discreet.pytorch.graph_uses import (
 )
 from discreet.pytorch.kernels import norms as kernels
 from discreet.pytorch.layer_rules.use import Scratch, Source
+from discreet.pytorch.mapped_gradients import mapped_gradients
 from discreet.pytorch.per_example import (
     Losses,
     checked_losses,
-    mapped_gradients,
     number_of_examples,
     per_example_gradients,
     refuse_written,

@@ -28,13 +28,13 @@ from discreet.guarantee import Budget, Neighbours
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.recipe import Recipe
 from discreet.plan.stage import Sampling, Stage
-from discreet.pytorch.batches import Collate, reader, take_apart
-from discreet.pytorch.checks.compatibility import bare
+from discreet.pytorch.batches import Collate, reader
+from discreet.pytorch.checks.compatibility import bare, insist_function
 from discreet.pytorch.gradients import Descent, Sums, add_plain_sums, as_optimizers
+from discreet.pytorch.loaders import take_apart
 from discreet.pytorch.per_example import (
     Losses,
     checked_losses,
-    insist_function,
     number_of_examples,
     rebuild,
     select,

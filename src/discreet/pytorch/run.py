@@ -34,10 +34,10 @@ from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
 from discreet.pytorch import checkpoint
-from discreet.pytorch.batches import Batch, Collate, Drawn, Draws, Turns, refuse_many_rows, take_apart
+from discreet.pytorch.batches import Batch, Collate, Drawn, Draws, Turns
 from discreet.pytorch.checkpoint import Schedulers, schedulers
 from discreet.pytorch.checks.chances import DESCRIPTION, STEADY, STEADY_DESCRIPTION
-from discreet.pytorch.checks.compatibility import bare, is_fully_sharded
+from discreet.pytorch.checks.compatibility import bare, insist_function, is_fully_sharded
 from discreet.pytorch.checks.generators import unknown_draws
 from discreet.pytorch.checks.spot_check import EVERY, SpotCheck
 from discreet.pytorch.checks.watch import Watch
@@ -47,9 +47,9 @@ from discreet.pytorch.correlated_noise import CorrelatedNoise, refuse_bands, ref
 from discreet.pytorch.distributed import Processes, stream_of
 from discreet.pytorch.gradients import Descent, Sums, as_optimizers
 from discreet.pytorch.grid_sums import PADDED, arithmetic_of, checked_arithmetic, grid_of, steps_of_batch
+from discreet.pytorch.loaders import refuse_many_rows, take_apart
 from discreet.pytorch.per_example import (
     Losses,
-    insist_function,
     number_of_examples,
     rebuild,
     silent_gradients,
