@@ -80,6 +80,11 @@ def select(batch: Any, index: slice | Tensor) -> Any:
     return rebuild(batch, lambda tensor: tensor[index])
 
 
+def move_like(batch: Any, parameter: Tensor) -> Any:
+    """The batch on the device of a parameter."""
+    return rebuild(batch, lambda tensor: tensor.to(parameter.device, non_blocking=True))
+
+
 Losses = Callable[[Any, Any], Tensor]
 """``losses(model, batch)`` returns a vector with one loss per example."""
 
@@ -131,16 +136,28 @@ def gradients_alone(
     """The gradient of one example's loss.
 
     Guarantee: it depends on nothing but that example and the model, down to the last bit, as far as the same call on
-    the same numbers gives the same. The example is copied, since its place in a batch may decide how it is read.
+    the same numbers gives the same.
     """
-    alone = rebuild(
-        batch, lambda tensor: tensor[index : index + 1].clone(memory_format=torch.contiguous_format)
+    return loss_and_gradients(model, losses, select_alone(batch, index), parameters)[1]
+
+
+def select_alone(batch: Any, place: int) -> Any:
+    """A batch of one example, in memory of its own: its place in a batch may decide how it is read."""
+    return rebuild(
+        batch, lambda tensor: tensor[place : place + 1].clone(memory_format=torch.contiguous_format)
     )
+
+
+def loss_and_gradients(
+    model: nn.Module, losses: Losses, alone: Any, parameters: list[nn.Parameter]
+) -> tuple[Tensor, list[Tensor]]:
+    """The loss of a batch of one example, and its gradients by plain autograd."""
     with torch.enable_grad():
         loss = checked_losses(losses, model, alone, 1).sum()
-    if not loss.requires_grad:
-        return [torch.zeros_like(value, requires_grad=False) for value in parameters]
-    return list(torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True))
+    if not (loss.requires_grad and parameters):
+        return loss.detach(), [torch.zeros_like(value, requires_grad=False) for value in parameters]
+    found = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
+    return loss.detach(), list(found)
 
 
 @contextmanager

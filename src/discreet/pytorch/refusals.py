@@ -45,3 +45,32 @@ WRITTEN = (
     "the same examples would see other numbers. Make a new tensor: x = x - 1, x = x.masked_fill(mask, 0), or begin "
     "with x = x.clone()."
 )
+NOT_ALONE = (
+    "The losses cannot be computed for one example of this batch alone, so it cannot be seen whether examples mix. "
+    "Let the model and the losses work for a batch of one example; a squeeze() without a dimension is the "
+    "usual reason."
+)
+ROUNDING_GROWS = (
+    "Rounding errors of float32 grow so much in this model that the gradient of an example changes with "
+    "the examples around it, by more than a hundredth. The run ends here; nothing of this step was paid "
+    "for or released. Train in float64 (model.double() and the data), with arithmetic='hardened', or "
+    "with smaller weights or fewer layers."
+)
+MEETS_OTHERS = (
+    "The loss of a record depends on the records with which collate puts it into a batch, for instance because the "
+    "batch is padded to its longest record, by a number that collate returns, or because the losses or the model mix "
+    "examples. The run ends here; nothing of this step was paid for or released. Let collate, the model and the "
+    "losses treat each record by itself, and mask in losses what was added."
+)
+MIXES = (
+    "An example of this batch has another loss, or another norm of its gradient, than the same example "
+    "alone: the losses or the model mix examples. The run ends here; nothing of this step was paid for or "
+    "released. Return each example's own loss, from its own values only."
+)
+FOREIGN_GRADIENT = (
+    "in its batch is not the one that it has alone: the losses or "
+    "the model mix examples, or rounding errors of float32 grow too much in this model. The run ends here; "
+    "nothing of this step was released. Return each example's own loss, from its own values only; against "
+    "rounding train in float64 or with arithmetic='hardened'."
+)
+"""After the name of a parameter."""

@@ -39,6 +39,7 @@ from discreet.pytorch.checkpoint import Schedulers, schedulers
 from discreet.pytorch.checks.chances import DESCRIPTION, STEADY, STEADY_DESCRIPTION
 from discreet.pytorch.checks.compatibility import bare, insist_function, is_fully_sharded
 from discreet.pytorch.checks.generators import unknown_draws
+from discreet.pytorch.checks.same_rows import refuse_other_rows
 from discreet.pytorch.checks.spot_check import EVERY, SpotCheck
 from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.checks.withheld import withhold
@@ -201,7 +202,7 @@ class PrivateRun:
             if any(span.stage.sampling == "fixed-size" for span in spans):
                 raise PlanViolation("Fixed-size batches need a single process; plan with Poisson sampling.")
             self._processes.refuse_difference({"the number of rows of the data set": str(records.rows)})
-            self._processes.refuse_other_rows(records)
+            refuse_other_rows(self._processes, records)
             if self._sharded is not None:
                 self._sharded.spare = lambda whole=records: self._on_device(whole([0]))  # type: ignore[misc]
             records = records.part(self._processes.rows(records.rows))

@@ -39,7 +39,6 @@ from discreet.pytorch.batches import Collate, Reader, reader
 from discreet.pytorch.checks.collation import refuse_mixing_collate
 from discreet.pytorch.checks.compatibility import bare, insist_function, is_fully_sharded, refuse_layers
 from discreet.pytorch.checks.constancy import Constancy
-from discreet.pytorch.checks.generators import random_state, seeded
 from discreet.pytorch.checks.isolation import isolated
 from discreet.pytorch.checks.known_draws import refuse_known_collation, refuse_known_draws
 from discreet.pytorch.checks.mixing import (
@@ -57,6 +56,7 @@ from discreet.pytorch.checks.mixing import (
     rounds_coarsely,
 )
 from discreet.pytorch.checks.plain_state import PlainState, refuse_memory
+from discreet.pytorch.checks.seeded_draws import random_state, seeded
 from discreet.pytorch.checks.shared_draws import refuse_shared_draws
 from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.checks.withheld import withhold

@@ -27,7 +27,7 @@ import time
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from discreet.core.clipping import ClipRule, Flat, PerBlock
 from discreet.errors import CheckFailed
@@ -50,13 +50,15 @@ from discreet.pytorch.checks.steady import steady_draws
 from discreet.pytorch.clipped_sum import ClippedSum, Seen
 from discreet.pytorch.grid_sums import squares_of
 from discreet.pytorch.per_example import (
-    Losses,
-    checked_losses,
+    loss_and_gradients,
+    move_like,
     number_of_examples,
     per_example_gradients,
     rebuild,
     select,
+    select_alone,
 )
+from discreet.pytorch.refusals import FOREIGN_GRADIENT, MEETS_OTHERS, MIXES, NOT_ALONE, ROUNDING_GROWS
 
 EVERY = 256
 EXAMPLES = 2
@@ -71,18 +73,13 @@ class Alone:
     """The loss and the gradient norms of an example that was passed alone; ``norms`` is None if not asked for."""
 
     def __init__(self, clipped_sum: ClippedSum, one: Any, with_norms: bool) -> None:
-        parameters, blocks = list(clipped_sum.parameters.values()), list(clipped_sum.blocks().values())
-        with Draws() as draws, torch.enable_grad():
-            value = checked_losses(clipped_sum.losses, clipped_sum.model, one, 1)
-            self.norms: Tensor | None = None
-            if with_norms:
-                found = (
-                    torch.autograd.grad(value.sum(), parameters, allow_unused=True, materialize_grads=True)
-                    if value.requires_grad
-                    else [torch.zeros_like(parameter) for parameter in parameters]
-                )
-                self.norms = torch.from_numpy(squares_of(list(found), blocks)[0]).sqrt()
-        self.loss, self.drew = float(value.detach().double()), draws.happened
+        parameters = list(clipped_sum.parameters.values()) if with_norms else []
+        with Draws() as draws:
+            value, found = loss_and_gradients(clipped_sum.model, clipped_sum.losses, one, parameters)
+        self.norms: Tensor | None = None
+        if with_norms:
+            self.norms = torch.from_numpy(squares_of(found, list(clipped_sum.blocks().values()))[0]).sqrt()
+        self.loss, self.drew = float(value.double()), draws.happened
 
 
 class SpotCheck:
@@ -158,15 +155,10 @@ class SpotCheck:
         return min(max(affordable, 1.0), AT_LEAST)
 
     def _alone(self, one: Any, with_norms: bool) -> Alone:
-        device = next(iter(self._sum.parameters.values())).device
         try:
-            return Alone(self._sum, rebuild(one, lambda tensor: tensor.to(device)), with_norms)
+            return Alone(self._sum, _on_its_device(self._sum, one), with_norms)
         except Exception:  # whose message may quote the example
-            raise CheckFailed(
-                "The losses cannot be computed for one example of this batch alone, so it cannot be seen whether "
-                "examples mix. Let the model and the losses work for a batch of one example; a squeeze() without a "
-                "dimension is the usual reason."
-            ) from None
+            raise CheckFailed(NOT_ALONE) from None
 
     def _compare(self, seen: Seen, examples: Any, drawn: Drawn, norms: bool) -> bool:
         """Refuse foreign losses and norms; False if something was drawn, so that there is nothing to compare."""
@@ -178,57 +170,28 @@ class SpotCheck:
                 return False
             difference = difference_of(self._sum.rule, seen, found, place, anywhere=collated)
             if difference > self._tolerance():
-                self._decide(difference, seen, examples, one, place, collated)
+                self._decide(difference, examples, one, place, collated)
         return True
 
     def _tolerance(self) -> float:
         kinds = {value.dtype for value in self._sum.parameters.values()}
         return TOLERANCE[torch.float64] if kinds == {torch.float64} else MOST_ROUNDED
 
-    def _decide(
-        self, difference: float, seen: Seen, examples: Any, one: Any, place: int, collated: bool
-    ) -> None:
+    def _decide(self, difference: float, examples: Any, one: Any, place: int, collated: bool) -> None:
         """Refuse what is no rounding, and what is more of it than a release may hold."""
         model, losses = self._sum.model, self._sum.losses
         if difference <= COARSE and rounds_coarsely(model, losses, select_alone(examples, place)):
             return
         rounding = self._agrees_in_float64(examples, one, place, collated)
-        if difference <= (TOLERANCE[torch.float32] if rounding is None else LOOSE if rounding else 0.0):
-            return
-        if rounding:
-            raise CheckFailed(
-                "Rounding errors of float32 grow so much in this model that the gradient of an example changes with "
-                "the examples around it, by more than a hundredth. The run ends here; nothing of this step was paid "
-                "for or released. Train in float64 (model.double() and the data), with arithmetic='hardened', or "
-                "with smaller weights or fewer layers."
-            )
-        if collated and self._is_itself(seen, examples, place):
-            raise CheckFailed(
-                "The loss of a record depends on the records with which collate puts it into a batch, for instance "
-                "because the batch is padded to its longest record, or by a number that collate returns. The run "
-                "ends here; nothing of this step was paid for or released. Let collate treat each record by itself, "
-                "and mask in losses what was added."
-            )
-        raise CheckFailed(
-            "An example of this batch has another loss, or another norm of its gradient, than the same example "
-            "alone: the losses or the model mix examples. The run ends here; nothing of this step was paid for or "
-            "released. Return each example's own loss, from its own values only."
-        )
-
-    def _is_itself(self, seen: Seen, examples: Any, place: int) -> bool:
-        """Whether the example as collated in the batch is the same alone."""
-        found = self._alone(select_alone(examples, place), with_norms=True)
-        return difference_of(self._sum.rule, seen, found, place, anywhere=False) <= LOOSE
+        if difference > (TOLERANCE[torch.float32] if rounding is None else LOOSE if rounding else 0.0):
+            raise CheckFailed(ROUNDING_GROWS if rounding else MEETS_OTHERS if collated else MIXES)
 
     def _agrees_in_float64(self, examples: Any, one: Any, place: int, collated: bool) -> bool | None:
         """Whether there is no difference in a twin of the model in float64; None if there is no such twin."""
         if self._tolerance() < MOST_ROUNDED:
             return False
         try:
-            twin = copy.deepcopy(self._sum.model).double()
-            _, losses = isolated(self._sum.model, self._sum.losses, {id(self._sum.model): twin})
-            rule = _not_recording(self._sum.rule)
-            again = ClippedSum(twin, losses, rule, physical_batch_size=self._sum.physical_batch_size)
+            again = twin_in_float64(self._sum)
             again.seen = seen = Seen()
             again(rebuild(examples, _as_double))
             found = Alone(again, rebuild(one, _as_double), with_norms=True)
@@ -237,16 +200,20 @@ class SpotCheck:
         return difference_of(self._sum.rule, seen, found, place, anywhere=collated) <= WIDE
 
 
+def twin_in_float64(of: ClippedSum) -> ClippedSum:
+    """The same sums of a copy of the model in float64; the model itself keeps nothing of it."""
+    model = copy.deepcopy(of.model).double()
+    _, losses = isolated(of.model, of.losses, {id(of.model): model})
+    return ClippedSum(model, losses, _not_recording(of.rule), physical_batch_size=of.physical_batch_size)
+
+
+def _on_its_device(of: ClippedSum, batch: Any) -> Any:
+    return move_like(batch, next(iter(of.parameters.values())))
+
+
 def _follow(mean: float, value: float) -> float:
     """A running mean that forgets; the first value is its start."""
     return 0.9 * mean + 0.1 * value if mean else value
-
-
-def select_alone(batch: Any, place: int) -> Any:
-    """A batch of one example, in memory of its own."""
-    return rebuild(
-        batch, lambda tensor: tensor[place : place + 1].clone(memory_format=torch.contiguous_format)
-    )
 
 
 def difference_of(rule: ClipRule, seen: Seen, alone: Alone, place: int, *, anywhere: bool) -> float:
@@ -305,25 +272,18 @@ def _clip_norms(rule: ClipRule) -> Tensor:
 
 def refuse_other_losses(clipped_sum: ClippedSum, batch: Any, alone: tuple[Any, ...]) -> None:
     """Refuse a collation that draws and mixes: all of it was collated under steady draws."""
-    model, losses = clipped_sum.model, clipped_sum.losses
-    device = next(iter(clipped_sum.parameters.values())).device
-    size = max(1, clipped_sum.part_size(number_of_examples(batch)))
+    count = number_of_examples(batch)
+    size = max(1, clipped_sum.part_size(count))
+
+    def losses_of(part: Any) -> Tensor:
+        return clipped_sum.losses(clipped_sum.model, _on_its_device(clipped_sum, part)).cpu()
+
     with steady_draws(), torch.no_grad():
-        together = torch.cat(
-            [
-                losses(model, rebuild(part, lambda tensor: tensor.to(device))).cpu()
-                for start in range(0, number_of_examples(batch), size)
-                for part in (select(batch, slice(start, start + size)),)
-            ]
-        )
-        for one in alone:
-            value = losses(model, rebuild(one, lambda tensor: tensor.to(device))).cpu()
-            if not any(same_losses(value, other[None], TOLERANCE[torch.float32]) for other in together):
-                raise CheckFailed(
-                    "The loss of a record depends on the records with which collate puts it into a batch. The run "
-                    "ends here; nothing of this step was paid for or released. Let collate treat each record by "
-                    "itself, and mask in losses what was added."
-                )
+        parts = (select(batch, slice(start, start + size)) for start in range(0, count, size))
+        together = torch.cat([losses_of(part) for part in parts])
+        for one in map(losses_of, alone):
+            if not any(same_losses(one, other[None], TOLERANCE[torch.float32]) for other in together):
+                raise CheckFailed(MEETS_OTHERS)
 
 
 def refuse_foreign_gradients(clipped_sum: ClippedSum, batch: Any) -> None:
@@ -337,17 +297,12 @@ def refuse_foreign_gradients(clipped_sum: ClippedSum, batch: Any) -> None:
     with steady_draws():
         if _foreign(clipped_sum, part, chosen) is None:
             return
-    name = _foreign_in_float64(model, losses, clipped_sum, part, chosen)
+    name = _foreign_in_float64(clipped_sum, part, chosen)
     if name is None and not rounds_coarsely(model, losses, select_alone(part, chosen[0])):
         with steady_draws(varied=False):
             name = _foreign(clipped_sum, part, chosen, LOOSE)
     if name is not None:
-        raise CheckFailed(
-            f"The gradient of an example at {name!r} in its batch is not the one that it has alone: the losses or "
-            "the model mix examples, or rounding errors of float32 grow too much in this model. The run ends here; "
-            "nothing of this step was released. Return each example's own loss, from its own values only; against "
-            "rounding train in float64 or with arithmetic='hardened'."
-        )
+        raise CheckFailed(f"The gradient of an example at {name!r} {FOREIGN_GRADIENT}")
 
 
 def _any_part(batch: Any, size: int) -> Any:
@@ -377,15 +332,11 @@ def _foreign(
     return None
 
 
-def _foreign_in_float64(
-    model: nn.Module, losses: Losses, clipped_sum: ClippedSum, part: Any, chosen: list[int]
-) -> str | None:
+def _foreign_in_float64(clipped_sum: ClippedSum, part: Any, chosen: list[int]) -> str | None:
     """The same where rounding cannot be the reason, such as a unit at zero that a batch switches on."""
     try:
-        wide = copy.deepcopy(model).double()
-        doubled = rebuild(part, _as_double)
         with steady_draws():
-            return _foreign(ClippedSum(wide, losses, _not_recording(clipped_sum.rule)), doubled, chosen)
+            return _foreign(twin_in_float64(clipped_sum), rebuild(part, _as_double), chosen)
     except Exception:  # a model that cannot be copied, or is made for one type only
         with steady_draws(varied=False):
             return _foreign(clipped_sum, part, chosen, COARSE)
