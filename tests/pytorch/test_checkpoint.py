@@ -429,3 +429,40 @@ def test_an_optimizer_with_strange_state_is_refused(tmp_path):
     optimizer.param_groups[0]["strange"] = object()
     with pytest.raises(InvalidParameter, match=r"keeps a object in 'optimizer\.param_groups\.0\.strange'"):
         run.save(tmp_path / "checkpoint")
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_is_told_what_is_lost(tmp_path):
+    _, _, run = begun(tmp_path)
+    run.step(next(run.batches(X)))
+    run._till.ledger.close()  # as if the process had been killed
+    _, _, later = begun(tmp_path)
+    with pytest.raises(
+        PlanViolation, match=r"its unspent steps cannot be used: call save\(directory\) before"
+    ):
+        later.step(next(later.batches(X)))
+    assert later.steps_taken == 1
+
+
+def test_a_checkpoint_before_the_first_step_keeps_the_unspent_steps(tmp_path):
+    _, _, run = begun(tmp_path)
+    run.save(tmp_path / "checkpoint")
+    trained(run, 3)
+    run._till.ledger.close()
+    _, _, later = begun(tmp_path)
+    later.resume(tmp_path / "checkpoint")
+    for batch in later.batches(X):
+        later.step(batch)
+    assert later.steps_taken == 8
+    assert later.certificate().trusted
+
+
+def test_a_checkpoint_of_a_ledger_in_memory_is_refused(tmp_path):
+    model = network()
+    run = PrivateRun(planned(), model, torch.optim.SGD(model.parameters(), lr=0.01), losses)
+    trained(run, 2)
+    with pytest.raises(PlanViolation, match="in memory and ends with this process"):
+        run.save(tmp_path / "checkpoint")
+    assert not (tmp_path / "checkpoint").exists()
+    with Ledger.in_memory(planned().rule) as ledger:  # which the caller keeps
+        begun(tmp_path, ledger=ledger)[2].save(tmp_path / "checkpoint")
+        begun(tmp_path, ledger=ledger)[2].resume(tmp_path / "checkpoint")

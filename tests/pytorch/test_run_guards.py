@@ -9,7 +9,7 @@ from torch import nn
 
 from discreet import InvalidParameter, PlanViolation, Recipe
 from discreet.core.clipping import AdaptiveClip, ClipRule, Flat
-from discreet.errors import CheckFailed
+from discreet.errors import CheckFailed, UserCodeFailed
 from discreet.pytorch import PrivateRun
 from discreet.pytorch.checks import spot_check
 from discreet.pytorch.clipped_sum import ClippedSum
@@ -76,8 +76,8 @@ class Unclipped(ClipRule):
 
 def test_a_rule_of_a_users_own_sees_one_norm_at_a_time_and_keeps_its_clip_norm():
     norms = np.array([[1.0], [3.0], [100.0]])
-    together = OwnClip(Mixing(), 1.0)
-    alone = np.concatenate([OwnClip(Mixing(), 1.0).factors(norms[[place]]) for place in range(3)])
+    together = OwnClip(Mixing())
+    alone = np.concatenate([OwnClip(Mixing()).factors(norms[[place]]) for place in range(3)])
     assert np.array_equal(together.factors(norms), alone)
     assert together.clip_norm == 1.0
     assert not np.array_equal(Mixing().factors(norms), alone)  # the broken twin sees all norms
@@ -141,3 +141,72 @@ def test_a_refusal_of_a_real_batch_ends_the_run():
         with pytest.raises(CheckFailed, match="has ended"):
             again()
     assert private.steps_taken == 0
+
+
+@pytest.mark.parametrize(
+    "hostile", [Unclipped(), type("Counting", (AdaptiveClip,), {})(1.0, 40, 8.0), object()]
+)
+def test_whatever_chooses_the_clipping_it_is_enforced(monkeypatch, hostile):
+    """The choice is not trusted: a rule of its own is asked for single factors, and any other object is refused."""
+    monkeypatch.setattr("discreet.pytorch.run.clipping_of_stages", lambda *_: [hostile])
+    if not isinstance(hostile, ClipRule):
+        with pytest.raises(InvalidParameter, match="must be a ClipRule, or AdaptiveClip itself"):
+            begun()
+        return
+    private = begun()
+    sums = private._sum(X[:1])
+    assert hostile.factors([1.0])[0] == 1e6  # the broken twin
+    assert sums.vector.norm() <= 1.0
+
+
+def test_batches_within_a_window_say_what_to_keep():
+    recipe = Recipe(40, batch_size=10, epochs=2, sampling="random-allocation")
+    model = nn.Linear(3, 2)
+    private = PrivateRun(
+        recipe.with_noise(2.0, delta=1e-3), model, torch.optim.SGD(model.parameters(), lr=0.1), losses
+    )
+    first = private.batches(X)
+    private.step(next(first))
+    with pytest.raises(PlanViolation, match="Keep the iterator that batches"):
+        private.batches(X)
+    for batch in first:
+        private.step(batch)
+    assert private.steps_taken == 8
+
+
+class Failing(torch.optim.SGD):
+    broken = True
+
+    def step(self, closure=None):
+        if self.broken:
+            raise ValueError("the rate of the warm-up is missing")
+        return super().step(closure)
+
+
+def test_an_optimizer_that_raises_is_named_with_what_to_do():
+    model = nn.Linear(3, 2)
+    plan = Recipe(40, sampling="full-batch", steps=3).with_noise(2.0, delta=1e-3)
+    optimizer = Failing(model.parameters(), lr=0.1)
+    private = PrivateRun(plan, model, optimizer, losses)
+    batches = private.batches(X)
+    with pytest.raises(UserCodeFailed, match=r"by the optimizer at .*call optimizer.step\(\)") as refusal:
+        private.step(next(batches))
+    assert "model" not in str(refusal.value).partition(" at ")[0]
+    assert private.steps_taken == 1
+    with pytest.raises(ValueError, match="warm-up"):
+        optimizer.step()
+    optimizer.broken = False
+    optimizer.step()
+    private.edited()
+    for batch in batches:
+        private.step(batch)
+    assert private.steps_taken == 3
+
+
+def test_an_adaptive_clip_norm_stops_at_the_least_that_sums_allow():
+    """Without a floor the norm of a model that is fitted perfectly would sink until a step is refused."""
+    adaptive = AdaptiveClip(1.0, batch_size=40, count_noise=20.0, quantile=0.01, learning_rate=30.0)
+    private = begun(steps=6, clipping=adaptive, losses=lambda model, batch: 0 * model(batch).sum(1))
+    for batch in private.batches(X):
+        private.step(batch)
+    assert private._clipping[0].clip_norm == private._sum.least_clip_norm == 1e-9

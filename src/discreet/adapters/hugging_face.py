@@ -250,7 +250,8 @@ class PrivateTrainer(Trainer):
         if self.control.should_save:
             place = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
             self.save_model(str(place), _internal_call=True)
-            self.run.save(place, scheduler=self.lr_scheduler)
+            if self._private["ledger"] is not None:  # otherwise there is nothing to resume with
+                self.run.save(place, scheduler=self.lr_scheduler)
             self._tell("on_save")
 
     def _tell(self, event: str) -> None:

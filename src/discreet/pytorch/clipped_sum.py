@@ -130,7 +130,7 @@ class ClippedSum:
         """If set, the next sums write down here what they compute for each example."""
         kinds = {wide_type(value) for value in self.parameters.values()}
         self._error = max(ERRORS[kind] for kind in kinds)
-        self._least = max(LEAST_CLIP_NORM[kind] for kind in kinds)
+        self.least_clip_norm = max(LEAST_CLIP_NORM[kind] for kind in kinds)
 
     @torch.no_grad()
     def __call__(self, batch: Any) -> Sums:
@@ -166,8 +166,10 @@ class ClippedSum:
     def _check_settings(self) -> None:
         refuse_coarse_products()
         limits = self.rule.clip_norms if isinstance(self.rule, PerBlock) else (self.rule.clip_norm,)
-        if min(limits) < self._least:
-            needed = f"must be at least {self._least:g} for parameters of this type; scale the losses up."
+        if min(limits) < self.least_clip_norm:
+            needed = (
+                f"must be at least {self.least_clip_norm:g} for parameters of this type; scale the losses up."
+            )
             raise InvalidParameter("clip_norm", min(limits), needed)
 
     def _clipped(self, gradients: Gradients, blocks: dict[str, int]) -> Sums:

@@ -74,3 +74,21 @@ FOREIGN_GRADIENT = (
     "rounding train in float64 or with arithmetic='hardened'."
 )
 """After the name of a parameter."""
+IN_A_WINDOW = (
+    "Step {step} is within {window} steps whose batches are drawn together, so batches() cannot begin after it. Keep "
+    "the iterator that batches() returned, and go on with it; a run that resumes from a checkpoint begins after them."
+)
+RUN_HAS_BEGUN = (
+    "has begun in this ledger. Call resume(directory) with its checkpoint, or plan another run: "
+    "Recipe(..., name=...). A run that ended before its first save() has no checkpoint, and its unspent "
+    "steps cannot be used: call save(directory) before the first step."
+)
+"""After the name of a run."""
+LEDGER_IN_MEMORY = (
+    "The ledger of this run is in memory and ends with this process, so a checkpoint could never be resumed. Give "
+    "PrivateRun a ledger= on disk. To keep the weights alone, write model.state_dict()."
+)
+OPTIMIZER_FAILED = (
+    "The step is paid for, and parameter.grad holds its private gradient. To see the message, call optimizer.step() "
+    "once more; then call run.edited() and go on with the next batch."
+)

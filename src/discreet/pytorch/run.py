@@ -16,7 +16,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from discreet.certificate import Arithmetic, Certificate
+from discreet.certificate import Certificate
 from discreet.core.clipping import AdaptiveClip, ClipRule
 from discreet.core.noise import BoundedSum
 from discreet.errors import CheckFailed, PlanViolation
@@ -44,28 +43,25 @@ from discreet.pytorch.checks.spot_check import EVERY, SpotCheck
 from discreet.pytorch.checks.watch import Watch
 from discreet.pytorch.checks.withheld import withhold
 from discreet.pytorch.clipped_sum import ClippedSum, refuse_coarse_products
+from discreet.pytorch.clipping_choice import clipping_of_stages, resumed_clipping
 from discreet.pytorch.correlated_noise import CorrelatedNoise, refuse_bands, refuse_bands_in
 from discreet.pytorch.distributed import Processes, stream_of
-from discreet.pytorch.gradients import Descent, Sums, as_optimizers
-from discreet.pytorch.grid_sums import PADDED, arithmetic_of, checked_arithmetic, grid_of, steps_of_batch
+from discreet.pytorch.gradients import Sums
+from discreet.pytorch.grid_sums import PADDED, checked_arithmetic, grids_of, steps_of_batch
 from discreet.pytorch.loaders import refuse_many_rows, take_apart
+from discreet.pytorch.optimizer_step import OptimizerStep, as_optimizers
 from discreet.pytorch.per_example import (
     Losses,
+    move_like,
     number_of_examples,
-    rebuild,
     silent_gradients,
     trainable,
 )
 from discreet.pytorch.per_person import losses_for, reader_for
 from discreet.pytorch.progress import show_progress
+from discreet.pytorch.refusals import LEDGER_IN_MEMORY
 from discreet.pytorch.schedule import Schedule, StageSpan, checked_plan
-from discreet.pytorch.stage_clipping import (
-    NormRecordingClip,
-    clipping_of_stages,
-    follow_norms,
-    resumed_clipping,
-    rule_of_step,
-)
+from discreet.pytorch.stage_clipping import NormRecordingClip, enforced, follow_norms, rule_of_step
 from discreet.pytorch.step_charger import StepCharger, noises_of
 from discreet.trusted.permits import NoisePermit
 
@@ -130,7 +126,7 @@ class PrivateRun:
         self._schedule = Schedule(plan)
         self._model = model = bare(model)
         self._optimizers, self._data = as_optimizers(optimizer), data
-        self._clipping = clipping_of_stages(clipping, plan.stages)
+        self._clipping = list(map(enforced, clipping_of_stages(clipping, plan.stages)))
         self._processes = Processes.current()
         alone = self._processes.size == 1 and not is_fully_sharded(model)
         self._arithmetic = checked_arithmetic(arithmetic, list(self._clipping), alone)
@@ -146,11 +142,15 @@ class PrivateRun:
         self._parameters = trainable(model)
         self._spot_check = SpotCheck(self._sum, EVERY if shards is None else STEADY)
         self._watch = Watch(model, losses, self._parameters, self._sum.part_size)
-        self._descent = Descent(self._parameters, self._optimizers)
-        self._noises = noises_of(plan, self._clipping, self._grids(), self._processes.size)
+        self._descent = OptimizerStep(self._parameters, self._optimizers)
+        dimension = sum(value.numel() for value in self._parameters.values())
+        clip_norms = [rule.clip_norm for rule in self._clipping]
+        self._grids, self._certified = grids_of(self._arithmetic, plan, clip_norms, dimension)
+        self._noises = noises_of(plan, self._clipping, self._grids, self._processes.size)
         self._trusted = self._stream.trusted
         self._progress = progress and self._processes.first
         self._processes.refuse_difference(self._settings())
+        self._in_memory = ledger is None
         first = self._processes.first
         self._till = Till.open(ledger, plan, key=ledger_key, data=data) if first else None
         refuse_bands_in(self._till, plan)
@@ -197,21 +197,15 @@ class PrivateRun:
         records, start = reader_for(self.plan, dataset, collate), self._taken
         self._turns.refuse_again(dataset, start, self.plan.steps)
         refuse_many_rows(records.rows, self.plan.records)
-        spans = self._schedule.spans[self._span.index :]
         if self._processes.size > 1:
-            if any(span.stage.sampling == "fixed-size" for span in spans):
+            if any(stage.sampling == "fixed-size" for stage in self.plan.stages):
                 raise PlanViolation("Fixed-size batches need a single process; plan with Poisson sampling.")
             self._processes.refuse_difference({"the number of rows of the data set": str(records.rows)})
             refuse_other_rows(self._processes, records)
             if self._sharded is not None:
                 self._sharded.spare = lambda whole=records: self._on_device(whole([0]))  # type: ignore[misc]
             records = records.part(self._processes.rows(records.rows))
-        drawn = chain(
-            *(
-                span.stage.batches(self._stream, rows=records.rows, start=max(start - span.before, 0))
-                for span in spans
-            )
-        )
+        drawn = self._schedule.batches(self._stream, records.rows, start)
         self._watch.reads(records)
         self._turns = Turns(dataset, start)
         for noise in self._correlated:  # whose records draw new turns
@@ -282,7 +276,8 @@ class PrivateRun:
         self._descent.step(sums, span.divisor)
         self._watch.after_step()
         if isinstance(clipping, AdaptiveClip):
-            self._clipping[span.index] = follow_norms(clipping, norms, self._processes, permit)
+            least = self._sum.least_clip_norm
+            self._clipping[span.index] = follow_norms(clipping, norms, self._processes, permit, least)
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
@@ -331,7 +326,7 @@ class PrivateRun:
             return Certificate.of(
                 self._till.ledger,
                 self.plan,
-                arithmetic=self._certified_arithmetic(),
+                arithmetic=self._certified,
                 trusted=self._trusted,
                 not_covered=(*NOT_COVERED, ROUNDED if self._arithmetic == "float" else PADDED),
                 checks=(DESCRIPTION, STEADY_DESCRIPTION),
@@ -339,30 +334,16 @@ class PrivateRun:
 
         return Certificate.from_json(self._processes.text_of_first(write))
 
-    def _certified_arithmetic(self) -> Arithmetic:
-        if self._arithmetic == "float":
-            return Arithmetic()
-        clip_norms = [rule.clip_norm for rule in self._clipping]
-        dimension = sum(value.numel() for value in self._parameters.values())
-        return arithmetic_of(self.plan, clip_norms, dimension)
-
-    def _grids(self) -> list[float | None]:
-        """Return the step in which the sums of each stage are counted; None in floating point."""
-        if self._arithmetic == "float":
-            return [None] * len(self.plan.stages)
-        dimension = sum(value.numel() for value in self._parameters.values())
-        return [
-            grid_of(stage.noise, rule.clip_norm, dimension)
-            for stage, rule in zip(self.plan.stages, self._clipping, strict=True)
-        ]
-
     # ---- stopping and going on ----
 
     def save(self, directory: str | Path, *, scheduler: Schedulers = None) -> None:
         """Write a checkpoint: weights, optimizer, scheduler, plan, and the head of the ledger.
 
-        It holds no pickle and no randomness.
+        It holds no pickle and no randomness. Call it before the first step as well: a run that ends before its first
+        checkpoint cannot be resumed, and its unspent steps are lost.
         """
+        if self._in_memory:
+            raise PlanViolation(LEDGER_IN_MEMORY)
         self._charging().commit()
         self._let_go()
         state = None
@@ -412,14 +393,20 @@ class PrivateRun:
             return 0
 
         self._processes.let_first_decide(compare)
-        self._clipping[index] = clipping
+        self._clipping[index] = enforced(clipping)
 
     # ---- the parts of a step ----
 
     def _charging(self, *, resumed: bool = False) -> StepCharger:
         if self._charger is None:
-            distance = self._certified_arithmetic().distance
-            known = (self._till, self.plan, self._processes, self._noises, self._stream, distance)
+            known = (
+                self._till,
+                self.plan,
+                self._processes,
+                self._noises,
+                self._stream,
+                self._certified.distance,
+            )
             self._charger = StepCharger(*known, resumed=resumed)
         return self._charger
 
@@ -436,8 +423,7 @@ class PrivateRun:
         }
 
     def _on_device(self, examples: Any) -> Any:
-        device = next(iter(self._parameters.values())).device
-        return rebuild(examples, lambda tensor: tensor.to(device, non_blocking=True))
+        return move_like(examples, next(iter(self._parameters.values())))
 
     def _compared_sums(
         self, examples: Any, count: int, span: StageSpan, drawn: Drawn
@@ -476,7 +462,7 @@ class PrivateRun:
         if self._sharded is not None:
             return self._sharded(examples, count), None
         if self._arithmetic == "hardened":
-            grid = self._noises[span.index].grid
+            grid = self._grids[span.index]
             assert grid is not None  # of a hardened run
             return Sums(self._parameters), steps_of_batch(self._sum, examples if count else None, grid)
         return self._sum(examples) if count else Sums(self._parameters), None
@@ -504,8 +490,7 @@ class PrivateRun:
                 permit.release(BoundedSum(total, clip_norm), out=total)
 
         if in_steps is not None:
-            grid = self._noises[span.index].grid
-            permit.release(BoundedSum(in_steps, clip_norm, grid=grid), out=sums.vector)
+            permit.release(BoundedSum(in_steps, clip_norm, grid=self._grids[span.index]), out=sums.vector)
         elif self._sharded is not None:
             finish(sums.vector)
         else:

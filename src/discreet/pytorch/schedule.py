@@ -8,10 +8,14 @@ no more of it than the plan holds.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
-from discreet.errors import InvalidParameter
+from discreet.core.randomness import RandomStream
+from discreet.core.sampling import Indices
+from discreet.errors import InvalidParameter, PlanViolation
 from discreet.plan.plan import Plan
 from discreet.plan.stage import Stage
+from discreet.pytorch.refusals import IN_A_WINDOW
 
 
 def checked_plan(plan: object) -> Plan:
@@ -51,6 +55,17 @@ class Schedule:
             return self.spans[0]
         step = max(step, 1)
         return next(span for span in reversed(self.spans) if span.before < step)
+
+    def batches(self, stream: RandomStream, rows: int, start: int) -> Iterator[Indices]:
+        """Draw the batches of all steps after ``start``, stage after stage."""
+        spans = self.spans[self.span(start + 1).index :]
+        first = max(start - spans[0].before, 0)
+        if first % spans[0].steps_per_charge:
+            raise PlanViolation(IN_A_WINDOW.format(step=start, window=spans[0].steps_per_charge))
+        return chain(
+            spans[0].stage.batches(stream, rows=rows, start=first),
+            *(span.stage.batches(stream, rows=rows) for span in spans[1:]),
+        )
 
     def epoch_ends(self) -> Iterator[int]:
         """Yield the number of the last step of each epoch; each stage has equally long epochs of its own."""

@@ -11,6 +11,7 @@ from discreet.ledger import Till
 from discreet.ledger.journal import LEASES, Run
 from discreet.plan.plan import Plan
 from discreet.pytorch.distributed import Processes
+from discreet.pytorch.refusals import RUN_HAS_BEGUN
 from discreet.pytorch.schedule import Schedule, StageSpan
 from discreet.trusted.permits import Charger, NoisePermit, StepNoise
 
@@ -76,10 +77,7 @@ class StepCharger:
         assert till is not None  # the first process has one
         name = self._schedule.name
         if name in till.ledger.runs() and not resumed:
-            raise PlanViolation(
-                f"The run {name!r} has begun in this ledger. Call resume(directory) with its checkpoint, or plan "
-                "another run: Recipe(..., name=...)."
-            )
+            raise PlanViolation(f"The run {name!r} {RUN_HAS_BEGUN}")
         self._run = till.run(name, distance=self._distance)
         return 0
 
