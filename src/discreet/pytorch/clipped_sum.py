@@ -141,9 +141,11 @@ class ClippedSum:
             gradients = self._gradients(part, count)
             self._held = gradients.received / count
             if sums is None:  # not before: here the memory for the activations is free
-                sums = self._clipped(gradients, blocks)
-            else:
-                gradients.add_to(sums, blocks, self.weights_of(gradients, blocks))
+                sums = self._clipped_at_once(gradients, blocks)
+                if sums is not None:
+                    continue
+                sums = Sums(self.parameters)
+            gradients.add_to(sums, blocks, self.weights_of(gradients, blocks))
         refuse_written(batch, writes)
         return sums or Sums(self.parameters)
 
@@ -172,14 +174,14 @@ class ClippedSum:
             )
             raise InvalidParameter("clip_norm", min(limits), needed)
 
-    def _clipped(self, gradients: Gradients, blocks: dict[str, int]) -> Sums:
-        if type(self.rule) is Flat and isinstance(gradients, LinearGradients):
-            sums = gradients.clipped_sums(self.rule, self._error)
-            if sums is not None:
-                if self.seen is not None:
-                    self.seen.add(gradients.losses, gradients.squared_norms(blocks))
-                return sums
-        return gradients.weighted_sums(blocks, self.weights_of(gradients, blocks))
+    def _clipped_at_once(self, gradients: Gradients, blocks: dict[str, int]) -> Sums | None:
+        """The clipped sums of small linear layers by one call; None for other models and rules."""
+        if type(self.rule) is not Flat or not isinstance(gradients, LinearGradients):
+            return None
+        sums = gradients.clipped_sums(self.rule, self._error)
+        if sums is not None and self.seen is not None:
+            self.seen.add(gradients.losses, gradients.squared_norms(blocks))
+        return sums
 
     def weights_of(self, gradients: Gradients, blocks: dict[str, int]) -> Tensor:
         """What the rule multiplies each example's gradient with; gradients that are not finite become zeros."""

@@ -6,7 +6,7 @@ optimizer or a logger looks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch import Tensor
@@ -124,36 +124,9 @@ class Gradients:
         for use in {id(use): use for group in self.uses.values() for use in group}.values():
             use.forget(bad)
 
-    def weighted_sums(self, blocks: dict[str, int], weights: Tensor) -> Sums:
-        """The weighted sums by themselves; ``weights`` has a column per block."""
-        only = {name: uses[0] for name, uses in self.uses.items() if self._is_all(name, uses)}
-        if not only:
-            sums = Sums(self.parameters)
-            self.add_to(sums, blocks, weights)
-            return sums
-        sums = Sums(self.parameters, torch.empty)
-        for name, total in sums.items():
-            if name not in only:
-                total.zero_()
-        self._add_or_put(sums, blocks, weights, only)
-        return sums
-
-    def _is_all(self, name: str, uses: list[Use]) -> bool:
-        """Whether a single use of the parameter itself is all that there is of its gradient."""
-        return len(uses) == 1 and uses[0].source.is_parameter and name not in self.rows
-
     def add_to(self, sums: Sums, blocks: dict[str, int], weights: Tensor) -> None:
-        """Add the weighted sums to others."""
-        self._add_or_put(sums, blocks, weights, {})
-
-    def _add_or_put(
-        self, sums: Sums, blocks: dict[str, int], weights: Tensor, only: Mapping[str, Use]
-    ) -> None:
-        """Add the weighted sums, or put them in place of what is there where a use is the ``only`` one."""
+        """Add the weighted sums to others; ``weights`` has a column per block."""
         for (name, total), column in zip(sums.items(), self._columns(sums, blocks, weights), strict=True):
-            if name in only:
-                only[name].put_into(total, column)
-                continue
             if name in self.rows:
                 rows = self.rows[name]
                 total += (column @ rows.reshape(self.examples, -1)).view(rows.shape[1:]).to(total.device)
@@ -243,7 +216,7 @@ def wide_type(parameter: Tensor) -> torch.dtype:
 
 
 class Sums(dict[str, Tensor]):
-    """By parameter a view of ``vector``, which begins as zeros, or as ``new`` makes it.
+    """By parameter a view of ``vector``, which begins as zeros.
 
     >>> sums = Sums({"weight": torch.ones(2, 3), "bias": torch.ones(2)})
     >>> sums["bias"] += 1
@@ -251,11 +224,11 @@ class Sums(dict[str, Tensor]):
     tensor([0., 0., 0., 0., 0., 0., 1., 1.])
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor], new: Callable[..., Tensor] = torch.zeros) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor]) -> None:
         values = list(parameters.values())
         kind = torch.float64 if any(value.dtype == torch.float64 for value in values) else torch.float32
         size = sum([value.numel() for value in values])
-        self.vector = new(size, dtype=kind, device=values[0].device)
+        self.vector = torch.zeros(size, dtype=kind, device=values[0].device)
         super().__init__(zip(parameters, _views(self.vector, values), strict=True))
 
 
