@@ -11,7 +11,7 @@ from discreet import InvalidParameter, PlanViolation, Recipe
 from discreet.core.clipping import AdaptiveClip, ClipRule, Flat
 from discreet.errors import CheckFailed, UserCodeFailed
 from discreet.pytorch import PrivateRun
-from discreet.pytorch.checks import spot_check
+from discreet.pytorch.checks import rounding
 from discreet.pytorch.clipped_sum import ClippedSum
 from discreet.pytorch.stage_clipping import NormRecordingClip, OwnClip
 
@@ -33,14 +33,14 @@ def begun(steps=3, losses=losses, sampling="full-batch", **options):
 def recorded_by_a_comparison():
     """How many norms the rule of a step records while a step is compared with its twin in float64."""
     of_step = NormRecordingClip(1.0)
-    check = spot_check.SpotCheck(ClippedSum(nn.Linear(3, 2), losses, of_step))
-    assert check._agrees_in_float64(X, X[:1], 0, False) is True
+    of = ClippedSum(nn.Linear(3, 2), losses, of_step)
+    assert rounding.agrees_in_float64(of, X, X[:1], 0, False) is True
     return len(of_step.norms())
 
 
 def test_norms_that_are_computed_to_compare_a_step_are_not_counted(monkeypatch):
     assert recorded_by_a_comparison() == 0
-    monkeypatch.setattr(spot_check, "_not_recording", lambda rule: rule)  # the broken twin
+    monkeypatch.setattr(rounding, "not_recording", lambda rule: rule)  # the broken twin
     assert recorded_by_a_comparison() >= len(X)
 
 
@@ -148,7 +148,7 @@ def test_a_refusal_of_a_real_batch_ends_the_run():
 )
 def test_whatever_chooses_the_clipping_it_is_enforced(monkeypatch, hostile):
     """The choice is not trusted: a rule of its own is asked for single factors, and any other object is refused."""
-    monkeypatch.setattr("discreet.pytorch.run.clipping_of_stages", lambda *_: [hostile])
+    monkeypatch.setattr("discreet.pytorch.private_steps.clipping_of_stages", lambda *_: [hostile])
     if not isinstance(hostile, ClipRule):
         with pytest.raises(InvalidParameter, match="must be a ClipRule, or AdaptiveClip itself"):
             begun()
@@ -210,3 +210,18 @@ def test_an_adaptive_clip_norm_stops_at_the_least_that_sums_allow():
     for batch in private.batches(X):
         private.step(batch)
     assert private._clipping[0].clip_norm == private._sum.least_clip_norm == 1e-9
+
+
+def test_whatever_judges_rounding_a_large_difference_is_refused(monkeypatch):
+    """The judge of small differences is not trusted: above 0.05 clip norms nobody asks for its verdict."""
+
+    def mixing(model, batch):
+        return losses(model, batch) * (1 + batch.detach().abs().sum())
+
+    for name in ("problem_beyond_rounding", "foreign_beyond_rounding"):
+        monkeypatch.setattr(f"discreet.pytorch.checks.spot_check.{name}", lambda *_: None)
+    monkeypatch.setattr("discreet.pytorch.checks.watch.check_read", lambda *_: None)
+    private = begun(losses=mixing)
+    with pytest.raises(CheckFailed, match="mix examples"):
+        private.step(next(private.batches(X)))
+    assert private.steps_taken == 0

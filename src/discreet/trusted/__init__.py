@@ -51,10 +51,10 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     ),
     "linear/glm": ("spending",),
     "pytorch": (
-        *("batches", "correlated_noise", "distributed", "grid_sums", "per_example", "per_person", "run"),
-        *("schedule", "stage_clipping", "step_charger", "torch_holder"),
+        *("batches", "correlated_noise", "distributed", "grid_sums", "per_example", "per_person"),
+        *("private_steps", "schedule", "stage_clipping", "step_charger", "torch_holder"),
     ),
-    "pytorch/checks": ("chances", "generators", "spot_check", "withheld"),
+    "pytorch/checks": ("chances", "differences", "generators", "spot_check", "withheld"),
     "parties": ("arrangement", "party", "sgd1", "sgd2", "study", "study_sections", "terms"),
     "parties/secure": ("masks", "secure_group", "secure_sum", "shares"),
     "parties/who_sees": ("views",),
