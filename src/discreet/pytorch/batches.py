@@ -111,14 +111,6 @@ class Turns:
         self._last = drawn[0]
         return batch
 
-    def until(self, batches: Iterator[Batch], end: int) -> Iterator[Batch]:
-        """The next batches, up to the one of step ``end``; a loop that was left before goes on where it was."""
-        while self._last < end:
-            batch = next(batches, None)
-            if batch is None:
-                return
-            yield batch
-
     def refuse_again(self, dataset: Any, taken: int, planned: int) -> None:
         """Refuse to draw anew: after the last step, in place of a batch not used yet, or from other data."""
         if taken >= planned:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -123,6 +123,8 @@ class PrivateSteps:
         self._grids, self._certified = grids_of(self._arithmetic, plan, clip_norms, dimension)
         self._noises = noises_of(plan, self._clipping, self._grids, self._processes.size)
         self._trusted = self._stream.trusted
+        self._draws: Draws = unknown_draws if self._trusted else nullcontext
+        """What models and collations draw is unknown, unless noise is seeded, too."""
         self._progress = progress and self._processes.first
         self._processes.refuse_difference(self._settings())
         self._in_memory = ledger is None
@@ -134,10 +136,6 @@ class PrivateSteps:
         self._turns = Turns()
         self._stepping, self._ended = threading.Lock(), ""
         self._processes.start_alike(model)
-
-    @property
-    def _span(self) -> StageSpan:
-        return self._schedule.span(self._taken + 1)
 
     @property
     def _taken(self) -> int:
@@ -167,7 +165,7 @@ class PrivateSteps:
         for noise in self._correlated:  # whose records draw new turns
             noise.forget()
         with self._draws():
-            read = records.each(drawn, workers, self._draws_of())
+            read = records.each(drawn, workers, self._draws)
         return map(self._turns.batch_of, enumerate(self._each(read), start + 1))
 
     @withhold("the model, the losses or the optimizer")
@@ -233,13 +231,6 @@ class PrivateSteps:
         if self._ended:
             raise CheckFailed(f"This run has ended. {self._ended}")
 
-    def _draws(self) -> AbstractContextManager[None]:
-        """What models and collations draw is unknown, unless noise is seeded, too."""
-        return self._draws_of()()
-
-    def _draws_of(self) -> Draws:
-        return unknown_draws if self._stream.trusted else nullcontext
-
     def _each(self, read: Iterator[Any]) -> Iterator[Any]:
         following = withhold(READING)(partial(next, read, END))
         while True:
@@ -292,15 +283,8 @@ class PrivateSteps:
 
     def _charging(self) -> StepCharger:
         if self._charger is None:
-            known = (
-                self._till,
-                self.plan,
-                self._processes,
-                self._noises,
-                self._stream,
-                self._certified.distance,
-            )
-            self._charger = StepCharger(*known, resumed=self._resumed)
+            known = (self._till, self.plan, self._processes, self._noises, self._stream)
+            self._charger = StepCharger(*known, self._certified.distance, resumed=self._resumed)
         return self._charger
 
     def _settings(self) -> dict[str, str]:
@@ -384,7 +368,7 @@ class PrivateSteps:
 
         if in_steps is not None:
             permit.release(BoundedSum(in_steps, clip_norm, grid=self._grids[span.index]), out=sums.vector)
-        elif self._sharded is not None:
+        elif self._sharded is not None or self._processes.size == 1:
             finish(sums.vector)
         else:
             self._processes.add_up_in_parts(sums.vector, finish)

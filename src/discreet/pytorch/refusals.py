@@ -92,3 +92,11 @@ OPTIMIZER_FAILED = (
     "The step is paid for, and parameter.grad holds its private gradient. To see the message, call optimizer.step() "
     "once more; then call run.edited() and go on with the next batch."
 )
+PLAN_FOR_RECORDS = (
+    "The data set is one of people, and the plan protects records. Plan for people: records= their number, "
+    "and Budget(epsilon, delta, unit='person')."
+)
+PLAN_FOR_PEOPLE = (
+    "The plan protects people, and the data set does not say whose a row is: "
+    "run.batches(PerPerson(dataset, ids, rows=8))."
+)

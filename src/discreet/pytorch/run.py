@@ -62,7 +62,7 @@ class PrivateRun(PrivateSteps):
     @property
     def stage(self) -> Stage:
         """The stage of the step that is next; after the last one, the last stage."""
-        return self._span.stage
+        return self._schedule.span(self._taken + 1).stage
 
     def batches(self, dataset: Any, *, collate: Collate | None = None, workers: int = 0) -> Iterator[Batch]:
         """The batches of all steps that are left, stage after stage, drawn as the plan says. Some may be empty.
@@ -84,12 +84,20 @@ class PrivateRun(PrivateSteps):
 
         There are as many epochs as planned, to the nearest whole number. A resumed run begins within one.
         """
-        batches, turns, start = (
-            self.batches(dataset, collate=collate, workers=workers),
-            self._turns,
-            self._taken,
-        )
-        return (turns.until(batches, end) for end in self._schedule.epoch_ends() if end > start)
+        batches, start = self.batches(dataset, collate=collate, workers=workers), self._taken
+        drawn = start
+
+        def until(end: int) -> Iterator[Batch]:
+            """Yield the next batches, up to the one of step ``end``; a loop that was left goes on where it was."""
+            nonlocal drawn
+            while drawn < end:
+                batch = next(batches, None)
+                if batch is None:
+                    return
+                drawn = batch.step
+                yield batch
+
+        return (until(end) for end in self._schedule.epoch_ends() if end > start)
 
     def edited(self) -> None:
         """Say that weights were changed between two steps by something that knows nothing of the records.
@@ -110,7 +118,7 @@ class PrivateRun(PrivateSteps):
         self._let_go()
         state = None
         if self._till is not None:
-            clipping = self._clipping[self._span.index]
+            clipping = self._clipping[self._schedule.span(self._taken + 1).index]
             state = checkpoint.Checkpoint(
                 self.plan.digest(),
                 self.steps_taken,

@@ -49,7 +49,8 @@ class StepCharger:
         self._run: Run | None = None
         self._distance = distance
         processes.let_first_decide(lambda: self._open(till, resumed))
-        self._charger = Charger(self._run, stream, processes.let_first_decide)
+        agree = processes.let_first_decide if processes.size > 1 else None
+        self._charger = Charger(self._run, stream, agree)
         self.taken = self._schedule.steps(self._charger.before)
 
     def refuse_past_the_end(self) -> None:
