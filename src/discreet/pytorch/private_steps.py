@@ -48,9 +48,8 @@ from discreet.pytorch.per_example import (
     trainable,
 )
 from discreet.pytorch.per_person import losses_for, reader_for
-from discreet.pytorch.schedule import Schedule, StageSpan, checked_plan
+from discreet.pytorch.schedule import Schedule, StageSpan, StepCharger, checked_plan, noises_of
 from discreet.pytorch.stage_clipping import NormRecordingClip, enforced, follow_norms, rule_of_step
-from discreet.pytorch.step_charger import StepCharger, noises_of
 from discreet.trusted.permits import NoisePermit
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     "linear/glm": ("spending",),
     "pytorch": (
         *("batches", "correlated_noise", "distributed", "grid_sums", "per_example", "per_person"),
-        *("private_steps", "schedule", "stage_clipping", "step_charger", "torch_holder"),
+        *("private_steps", "schedule", "stage_clipping", "torch_holder"),
     ),
     "pytorch/checks": ("chances", "differences", "generators", "spot_check", "withheld"),
     "parties": ("arrangement", "party", "sgd1", "sgd2", "study", "study_sections", "terms"),
