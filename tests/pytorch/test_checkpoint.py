@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from discreet import Budget, InvalidParameter, PlanViolation, Recipe
-from discreet.core.clipping import AdaptiveClip
+from discreet.core.clipping import AdaptiveClip, Flat
 from discreet.errors import LedgerCorrupted
 from discreet.ledger import FixedPlan, Ledger
 from discreet.pytorch import PrivateRun, checkpoint
@@ -466,3 +466,14 @@ def test_a_checkpoint_of_a_ledger_in_memory_is_refused(tmp_path):
     with Ledger.in_memory(planned().rule) as ledger:  # which the caller keeps
         begun(tmp_path, ledger=ledger)[2].save(tmp_path / "checkpoint")
         begun(tmp_path, ledger=ledger)[2].resume(tmp_path / "checkpoint")
+
+
+def test_no_other_clip_norm_is_taken_over_than_an_adaptive_one(tmp_path, monkeypatch):
+    """What compares the clipping of a checkpoint is not trusted: a fixed rule stays the one that was given."""
+    _, _, run = begun(tmp_path)
+    run.save(tmp_path / "checkpoint")
+    run._till.ledger.close()
+    _, _, later = begun(tmp_path)
+    monkeypatch.setattr("discreet.pytorch.private_steps.resumed_clipping", lambda *_: Flat(1e-6))
+    later.resume(tmp_path / "checkpoint")
+    assert later._clipping == [Flat(1.0)]

@@ -277,7 +277,9 @@ class PrivateSteps:
             return 0
 
         self._processes.let_first_decide(compare)
-        self._clipping[index], self._resumed = enforced(clipping), True
+        if isinstance(self._clipping[index], AdaptiveClip):  # others are as they were given
+            self._clipping[index] = enforced(clipping)
+        self._resumed = True
         self._trusted = self._trusted and found.trusted  # a seed in the first part spoils the whole
 
     def _charging(self) -> StepCharger:
