@@ -50,10 +50,10 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("raw", "record_store", "records", "score_cells", "second_moments", "shelf", "sparse_rows"),
     ),
     "pytorch": (
-        *("batches", "correlated_noise", "distributed", "grid_sums", "per_example", "per_person", "run"),
-        *("schedule", "stage_clipping", "step_charger", "torch_holder"),
+        *("batches", "correlated_noise", "distributed", "grid_sums", "per_example", "per_person"),
+        *("private_steps", "schedule", "stage_clipping", "torch_holder"),
     ),
-    "pytorch/checks": ("chances", "generators", "spot_check", "watch", "withheld"),
+    "pytorch/checks": ("chances", "differences", "generators", "spot_check", "withheld"),
     "parties": ("arrangement", "party", "sgd1", "sgd2", "study", "study_sections", "terms"),
     "parties/secure": ("masks", "secure_group", "secure_sum", "shares"),
     "parties/who_sees": ("views",),
@@ -67,11 +67,19 @@ charge, add noise, and compare the fast computation with the slow one; those of 
 
 FAST_PYTORCH_FILES: dict[str, tuple[str, ...]] = {
     "pytorch": (
-        *("clipped_sum", "gradients", "graph_rules", "graph_uses", "ownership", "recording", "sharded"),
+        *(
+            "clipped_sum",
+            "gradients",
+            "graph_rules",
+            "graph_uses",
+            "mapped_gradients",
+            "ownership",
+            "recording",
+        ),
+        "sharded",
     ),
     "pytorch/kernels": (
-        *("__init__", "convolution_grams", "convolution_weights", "linear_layers", "lstm", "normalised"),
-        *("norms", "panels", "tiles"),
+        *("__init__", "convolution_weights", "linear_layers", "lstm", "norms", "panels", "tiles"),
     ),
     "pytorch/layer_rules": (
         *("__init__", "convolution", "elementwise", "embedding", "linear", "recurrent", "use"),

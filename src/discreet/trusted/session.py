@@ -188,7 +188,6 @@ class Session(BaseSession):
             run = f"{name.replace(' ', '-')}-{os.urandom(8).hex()}"
             plan = Procedure.adaptive(name, rules[chosen], {**settings, "run": run})
             till = Till.open(opened.ledger, plan)
-            till.seeded = not stream.trusted
             if isinstance(events[chosen], ApproximateDP):
                 till.refuse_other_neighbours()
             session = cls(till, plan, events[chosen], stream, arithmetic, most_records)
