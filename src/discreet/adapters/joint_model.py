@@ -141,9 +141,7 @@ class JointModel:
     def unlike_declared(self, path: Path) -> list[str]:
         """The columns of a table in which no cell is as declared, for its owner's eyes only."""
         table = table_in(path).whole(self.schema.columns)
-        return [
-            name for name, column in self.schema.columns.items() if not _any_declared(column, table[name])
-        ]
+        return [name for name, column in self.schema.columns.items() if not any_declared(column, table[name])]
 
     # ---- the result ----
 
@@ -231,7 +229,8 @@ def table_and_people(path: Path, schema: Schema, unit: str | None) -> tuple[Tabl
     return join_chunks(chunks, schema.columns), ids
 
 
-def _any_declared(column: Column, cells: NDArray[Any]) -> bool:
+def any_declared(column: Column, cells: NDArray[Any]) -> bool:
+    """Whether a cell of a column is as declared, for its owner's eyes only."""
     if isinstance(column, Numeric):
         return bool(np.isfinite(declared_numbers(column, cells).astype(np.float64)).any())
     return bool((declared_codes(column, cells) >= 0).any())
