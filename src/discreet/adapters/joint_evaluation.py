@@ -272,8 +272,3 @@ def _check_training(study: Study) -> None:
         )
     if study.aggregation.robust != "none":
         raise InvalidParameter("robust", study.aggregation.robust, "must be 'none': counts are added up.")
-
-
-def joint_of(study: Study) -> JointModel | JointEvaluation:
-    """What a study makes, by the kind of its model."""
-    return (JointEvaluation if study.model["kind"] == KIND else JointModel).of(study)

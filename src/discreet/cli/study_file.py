@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def study_text(
     epsilon: float,
     delta: float,
     rounds: int | None,
-    clip_norm: float,
+    clip_norm: float | None,
     learning_rate: float | None,
     secure: bool,
     robust: bool,
@@ -28,8 +29,12 @@ def study_text(
     party_bound: float | None,
     coordinator: str,
     across: int | None = None,
+    algorithm: str | None = None,
+    family: str | None = None,
+    inference: bool = False,
+    task: str | None = None,
 ) -> str:
-    """The text of a new study file."""
+    """The text of a new study file: by the recipe, unless a setting of SGD2 is given."""
     from discreet.adapters.joint_model import dimension, pieces_of
     from discreet.linear.column_kinds import Numeric
     from discreet.linear.schema import Schema
@@ -40,6 +45,29 @@ def study_text(
     schema = Schema(found.columns, target or found.target)
     if schema.target is None:
         raise InvalidParameter("target", None, "is needed: the column to be predicted.")
+    of_sgd2 = {
+        "rounds": rounds,
+        "clip-norm": clip_norm,
+        "learning-rate": learning_rate,
+        "robust": robust or None,
+        "curves": curves,
+        "party-bound": party_bound,
+        "persons-across-parties": across,
+    }
+    chosen = [name for name, value in of_sgd2.items() if value is not None]
+    if algorithm == "recipe" and chosen:
+        raise InvalidParameter(chosen[0], of_sgd2[chosen[0]], "is a setting of --algorithm sgd2.")
+    if algorithm != "sgd2" and not chosen:
+        described = replace(found, target=schema.target)
+        counts = dict(named_values(parties, "party", "NAME=RECORDS", int))
+        budget = {"epsilon": epsilon, "delta": delta}
+        return _recipe_text(
+            name, counts, described, budget, secure, dropouts, coordinator, family, inference, task
+        )
+    for option, value in {"model": family, "inference": inference or None, "task": task}.items():
+        if value is not None:
+            raise InvalidParameter(option, value, "goes with --algorithm recipe, without settings of sgd2.")
+    clip_norm = 1.0 if clip_norm is None else clip_norm
     kind = "linear" if isinstance(schema.columns[schema.target], Numeric) else "logistic"
     sections: dict[str, dict[str, Any]] = {
         "study": {"name": name, "algorithm": "sgd2"},
@@ -74,6 +102,47 @@ def study_text(
         learning_rate = suggested_rate(Study.from_dict(sections), _steepest(schema))
     sections["training"]["learning_rate"] = learning_rate
     return _text(sections, {key: column.to_dict() for key, column in schema.columns.items()})
+
+
+def _recipe_text(
+    name: str,
+    parties: Mapping[str, int],
+    schema: Any,
+    budget: dict[str, float],
+    secure: bool,
+    dropouts: int | None,
+    coordinator: str,
+    family: str | None,
+    inference: bool,
+    task: str | None,
+) -> str:
+    """The text of a study by the recipe."""
+    from discreet.adapters.joint_recipe import JointRecipe, kinds_for
+    from discreet.cli.fitting import task_of
+    from discreet.parties.study import Study
+
+    task, family = task_of(schema, task), family or "auto"
+    told = schema.to_dict()
+    columns = told.pop("columns")
+    model = {"kind": task, "family": family} | ({"inference": True} if inference else {}) | told
+    sections: dict[str, dict[str, Any]] = {
+        "study": {"name": name, "algorithm": "recipe"},
+        "parties": dict(parties),
+        "privacy": budget
+        | {"neighbours": "add-remove", "against": "coordinator"}
+        | ({} if schema.unit is None else {"unit": "person"}),
+        "questions": {
+            "kinds": list(kinds_for(schema, task, family, inference)),
+            "releases": 400,
+            "numbers": 2**18,
+        },
+        "aggregation": {"kind": "secure" if secure else "plain", "dropouts": dropouts or 0},
+        "network": {"coordinator": coordinator, "timeout": 30.0},
+        "model": model,
+    }
+    text = _text(sections, columns)
+    JointRecipe.of(Study.from_toml(text))
+    return text
 
 
 def evaluation_text(

@@ -85,7 +85,7 @@ def _catalogue() -> dict[str, type]:
         for name, value in vars(module).items():
             ours = isinstance(value, type) and value.__module__ == module.__name__
             if ours and is_dataclass(value) and value not in _PRIVATE:
-                found[name] = value
+                found[name] = vars(module)[name]
     return found
 
 
