@@ -63,7 +63,7 @@ _COUNTED = (
         "HalfOctaves",
     ),
 )
-_MOVED = ("RowNorms", "StandardNorms", "WhiteNorms", "Scores", "SecondMoments", "ClippedGradient")
+_MOVED = ("SecondMoments", "ClippedGradient")
 _SCORED = {
     "classification": ("ScoreLine",),
     "regression": ("TargetBin", "TargetMoments", "TargetOffset", "ScoreLine"),
