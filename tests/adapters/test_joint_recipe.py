@@ -14,7 +14,8 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage, StudyStopped
 from discreet.linear.fitted_model import MODEL, FittedModel
 from discreet.linear.party_table import kinds_of
-from discreet.linear.question_codec import decode, encode
+from discreet.linear.question_codec import decode
+from discreet.linear.question_writer import encode
 from discreet.parties.joint import JointCertificate, model_digest
 from discreet.parties.messages import DirectTransport, Message, Refusal
 from discreet.parties.rehearsal import rehearse

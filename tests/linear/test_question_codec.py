@@ -31,10 +31,9 @@ from discreet.linear.question_codec import (
     MissingPart,
     Question,
     decode,
-    encode,
-    parts_of,
     question_digest,
 )
+from discreet.linear.question_writer import encode, parts_of
 from discreet.linear.schema import Schema
 
 SCHEMA = Schema.from_dict(

@@ -18,7 +18,7 @@ from discreet.parties.answer_log import AnswerLog, Entry
 from discreet.parties.messages import EVERYBODY, Message, Refusal, Roster
 from discreet.parties.noise_scale import NoiseScale
 from discreet.parties.party import Party
-from discreet.parties.questions import QuestionSums
+from discreet.parties.question_sums import QuestionSums
 from discreet.parties.secure.secure_sum import SecureCoordinator
 from discreet.parties.study import Study
 from discreet.parties.terms import Terms

@@ -38,7 +38,8 @@ from discreet.linear.column_kinds import Column, Numeric
 from discreet.linear.diagnosis import DeclarationWarning
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
 from discreet.linear.party_table import PartyTable
-from discreet.linear.question_codec import CATALOGUE, Question, encode, parts_of, question_digest
+from discreet.linear.question_codec import CATALOGUE, Question, question_digest
+from discreet.linear.question_writer import encode, parts_of
 from discreet.linear.regression import PrivateLinearRegression, PrivatePoissonRegressor
 from discreet.linear.schema import TASKS, Schema
 from discreet.linear.study_rows import JointBudget, JointSpending, Released, StudyTable

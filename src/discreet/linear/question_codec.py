@@ -1,4 +1,4 @@
-"""Questions of a fit as bytes that may come from another organisation: :class:`Question`, :func:`encode`.
+"""Questions of a fit as bytes that may come from another organisation: :class:`Question`, :func:`decode`.
 
 A question is one query, the view of the table that it is asked of, and the share of the budget that pays for it. It
 travels as strict JSON. Arrays, and objects of more than a few hundred bytes, are *parts*: they are named by their
@@ -17,6 +17,7 @@ sent. Anything else raises :class:`~discreet.errors.MalformedMessage`.
 >>> from discreet.linear.losses import Logistic
 >>> query = Blocks((Cells(ClassOf(Logistic()), 2),), 1.0)
 >>> asked = Question(1, "counts", 0.1, 1, TargetRows(Logistic()), None, None, query)
+>>> from discreet.linear.question_writer import encode
 >>> decode(encode(asked, set()), {}, None).query == query
 True
 """
@@ -26,8 +27,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, MutableMapping
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import MutableMapping
+from dataclasses import fields, is_dataclass
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -67,10 +68,9 @@ Array = NDArray[np.float64]
 
 MOST_BYTES = 2**28
 """Of a question with its parts."""
-_PART = 384  # bytes of an object from which on it is sent once
-_TYPES = ("float64", "float32", "int64")
+TYPES = ("float64", "float32", "int64")
 _DEPTH, _VALUES = 24, 2**17  # of a question: how deeply it is nested, and how many values it has
-_WORDS = ("number", "stage", "share", "steps", "view", "fills", "basis", "query")
+WORDS = ("number", "stage", "share", "steps", "view", "fills", "basis", "query")
 _MODULES: tuple[ModuleType, ...] = (
     *(basis, block_sums, clipped_gradients, column_pairs, coordinates, declared_columns, newton, people),
     *(private_table, raw, second_moments),
@@ -116,109 +116,16 @@ class MissingPart(LookupError):
 
 def question_digest(body: bytes) -> bytes:
     """SHA-256 of a question without the parts that are sent along; it names them by their digests."""
-    header, _ = _split(body)
+    header, _ = split_body(body)
     return hashlib.sha256(json.dumps(header["question"], sort_keys=True).encode()).digest()
 
 
-# Encoding.
-
-
-def encode(question: Question, known: Collection[str]) -> bytes:
-    """The question as bytes, with all parts whose digests are not ``known`` to the parties."""
-    writer = _Writer()
-    content = {word: writer.plain(value) for word, value in zip(_WORDS, question, strict=True)}
-    parts = {digest: part for digest, part in writer.parts.items() if digest not in known}
-    header = {"question": content, "parts": [[digest, *part[0]] for digest, part in parts.items()]}
-    text = json.dumps(header, separators=(",", ":"), allow_nan=False).encode()
-    return b"".join((len(text).to_bytes(4, "little"), text, *(part[1] for part in parts.values())))
-
-
-def parts_of(body: bytes) -> list[str]:
-    """The digests of the parts that an encoded question brings along."""
-    return [part[0] for part in _split(body)[0]["parts"]]
-
-
-class _Writer:
-    """Turns a value into JSON, and collects its parts."""
-
-    def __init__(self) -> None:
-        self.parts: dict[str, tuple[tuple[str, list[int]], bytes]] = {}
-
-    def plain(self, value: Any) -> Any:
-        if isinstance(value, bool | str | None):
-            return value
-        if isinstance(value, int | np.integer):
-            return int(value)
-        if isinstance(value, float | np.floating):
-            number = float(value)
-            return number if math.isfinite(number) else {"float": repr(number)}
-        if isinstance(value, np.ndarray):
-            return {"part": self._array(value)}
-        if isinstance(value, SchemaEncoding):
-            return {"encoding": self._encoding(value)}
-        if isinstance(value, Schema):
-            return {"schema": True}
-        if CATALOGUE.get(type(value).__name__) is type(value):
-            return self._object(value)
-        if isinstance(value, tuple | list):
-            return [self.plain(part) for part in value]
-        raise MalformedMessage(f"{type(value).__name__} cannot be part of a question to a party")
-
-    def _object(self, value: Any) -> Any:
-        value = _without_unused(value)
-        parts = [self.plain(getattr(value, name)) for name in _names(type(value))]
-        content = {"is": type(value).__name__, "of": parts}
-        text = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
-        if len(text) < _PART:
-            return content
-        return {"part": self._part("json", [len(text)], text)}
-
-    def _array(self, value: NDArray[Any]) -> str:
-        if value.dtype.name not in _TYPES:
-            raise MalformedMessage(f"an array of {value.dtype} cannot be part of a question to a party")
-        turned = value.ndim == 2 and value.flags.f_contiguous and not value.flags.c_contiguous
-        kind = value.dtype.name + (" turned" if turned else "")
-        body = (value.T if turned else value).astype(value.dtype.newbyteorder("<")).tobytes()
-        return self._part(kind, list(value.shape), body)
-
-    def _part(self, kind: str, shape: list[int], body: bytes) -> str:
-        digest = _digest_of_part(kind, shape, body)
-        self.parts[digest] = (kind, shape), body
-        return digest
-
-    def _encoding(self, encoding: SchemaEncoding) -> dict[str, Any]:
-        """What the parties do not know of an encoding: bounds that were learnt, and what missing numbers count as."""
-        names = list(encoding.numerics)
-        learnt = [names[place] for place in encoding.learnt]
-        bounds = [
-            [float(encoding.lower[place]), float(encoding.upper[place])] for place in encoding.learnt.tolist()
-        ]
-        return {
-            "learnt": learnt,
-            "bounds": bounds,
-            "guessed": [names[place] for place in encoding.guessed],
-            "missing": self.plain(encoding.missing),
-        }
-
-
-def _without_unused(value: Any) -> Any:
-    """The value without released numbers that no sum depends on."""
-    if isinstance(value, coordinates.Marginals):
-        return value._replace(released=None)
-    if isinstance(value, coordinates.Whitened):
-        nothing = np.empty(0)
-        if isinstance(value, coordinates.SmoothCurves):
-            value = replace(value, lengths=nothing)
-        return replace(value, inverse=nothing, moments=None, noise=0.0, dimensions=None)
-    return value
-
-
-def _names(kind: Any) -> list[str]:
+def field_names(kind: Any) -> list[str]:
     """The fields of a class of the catalogue."""
     return list(kind._fields) if issubclass(kind, tuple) else [field.name for field in fields(kind)]
 
 
-def _digest_of_part(kind: str, shape: list[int], body: bytes) -> str:
+def digest_of_part(kind: str, shape: list[int], body: bytes) -> str:
     found = hashlib.sha256(json.dumps([kind, shape]).encode())
     found.update(body)
     return found.hexdigest()
@@ -237,12 +144,12 @@ def decode(body: bytes, parts: MutableMapping[str, Any], schema: Schema | None) 
         MalformedMessage: If the bytes are anything but a question.
     """
     try:
-        header, rest = _split(body)
+        header, rest = split_body(body)
         _take_parts(header["parts"], rest, parts)
         content, reader = header["question"], _Reader(parts, schema)
-        if not isinstance(content, dict) or set(content) != set(_WORDS):
+        if not isinstance(content, dict) or set(content) != set(WORDS):
             raise MalformedMessage("a question has other words")
-        question = Question(*(reader.value(content[word], 0) for word in _WORDS))
+        question = Question(*(reader.value(content[word], 0) for word in WORDS))
         _check(question, schema)
         return question
     except (MissingPart, MalformedMessage):
@@ -259,7 +166,7 @@ def decode(body: bytes, parts: MutableMapping[str, Any], schema: Schema | None) 
         raise MalformedMessage("not a question") from None
 
 
-def _split(body: bytes) -> tuple[dict[str, Any], memoryview]:
+def split_body(body: bytes) -> tuple[dict[str, Any], memoryview]:
     if not isinstance(body, bytes) or not 4 < len(body) <= MOST_BYTES:
         raise MalformedMessage("not a question")
     end = 4 + int.from_bytes(body[:4], "little")
@@ -292,7 +199,7 @@ def _take_parts(listed: Any, rest: memoryview, parts: MutableMapping[str, Any]) 
             size = 1
         else:
             name, _, turned = kind.partition(" ")
-            if name not in _TYPES or turned not in ("", "turned"):
+            if name not in TYPES or turned not in ("", "turned"):
                 raise MalformedMessage("a part has another type")
             size = np.dtype(name).itemsize
         if not isinstance(shape, list) or len(shape) > 3:
@@ -301,7 +208,7 @@ def _take_parts(listed: Any, rest: memoryview, parts: MutableMapping[str, Any]) 
             raise MalformedMessage("a part has another shape")
         end = start + size * math.prod(shape)
         content = bytes(rest[start:end])
-        if end > len(rest) or _digest_of_part(kind, shape, content) != digest:
+        if end > len(rest) or digest_of_part(kind, shape, content) != digest:
             raise MalformedMessage("a part is not what its digest names")
         parts[digest] = _read_part(kind, shape, content)
         start = end
@@ -346,7 +253,7 @@ class _Reader:
         raise MalformedMessage("a question holds something else")
 
     def _object(self, kind: type, content: list[Any], depth: int) -> Any:
-        if len(content) != len(_names(kind)):
+        if len(content) != len(field_names(kind)):
             raise MalformedMessage(f"{kind.__name__} has other fields")
         return kind(*(self.value(part, depth + 1) for part in content))
 

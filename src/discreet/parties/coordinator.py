@@ -31,8 +31,8 @@ from discreet.parties.arrangement import Arrangement
 from discreet.parties.joint import Ending, Model, is_of, refuse_strangers
 from discreet.parties.messages import Asking, DirectTransport, Message, Pause, Refusal, Roster, Transport
 from discreet.parties.optimizers import Descent, Iterate, averages, predicted_excess_risk, step_size
-from discreet.parties.questions import Body, QuestionSums
-from discreet.parties.sgd2 import PlainSums, SecureSums
+from discreet.parties.question_sums import Body, QuestionSums
+from discreet.parties.round_sums import PlainSums, SecureSums
 from discreet.parties.state import ReleasedSum, State, StateFile
 from discreet.parties.study import Study
 from discreet.parties.who_sees.observers import ObserverTable, observers

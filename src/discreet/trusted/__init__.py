@@ -33,7 +33,16 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     "": ("errors", "files", "guarantee"),
     "linear": (
         *("cells", "encoder", "fit_budget", "homes", "inputs", "lenient", "parquet", "partition_answers"),
-        *("public_log", "residuals", "roll_call", "secret_sample", "sources", "spool", "tables"),
+        *(
+            "party_table",
+            "public_log",
+            "question_codec",
+            "residuals",
+            "roll_call",
+            "secret_sample",
+            "sources",
+        ),
+        *("spool", "tables"),
     ),
     "linear/gate": (
         *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),
@@ -55,7 +64,10 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("schedule", "stage_clipping", "step_charger", "torch_holder"),
     ),
     "pytorch/checks": ("chances", "generators", "spot_check", "watch", "withheld"),
-    "parties": ("arrangement", "party", "sgd1", "sgd2", "study", "study_sections", "terms"),
+    "parties": (
+        *("answer_log", "arrangement", "noise_scale", "party", "questions", "sgd1", "sgd2", "study"),
+        *("study_sections", "terms"),
+    ),
     "parties/secure": ("masks", "secure_group", "secure_sum", "shares"),
     "parties/who_sees": ("views",),
     "statistics": ("reading",),
