@@ -201,16 +201,11 @@ class JointRecipe:
 
     def fitted_model(self, model: NDArray[np.uint8]) -> FittedModel:
         """The model, as ``discreet predict`` reads it."""
-        with TemporaryDirectory() as place:
-            self.write(Path(place), model)
-            return FittedModel.read(Path(place))
+        return fitted_in(model)
 
     def write(self, folder: Path, model: NDArray[np.uint8]) -> tuple[Path, Path]:
         """Write the model folder; the files."""
-        text, weights = unpack_files(model.tobytes())
-        write_whole(folder / WEIGHTS, weights)
-        write_whole(folder / MODEL, text)
-        return folder / WEIGHTS, folder / MODEL
+        return write_files(folder, model)
 
     def describe(self, model: NDArray[np.uint8]) -> str:
         """Lines for a screen: none, since ``discreet report`` shows a model."""
@@ -218,13 +213,13 @@ class JointRecipe:
 
     def digest_in(self, folder: Path) -> str:
         """The digest of the model that a folder holds."""
-        return model_digest(_files_in(folder))
+        return model_digest(files_in(folder))
 
     def insist_on(self, folder: Path, expected: str) -> str:
         """That the files in a folder are the model of this digest, in words; else
         :class:`~discreet.errors.CertificateRejected`."""
         try:
-            found, text, model = _files_in(folder), model_text(folder), FittedModel.read(folder)
+            found, text, model = files_in(folder), model_text(folder), FittedModel.read(folder)
         except (OSError, ValueError):
             raise CertificateRejected(f"{folder} is rejected: the model cannot be read.") from None
         if text.get("digest") != self.study.digest() or set(model.schema.columns) != set(self.schema.columns):
@@ -280,6 +275,25 @@ def unpack_files(content: bytes) -> tuple[bytes, bytes]:
     return content[8:end], content[end:]
 
 
-def _files_in(folder: Path) -> NDArray[np.uint8]:
+def write_files(folder: Path, model: NDArray[np.uint8]) -> tuple[Path, Path]:
+    """Write the two files of a model into a folder; their paths."""
+    text, weights = unpack_files(model.tobytes())
+    write_whole(folder / WEIGHTS, weights)
+    write_whole(folder / MODEL, text)
+    return folder / WEIGHTS, folder / MODEL
+
+
+def fitted_in(model: NDArray[Any]) -> FittedModel:
+    """The model in the bytes of its files; anything that does not fit together is refused."""
+    with TemporaryDirectory() as place:
+        try:
+            write_files(Path(place), model)
+        except MalformedMessage:
+            raise InvalidParameter("model.files", "other bytes", "must be the files of a model.") from None
+        return FittedModel.read(Path(place))
+
+
+def files_in(folder: Path) -> NDArray[np.uint8]:
+    """The files of the model in a folder, as one string of bytes."""
     packed = pack_files((folder / MODEL).read_bytes(), (folder / WEIGHTS).read_bytes())
     return np.frombuffer(packed, np.uint8)

@@ -78,7 +78,6 @@ def study() -> None:
     type=NUMBER,
     help="sgd2, with a [unit] in the schema: so many parties may know one person, who is protected against all.",
 )
-@click.option("--curves", type=NUMBER, help="sgd2: a curve of so many pieces for each number.")
 @click.option("--party-bound", type=NUMBER, help="sgd2: cut each party's whole sum to so many clip norms.")
 @click.option(
     "--coordinator", default="localhost:8443", show_default=True, help="host:port of the coordinator."

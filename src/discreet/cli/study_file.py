@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping
@@ -25,7 +26,6 @@ def study_text(
     secure: bool,
     robust: bool,
     dropouts: int | None,
-    curves: int | None,
     party_bound: float | None,
     coordinator: str,
     across: int | None = None,
@@ -35,7 +35,7 @@ def study_text(
     task: str | None = None,
 ) -> str:
     """The text of a new study file: by the recipe, unless a setting of SGD2 is given."""
-    from discreet.adapters.joint_model import dimension, pieces_of
+    from discreet.adapters.joint_model import dimension
     from discreet.linear.column_kinds import Numeric
     from discreet.linear.schema import Schema
     from discreet.parties.optimizers import suggested_rate, suggested_rounds
@@ -50,7 +50,6 @@ def study_text(
         "clip-norm": clip_norm,
         "learning-rate": learning_rate,
         "robust": robust or None,
-        "curves": curves,
         "party-bound": party_bound,
         "persons-across-parties": across,
     }
@@ -79,10 +78,8 @@ def study_text(
             "dropouts": 0 if secure else len(parties) - 1,
         },
         "network": {"coordinator": coordinator, "timeout": 10.0},
-        "model": {"kind": kind, "dimension": dimension(schema, pieces_of(curves)), "target": schema.target},
+        "model": {"kind": kind, "dimension": dimension(schema), "target": schema.target},
     }
-    if curves is not None:
-        sections["model"]["curves"] = pieces_of(curves)
     if found.unit is not None:
         sections["privacy"] |= {"unit": "person", "persons_across_parties": across or 1}
         sections["model"]["unit"] = found.unit.column
@@ -157,19 +154,27 @@ def evaluation_text(
 ) -> str:
     """The text of a study that evaluates the model in a folder, which a study has trained."""
     from discreet.adapters.joint_evaluation import JointEvaluation, tally_of
+    from discreet.adapters.joint_recipe import files_in
     from discreet.linear.fitted_model import FittedModel, model_text
     from discreet.parties.study import Study
 
     about = model_text(model)
-    if not {"study", "parameters"} <= set(about):
+    if "study" not in about:
         remedy = "is no model of a study; `discreet evaluate` scores models of one table."
         raise InvalidParameter("model", str(model), remedy)
-    trained = Study.from_dict(about["study"])
-    tally = tally_of(FittedModel.read(model), by)
+    trained, fitted = Study.from_dict(about["study"]), FittedModel.read(model)
+    tally, declared = tally_of(fitted, by), fitted.schema.to_dict()
+    made: dict[str, Any] = {"target": declared["target"]}
+    if trained.privacy.unit == "person":
+        unit = trained.model["unit"]
+        made["unit"] = unit["column"] if isinstance(unit, Mapping) else unit
+    if trained.algorithm == "recipe":
+        made["files"] = base64.b64encode(files_in(model).tobytes()).decode()
+    else:
+        made["parameters"] = about["parameters"]
     counts = dict(named_values(parties, "party", "NAME=RECORDS", int))
     if unknown := sorted(set(counts) - set(trained.names)):
         raise InvalidParameter("party", unknown[0], f"must be one of {', '.join(trained.names)}.")
-    kept = ("target", "curves", "unit")
     sections: dict[str, dict[str, Any]] = {
         "study": {"name": name or f"{trained.name[:29]}-evaluation", "algorithm": "sgd2"},
         "parties": dict(trained.parties) | counts,
@@ -187,11 +192,9 @@ def evaluation_text(
             "coordinator": coordinator or trained.network.coordinator,
             "timeout": trained.network.timeout,
         },
-        "model": {"kind": "evaluation", "dimension": tally.size, "by": list(by)}
-        | {word: trained.model[word] for word in kept if word in trained.model}
-        | {"parameters": about["parameters"]},
+        "model": {"kind": "evaluation", "dimension": tally.size, "by": list(by)} | made,
     }
-    text = _text(sections, trained.model["columns"])
+    text = _text(sections, declared["columns"])
     JointEvaluation.of(Study.from_toml(text))
     return text
 
