@@ -216,7 +216,7 @@ def sgd2_party_event(arrangement: Arrangement, party: str) -> Event:
 def sgd2_views(arrangement: Arrangement, coalition: int) -> Iterator[View]:
     """Every observer but the owner; so many parties collude.
 
-    A budget that is spent adaptively by the recipe is one round which spends all of it; (12).
+    A budget that is spent adaptively by the recipe is one round which spends all of it; (11).
     """
     everything = _rounds(arrangement, _noise_of_messages(arrangement))
     plain = arrangement.aggregation == "plain"
