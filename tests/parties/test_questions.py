@@ -61,7 +61,8 @@ class Table:
             return np.full(size, int(50 / grid), np.int64)
 
         fields = {"stage": "counts", "share": 0.1, "steps": 3} | asked
-        return SimpleNamespace(**fields, kinds=(kind,), digest=body, bound=1.0, size=size, total=total)
+        bound = fields.pop("bound", 1.0)
+        return SimpleNamespace(**fields, kinds=(kind,), digest=body, bound=bound, size=size, total=total)
 
 
 def ask(party, place, message="ask", **question):
@@ -150,6 +151,7 @@ def test_the_same_question_gets_the_same_answer():
         (2, {"steps": 4}, Refusal.NOT_ALLOWED),
         (2, {"stage": "more", "share": 0.95}, Refusal.BEYOND_PLAN),  # shares sum to more than 1
         (2, {"stage": "more", "steps": 7}, Refusal.BEYOND_PLAN),
+        (2, {"stage": "more", "bound": 1e-320}, Refusal.NOT_ALLOWED),  # less than integers can count
     ],
 )
 def test_what_is_not_agreed_is_refused_and_costs_nothing(number, question, why):

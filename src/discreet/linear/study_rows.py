@@ -22,11 +22,9 @@ from discreet.linear.gate.opaque import Opaque
 from discreet.linear.gate.private_table import EncodedRows, View
 from discreet.linear.glm.spending import Answer, Progress
 from discreet.linear.losses import Loss
-from discreet.linear.question_codec import Question
+from discreet.linear.question_codec import LEAST_SHARE, Question
 
 Array = NDArray[np.float64]
-
-_LEAST_SHARE = 1e-9
 
 
 class Released(NamedTuple):
@@ -142,8 +140,8 @@ class JointSpending:
     def stage(self, name: str, share: float | None = None, steps: int = 1) -> JointStage:
         """Take ``share`` of the budget, or all that is left, for ``steps`` releases."""
         steps, left = whole("steps", steps, at_least=1), self.left
-        share = left if share is None else real("share", share, at_least=_LEAST_SHARE)
-        if not _LEAST_SHARE <= share <= left + 1e-12:
+        share = left if share is None else real("share", share, at_least=LEAST_SHARE)
+        if not LEAST_SHARE <= share <= left + 1e-12:
             raise BudgetExceeded(
                 f"The stage {name!r} asks for {share:.3g} of the budget; {left:.3g} is left."
             )

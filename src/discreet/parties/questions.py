@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from discreet.core.noise import BoundedSum
 from discreet.core.noise_shares import distance_of_message
 from discreet.core.randomness import RandomStream
-from discreet.errors import MalformedMessage, PlanViolation
+from discreet.errors import InvalidParameter, MalformedMessage, PlanViolation
 from discreet.events import Gaussian
 from discreet.ledger import Till
 from discreet.ledger.journal import Run
@@ -190,8 +190,12 @@ class QuestionSession:
         step, event = stage.used + 1, stage.event
         if step > stage.steps:
             raise Refused(Refusal.BEYOND_PLAN)
-        grid, shares = self._scale.grid(event, asked.bound), self._study.shares
-        distance = distance_of_message(event, asked.bound, grid, asked.size, shares, len(self._study.parties))
+        shares, parties = self._study.shares, len(self._study.parties)
+        try:
+            grid = self._scale.grid(event, asked.bound)
+            distance = distance_of_message(event, asked.bound, grid, asked.size, shares, parties)
+        except InvalidParameter:  # noise or a bound that integers have no room for
+            raise Refused(Refusal.NOT_ALLOWED) from None
         if self._distance + distance > self._allowed:
             raise Refused(Refusal.BEYOND_PLAN)
         charger = self._charger(asked.stage, stage, step)
