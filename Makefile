@@ -12,7 +12,7 @@ WORKERS ?= 2
 PYTEST  := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: tape demo demo-parties check docs pictures axe metrics reference test test-all test-compat test-oldest test-flower coverage coverage-trusted mutants dist chromium bench-accounting bench-accounting-suites bench-accounting-everywhere bench-risk bench-noise bench-mean bench-linear bench-chart bench-additive bench-safety bench-preview \
-	bench-linear-speed bench-scale bench-utility bench-torch bench-check bench-product bench-parties bench-party-curves bench-low-bits bench-audit bench-units bench-statistics scorecard torture torture-parties torture-cluster clean
+	bench-linear-speed bench-scale bench-utility bench-torch bench-check bench-product bench-parties bench-joint bench-low-bits bench-audit bench-units bench-statistics scorecard torture torture-parties torture-cluster clean
 
 DATA ?= data
 
@@ -231,8 +231,8 @@ bench-product: $(VENV)/dev
 bench-parties: $(VENV)/dev
 	$(BIN)/python benchmarks/parties.py
 
-bench-party-curves: $(VENV)/dev
-	$(BIN)/python benchmarks/party_curves.py --data $(DATA)
+bench-joint: $(VENV)/dev
+	$(BIN)/python benchmarks/joint.py --data $(DATA)
 
 bench-low-bits: $(VENV)/dev
 	$(BIN)/python benchmarks/low_bits.py

@@ -23,10 +23,19 @@ from typing import Any
 
 import numpy as np
 
+from discreet.adapters.joint_recipe import JointRecipe
 from discreet.core.randomness import RandomStream
 from discreet.errors import StudyStopped
 from discreet.ledger import Ledger
-from discreet.parties import Coordinator, Party, Progress, Study, terms
+from discreet.linear.gate.block_sums import Blocks, Cells, ClassOf
+from discreet.linear.gate.private_table import TargetRows
+from discreet.linear.losses import Logistic
+from discreet.linear.party_table import PartyTable
+from discreet.linear.question_codec import Question, question_digest
+from discreet.linear.question_writer import encode
+from discreet.linear.tables import Table
+from discreet.parties import Coordinator, Party, Progress, Study
+from discreet.parties.coordinator import Conversation
 from discreet.parties.messages import MalformedMessage, Message, Roster
 from discreet.parties.network.kits import Kit, open_kit
 from discreet.parties.terms import Terms
@@ -34,15 +43,51 @@ from discreet.trusted import permits
 from party_network import Wide, study_of
 
 NAMES = ("party-0", "party-1", "party-2")
-KINDS = ("sgd1", "sgd2", "secure")
+KINDS = ("sgd1", "sgd2", "secure", "recipe", "masked")
+"""Masked are studies by the recipe with secure sums."""
 CHANCE = 0.04  # of a fault in a message
-PACE = {"sgd1": 0.02, "sgd2": 0.06, "secure": 0.08}  # seconds between updates
+PACE = {"sgd1": 0.02, "sgd2": 0.06, "secure": 0.08, "recipe": 0.06, "masked": 0.08}  # seconds between updates
+QUESTIONS = 3000
+SCHEMA = {"columns": {"x": {"bounds": [0, 1]}, "t": {"flag": "yes"}}, "target": "t"}
 MOST_STUDIES = 40  # of each kind
 RELEASES = {"noisy", "sealed"}  # kinds of answers that must be one for each request
 
 
 def kind_of(study: Study) -> str:
+    if study.algorithm == "recipe":
+        return "masked" if study.aggregation.kind == "secure" else "recipe"
     return "secure" if study.aggregation.kind == "secure" else study.algorithm
+
+
+def recipe_of(base: Study, secure: bool) -> Study:
+    """A study by the recipe with the parties and the network of another one."""
+    told = base.to_dict()
+    return Study.from_dict(
+        {
+            "study": told["study"] | {"algorithm": "recipe"},
+            "privacy": {"epsilon": 1.0, "delta": 1e-5, "neighbours": "add-remove"},
+            "questions": {"kinds": ["Blocks", "ClassOf"], "releases": QUESTIONS, "numbers": 2},
+            "aggregation": {"kind": "secure" if secure else "plain", "dropouts": 1},
+            "model": {"kind": "classification", "family": "linear"} | SCHEMA,
+        }
+        | {name: told[name] for name in ("parties", "network")}
+    )
+
+
+def nobody(study: Study) -> PartyTable:
+    """A table without rows, so that what leaves is the noise itself."""
+    return JointRecipe.of(study).table_of(Table({"x": np.zeros(0), "t": np.zeros(0, object)}, 0))
+
+
+def ask_forever(conversation: Conversation) -> bytes:
+    """A strategy that asks for the number of records of each class again and again."""
+    view, query = TargetRows(Logistic()), Blocks((Cells(ClassOf(Logistic()), 2),), 1.0)
+    event = conversation.study.noise_scale.event(1.0, QUESTIONS)
+    for number in range(1, QUESTIONS + 1):
+        body = encode(Question(number, "counts", 1.0, QUESTIONS, view, None, None, query), ())
+        digest = question_digest(body).hex()
+        conversation.ask(number, lambda everything, body=body: body, digest, query.size, query.bound, event)
+    return b"a model"
 
 
 def studies(port: int, kind: str) -> Any:
@@ -50,6 +95,8 @@ def studies(port: int, kind: str) -> Any:
     for number in range(MOST_STUDIES):
         training: dict[str, int] = {"tokens": 9000} if kind == "sgd1" else {"rounds": 3000}
         made = study_of(f"{kind}-{number}", 3, port, 20, timeout=5.0, **training)
+        if kind in ("recipe", "masked"):
+            made = recipe_of(made, kind == "masked")
         if kind == "secure":
             made = Study.from_dict(made.to_dict() | {"aggregation": {"kind": "secure", "dropouts": 1}})
         yield made
@@ -113,8 +160,8 @@ def party_site(folder: Path, kit: Kit, note: Notes) -> None:
     made: dict[str, Party] = {}
     twin, stream = os.environ.get("TORTURE_TWIN"), None
     if twin == "unpaid":
-        terms.Session._charge = lambda self, step: permits.NoisePermit(  # type: ignore[method-assign]
-            self._terms.step_noise, None, self._stream, 1, permits._KEY
+        permits.Charger.up_to = lambda self, step, noise, clip_norm, most: (  # type: ignore[method-assign]
+            permits.NoisePermit(noise, clip_norm, self._stream, 1, permits._KEY)
         )
     if twin == "repeated":
         stream = RandomStream(unsafe_seed=1)
@@ -127,8 +174,12 @@ def party_site(folder: Path, kit: Kit, note: Notes) -> None:
             study = known[digest]
             place, terms = folder / f"{study.name}-{kit.party}.ledger", Terms(study, kit.party)
             book = Ledger.open(place) if place.exists() else Ledger.create(place, terms.rule)
-            holder = Wide(study.dimension)  # its sums are zero, so that what leaves is the noise itself
-            made[digest] = Party(kit.party, study, holder, book, kit.signing_key(), kit.roster, stream=stream)
+            asked = study.algorithm == "recipe"
+            holder: Any = (
+                nobody(study) if asked else Wide(study.dimension)
+            )  # all sums are zero: only noise leaves
+            options: dict[str, Any] = {"stream": stream, "log": place.with_suffix(".answers")}
+            made[digest] = Party(kit.party, study, holder, book, kit.signing_key(), kit.roster, **options)
         return made[digest]
 
     lock = threading.Lock()
@@ -148,6 +199,12 @@ def party_site(folder: Path, kit: Kit, note: Notes) -> None:
             note("key", party=kit.party, study=party.study.name, key=asked.array.tobytes().hex())
         if message.kind == "noisy" or (message.kind == "sealed" and asked.kind == "mask"):
             body = hashlib.sha256(message.array.tobytes()).hexdigest()
+            if (
+                party.study.algorithm == "recipe"
+            ):  # masks are drawn anew, and the answer under them is the same
+                entry = party._log.find(message.round)
+                assert entry is not None
+                body = hashlib.sha256(entry.counts.tobytes()).hexdigest()
             note("answer", party=kit.party, study=party.study.name, round=message.round, body=body)
             if random.random() < CHANCE:
                 note("fault", fault="altered answer", study=party.study.name, good=True)
@@ -247,7 +304,9 @@ def run_kind(folder: Path, kit: Kit, note: Notes, transport: Any, kind: str) -> 
             wire = Unreliable(transport, study, note, Roster(kit.roster))
             state = folder / f"{study.name}.npz"
             try:
-                made = Coordinator(study, wire, kit.roster, state, told, signing_key=kit.signing_key())
+                strategy = ask_forever if study.algorithm == "recipe" else None
+                key = kit.signing_key()
+                made = Coordinator(study, wire, kit.roster, state, told, signing_key=key, strategy=strategy)
                 made.run()
                 ended = True
             except StudyStopped as stopped:

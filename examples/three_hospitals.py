@@ -59,7 +59,7 @@ def agree(parties):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         place = f"--coordinator localhost:{probe.getsockname()[1]}"
-    budget = "--epsilon 2 --delta 1e-5 --rounds 60 --learning-rate 3"
+    budget = "--epsilon 2 --delta 1e-5"
     run(f"study new hospitals {parties} --schema schema.toml {budget} {place}")
     run("study kits study.toml")
 

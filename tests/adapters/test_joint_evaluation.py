@@ -10,8 +10,9 @@ from click.testing import CliRunner
 from sklearn.metrics import log_loss, roc_auc_score
 
 from discreet import evaluate
-from discreet.adapters.joint_evaluation import JointEvaluation, joint_of, rates
+from discreet.adapters.joint_evaluation import JointEvaluation, rates
 from discreet.adapters.joint_model import JointModel, dimension
+from discreet.adapters.joint_study import joint_of
 from discreet.cli import main
 from discreet.cli.study_file import evaluation_text
 from discreet.core.randomness import RandomStream

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from discreet.adapters.joint_model import Curves, JointModel, dimension
+from discreet.adapters.joint_model import JointModel, dimension
 from discreet.errors import CertificateRejected, InvalidParameter
-from discreet.linear.encoder import SchemaEncoding
-from discreet.linear.model_folder import load
 from discreet.linear.schema import Schema
 from discreet.linear.tables import table_in
 from discreet.parties import Study
@@ -27,11 +25,10 @@ COLUMNS = {
 TARGETS = {"logistic": "again", "linear": "days", "softmax": "kind"}
 
 
-def joint_of(target, curves=None, **changed):
+def joint_of(target, **changed):
     features = {name: column for name, column in COLUMNS.items() if name in ("age", "ward", target)} | changed
-    size = dimension(Schema.from_dict({"columns": features, "target": target}), curves)
+    size = dimension(Schema.from_dict({"columns": features, "target": target}))
     model = {"target": target, "columns": features, "dimension": size}
-    model |= {} if curves is None else {"curves": curves}
     return JointModel.of(
         Study.from_dict(
             {
@@ -45,9 +42,9 @@ def joint_of(target, curves=None, **changed):
     )
 
 
-@pytest.fixture(params=[(target, curves) for target in TARGETS.values() for curves in (None, 3)], ids=str)
+@pytest.fixture(params=TARGETS.values())
 def written(request, tmp_path):
-    made = joint_of(*request.param)
+    made = joint_of(request.param)
     theta = np.random.default_rng(3).normal(size=made.study.dimension)
     made.write(tmp_path, theta)
     return made, tmp_path, Ending(made.study.digest(), "0" * 64, theta).model
@@ -103,87 +100,30 @@ def test_twins_with_anything_altered_are_rejected(written, alter):
         made.insist_on(folder, digest)
 
 
-# ---- curves ----
+@pytest.mark.parametrize("model", [{"curves": 4}, {"kind": "additive"}])
+def test_curves_belong_to_studies_by_the_recipe(model):
+    study = joint_of("again").study
+    with pytest.raises(InvalidParameter, match="recipe"):
+        JointModel.of(replace(study, model={**study.model, **model}))
 
 
-def table_of(folder, ages):
-    rows = [
-        f"{age},{('surgery', 'medicine', 'other')[place % 3]},yes,1.5,b" for place, age in enumerate(ages)
-    ]
-    (folder / "table.csv").write_text("\n".join(["age,ward,again,days,kind", *rows]) + "\n")
-    return folder / "table.csv"
-
-
-AGES = [18, 18.5, 30, 45.3, 59, 72.6, 99, 100, 140, -5, "", "old"]
-
-
-@pytest.mark.parametrize("pieces", [2, 5])
-@pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
-def test_what_is_trained_on_ramps_is_what_predicts_with_curves(target, pieces, tmp_path):
-    """The rows that a party's sums are made of, against the model that is written, and a curve worked out by hand."""
-    made, path = (
-        joint_of(target, pieces, age={"bounds": [18, 100], "missing": "flag"}),
-        table_of(tmp_path, AGES),
-    )
-    rows = made.holder(path)._rows
-    theta = np.random.default_rng(pieces).normal(size=made.study.dimension)
-    inner = theta.reshape(1 + rows.shape[1], -1)
-    trained = rows @ inner[1:] + inner[0]
-    cells = table_in(path).whole(made.schema.columns)
-    found = made.fitted_model(theta).decision_function(cells).reshape(len(AGES), -1)
-    if target == "days":
-        found = (found - 0.3) / (77.7 - 0.3)
-    assert np.allclose(found, trained, atol=1e-5)
-    heights = np.vstack([np.zeros(inner.shape[1]), np.cumsum(inner[1 : 1 + pieces], 0)]) / np.sqrt(pieces)
-    for row, age in enumerate(AGES[:10]):
-        by_hand = [np.interp(age, np.linspace(18, 100, pieces + 1), one) for one in heights.T]
-        ward = rows[row, pieces + 1 :] @ inner[pieces + 2 :]
-        assert np.allclose(trained[row], by_hand + ward + inner[0], atol=1e-5)
-    for row in (10, 11):
-        assert not rows[row, :pieces].any()  # a missing value is on no curve
-        assert rows[row, pieces] == 1
-
-
-@pytest.mark.parametrize("pieces", [2, 64])
-def test_ramps_are_no_longer_than_a_line_and_the_diagonal_is_the_line(pieces, tmp_path):
-    path = table_of(tmp_path, np.linspace(18, 100, 50))
-    ramps = joint_of("again", pieces).holder(path)._rows[:, :pieces]
-    line = joint_of("again").holder(path)._rows[:, 0]
-    assert (np.square(ramps).sum(1) <= 1 + 1e-6).all()
-    assert np.allclose(ramps.sum(1) / np.sqrt(pieces), line, atol=1e-5)
-
-
-@pytest.mark.parametrize("pieces", [3, 7, 50])
-def test_the_ramps_of_a_row_are_the_same_whatever_the_others_are(pieces):
-    columns = {f"x{number}": {"bounds": [0, 1]} for number in range(20)} | {"y": {"bounds": [0, 1]}}
-    curves = Curves(SchemaEncoding(Schema.from_dict({"columns": columns, "target": "y"})), pieces)
-    rows = np.random.default_rng(1).random((203, 20))
-    together = curves.ramps(rows)
-    for cut in (1, 2, 3, 5, 50, 150, 201):
-        assert np.array_equal(curves.ramps(rows[:cut]), together[:cut])
-        assert np.array_equal(curves.ramps(rows[cut:]), together[cut:])
-
-
-@pytest.mark.parametrize("curves", [0, 1, 65, 2.5, True, "4", float("nan"), -3])
-def test_curves_have_so_many_pieces_or_are_refused(curves):
-    study = joint_of("again", 4).study
-    with pytest.raises(InvalidParameter, match="model"):
-        JointModel.of(replace(study, model={**study.model, "curves": curves}))
-
-
-def test_the_dimension_follows_from_the_curves():
-    study = joint_of("again", 4).study
+def test_the_dimension_follows_from_the_columns():
+    study = joint_of("again").study
     with pytest.raises(InvalidParameter, match=r"model.dimension.*follows from columns"):
-        JointModel.of(replace(study, model={**study.model, "curves": 5}))
+        JointModel.of(replace(study, model={**study.model, "dimension": 9}))
 
 
-def test_curves_of_parties_are_shown_and_saved_like_any_others(tmp_path):
-    made = joint_of("again", 4)
-    made.write(tmp_path, np.arange(made.study.dimension, dtype=float))
-    model = load(tmp_path)
-    assert list(model.curves_) == ["age", "ward"]
-    assert len(model.curves_["age"].at) == 5
-    assert model.predict_proba(table_in(table_of(tmp_path, [20, 90])).whole(made.schema.columns)).shape == (
-        2,
-        2,
-    )
+def test_what_is_trained_is_what_predicts(tmp_path):
+    """The rows that a party's sums are made of, against the model that is written."""
+    rows = [f"{age},surgery,yes,1.5,b" for age in (18, 30, 100, 140, "", "old")]
+    path = tmp_path / "table.csv"
+    path.write_text("\n".join(["age,ward,again,days,kind", *rows]) + "\n")
+    for target in TARGETS.values():
+        made = joint_of(target)
+        held = made.holder(path)._rows
+        theta = np.random.default_rng(3).normal(size=made.study.dimension)
+        inner = theta.reshape(1 + held.shape[1], -1)
+        cells = table_in(path).whole(made.schema.columns)
+        found = made.fitted_model(theta).decision_function(cells).reshape(len(rows), -1)
+        found = (found - 0.3) / (77.7 - 0.3) if target == "days" else found
+        assert np.allclose(found, held @ inner[1:] + inner[0], atol=1e-5)

@@ -16,7 +16,7 @@ from torch import nn
 from discreet.core.randomness import RandomStream
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.losses import Logistic
-from discreet.parties import Coordinator, Study, observers, rehearse, sgd1, sgd2
+from discreet.parties import Coordinator, Study, observers, rehearse, round_sums, sgd1, sgd2
 from discreet.parties.messages import DirectTransport, Message, Roster
 from discreet.parties.study import Privacy, Training
 from discreet.parties.terms import Terms
@@ -160,7 +160,7 @@ def test_the_sum_of_messages_is_exact_so_that_models_show_no_single_message():
     rng = np.random.default_rng(0)
     largest = int(500_000 / plan.grid)
     counts = {name: rng.integers(-largest, largest, 3) for name in plan.names}
-    gradient = sgd2.gradient(plan, {name: value * plan.grid for name, value in counts.items()})
+    gradient = round_sums.gradient(plan, {name: value * plan.grid for name, value in counts.items()})
     exact = sum(counts.values())
     assert all(abs(int(value)) < 2**53 for value in exact)
     assert np.array_equal(gradient, exact * plan.grid / plan.records)

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from discreet.adapters.joint_evaluation import joint_of
 from discreet.adapters.joint_model import JointModel, table_and_people
+from discreet.adapters.joint_study import joint_of
 from discreet.cli import main
 from discreet.cli.study_file import evaluation_text
 from discreet.errors import InvalidParameter

@@ -264,7 +264,7 @@ def torch_engine() -> Engine:
 def parties_engine() -> Engine:
     """What the coordinator of an SGD2 study sees of one party, divided as it divides."""
     from discreet.linear.linear_holder import LinearHolder
-    from discreet.parties import rehearse, sgd2
+    from discreet.parties import rehearse, round_sums, sgd2
     from discreet.parties.study import Privacy, Study, Training
 
     width = 600  # a rehearsal is slow, and a wide one shows as much noise as many narrow ones
@@ -281,19 +281,19 @@ def parties_engine() -> Engine:
 
     one = study(RECORDS, 1, rounds=1)
     many = study(POISSON.records, 10, rounds=STEPS, rate=POISSON.rate)  # divides by the same 41
-    gradient, drawn, summed = sgd2.gradient, sgd2.draw_records, LinearHolder.clipped_sum
+    gradient, drawn, summed = round_sums.gradient, sgd2.draw_records, LinearHolder.clipped_sum
 
     def holder(features, labels):
         return LinearHolder(Logistic(), features, labels, clip_norm=CLIP, constant=0.0)
 
     def seen(agreed, features, labels):
-        found, divided = [], sgd2.gradient  # with the fault in it
+        found, divided = [], round_sums.gradient  # with the fault in it
 
         def seeing(study, sums):
             found.append(divided(study, {"a": sums["a"]}))
             return divided(study, sums)
 
-        with mock.patch.object(sgd2, "gradient", seeing):
+        with mock.patch.object(round_sums, "gradient", seeing):
             rehearse(agreed, {"a": holder(features, labels), "b": holder(np.zeros((1, width)), [0])})
         return np.array(found)
 
@@ -324,7 +324,7 @@ def parties_engine() -> Engine:
 
         return [
             mock.patch.object(sgd2, "draw_records", counting),
-            mock.patch.object(sgd2, "gradient", dividing),
+            mock.patch.object(round_sums, "gradient", dividing),
         ]
 
     def shuffling():

@@ -16,6 +16,8 @@ sums, the table of observers and certificates are those of every study, and noth
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import math
 from dataclasses import dataclass
@@ -27,8 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from discreet.adapters.joint_model import JointModel, check_unit, pieces_of, table_and_people
+from discreet.adapters.joint_model import JointModel, check_unit, table_and_people
 from discreet.adapters.joint_model import dimension as parameters_of
+from discreet.adapters.joint_recipe import fitted_in
 from discreet.core.noise import BoundedSum
 from discreet.errors import CertificateRejected, InvalidParameter, whole
 from discreet.evaluation.declared_task import declared_groups, task_for
@@ -41,7 +44,7 @@ from discreet.files import parse_json, read_text, write_whole
 from discreet.guarantee import Unit
 from discreet.linear.fitted_model import FittedModel
 from discreet.linear.schema import Schema
-from discreet.parties.joint import model_digest
+from discreet.parties.joint import Model, model_digest
 from discreet.parties.study import Study
 from discreet.trusted.queries import Blocks
 from discreet.trusted.rows import PrivateRows
@@ -49,7 +52,7 @@ from discreet.trusted.rows import PrivateRows
 KIND = "evaluation"
 FILE = "evaluation.json"
 CONFIDENCE = 0.9
-_WORDS = {"kind", "dimension", "target", "columns", "curves", "unit", "by", "parameters"}
+_WORDS = {"kind", "dimension", "target", "columns", "unit", "by", "parameters", "files"}
 _TRAINING: dict[str, Any] = {
     "rounds": 1,
     "learning_rate": 1.0,
@@ -80,17 +83,22 @@ class JointEvaluation:
         model = study.model
         if unknown := sorted(set(model) - _WORDS):
             raise InvalidParameter("model", unknown, f"unknown words; known are {', '.join(sorted(_WORDS))}.")
-        if missing := sorted({"columns", "target", "parameters"} - set(model)):
-            raise InvalidParameter(
-                "model", missing, "is missing; `discreet study evaluate` writes such a study."
+        missing = sorted({"columns", "target"} - set(model))
+        if missing or ("parameters" in model) == ("files" in model):
+            needed = (
+                "must declare columns, a target and one model; `discreet study evaluate` writes such a study."
             )
+            raise InvalidParameter("model", missing or "parameters, files", needed)
         _check_training(study)
         check_unit(study)
         made = cls(study, Schema.from_dict({"columns": model["columns"], "target": model["target"]}))
-        expected = parameters_of(made.schema, pieces_of(model.get("curves")))
-        theta = np.asarray(model["parameters"])
-        if theta.dtype.kind not in "fi" or theta.shape != (expected,) or not np.isfinite(theta).all():
-            raise InvalidParameter("model.parameters", theta.shape, f"must be {expected} finite numbers.")
+        if "files" in model:
+            if made.fitted.schema.target != made.schema.target:
+                raise InvalidParameter("model.files", "a model", "is of another target than the study.")
+        else:
+            expected, theta = parameters_of(made.schema), np.asarray(model["parameters"])
+            if theta.dtype.kind not in "fi" or theta.shape != (expected,) or not np.isfinite(theta).all():
+                raise InvalidParameter("model.parameters", theta.shape, f"must be {expected} finite numbers.")
         remedy = "It follows from target and by."
         whole(
             "model.dimension",
@@ -104,9 +112,20 @@ class JointEvaluation:
     @cached_property
     def fitted(self) -> FittedModel:
         """The model that is scored."""
-        return JointModel(self.study, self.schema).fitted_model(
-            np.array(self.study.model["parameters"], np.float64)
-        )
+        if "files" in self.study.model:
+            return fitted_in(self._evaluated)
+        return JointModel(self.study, self.schema).fitted_model(np.asarray(self._evaluated, np.float64))
+
+    @property
+    def _evaluated(self) -> Model:
+        """The model that is scored, as it was handed out: its numbers, or the bytes of its files."""
+        model = self.study.model
+        if "files" not in model:
+            return np.array(model["parameters"], np.float64)
+        try:
+            return np.frombuffer(base64.b64decode(str(model["files"]), validate=True), np.uint8)
+        except (ValueError, binascii.Error):
+            raise InvalidParameter("model.files", "other text", "must be the files of a model.") from None
 
     @cached_property
     def tally(self) -> Tally:
@@ -192,7 +211,7 @@ class JointEvaluation:
             "study": self.study.to_dict(),
             "digest": self.study.digest(),
             "model_digest": model_digest(theta),
-            "evaluated": model_digest(np.array(self.study.model["parameters"], np.float64)),
+            "evaluated": model_digest(self._evaluated),
             "histogram": theta.tolist(),
         }
         return self.evaluation(theta).to_dict() | about
@@ -272,8 +291,3 @@ def _check_training(study: Study) -> None:
         )
     if study.aggregation.robust != "none":
         raise InvalidParameter("robust", study.aggregation.robust, "must be 'none': counts are added up.")
-
-
-def joint_of(study: Study) -> JointModel | JointEvaluation:
-    """What a study makes, by the kind of its model."""
-    return (JointEvaluation if study.model["kind"] == KIND else JointModel).of(study)

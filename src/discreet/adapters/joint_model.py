@@ -4,7 +4,6 @@
     kind = "logistic"                # or "linear"
     dimension = 4                    # the intercept and the encoded columns; `discreet study new` counts them
     target = "readmitted"
-    curves = 4                       # pieces of the curve of each number; without this word, lines
     unit = "patient"                 # whose each row is; goes with unit = "person" in [privacy]
     [model.columns]                  # as in a schema.toml: written from knowledge, never from the records
     age = { bounds = [18, 100] }
@@ -14,10 +13,7 @@
 Numbers are mapped to [0, 1] by their bounds, categories to columns of 0 and 1: the same at every party. A linear
 regression is fitted to the target on its own scale from 0 to 1.
 
-**Curves** have straight pieces of equal width between the declared bounds. A number x in [0, 1] becomes as many ramps
-as there are pieces, r_k(x) = min(max(K x - k, 0), 1) / sqrt(K); a coefficient is what the curve climbs on its piece,
-times sqrt(K). The norm of all ramps is at most 1, and along the diagonal they are x itself: so a curve learns its
-straight part as a line does, its bends more slowly, and is nowhere noisier than a line at its upper bound.
+Curves, counts and learnt bounds are those of a study by the recipe (:mod:`discreet.adapters.joint_recipe`).
 """
 
 from __future__ import annotations
@@ -32,16 +28,11 @@ from numpy.typing import NDArray
 
 from discreet.errors import CertificateRejected, InvalidParameter, one_of, whole
 from discreet.evaluation.question import as_in_the_file
-from discreet.linear.additive.additive_model import AdditiveModel
-from discreet.linear.additive.effects import places_of
-from discreet.linear.additive.expanded_rows import expand
 from discreet.linear.cells import declared_codes, declared_numbers
 from discreet.linear.column_kinds import Category, Column, Flag, Numeric
 from discreet.linear.encoder import SchemaEncoding, declared_labels, scale_to_unit
 from discreet.linear.fitted_model import MODEL, WEIGHTS, FittedModel, model_text
-from discreet.linear.gate.basis import Basis, Curve
 from discreet.linear.inputs import codes
-from discreet.linear.kernels.rowwise import times
 from discreet.linear.linear_holder import LinearHolder
 from discreet.linear.linear_model import LinearModel
 from discreet.linear.losses import Logistic, Loss, Softmax, Squared
@@ -51,8 +42,7 @@ from discreet.parties.joint import model_digest
 from discreet.parties.study import Study
 
 KINDS = ("logistic", "linear")
-_WORDS = {"kind", "dimension", "target", "columns", "curves", "unit"}
-MOST_PIECES = 64
+_WORDS = {"kind", "dimension", "target", "columns", "unit"}
 
 
 @dataclass(frozen=True)
@@ -68,11 +58,8 @@ class JointModel:
     def of(cls, study: Study) -> JointModel:
         """The model that a study file declares; everything that the command line needs is checked here."""
         model = study.model
-        if model["kind"] == "additive":
-            needed = (
-                "is for one table. Curves of several parties are agreed on: kind = 'logistic', curves = 4."
-            )
-            raise InvalidParameter("model.kind", "additive", needed)
+        if model["kind"] == "additive" or "curves" in model:
+            raise InvalidParameter("model", "curves", "belong to studies with algorithm = 'recipe'.")
         one_of("model.kind", model["kind"], KINDS)
         if unknown := sorted(set(model) - _WORDS):
             raise InvalidParameter("model", unknown, f"unknown words; known are {', '.join(sorted(_WORDS))}.")
@@ -88,7 +75,7 @@ class JointModel:
             raise InvalidParameter("model.kind", model["kind"], f"goes with a target that has {wanted}.")
         if isinstance(made.target, Numeric) and not made.target.declared:
             raise InvalidParameter("model.target", schema.target, "must have declared bounds.")
-        expected = dimension(schema, pieces_of(model.get("curves")))
+        expected = dimension(schema)
         whole(
             "model.dimension",
             study.dimension,
@@ -111,20 +98,12 @@ class JointModel:
             return Squared()
         return Logistic() if len(classes) == 2 else Softmax(len(classes))
 
-    @property
-    def curves(self) -> Curves | None:
-        """The curves of the numbers; None if they are lines."""
-        pieces = pieces_of(self.study.model.get("curves"))
-        return None if pieces is None else Curves(SchemaEncoding(self.schema), pieces)
-
     # ---- a party's side ----
 
     def holder(self, path: Path) -> LinearHolder:
         """The records in a table, ready to be summed. Cells that are not as declared count as missing, silently."""
         table, people = table_and_people(path, self.schema, self.study.model.get("unit"))
         features = SchemaEncoding(self.schema).encode(table).astype(np.float64)
-        if self.curves is not None:
-            features = self.curves.ramps(features)
         targets = self._targets(table[str(self.schema.target)])
         clip_norm = self.study.training.clip_norm
         return LinearHolder(self.loss, features, targets, clip_norm=clip_norm, people=people)
@@ -142,9 +121,7 @@ class JointModel:
     def unlike_declared(self, path: Path) -> list[str]:
         """The columns of a table in which no cell is as declared, for its owner's eyes only."""
         table = table_in(path).whole(self.schema.columns)
-        return [
-            name for name, column in self.schema.columns.items() if not _any_declared(column, table[name])
-        ]
+        return [name for name, column in self.schema.columns.items() if not any_declared(column, table[name])]
 
     # ---- the result ----
 
@@ -159,13 +136,8 @@ class JointModel:
             bounds = (float(self.target.lower or 0.0), float(self.target.upper or 0.0))
             intercept = bounds[0] + (bounds[1] - bounds[0]) * intercept
             coefficients = (bounds[1] - bounds[0]) * coefficients
-        model: LinearModel | AdditiveModel
-        if self.curves is not None:
-            hats = self.curves.hats_of(np.array(coefficients))
-            model = AdditiveModel(self.curves.basis, hats, np.asarray(intercept), 1.0)
-        else:
-            limits = (np.zeros(len(coefficients)), np.ones(len(coefficients)))
-            model = LinearModel(np.array(coefficients), np.asarray(intercept), 1.0, limits)
+        limits = (np.zeros(len(coefficients)), np.ones(len(coefficients)))
+        model = LinearModel(np.array(coefficients), np.asarray(intercept), 1.0, limits)
         task = "regression" if bounds else "classification"
         return FittedModel(task, SchemaEncoding(self.schema), model, tuple(classes), bounds)
 
@@ -232,46 +204,11 @@ def table_and_people(path: Path, schema: Schema, unit: str | None) -> tuple[Tabl
     return join_chunks(chunks, schema.columns), ids
 
 
-def _any_declared(column: Column, cells: NDArray[Any]) -> bool:
+def any_declared(column: Column, cells: NDArray[Any]) -> bool:
+    """Whether a cell of a column is as declared, for its owner's eyes only."""
     if isinstance(column, Numeric):
         return bool(np.isfinite(declared_numbers(column, cells).astype(np.float64)).any())
     return bool((declared_codes(column, cells) >= 0).any())
-
-
-class Curves:
-    """The curves of all numbers of a schema, each of so many pieces, as ramps while they are learnt."""
-
-    def __init__(self, encoding: SchemaEncoding, pieces: int) -> None:
-        knots, kept = np.linspace(0.0, 1.0, pieces + 1), np.arange(1, pieces + 1)
-        places = places_of(encoding, list(encoding.schema.features))
-        curves = []
-        for column, name in enumerate(encoding.numerics):
-            flag = places[name].levels
-            curves.append(Curve(column, knots, kept, None if flag is None else flag[0]))
-        self.basis = Basis(encoding.columns, tuple(curves))
-        self._climb = np.eye(self.basis.columns.width)
-        for start in self.basis.starts[: len(curves)]:  # a hat is reached by climbing all ramps up to it
-            part = slice(start, start + pieces)
-            self._climb[part, part] = np.tri(pieces) / math.sqrt(pieces)
-
-    def ramps(self, encoded: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Encoded rows as ramps and categories.
-
-        Guarantee: each depends on its own row alone, bit for bit, which a product of matrices does not promise.
-        """
-        return times(expand(self.basis, encoded).astype(np.float64), self._climb)
-
-    def hats_of(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The same curves by their heights at the knots."""
-        return np.asarray(self._climb @ coefficients, np.float64)
-
-
-def pieces_of(curves: object) -> int | None:
-    """The pieces of each curve, as a study file or a command says them; None for lines."""
-    if curves is None:
-        return None
-    remedy = "So many straight pieces has the curve of each number; leave it out for lines."
-    return whole("model.curves", curves, at_least=2, at_most=MOST_PIECES, remedy=remedy)
 
 
 def _same_weights(one: FittedModel, other: FittedModel) -> bool:
@@ -281,12 +218,11 @@ def _same_weights(one: FittedModel, other: FittedModel) -> bool:
     return same and all(np.array_equal(pairs[0][name], pairs[1][name]) for name in pairs[0])
 
 
-def dimension(schema: Schema, curves: int | None = None) -> int:
-    """The number of parameters: for each output an intercept and the encoded columns, numbers by their pieces."""
+def dimension(schema: Schema) -> int:
+    """The number of parameters: for each output an intercept and the encoded columns."""
     classes = _classes(schema.columns[str(schema.target)])
     outputs = len(classes) if len(classes) > 2 else 1
-    columns = SchemaEncoding(schema).columns
-    return outputs * (1 + columns.width + columns.numerics * ((curves or 1) - 1))
+    return outputs * (1 + SchemaEncoding(schema).columns.width)
 
 
 def _classes(column: Column) -> list[Any]:

@@ -71,7 +71,7 @@ def coordinate(
     At the end it writes joint.json with the parties' signed certificates and the digest of the model. With
     --serve, an absent party receives the model later, within the time of --wait.
     """
-    from discreet.adapters.joint_evaluation import joint_of
+    from discreet.adapters.joint_study import joint_of
     from discreet.parties import Study
     from discreet.parties.network.kits import open_kit
     from discreet.parties.network.nvflare import listen
@@ -91,7 +91,8 @@ def coordinate(
         place = address or study.network.coordinator
         note(f"roster {kit.fingerprint}; listening on {place} for {', '.join(study.names)}.")
         page = _status_page(study, status, folder, transport)
-        conductor = _Conductor(study, kit, transport, folder / "state.npz", patience, page)
+        strategy = getattr(model, "strategy", None)
+        conductor = _Conductor(study, kit, transport, folder / "state.npz", patience, page, strategy)
         result = conductor.run()
         if page is not None:
             page.finish()
@@ -111,7 +112,8 @@ def coordinate(
         **result.observers.to_dict(),
     }
     missed = ", ".join(f"{name} missed {count}" for name, count in result.missed.items() if count)
-    number = f"{result.updates} update{'' if result.updates == 1 else 's'}{'; ' + missed if missed else ''}"
+    what = "question" if study.algorithm == "recipe" else "update"
+    number = f"{result.updates} {what}{'' if result.updates == 1 else 's'}{'; ' + missed if missed else ''}"
     text = f"{number}. {model.made} is in {folder}."
     away = [name for name in study.names if name not in heard]
     if away:
@@ -144,9 +146,16 @@ class _Conductor:
     """Runs the coordinator, waits for parties that are missing, and shows how far it is."""
 
     def __init__(
-        self, study: Any, kit: Any, transport: Any, state: Path, patience: float, page: Any = None
+        self,
+        study: Any,
+        kit: Any,
+        transport: Any,
+        state: Path,
+        patience: float,
+        page: Any = None,
+        strategy: Any = None,
     ) -> None:
-        self._study, self._kit, self._transport = study, kit, transport
+        self._study, self._kit, self._transport, self._strategy = study, kit, transport, strategy
         self._state, self._patience, self._page = state, patience, page
         self._said: set[tuple[str, str]] = set()
         self.coordinator = self._make_coordinator(None)
@@ -156,7 +165,8 @@ class _Conductor:
 
         key = self._kit.signing_key()
         roster, state = self._kit.roster, self._state
-        return Coordinator(self._study, self._transport, roster, state, told, signing_key=key)
+        options = {"signing_key": key, "strategy": self._strategy}
+        return Coordinator(self._study, self._transport, roster, state, told, **options)
 
     def run(self) -> Any:
         """To the end of the plan. A study that nobody answers any more is taken up again when parties are back."""
@@ -244,7 +254,7 @@ class _Conductor:
         )
         with progress("{task.fields[round]}", "{task.fields[spent]}", "{task.fields[missing]}") as bar:
             task = bar.add_task(self._study.name, total=self._study.updates, round="", spent="", missing="")
-            spent, tenths = EpsilonSoFar(terms), Tenths(self._study.updates)
+            spent, tenths, stages = EpsilonSoFar(terms), Tenths(self._study.updates), _Stages()
 
             def tell(now: Progress) -> None:
                 self._tell_refusals({name: now.refused[name] for name in now.missing if name in now.refused})
@@ -252,7 +262,15 @@ class _Conductor:
                     self._page.tell(now)
                 if bar.disable:
                     absent = f"; {_absent(now)}" if now.missing else ""
-                    tenths.at(now.update, f"round {now.update} of {now.updates}{absent}.")
+                    if now.stage:
+                        stages.at(now.stage, f"question {now.update}, stage {now.stage}{absent}.")
+                    else:
+                        tenths.at(now.update, f"round {now.update} of {now.updates}{absent}.")
+                    return
+                if now.stage:
+                    missing = _absent(now) if now.missing else "all there"
+                    bar.update(task, completed=now.update, round=f"question {now.update}", missing=missing)
+                    bar.update(task, spent=now.stage)
                     return
                 if now.update % max(1, now.updates // 200):
                     return
@@ -265,6 +283,20 @@ class _Conductor:
                 )
 
             yield tell
+
+
+class _Stages:
+    """Says something once for each stage."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def at(self, stage: str, text: str) -> None:
+        """Tell of a stage when it begins."""
+        name = stage.partition(",")[0]
+        if name != self._last:
+            self._last = name
+            note(text)
 
 
 def _absent(now: Any) -> str:

@@ -13,7 +13,7 @@ import click
 
 from discreet.cli.ledger import remember_plan
 from discreet.cli.shell import FILE, NUMBER, Answer, Tenths, command, ignore_interrupts, note, progress
-from discreet.cli.watching import EpsilonSoFar, digest_line, study_table
+from discreet.cli.watching import EpsilonSoFar, charged_so_far, digest_line, may_be_asked, study_table
 from discreet.errors import CannotConnect, InvalidParameter, NotConsented, NotYet, PartyStopped, real, whole
 from discreet.files import read_text, whole_file, write_whole
 from discreet.guarantee import upper_text
@@ -81,7 +81,7 @@ def join(
     adds noise before anything leaves this machine. You may stop and join again at any time. After the end, the
     coordinator sends the model again (`discreet coordinate --serve`), and nothing is charged.
     """
-    from discreet.adapters.joint_evaluation import joint_of
+    from discreet.adapters.joint_study import joint_of
     from discreet.ledger import Till
     from discreet.ledger.book import Anchor
     from discreet.parties import Party, Study
@@ -89,6 +89,7 @@ def join(
     from discreet.parties.network.kits import open_kit
     from discreet.parties.network.nvflare import connect
     from discreet.parties.table_ledger import (
+        answers_folder,
         kit_lock,
         ledger_lock,
         notes_folder,
@@ -137,6 +138,7 @@ def join(
             kit.roster,
             shows_certificate=not keep_certificate,
             keep_head=heads.keep,
+            log=answers_folder(place, study, kit.party),
         )
         party.prepare()
         end = time.monotonic() + patience
@@ -178,7 +180,7 @@ def _ask_consent(terms: Any, kit: Any, ledger: Path, table: Path, yes: bool) -> 
         note(f"{kit.party} has consented to study {study.digest()[:12]}, roster {kit.fingerprint}, before.")
         note(spending(ledger, table, terms))
         return
-    click.echo(f"{study_table(study)}\n", err=True)
+    click.echo(f"{study_table(study)}{may_be_asked(study)}\n", err=True)
     not_covered = "\n".join(f"  {text}" for text in terms.not_covered)
     click.echo(f"Not covered:\n{not_covered}\n", err=True)
     click.echo(
@@ -271,6 +273,7 @@ _REFUSED = {
     "its state file: it must start with that one, or agree on a study of another name",
     "BEYOND_PLAN": "it was for more than was agreed",
     "OTHER_REQUEST": "it asked for a round once more, with another model",
+    "NOT_ALLOWED": "it asked a question that the study does not allow",
 }
 """What the owner is told; a round that is over, or that was not begun, is asked for whenever a site was restarted."""
 
@@ -294,16 +297,16 @@ def _follow(party: Any, line: Any, book: Any, place: Path) -> Any:
         while not party.wait(_POLL):
             line.check()
             _tell_refusals(party, told)
-            run = book.runs().get(name)
-            charged = 0 if run is None else run.reserved
+            charged, part = charged_so_far(terms, book)
             if not known and party.plan is not None:
                 remember_plan(place, name, party.plan)
                 known = True
-            state = f"{charged} of {terms.steps} charged" if line.connected else "coordinator away"
+            most = "" if terms.study.algorithm == "recipe" else f" of {terms.steps}"
+            state = f"{charged}{most} charged" if line.connected else "coordinator away"
             if not bar.disable:
-                bar.update(task, completed=charged, state=state, spent=spending.at(charged / terms.steps))
+                bar.update(task, completed=part * terms.steps, state=state, spent=spending.at(part))
                 continue
-            tenths.at(charged, f"{state}, {spending.at(charged / terms.steps)}.")
+            tenths.at(int(part * terms.steps), f"{state}, {spending.at(part)}.")
             if here != line.connected:
                 here = line.connected
                 note("the coordinator is back." if here else "the coordinator is away; waiting for it.")

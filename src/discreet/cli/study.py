@@ -11,10 +11,11 @@ import click
 from discreet.cli.refusals import UNVOUCHED
 from discreet.cli.shell import FILE, NUMBER, Answer, group, refuse_existing, table
 from discreet.cli.study_file import evaluation_text, named_values, study_text
-from discreet.cli.watching import tokens_in_words
+from discreet.cli.watching import may_be_asked, tokens_in_words
 from discreet.errors import CertificateRejected
 from discreet.files import whole_file
 from discreet.guarantee import upper_text
+from discreet.linear.schema import TASKS
 
 
 @group("study")
@@ -41,20 +42,35 @@ def study() -> None:
     metavar="NAME=RECORDS",
     help="Name and number of records of a party. Repeatable.",
 )
-@click.option(
-    "--schema", "schema_file", type=FILE, required=True, help="Schema that all parties' tables follow."
-)
-@click.option("--target", help="The column to predict, if the schema does not name it.")
+@click.option("--schema", "schema_file", type=FILE, required=True, help="The columns of everybody's table.")
+@click.option("--target", help="The column to be predicted, if the schema does not say.")
 @click.option("--epsilon", type=NUMBER, required=True)
-@click.option("--delta", type=NUMBER, required=True, help="Should be well below 1 / number of records.")
-@click.option("--rounds", type=NUMBER, help="Default: computed from records and noise.")
-@click.option("--clip-norm", type=NUMBER, default=1.0, show_default=True)
-@click.option("--learning-rate", type=NUMBER, help="Default: computed from records, rounds and noise.")
 @click.option(
-    "--secure", is_flag=True, help="Secure aggregation: the coordinator sees only the sum over all parties."
+    "--delta", type=NUMBER, default=1e-6, show_default=True, help="Well below 1 / number of records."
 )
 @click.option(
-    "--robust", is_flag=True, help="Aggregate by the geometric median, which is robust to Byzantine parties."
+    "--algorithm",
+    type=click.Choice(["recipe", "sgd2"]),
+    help="The fit of one table, or descent with agreed settings: sgd2, which the options marked so choose.",
+)
+@click.option(
+    "--model",
+    "family",
+    type=click.Choice(["auto", "linear"]),
+    help="Curves where records and budget carry them, or lines; by default auto.",
+)
+@click.option(
+    "--inference", is_flag=True, help="Standard errors, for a share of the budget; with --model linear."
+)
+@click.option("--task", type=click.Choice(TASKS), help="By default what the target's column is.")
+@click.option("--rounds", type=NUMBER, help="sgd2: by default worked out from records and noise.")
+@click.option("--clip-norm", type=NUMBER, help="sgd2: by default 1.")
+@click.option(
+    "--learning-rate", type=NUMBER, help="sgd2: by default worked out from records, rounds and noise."
+)
+@click.option("--secure", is_flag=True, help="The coordinator sees only the sum over all parties.")
+@click.option(
+    "--robust", is_flag=True, help="sgd2: a geometric median, which a party that lies cannot lead astray."
 )
 @click.option(
     "--dropouts",
@@ -65,25 +81,23 @@ def study() -> None:
     "--persons-across-parties",
     "across",
     type=NUMBER,
-    help="With a [unit] in the schema: so many parties may know one person, who is protected against all of them.",
+    help="sgd2, with a [unit] in the schema: so many parties may know one person, who is protected against all.",
 )
-@click.option(
-    "--curves", type=NUMBER, help="Additive model: a curve of this many pieces for each numeric column."
-)
-@click.option("--party-bound", type=NUMBER, help="Clip each party's sum to this many clip norms.")
+@click.option("--party-bound", type=NUMBER, help="sgd2: cut each party's whole sum to so many clip norms.")
 @click.option(
     "--coordinator", default="localhost:8443", show_default=True, help="host:port of the coordinator."
 )
 @click.option("--out", type=FILE, default="study.toml", show_default=True)
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 def new(out: Path, overwrite: bool, **settings: Any) -> Answer:
-    """Write a study file for a model over the columns of a schema: linear, or additive with --curves.
+    """Write a study file for a model over the columns of a schema.
 
     \b
     discreet study new readmission --party hospital-a=1200 --party hospital-b=800 \\
-        --schema schema.toml --target readmitted --epsilon 1 --delta 1e-6
+        --schema schema.toml --target readmitted --epsilon 1
 
-    You may edit the file. All parties must use the same final version.
+    The model is the one that `discreet fit` would give for all tables together, with more noise where sums are plain
+    or parties may be missing. The file can be edited; everybody must hold the same one in the end.
     """
     from discreet.parties.study import Study
     from discreet.parties.terms import price_of_dropouts
@@ -209,15 +223,16 @@ def describe(loaded: Any, seen: str, spends: dict[str, float]) -> str:
     """A study in plain words."""
     from discreet.parties.terms import Terms
 
+    privacy, how = loaded.privacy, f"with {loaded.aggregation.kind} sums"
     count = f"{loaded.updates} {'rounds' if loaded.algorithm == 'sgd2' else 'tokens'}"
-    privacy = loaded.privacy
-    head = [
-        f"Study {loaded.name}, {loaded.digest()}",
-        f"{loaded.algorithm.upper()} with {loaded.aggregation.kind} sums, {count}, clip norm "
-        f"{loaded.training.clip_norm:g}, noise {loaded.noise_multiplier:.4g} times that, {loaded.privacy.arithmetic} "
-        "arithmetic.",
-        "",
-    ]
+    line = (
+        f"{loaded.algorithm.upper()} {how}, {count}, clip norm {loaded.training.clip_norm:g}, noise "
+        f"{loaded.noise_multiplier:.4g} times that, {privacy.arithmetic} arithmetic."
+    )
+    if loaded.algorithm == "recipe":
+        line = f"The fit of one table, asked of all parties {how}, {privacy.arithmetic} arithmetic."
+        line += may_be_asked(loaded)
+    head = [f"Study {loaded.name}, {loaded.digest()}", line, ""]
     lines = [
         f"{name} ({loaded.records_of(name)} {privacy.unit}s) spends epsilon {upper_text(epsilon)} at delta "
         f"{privacy.delta:g} ({privacy.neighbours}) in its own ledger."
@@ -352,7 +367,7 @@ def verify(path: Path, roster: str | None, folder: Path | None) -> Answer:
     screen.
     """
     from discreet.adapters.joint_evaluation import FILE as SCORES
-    from discreet.adapters.joint_evaluation import joint_of
+    from discreet.adapters.joint_study import joint_of
     from discreet.parties.joint import JointCertificate
 
     joint = JointCertificate.load(path)

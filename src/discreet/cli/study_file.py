@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +21,21 @@ def study_text(
     epsilon: float,
     delta: float,
     rounds: int | None,
-    clip_norm: float,
+    clip_norm: float | None,
     learning_rate: float | None,
     secure: bool,
     robust: bool,
     dropouts: int | None,
-    curves: int | None,
     party_bound: float | None,
     coordinator: str,
     across: int | None = None,
+    algorithm: str | None = None,
+    family: str | None = None,
+    inference: bool = False,
+    task: str | None = None,
 ) -> str:
-    """The text of a new study file."""
-    from discreet.adapters.joint_model import dimension, pieces_of
+    """The text of a new study file: by the recipe, unless a setting of SGD2 is given."""
+    from discreet.adapters.joint_model import dimension
     from discreet.linear.column_kinds import Numeric
     from discreet.linear.schema import Schema
     from discreet.parties.optimizers import suggested_rate, suggested_rounds
@@ -40,6 +45,28 @@ def study_text(
     schema = Schema(found.columns, target or found.target)
     if schema.target is None:
         raise InvalidParameter("target", None, "is needed: the column to be predicted.")
+    of_sgd2 = {
+        "rounds": rounds,
+        "clip-norm": clip_norm,
+        "learning-rate": learning_rate,
+        "robust": robust or None,
+        "party-bound": party_bound,
+        "persons-across-parties": across,
+    }
+    chosen = [name for name, value in of_sgd2.items() if value is not None]
+    if algorithm == "recipe" and chosen:
+        raise InvalidParameter(chosen[0], of_sgd2[chosen[0]], "is a setting of --algorithm sgd2.")
+    if algorithm != "sgd2" and not chosen:
+        described = replace(found, target=schema.target)
+        counts = dict(named_values(parties, "party", "NAME=RECORDS", int))
+        budget = {"epsilon": epsilon, "delta": delta}
+        return _recipe_text(
+            name, counts, described, budget, secure, dropouts, coordinator, family, inference, task
+        )
+    for option, value in {"model": family, "inference": inference or None, "task": task}.items():
+        if value is not None:
+            raise InvalidParameter(option, value, "goes with --algorithm recipe, without settings of sgd2.")
+    clip_norm = 1.0 if clip_norm is None else clip_norm
     kind = "linear" if isinstance(schema.columns[schema.target], Numeric) else "logistic"
     sections: dict[str, dict[str, Any]] = {
         "study": {"name": name, "algorithm": "sgd2"},
@@ -51,10 +78,8 @@ def study_text(
             "dropouts": 0 if secure else len(parties) - 1,
         },
         "network": {"coordinator": coordinator, "timeout": 10.0},
-        "model": {"kind": kind, "dimension": dimension(schema, pieces_of(curves)), "target": schema.target},
+        "model": {"kind": kind, "dimension": dimension(schema), "target": schema.target},
     }
-    if curves is not None:
-        sections["model"]["curves"] = pieces_of(curves)
     if found.unit is not None:
         sections["privacy"] |= {"unit": "person", "persons_across_parties": across or 1}
         sections["model"]["unit"] = found.unit.column
@@ -76,6 +101,47 @@ def study_text(
     return _text(sections, {key: column.to_dict() for key, column in schema.columns.items()})
 
 
+def _recipe_text(
+    name: str,
+    parties: Mapping[str, int],
+    schema: Any,
+    budget: dict[str, float],
+    secure: bool,
+    dropouts: int | None,
+    coordinator: str,
+    family: str | None,
+    inference: bool,
+    task: str | None,
+) -> str:
+    """The text of a study by the recipe."""
+    from discreet.adapters.joint_recipe import JointRecipe, kinds_for
+    from discreet.cli.fitting import task_of
+    from discreet.parties.study import Study
+
+    task, family = task_of(schema, task), family or "auto"
+    told = schema.to_dict()
+    columns = told.pop("columns")
+    model = {"kind": task, "family": family} | ({"inference": True} if inference else {}) | told
+    sections: dict[str, dict[str, Any]] = {
+        "study": {"name": name, "algorithm": "recipe"},
+        "parties": dict(parties),
+        "privacy": budget
+        | {"neighbours": "add-remove", "against": "coordinator"}
+        | ({} if schema.unit is None else {"unit": "person"}),
+        "questions": {
+            "kinds": list(kinds_for(schema, task, family, inference)),
+            "releases": 400,
+            "numbers": 2**18,
+        },
+        "aggregation": {"kind": "secure" if secure else "plain", "dropouts": dropouts or 0},
+        "network": {"coordinator": coordinator, "timeout": 30.0},
+        "model": model,
+    }
+    text = _text(sections, columns)
+    JointRecipe.of(Study.from_toml(text))
+    return text
+
+
 def evaluation_text(
     model: Path,
     epsilon: float,
@@ -88,19 +154,27 @@ def evaluation_text(
 ) -> str:
     """The text of a study that evaluates the model in a folder, which a study has trained."""
     from discreet.adapters.joint_evaluation import JointEvaluation, tally_of
+    from discreet.adapters.joint_recipe import files_in
     from discreet.linear.fitted_model import FittedModel, model_text
     from discreet.parties.study import Study
 
     about = model_text(model)
-    if not {"study", "parameters"} <= set(about):
+    if "study" not in about:
         remedy = "is no model of a study; `discreet evaluate` scores models of one table."
         raise InvalidParameter("model", str(model), remedy)
-    trained = Study.from_dict(about["study"])
-    tally = tally_of(FittedModel.read(model), by)
+    trained, fitted = Study.from_dict(about["study"]), FittedModel.read(model)
+    tally, declared = tally_of(fitted, by), fitted.schema.to_dict()
+    made: dict[str, Any] = {"target": declared["target"]}
+    if trained.privacy.unit == "person":
+        unit = trained.model["unit"]
+        made["unit"] = unit["column"] if isinstance(unit, Mapping) else unit
+    if trained.algorithm == "recipe":
+        made["files"] = base64.b64encode(files_in(model).tobytes()).decode()
+    else:
+        made["parameters"] = about["parameters"]
     counts = dict(named_values(parties, "party", "NAME=RECORDS", int))
     if unknown := sorted(set(counts) - set(trained.names)):
         raise InvalidParameter("party", unknown[0], f"must be one of {', '.join(trained.names)}.")
-    kept = ("target", "curves", "unit")
     sections: dict[str, dict[str, Any]] = {
         "study": {"name": name or f"{trained.name[:29]}-evaluation", "algorithm": "sgd2"},
         "parties": dict(trained.parties) | counts,
@@ -118,11 +192,9 @@ def evaluation_text(
             "coordinator": coordinator or trained.network.coordinator,
             "timeout": trained.network.timeout,
         },
-        "model": {"kind": "evaluation", "dimension": tally.size, "by": list(by)}
-        | {word: trained.model[word] for word in kept if word in trained.model}
-        | {"parameters": about["parameters"]},
+        "model": {"kind": "evaluation", "dimension": tally.size, "by": list(by)} | made,
     }
-    text = _text(sections, trained.model["columns"])
+    text = _text(sections, declared["columns"])
     JointEvaluation.of(Study.from_toml(text))
     return text
 

@@ -108,7 +108,7 @@ def _joint(folder: Path, certificate: Certificate) -> str | None:
     study = certificate.plan.settings.get("study")
     if study is None:
         return None
-    from discreet.adapters.joint_evaluation import joint_of
+    from discreet.adapters.joint_study import joint_of
     from discreet.parties.study import Study
 
     joint = joint_of(Study.from_dict(study))

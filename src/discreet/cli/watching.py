@@ -80,6 +80,20 @@ def study_table(study: Any) -> str:
     return f"Study {study.name}, {study.digest()}\n{observers(study)}{tokens_in_words(study)}"
 
 
+def may_be_asked(study: Any) -> str:
+    """What a study by the recipe may ask at most, in words; nothing of other studies."""
+    asked = study.questions
+    if asked is None:
+        return ""
+    columns = ", ".join(study.model.get("columns", {}))
+    return (
+        f"\n\nWhat may be asked of each party, whatever the coordinator wants: at most {asked.releases} answers of "
+        f"at most {asked.numbers:,} numbers each, all of them together within the budget. Each is a noisy sum over "
+        f"your {study.privacy.unit}s by one of these queries: {', '.join(asked.kinds)}. They are about the columns "
+        f"{columns} and no others."
+    )
+
+
 def tokens_in_words(study: Any) -> str:
     """What SGD1 without ``tokens`` means: the square of the number of records, one message after the other."""
     if study.algorithm != "sgd1" or study.training.tokens is not None:
@@ -106,6 +120,8 @@ class EpsilonSoFar:
         """Epsilon so far, of how much; in steps of a fiftieth."""
         from discreet.accounting.curve import account
 
+        if self._terms.study.algorithm == "recipe":
+            return self._of_share(max(1, round(min(part, 1.0) * 50)))
         (event, count), *_ = self._terms.event.parts()
         steps = max(1, round(min(part, 1.0) * 50) * count // 50)
         if steps not in self._known:
@@ -113,3 +129,26 @@ class EpsilonSoFar:
             epsilon = account(event * steps, privacy.neighbours).epsilon(privacy.delta)
             self._known[steps] = f"epsilon {upper_text(epsilon)} of {upper_text(self._terms.budget.epsilon)}"
         return self._known[steps]
+
+    def _of_share(self, fiftieths: int) -> str:
+        """Epsilon after so many fiftieths of a budget that is spent adaptively."""
+        from discreet.accounting.curve import account
+        from discreet.events import Gaussian
+
+        if fiftieths not in self._known:
+            study = self._terms.study
+            event = Gaussian(study.noise_multiplier * (50 / fiftieths) ** 0.5)
+            epsilon = account(event, study.privacy.neighbours).epsilon(study.accounted_delta)
+            self._known[fiftieths] = f"epsilon {upper_text(epsilon)} of {upper_text(study.privacy.epsilon)}"
+        return self._known[fiftieths]
+
+
+def charged_so_far(terms: Any, book: Any) -> tuple[int, float]:
+    """How many answers of a party its ledger has charged, and what part of its plan that is."""
+    runs, whole = book.runs(), f"{terms.study.name}/{terms.party}"
+    if terms.study.algorithm != "recipe":
+        charged = runs[whole].reserved if whole in runs else 0
+        return charged, charged / terms.steps
+    own = [run for name, run in runs.items() if name.startswith(f"{terms.run_prefix}/")]
+    spent = sum(run.reserved / run.event.parts()[0][0].noise_multiplier ** 2 for run in own)
+    return sum(run.reserved for run in own), spent * terms.study.noise_multiplier**2

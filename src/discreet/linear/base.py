@@ -194,15 +194,21 @@ class PrivateLinearModel(TableReader):
         partitions: Any = None,
         log: PublicLog | None = None,
         tape: Tape | None = None,
+        paid: AbstractContextManager[Any] | None = None,
     ) -> Self:
-        """Fit the rows of ``X``, or of ``partitions`` with the columns of ``X``, which then has no rows."""
+        """Fit the rows of ``X``, or of ``partitions`` with the columns of ``X``, which then has no rows.
+
+        ``paid`` stands for the budget where others charge their own ledgers: the parties of a study.
+        """
         reset = previous is None
         self._check_method()
-        self._warn_of_callers()
+        if paid is None:
+            self._warn_of_callers()
         read = self._read(X, y, sample_weight, people, reset)
         table = read if partitions is None else partitions
         self._refuse_inference(reset)  # and what the loss refuses: before anything is spent
-        with self._open_budget(reset, log, tape) as budget, show_progress(self.verbose) as progress:
+        opened = self._open_budget(reset, log, tape) if paid is None else paid
+        with opened as budget, show_progress(self.verbose) as progress:
             budget.refuse_foreign(() if reset else self._procedures)
             spending = budget.spending() if self.method == "recipe" else None
             if spending is not None:
@@ -241,12 +247,13 @@ class PrivateLinearModel(TableReader):
             self.diagnosis_ = replace(self.diagnosis_, notes=notes)
         model = without_empty(model, self._encoding, self.diagnosis_.empty)
         self.diagnosis_ = replace(self.diagnosis_, scores=undecided(model))
-        own = budget.plan.digest()
-        self._procedures = (own,) if reset else (*self._procedures, own)
+        own = () if budget.plan is None else (budget.plan.digest(),)
+        self._procedures = own if reset else (*self._procedures, *own)
         self._budgets = (budget.budget,) if reset else (*self._budgets, budget.budget)
         self._model = model if previous is None else previous.join(model)
         self._publish()
-        warn_of_learners(self.certificate_.not_covered)
+        if self.certificate_ is not None:
+            warn_of_learners(self.certificate_.not_covered)
         warn_undeclared(model, self._target_in_words())
         warn_unseen(self._encoding)
         if spending is not None:

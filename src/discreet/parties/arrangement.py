@@ -25,7 +25,7 @@ from discreet.events.common import MAX_COUNT
 from discreet.guarantee import Neighbours, Unit, neighbours_named, unit_named
 from discreet.parties.who_sees.binomial import chance_above, most_likely_count
 
-ALGORITHMS = ("sgd1", "sgd2")
+ALGORITHMS = ("sgd1", "sgd2", "recipe")
 AGGREGATIONS = ("plain", "secure")
 SCHEDULES = ("uniform", "balanced", "private")
 
@@ -41,7 +41,8 @@ class Arrangement:
     """A joint training, as far as privacy depends on it.
 
     * ``algorithm``: ``"sgd1"`` asks one party for the gradient of one record at a time, ``"sgd2"`` asks all
-      parties for the sum over their records in every round.
+      parties for the sum over their records in every round, ``"recipe"`` asks all parties one query after the other
+      and spends the budget adaptively; its ``noise_multiplier`` is that of one release which spends all of it.
     * ``parties``: the declared, public number of records of each.
     * ``noise_multiplier``: noise on a message in units of the clip norm (of the scaled gradient in SGD1). With
       secure sums it is the noise that the sum needs; each party adds a share of it, see :attr:`noise_share`.

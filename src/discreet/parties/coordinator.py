@@ -12,7 +12,8 @@ a party has its number; a turn that the party has passed, because either side wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -24,13 +25,15 @@ from numpy.typing import NDArray
 from discreet.certificate import Certificate
 from discreet.core.randomness import RandomStream, system_stream
 from discreet.errors import InvalidParameter, StudyStopped
+from discreet.events import Gaussian
 from discreet.parties import sgd1
 from discreet.parties.arrangement import Arrangement
-from discreet.parties.joint import Ending, is_of, refuse_strangers
+from discreet.parties.joint import Ending, Model, is_of, refuse_strangers
 from discreet.parties.messages import Asking, DirectTransport, Message, Pause, Refusal, Roster, Transport
 from discreet.parties.optimizers import Descent, Iterate, averages, predicted_excess_risk, step_size
-from discreet.parties.sgd2 import PlainSums, SecureSums
-from discreet.parties.state import State, StateFile
+from discreet.parties.question_sums import Body, QuestionSums
+from discreet.parties.round_sums import PlainSums, SecureSums
+from discreet.parties.state import ReleasedSum, State, StateFile
 from discreet.parties.study import Study
 from discreet.parties.who_sees.observers import ObserverTable, observers
 
@@ -45,13 +48,45 @@ class Progress:
     """The public state of a running study: planned numbers, the missing parties, and why those refuse who do.
 
     ``missing`` names the parties without a valid answer in this update. ``refused`` has a sentence for each party
-    whose last reply was a refusal; a sentence depends on the number of the refusal only.
+    whose last reply was a refusal; a sentence depends on the number of the refusal only. ``stage`` is that of a study
+    by the recipe, in words, whose number of updates is not known in advance: ``updates`` are those at most.
     """
 
     update: int
     updates: int
     missing: tuple[str, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
+    stage: str = ""
+
+
+class Conversation:
+    """What the strategy of a study by the recipe may do: ask all parties, and tell how far it is.
+
+    Sums that were released before are returned as they are: a strategy that is run again asks the same questions.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self.study, self._coordinator = coordinator.study, coordinator
+
+    @property
+    def noise(self) -> float:
+        """The noise in a sum of all parties, over that of one table's fit."""
+        return math.sqrt(len(self.study.parties) / self.study.shares)
+
+    def ask(
+        self, number: int, body: Body, digest: str, size: int, bound: float, event: Gaussian
+    ) -> tuple[NDArray[np.int64], float]:
+        """The sum of all answers to a question, and its noise over that of one table's fit."""
+        found = self._coordinator._question(number, body, digest, size, bound, event)
+        return found.counts, math.sqrt(len(found.present) / self.study.shares)
+
+    def tell(self, stage: str, done: int, steps: int) -> None:
+        """Show how far the strategy is."""
+        self._coordinator._stage = f"{stage}, {done} of {steps}"
+
+
+Strategy = Callable[[Conversation], bytes]
+"""Asks questions, one after the other, and returns the model that follows from the answers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +99,8 @@ class StudyResult:
     """
 
     study: Study
-    theta: Floats
-    average: Floats
+    theta: Model
+    average: Model
     updates: int
     missed: Mapping[str, int]
     arrangement: Arrangement
@@ -73,7 +108,7 @@ class StudyResult:
     measured_excess_risk: float | None = None
 
     @property
-    def recommended(self) -> Floats:
+    def recommended(self) -> Model:
         """The iterate that the theory speaks of: the average where it asks for it, else the last."""
         return self.average if averages(self.study) else self.theta
 
@@ -94,7 +129,8 @@ class Coordinator:
     ``roster`` holds the parties' public keys; only a rehearsal, where there is no wire, may do without
     (``Roster.without_wire()``). ``state_file``, a path or a :class:`~discreet.parties.state.StateFile`, lets a new
     coordinator go on where this one was killed. ``start`` is the first model, zeros unless given.
-    ``progress`` is called with a :class:`Progress` after every update.
+    ``progress`` is called with a :class:`Progress` after every update. ``strategy`` chooses the questions of a study
+    by the recipe; nobody trusts it.
     """
 
     def __init__(
@@ -108,19 +144,23 @@ class Coordinator:
         signing_key: Ed25519PrivateKey | None = None,
         start: Floats | None = None,
         stream: RandomStream | None = None,
+        strategy: Strategy | None = None,
     ) -> None:
         self.study = study
+        self._strategy, self._stage = strategy, ""
         self._roster = _checked_roster(roster, study, transport)
         self._asking = Asking(study, transport, self._roster, signing_key)
         self._file = StateFile(state_file) if isinstance(state_file, str | Path) else state_file
         self._progress = progress
-        self._descent = Descent(study, step_size(study))
+        self._descent = None if study.algorithm == "recipe" else Descent(study, step_size(study))
         found = None if self._file is None else self._file.load(study.digest())
         self._resumed = found is not None
         self._state = found or self._fresh(start, stream or system_stream())
         self._following: dict[str, int] = {}  # SGD1: the first turn that each party will still answer
 
     def _fresh(self, start: Floats | None, stream: RandomStream) -> State:
+        if self.study.algorithm == "recipe":
+            return State(self.study.digest(), Iterate.start(np.zeros(1)))
         theta = np.zeros(self.study.dimension) if start is None else np.array(start, np.float64)
         if theta.shape != (self.study.dimension,) or not np.isfinite(theta).all():
             raise InvalidParameter("start", theta.shape, f"must be {self.study.dimension} finite numbers.")
@@ -179,7 +219,9 @@ class Coordinator:
                 f"{', '.join(absent)} did not answer. Start again when all parties have joined."
             )
         try:
-            if self.study.algorithm == "sgd1":
+            if self.study.algorithm == "recipe":
+                self._run_strategy()
+            elif self.study.algorithm == "sgd1":
                 self._run_tokens()
             else:
                 following = max(rounds.values())
@@ -188,7 +230,7 @@ class Coordinator:
                 ):  # there may be rounds that are not remembered here
                     self._state.most_missing = self.study.dropouts
                 self._run_rounds(following)
-            if not self._state.iterate.updates:
+            if not (self._state.iterate.updates or self._state.sums):
                 raise self._too_few("any round")
             self._state.finished = True
         finally:
@@ -207,6 +249,9 @@ class Coordinator:
 
     def _result(self) -> StudyResult:
         iterate, missed = self._state.iterate, dict(self._state.missed)
+        if self._state.model is not None:
+            model, count = self._state.model, len(self._state.sums)
+            return StudyResult(self.study, model, model, count, missed, self._arrangement_as_run())
         return StudyResult(
             self.study, iterate.theta, iterate.average, iterate.updates, missed, self._arrangement_as_run()
         )
@@ -216,7 +261,9 @@ class Coordinator:
     @property
     def ending(self) -> Ending:
         """The model as it is sent to the parties."""
-        return Ending(self.study.digest(), self._roster.digest(), self._state.iterate.theta)
+        state = self._state
+        model = state.iterate.theta if state.model is None else state.model
+        return Ending(self.study.digest(), self._roster.digest(), model)
 
     def finish(self, parties: Collection[str]) -> dict[str, Certificate | None]:
         """Sign the model and send it: who has taken it, with the certificate that came back, if it may be shown.
@@ -254,9 +301,49 @@ class Coordinator:
             return arrangement
         return replace(arrangement, dropouts=min(state.most_missing, arrangement.dropouts))
 
+    def _run_strategy(self) -> None:
+        """The recipe: whatever the strategy asks, until it has a model."""
+        if self._strategy is None:
+            raise InvalidParameter("strategy", None, "is needed for a study by the recipe.")
+        self._sums = QuestionSums(self.study, self._asking, self._hello, self._roster, self._keep_survivors)
+        self._state.model = np.frombuffer(self._strategy(Conversation(self)), np.uint8)
+
+    def _keep_survivors(self, number: int, present: Sequence[str]) -> None:
+        self._state.survivors = number, tuple(present)
+        self._save(now=True)
+
+    def _question(
+        self, number: int, body: Body, digest: str, size: int, bound: float, event: Gaussian
+    ) -> ReleasedSum:
+        """The sum of all answers: the one that was released before, or one that is asked for until enough answer."""
+        state = self._state
+        if number <= len(state.sums):
+            known = state.sums[number - 1]
+            if known.digest != digest:
+                raise StudyStopped(
+                    f"Question {number} is another one than the state file holds the answer to. Go on with the same "
+                    "versions of the packages, on a processor of the same kind."
+                )
+            return known
+        for _ in range(MOST_EMPTY_ROUNDS):
+            survivors = state.survivors[1] if state.survivors[0] == number else ()
+            found, missing = self._sums.ask(number, body, size, bound, event, survivors)
+            if found is not None:
+                break
+            self._tell(number, missing)
+            self.meet()
+        else:
+            raise self._too_few(f"question {number}")
+        state.round, state.most_missing = number, max(state.most_missing, len(missing))
+        state.sums.append(ReleasedSum(digest, found.counts, found.present))
+        self._save(now=True)
+        self._tell(number, missing)
+        return state.sums[-1]
+
     def _run_rounds(self, following: int) -> None:
         """SGD2: one update for each round. Rounds that were lost at a party are lost for all."""
-        state, empty = self._state, 0
+        state, descent, empty = self._state, self._descent, 0
+        assert descent is not None
         if self.study.aggregation.kind == "plain":
             sums: PlainSums | SecureSums = PlainSums(self.study, self._asking, self._hello)
         else:
@@ -266,7 +353,7 @@ class Coordinator:
             gradient, missing = sums.round(round, state.iterate.theta)
             state.round, empty = round, empty + 1 if gradient is None else 0
             if gradient is not None:
-                state.iterate = self._descent.update(state.iterate, gradient)
+                state.iterate = descent.update(state.iterate, gradient)
                 state.most_missing = max(state.most_missing, len(missing))
             self._tell(round, missing)
             if empty >= MOST_EMPTY_ROUNDS:
@@ -275,7 +362,8 @@ class Coordinator:
 
     def _run_tokens(self) -> None:
         """SGD1: one update for each token. Who is missing is left alone for a while, longer each time at first."""
-        state, nothing = self._state, np.zeros(self.study.dimension)
+        state, descent, nothing = self._state, self._descent, np.zeros(self.study.dimension)
+        assert descent is not None
         order = islice(sgd1.order(self.study, state.key), state.round, self.study.updates)
         away: dict[str, Pause] = {}  # who is missing, and when to ask again
         empty = 0
@@ -292,7 +380,7 @@ class Coordinator:
                 empty = 0
             elif pause is not None and not self._has_passed(party, turn + 1):  # else it has lost its memory
                 away[party] = pause
-            state.iterate = self._descent.update(state.iterate, nothing if gradient is None else gradient)
+            state.iterate = descent.update(state.iterate, nothing if gradient is None else gradient)
             state.round, state.calls[party] = token, turn
             self._tell(token, [] if gradient is not None else [party])
 
@@ -332,7 +420,8 @@ class Coordinator:
             self._state.missed[name] = self._state.missed.get(name, 0) + 1
         self._save()
         if self._progress is not None:
-            self._progress(Progress(update, self.study.updates, tuple(missing), self.refused))
+            stage = self._stage
+            self._progress(Progress(update, self.study.updates, tuple(missing), self.refused, stage))
 
     def _save(self, *, now: bool = False) -> None:
         if self._file is not None:
@@ -350,6 +439,8 @@ _REASONS = {
     Refusal.BEYOND_PLAN: "this is more than the plan that it agreed to.",
     Refusal.OTHER_REQUEST: "it was asked for this round before, with another model or other parties.",
     Refusal.NOT_BEGUN: "it was restarted and has not been greeted yet.",
+    Refusal.NOT_ALLOWED: "the question is none that the study allows; all sites need the same version of discreet.",
+    Refusal.MISSING_PART: "it does not know a part of the question any more.",
 }
 """A public sentence for each refusal, for the coordinator's screen."""
 

@@ -25,6 +25,7 @@ from discreet.certificate.verification import checked_files
 from discreet.errors import CertificateRejected, InvalidParameter, MalformedMessage
 from discreet.files import digest, parse_json, read_text, write_whole
 from discreet.ledger import FixedPlan
+from discreet.ledger.filters import SpendingRule
 from discreet.parties.messages import EVERYBODY, Message
 from discreet.parties.study import COORDINATOR, Study
 from discreet.parties.terms import Terms
@@ -201,13 +202,19 @@ def _speaks_of(certificate: Certificate, terms: Terms) -> bool:
     budgets = (rule.budget, agreed.budget)
     numbers = zip(*((found.epsilon, found.delta) for found in budgets), strict=True)
     return (
-        isinstance(rule, FixedPlan)
-        and [count for _, count in rule.event.parts()] == [count for _, count in agreed.event.parts()]
+        _same_plan(rule, agreed)
         and rule.budget.neighbours == agreed.budget.neighbours
         and rule.budget.unit == agreed.budget.unit
         and all(math.isclose(one, other, rel_tol=_AGREE) for one, other in numbers)
         and certificate.arithmetic.kind == terms.arithmetic.kind
     )
+
+
+def _same_plan(rule: SpendingRule, agreed: SpendingRule) -> bool:
+    """Whether a rule allows the same releases: so many of each event, or those that are chosen later."""
+    if isinstance(rule, FixedPlan) and isinstance(agreed, FixedPlan):
+        return [count for _, count in rule.event.parts()] == [count for _, count in agreed.event.parts()]
+    return type(rule) is type(agreed)
 
 
 def _is_signed(key: str | None, signature: str, digest: str) -> bool:
@@ -225,7 +232,8 @@ def _is_signed(key: str | None, signature: str, digest: str) -> bool:
 # model. The digest stands on every screen: parties that compare it know that all of them hold the same model.
 
 
-Floats = NDArray[np.float64]
+Model = NDArray[np.float64] | NDArray[np.uint8]
+"""The numbers of a model; by the recipe, its bytes."""
 _HASH = 32  # bytes
 
 
@@ -235,11 +243,11 @@ class Ending:
 
     study: str
     roster: str
-    theta: Floats = field(repr=False)
+    theta: Model = field(repr=False)
 
     @property
     def model(self) -> str:
-        """The model's digest: SHA-256 of its numbers, little endian."""
+        """The model's digest: SHA-256 of its numbers, little endian, or of its bytes."""
         return model_digest(self.theta)
 
     def message(self) -> Message:
@@ -248,23 +256,31 @@ class Ending:
         return Message(self.study, "end", 0, EVERYBODY, np.frombuffer(body, np.uint8))
 
     @classmethod
-    def of(cls, message: Message) -> Ending:
-        """The inverse of :meth:`message`, or :class:`MalformedMessage`. Who signed it is for others to check."""
+    def of(cls, message: Message, as_bytes: bool = False) -> Ending:
+        """The inverse of :meth:`message`, or :class:`MalformedMessage`. Who signed it is for others to check.
+
+        The model of a study by the recipe is ``as_bytes``.
+        """
         body = message.array.tobytes()
         head, numbers = body[: 2 * _HASH], body[2 * _HASH :]
         fits = message.kind == "end" and message.round == 0 and message.party == EVERYBODY
-        if not fits or message.array.dtype != np.uint8 or len(head) < 2 * _HASH or len(numbers) % 8:
+        if not fits or message.array.dtype != np.uint8 or len(head) < 2 * _HASH:
             raise MalformedMessage("not the end of a study")
-        ending = cls(message.study, head[:_HASH].hex(), np.frombuffer(numbers, "<f8").astype(np.float64))
+        if len(numbers) % 8 and not as_bytes:
+            raise MalformedMessage("not the end of a study")
+        theta: Model = np.frombuffer(numbers, np.uint8)
+        if not as_bytes:
+            theta = np.frombuffer(numbers, "<f8").astype(np.float64)
+        ending = cls(message.study, head[:_HASH].hex(), theta)
         if ending.model != head[_HASH:].hex() or not np.isfinite(ending.theta).all():
             raise MalformedMessage("the model is not the one that the digest names")
         return ending
 
 
-def model_digest(theta: Floats) -> str:
-    """SHA-256 of a model's numbers, little endian: what every screen shows at the end."""
+def model_digest(theta: Model) -> str:
+    """SHA-256 of a model's numbers, little endian, or of its bytes: what every screen shows at the end."""
     return hashlib.sha256(_bytes(theta)).hexdigest()
 
 
-def _bytes(theta: Floats) -> bytes:
-    return theta.astype("<f8").tobytes()
+def _bytes(theta: Model) -> bytes:
+    return theta.tobytes() if theta.dtype == np.uint8 else theta.astype("<f8").tobytes()

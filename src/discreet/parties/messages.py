@@ -24,7 +24,7 @@ import hashlib
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol, runtime_checkable
@@ -51,6 +51,7 @@ UNSIGNED = bytes(SIGNATURE)
 KINDS = (
     "hello",  # who are you, what comes next; with SGD1, the key of the schedule
     "sum",  # SGD2: the model, for the next noisy sum
+    "ask",  # the recipe: a question, for the noisy sum that answers it
     "token",  # SGD1: the model, for the next noisy gradient
     "advertise",  # secure sums: a fresh public key, please
     "join",  #       everybody's public keys
@@ -85,6 +86,8 @@ class Refusal(Enum):
     OTHER_REQUEST = 6  #  this round was asked for before, with another model
     NOT_BEGUN = 7  #  a round before the hello
     STOPPED = 8  #  the ledger cannot be written, or something failed at the party: it says no more
+    NOT_ALLOWED = 9  #  a question that the study does not allow
+    MISSING_PART = 10  #  a part of the question was sent before and is not known any more
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +243,41 @@ class Holder(Protocol):
 
     def hardened_sum(self, theta: Floats, records: Indices | None, grid: float) -> BoundedSum:
         """The same in whole steps of ``grid``."""
+
+
+class Asked(Protocol):
+    """A question that a party has read and checked: what it costs, and the sum that it asks for."""
+
+    number: int
+    stage: str
+    share: float
+    steps: int
+    kinds: tuple[str, ...]
+    digest: bytes
+    bound: float
+    size: int
+
+    def total(self, grid: float) -> NDArray[np.int64]:
+        """The sum over the party's rows, in whole steps of ``grid``. Private."""
+
+
+class QuestionTable(Protocol):
+    """A party's rows in a study by the recipe, such as :class:`~discreet.linear.party_table.PartyTable`.
+
+    A record, or person, moves the sum that a question asks for by at most its ``bound``, in the l2 norm.
+    """
+
+    @property
+    def records(self) -> int: ...
+
+    @property
+    def unit(self) -> Unit: ...
+
+    def read(self, body: bytes, kinds: Collection[str], numbers: int) -> Asked:
+        """The question in ``body``, or :class:`MalformedMessage`; :class:`LookupError` if a part is missing.
+
+        Guarantee: depends on the question and the study alone, never on a row.
+        """
 
 
 # ---- how messages travel. The protocol knows nothing but this ----

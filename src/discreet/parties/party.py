@@ -23,6 +23,9 @@ import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -40,8 +43,10 @@ from discreet.errors import (
 from discreet.ledger import Ledger, Till
 from discreet.ledger.till import AnyLedger, KeyFile
 from discreet.parties import sgd1, sgd2
+from discreet.parties.answer_log import AnswerLog
 from discreet.parties.joint import Ending, for_model, refuse_strangers
-from discreet.parties.messages import EVERYBODY, Holder, Message, Refusal, Roster
+from discreet.parties.messages import EVERYBODY, Holder, Message, QuestionTable, Refusal, Roster
+from discreet.parties.questions import QuestionSession
 from discreet.parties.sgd1 import CallSession
 from discreet.parties.sgd2 import RoundSession, SecureSession
 from discreet.parties.study import COORDINATOR, Study
@@ -57,7 +62,9 @@ class Party:
     ``roster`` holds the public keys of all parties (and of the coordinator, if it signs). At the end the coordinator
     gets the signed certificate, unless ``shows_certificate`` is False. ``keep_head`` is called with the ledger before
     an answer leaves, to remember its head elsewhere (:mod:`discreet.parties.ledger_heads`); if it raises, the party
-    stops. ``stream`` is for tests.
+    stops. ``stream`` is for tests. In a study by the recipe ``holder`` is a
+    :class:`~discreet.parties.messages.QuestionTable`, and ``log`` a folder for its answers, with which it can go on
+    after a restart.
 
     Guarantee: whatever is asked, by whomever, in whatever order and however often the party is restarted, all its
     answers together cost what ``Terms(study, name).event`` costs at most. With secure sums the noise is
@@ -68,7 +75,7 @@ class Party:
         self,
         name: str,
         study: Study,
-        holder: Holder,
+        holder: Holder | QuestionTable,
         ledger: AnyLedger,
         signing_key: Ed25519PrivateKey | None,
         roster: Roster | Mapping[str, str],
@@ -77,10 +84,12 @@ class Party:
         shows_certificate: bool = True,
         keep_head: Callable[[Ledger], object] | None = None,
         stream: RandomStream | None = None,
+        log: str | PathLike[str] | None = None,
     ) -> None:
         self.name, self.study = name, study
         self.terms = Terms(study, name)
-        self._holder = holder
+        self._holder: Any = holder
+        self._log = AnswerLog(None if log is None else Path(log))
         self._roster = roster if isinstance(roster, Roster) else Roster(roster)
         self._key = _checked_key(name, signing_key, self._roster, study)
         self._stream = system_stream() if stream is None else stream
@@ -89,7 +98,7 @@ class Party:
         self.ledger = Till.open(ledger, self.terms.plan(), key=ledger_key).ledger
         _check_ledger(self.ledger, self.terms, self._run_name)
         self._lock = threading.Lock()
-        self._session: Session | None = None
+        self._session: Session | QuestionSession | None = None
         self._last: tuple[bytes, bytes] | None = None  # the request that was answered, and the answer
         self.stopped: str | None = None
         """Why the party says no more, for its owner's eyes: only a restart, with the same ledger, goes on."""
@@ -108,6 +117,8 @@ class Party:
 
         No noise is added, nothing is charged, and the party's random stream is not used.
         """
+        if self.study.algorithm == "recipe":
+            return
         theta = np.zeros(self.study.dimension)
         if self.study.algorithm == "sgd1":
             sgd1.gradient_of(self.study, self._holder, theta, 0)
@@ -182,8 +193,11 @@ class Party:
         following = np.array([self._session.next_round()], np.int64)
         return Message(self.study.digest(), "ready", 0, self.name, following)
 
-    def _begin(self, key: bytes | None) -> Session:
+    def _begin(self, key: bytes | None) -> Session | QuestionSession:
         till = Till.open(self.ledger, self.terms.plan(key))
+        if self.study.algorithm == "recipe":
+            keys = (self._key, self._roster)
+            return QuestionSession(self.terms, self._holder, till, self._stream, self._log, *keys)
         try:
             run = till.run(self._run_name, distance=self.terms.arithmetic.distance)
         except PlanViolation:
@@ -197,10 +211,11 @@ class Party:
     def _end(self, request: Message) -> Message:
         """Take the model, if the coordinator signed it for this study and this roster, and certify what was spent."""
         try:
-            ending = Ending.of(request)
+            ending = Ending.of(request, as_bytes=self.study.algorithm == "recipe")
         except MalformedMessage:
             raise Refused(Refusal.MALFORMED) from None
-        meant = ending.roster == self._roster.digest() and ending.theta.shape == (self.study.dimension,)
+        fits = self.study.algorithm == "recipe" or ending.theta.shape == (self.study.dimension,)
+        meant = ending.roster == self._roster.digest() and fits
         if not meant or not self._roster.vouches(request, COORDINATOR):
             raise Refused(Refusal.MALFORMED)
         if self.ending is not None and self.ending.model != ending.model:
@@ -227,7 +242,9 @@ class Party:
         plan = self.plan
         if plan is None:
             raise PlanViolation("The study has not begun, so there is nothing to certify.")
-        found = certify_party(self.terms, self.ledger, plan, trusted=self._stream.trusted)
+        answered = self._session.answered() if isinstance(self._session, QuestionSession) else ()
+        trusted = self._stream.trusted
+        found = certify_party(self.terms, self.ledger, plan, trusted=trusted, checks=answered)
         if model is not None:
             found = for_model(found, model)
         return found if self._key is None else found.signed(self._key)
@@ -238,14 +255,17 @@ class Party:
         return None if self._session is None else self.terms.plan(self._session.key)
 
 
-def certify_party(terms: Terms, ledger: Ledger, plan: Plan, *, trusted: bool = True) -> Certificate:
-    """The certificate of a party, from its ledger alone."""
+def certify_party(
+    terms: Terms, ledger: Ledger, plan: Plan, *, trusted: bool = True, checks: tuple[str, ...] = ()
+) -> Certificate:
+    """The certificate of a party, from its ledger alone; ``checks`` name the questions that it has answered."""
     return Certificate.of(
         ledger,
         plan,
         arithmetic=terms.arithmetic,
         trusted=trusted,
         not_covered=terms.not_covered,
+        checks=checks,
     )
 
 
@@ -269,17 +289,26 @@ def _checked_key(name: str, key: object, roster: Roster, study: Study) -> Ed2551
     return key
 
 
-def _check_holder(holder: Holder, terms: Terms) -> None:
+def _check_holder(holder: Any, terms: Terms) -> None:
     """Refuse, on the party's own screen and before anything is sent, records that are not what was declared."""
     study, records = terms.study, terms.study.records_of(terms.party)
-    if holder.dimension != study.dimension:
-        raise InvalidParameter(
-            "holder.dimension", holder.dimension, f"must be {study.dimension}, as in the study."
-        )
+    if study.algorithm != "recipe":
+        _check_sums(holder, study)
     _check_unit(holder, study)
     if study.privacy.neighbours == "replace-one" and holder.records != records:
         needed = f"must be {records}, as declared: with replace-one neighbours the number is public."
         raise InvalidParameter("holder.records", holder.records, needed)
+    if study.algorithm == "recipe" and holder.records > study.noise_scale.most_records:
+        needed = "must have fewer rows: integer sums have no room for so many at this budget."
+        raise InvalidParameter("holder.records", "too many", needed)
+
+
+def _check_sums(holder: Holder, study: Study) -> None:
+    """Refuse a holder whose sums are not those of the study."""
+    if holder.dimension != study.dimension:
+        raise InvalidParameter(
+            "holder.dimension", holder.dimension, f"must be {study.dimension}, as in the study."
+        )
     try:
         sgd2.bounded_sum(study, holder, np.zeros(study.dimension), None)
     except ValueError:
@@ -289,7 +318,7 @@ def _check_holder(holder: Holder, terms: Terms) -> None:
         raise InvalidParameter("holder", type(holder), needed) from None
 
 
-def _check_unit(holder: Holder, study: Study) -> None:
+def _check_unit(holder: Any, study: Study) -> None:
     """Refuse a holder that clips another unit than the one that the study protects.
 
     A person with k rows moves a sum of clipped records by up to k clip norms. Conversely, one row more moves the
@@ -318,7 +347,8 @@ def _check_unit(holder: Holder, study: Study) -> None:
 
 def _check_ledger(ledger: Ledger, terms: Terms, run: str) -> None:
     """Refuse a ledger that cannot pay, before anything is promised to the others."""
-    if run not in ledger.runs() and ledger.remaining(terms.event) < 1:
+    begun = any(name == run or name.startswith(f"{terms.run_prefix}/") for name in ledger.runs())
+    if not begun and ledger.remaining(terms.event) < 1:
         raise BudgetExceeded(
             f"The ledger has no room for this study, which costs {terms.party} epsilon={terms.budget.epsilon:g} at "
             f"delta={terms.budget.delta:g}. Nothing was promised; use a ledger with room, or leave the study."

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 from discreet.certificate.signatures import public_key_of
 from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter, whole
-from discreet.parties.coordinator import Coordinator, Progress, StudyResult
-from discreet.parties.messages import DirectTransport, Holder, Roster
+from discreet.parties.coordinator import Coordinator, Progress, Strategy, StudyResult
+from discreet.parties.messages import DirectTransport, Holder, QuestionTable, Roster
 from discreet.parties.party import Party
 from discreet.parties.study import Study
 
@@ -23,18 +24,20 @@ Floats = NDArray[np.float64]
 
 def rehearse(
     study: Study,
-    holders: Mapping[str, Holder],
+    holders: Mapping[str, Holder] | Mapping[str, QuestionTable],
     *,
     unsafe_seed: int | None = None,
     progress: bool = False,
     start: Floats | None = None,
     excess_risk: Callable[[Floats], float] | None = None,
+    strategy: Strategy | None = None,
 ) -> StudyResult:
     """Run the whole study here, with a ledger in memory for each party.
 
     ``unsafe_seed`` makes it repeat itself exactly, and its certificates worthless. ``start`` is the first model.
     ``excess_risk`` tells by how much a model is worse than the best one, to be shown beside what theory predicts:
-    for public or synthetic records only, because it is not private.
+    for public or synthetic records only, because it is not private. ``strategy`` asks the questions of a study by the
+    recipe.
 
     Guarantee: that of the study, for each party; what is charged is forgotten with the process.
     """
@@ -50,12 +53,20 @@ def rehearse(
         parties[name] = Party(name, study, holders[name], None, keys.get(name), roster, stream=stream)
     transport = DirectTransport({name: party.answer for name, party in parties.items()})
     with progress_bar(study, progress) as tell:
-        coordinator = Coordinator(study, transport, roster, progress=tell, start=start, stream=seeds[-1])
+        options: dict[str, Any] = {
+            "progress": tell,
+            "start": start,
+            "stream": seeds[-1],
+            "strategy": strategy,
+        }
+        coordinator = Coordinator(study, transport, roster, **options)
         result = coordinator.run()
     return replace(
         result,
         certificates={name: party.certificate() for name, party in parties.items()},
-        measured_excess_risk=None if excess_risk is None else float(excess_risk(result.recommended)),
+        measured_excess_risk=None
+        if excess_risk is None
+        else float(excess_risk(np.asarray(result.recommended))),
     )
 
 

@@ -13,8 +13,10 @@ import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from discreet.errors import InvalidParameter
 from discreet.files import canonical, parse_json, write_whole
@@ -24,12 +26,23 @@ FORMAT = "discreet study state 2"
 _ARRAYS = ("theta", "average", "first", "second")
 
 
+class ReleasedSum(NamedTuple):
+    """The sum of the answers to a question: the digest of the question, the integers, and whose answers they are."""
+
+    digest: str
+    counts: NDArray[np.int64]
+    present: tuple[str, ...]
+
+
 @dataclass
 class State:
     """Where a study stands: the round reached, the iterate, and for SGD1 the key and how many turns each had.
 
     And what decides who could learn what: how many parties were missing at once.
     ``finished`` is true once the model is final; from then on it is only handed out.
+
+    In a study by the recipe ``sums`` are all that was released so far, and ``model`` is what follows from them;
+    ``survivors`` are the number of the last question with a secure sum, and the parties that are in it.
     """
 
     study: str
@@ -40,6 +53,9 @@ class State:
     missed: dict[str, int] = field(default_factory=dict)
     most_missing: int = 0
     finished: bool = False
+    sums: list[ReleasedSum] = field(default_factory=list)
+    survivors: tuple[int, tuple[str, ...]] = (0, ())
+    model: NDArray[np.uint8] | None = None
 
     def to_bytes(self) -> bytes:
         """The state as an npz file."""
@@ -54,9 +70,15 @@ class State:
             "most_missing": self.most_missing,
             "finished": self.finished,
         }
+        arrays = {name: getattr(self.iterate, name) for name in _ARRAYS}
+        if self.sums or self.model is not None or self.survivors[0]:
+            about["sums"] = [[known.digest, list(known.present)] for known in self.sums]
+            about["survivors"] = [self.survivors[0], list(self.survivors[1])]
+            arrays |= {f"sum-{number}": known.counts for number, known in enumerate(self.sums)}
+            arrays |= {} if self.model is None else {"model": self.model}
         text = np.frombuffer(canonical(about).encode(), np.uint8)
         buffer = io.BytesIO()
-        np.savez(buffer, about=text, **{name: getattr(self.iterate, name) for name in _ARRAYS})
+        np.savez(buffer, about=text, **arrays)
         return buffer.getvalue()
 
     @classmethod
@@ -65,6 +87,13 @@ class State:
         with np.load(io.BytesIO(content), allow_pickle=False) as stored:
             arrays = {name: np.array(stored[name], np.float64) for name in _ARRAYS}
             about = parse_json(stored["about"].tobytes().decode(), "state")
+            number, names = about.pop("survivors", (0, ()))
+            about["survivors"] = number, tuple(names)
+            about["sums"] = [
+                ReleasedSum(digest, np.array(stored[f"sum-{place}"], np.int64), tuple(present))
+                for place, (digest, present) in enumerate(about.get("sums", ()))
+            ]
+            about["model"] = np.array(stored["model"], np.uint8) if "model" in stored else None
         together = np.array(list(arrays.values()))  # raises unless all have the same shape
         if about.pop("format") != FORMAT or together.ndim != 2 or not np.isfinite(together).all():
             raise ValueError("not a state")

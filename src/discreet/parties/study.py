@@ -37,7 +37,7 @@ from os import PathLike
 from typing import Any, Literal
 
 from discreet.certificate.promises import Arithmetic
-from discreet.core.noise import SPARED_DELTA
+from discreet.core.noise import SPARED_DELTA, SPARED_DELTA_OF_FIT
 from discreet.core.noise_shares import distance_of_message, grid_of_messages
 from discreet.core.sampling import MAX_RECORDS
 from discreet.errors import InvalidParameter, one_of, whole
@@ -45,11 +45,14 @@ from discreet.events import Gaussian
 from discreet.files import digest, parse_toml, read_text
 from discreet.guarantee import Budget
 from discreet.parties.arrangement import Arrangement, groups_of
+from discreet.parties.noise_scale import NoiseScale
 from discreet.parties.notes import notes_noise
 from discreet.parties.study_sections import (
+    ONE_RELEASE,
     Aggregation,
     Network,
     Privacy,
+    Questions,
     Training,
     check_rules,
     make_section,
@@ -78,29 +81,36 @@ class Study:
 
     ``model`` says what is trained: ``kind`` and ``dimension`` (the length of the parameter vector), and whatever
     else a kind of model needs, such as names of columns; it belongs to the digest like everything else.
+
+    With ``algorithm = "recipe"`` the coordinator fits the model as one table would be fitted, by ``questions`` that
+    all parties answer; such a study has no training section and no dimension.
     """
 
     name: str
-    algorithm: Literal["sgd1", "sgd2"]
+    algorithm: Literal["sgd1", "sgd2", "recipe"]
     parties: Mapping[str, int]
     privacy: Privacy
     training: Training
     model: Mapping[str, Any]
     aggregation: Aggregation = field(default_factory=Aggregation)
     network: Network = field(default_factory=Network)
+    questions: Questions | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and _NAME.fullmatch(self.name)):
             raise InvalidParameter("name", self.name, "must be 1 to 40 letters, digits, _ and -.")
-        one_of("algorithm", self.algorithm, ("sgd1", "sgd2"))
+        one_of("algorithm", self.algorithm, ("sgd1", "sgd2", "recipe"))
         set_fields(self, parties=_checked_parties(self.parties))
         kinds = {"privacy": Privacy, "training": Training, "aggregation": Aggregation, "network": Network}
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
                 raise InvalidParameter(name, type(getattr(self, name)), f"must be a {kind.__name__}.")
-        set_fields(self, model=_checked_model(self.model))
+        if not isinstance(self.questions, Questions | None):
+            raise InvalidParameter("questions", type(self.questions), "must be Questions.")
+        set_fields(self, model=_checked_model(self.model, self.algorithm != "recipe"))
         if self.aggregation.dropouts is None:
-            spare = len(self.parties) - 1 if self.aggregation.kind == "plain" else 0
+            any_sums = self.aggregation.kind == "plain" and self.algorithm != "recipe"
+            spare = len(self.parties) - 1 if any_sums else 0
             set_fields(self, aggregation=replace(self.aggregation, dropouts=spare))
         if self.privacy.delta * max(self.parties.values()) >= 1:
             raise InvalidParameter(
@@ -123,12 +133,14 @@ class Study:
 
     @property
     def dimension(self) -> int:
-        """The length of the parameter vector."""
-        return int(self.model["dimension"])
+        """The length of the parameter vector; by the recipe, the most numbers that an answer has."""
+        return int(self.model["dimension"]) if self.questions is None else self.questions.numbers
 
     @property
     def updates(self) -> int:
-        """How many updates the model gets: rounds of SGD2, tokens of SGD1."""
+        """How many updates the model gets: rounds of SGD2, tokens of SGD1, by the recipe at most so many answers."""
+        if self.questions is not None:
+            return self.questions.releases
         if self.algorithm == "sgd2":
             return self.training.rounds or 0
         return self.training.tokens or self.records**2
@@ -142,8 +154,15 @@ class Study:
     @property
     def accounted_delta(self) -> float:
         """The delta for which events are accounted: a little is spared for discrete noise."""
+        if self.algorithm == "recipe":
+            return self.privacy.delta * (1 - SPARED_DELTA_OF_FIT)
         spared = SPARED_DELTA if self.privacy.arithmetic == "hardened" else 0.0
         return self.privacy.delta * (1 - spared)
+
+    @cached_property
+    def noise_scale(self) -> NoiseScale:
+        """By the recipe: how a share of the budget becomes noise."""
+        return NoiseScale.of(self.budget)
 
     def records_of(self, party: str) -> int:
         """The declared number of records of one party."""
@@ -197,6 +216,8 @@ class Study:
         """How so many releases of one party, or sums of all parties, are computed."""
         if self.privacy.arithmetic == "float":
             return Arithmetic()
+        if self.algorithm == "recipe":
+            return Arithmetic("hardened", self.noise_scale.distance)
         one = distance_of_message(
             Gaussian(self.noise_multiplier),
             self.training.clip_norm,
@@ -212,12 +233,15 @@ class Study:
 
     def to_dict(self) -> dict[str, Any]:
         """The whole study, defaults included, as plain data."""
+        how = {"training": asdict(self.training)}
+        if self.questions is not None:
+            how = {"questions": self.questions.to_dict()}
         return {
             "format": FORMAT,
             "study": {"name": self.name, "algorithm": self.algorithm},
             "parties": dict(self.parties),
             "privacy": self.privacy.to_dict(),
-            "training": asdict(self.training),
+            **how,
             "aggregation": asdict(self.aggregation),
             "model": dict(self.model),
             "network": asdict(self.network),
@@ -232,15 +256,19 @@ class Study:
         if sections.pop("format", FORMAT) != FORMAT:
             raise InvalidParameter("format", data["format"], f"must be {FORMAT!r}. {_OLDER}")
         head = section_of(sections, "study", required=True)
+        asks = head.get("algorithm") == "recipe"
+        training = dict(ONE_RELEASE) if asks else section_of(sections, "training", required=True)
+        questions = make_section(Questions, "questions", section_of(sections, "questions")) if asks else None
         study = cls(
             name=head.pop("name", None),
             algorithm=head.pop("algorithm", None),
             parties=section_of(sections, "parties", required=True),
             privacy=make_section(Privacy, "privacy", section_of(sections, "privacy", required=True)),
-            training=make_section(Training, "training", section_of(sections, "training", required=True)),
+            training=make_section(Training, "training", training),
             model=section_of(sections, "model", required=True),
             aggregation=make_section(Aggregation, "aggregation", section_of(sections, "aggregation")),
             network=make_section(Network, "network", section_of(sections, "network")),
+            questions=questions,
         )
         refuse_words("study", head)
         refuse_words("the file", sections)
@@ -280,13 +308,16 @@ def _checked_parties(parties: object) -> dict[str, int]:
     }
 
 
-def _checked_model(model: object) -> dict[str, Any]:
+def _checked_model(model: object, has_dimension: bool) -> dict[str, Any]:
     if not isinstance(model, Mapping) or not isinstance(model.get("kind"), str):
         raise InvalidParameter(
             "model", model, "must say its kind, such as kind = 'logistic', and its dimension."
         )
-    size = whole("model.dimension", model.get("dimension"), at_least=1, at_most=2**27)
-    checked = {**model, "dimension": size}
+    checked = dict(model)
+    if has_dimension:
+        checked["dimension"] = whole("model.dimension", model.get("dimension"), at_least=1, at_most=2**27)
+    elif "dimension" in model:
+        raise InvalidParameter("model.dimension", model["dimension"], "belongs to sgd1 and sgd2.")
     try:
         digest(checked)
     except (TypeError, ValueError):
@@ -300,6 +331,8 @@ def _arrange(study: Study) -> Arrangement:
     only: dict[str, Any]
     if study.algorithm == "sgd1":
         only = {"schedule": training.schedule}
+    elif study.algorithm == "recipe":
+        only = {}
     else:
         weights = (
             None if training.weights == "records" else {n: 1 / count for n, count in study.parties.items()}
@@ -309,7 +342,7 @@ def _arrange(study: Study) -> Arrangement:
     return Arrangement(
         study.algorithm,
         study.parties,
-        rounds=study.updates,
+        rounds=1 if study.algorithm == "recipe" else study.updates,
         neighbours=study.privacy.neighbours,
         aggregation=study.aggregation.kind,
         dropouts=study.dropouts,
@@ -323,6 +356,8 @@ def _arrange(study: Study) -> Arrangement:
 def _with_noise(study: Study) -> Arrangement:
     """The arrangement with the noise that the study's budget or the notes ask for."""
     arrangement, privacy = _arrange(study), study.privacy
+    if study.algorithm == "recipe":
+        return arrangement.with_noise(study.noise_scale.event(1.0, 1).noise_multiplier)
     budget = replace(privacy.budget, delta=study.accounted_delta)
     if privacy.noise == "notes":
         return arrangement.with_noise(notes_noise(arrangement, budget))

@@ -147,6 +147,40 @@ class Aggregation:
 
 
 @dataclass(frozen=True)
+class Questions:
+    """What may be asked in a study by the recipe, at most.
+
+    The coordinator asks one question after the other, and chooses each by the released answers to those before.
+    ``releases`` are all answers of a party, of at most ``numbers`` each; ``kinds`` are the queries that it answers,
+    by their names. What is not listed is refused, and so is whatever the budget does not cover.
+    """
+
+    kinds: tuple[str, ...]
+    releases: int = 400
+    numbers: int = 2**18
+
+    def __post_init__(self) -> None:
+        kinds = self.kinds
+        named = isinstance(kinds, list | tuple) and all(isinstance(kind, str) and kind for kind in kinds)
+        if not named or not kinds or len(set(kinds)) < len(kinds):
+            raise InvalidParameter("kinds", kinds, "must list the names of queries, each of them once.")
+        set_fields(self, kinds=tuple(sorted(kinds)))
+        set_fields(self, releases=whole("releases", self.releases, at_least=1, at_most=10_000))
+        set_fields(self, numbers=whole("numbers", self.numbers, at_least=1, at_most=2**27))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The section."""
+        return {"kinds": list(self.kinds), "releases": self.releases, "numbers": self.numbers}
+
+
+ONE_RELEASE: dict[str, Any] = {"clip_norm": 1.0, "rounds": 1}
+"""The training section of a study by the recipe, which has none.
+
+All its releases together are as private as one sum of records of norm 1 that spends the whole budget.
+"""
+
+
+@dataclass(frozen=True)
 class Network:
     """Where the coordinator is found, and after how many seconds a silent party counts as missing."""
 
@@ -199,6 +233,10 @@ def refuse_words(where: str, words: Mapping[str, Any]) -> None:
 def check_rules(study: Study) -> None:
     """Raise unless all sections fit the algorithm and one another."""
     training, privacy, secure = study.training, study.privacy, study.aggregation.kind == "secure"
+    if study.algorithm == "recipe":
+        _check_recipe(study)
+    elif study.questions is not None:
+        raise InvalidParameter("questions", "given", "belong to algorithm = 'recipe'.")
     if privacy.unit == "person" and privacy.arithmetic == "float":
         raise InvalidParameter("arithmetic", "float", "must be 'hardened' for unit = 'person'.")
     if study.algorithm == "sgd1":
@@ -238,6 +276,27 @@ def check_rules(study: Study) -> None:
         raise InvalidParameter(
             "weights", "equal", "needs plain aggregation: a secure sum has one weight for all."
         )
+
+
+def _check_recipe(study: Study) -> None:
+    """Questions are answered by sums of integers with Gaussian noise, calibrated against the coordinator."""
+    privacy = study.privacy
+    if study.questions is None:
+        raise InvalidParameter(
+            "questions", None, "are needed: a study by the recipe lists what may be asked."
+        )
+    if study.training != Training(**ONE_RELEASE):
+        raise InvalidParameter("training", "given", "belongs to sgd1 and sgd2; a recipe has no settings.")
+    needed = {"against": "coordinator", "noise": "calibrated", "arithmetic": "hardened"}
+    for name, value in needed.items():
+        if getattr(privacy, name) != value:
+            raise InvalidParameter(
+                name, getattr(privacy, name), f"must be {value!r} for algorithm = 'recipe'."
+            )
+    if privacy.persons_across_parties > 1:
+        raise InvalidParameter("persons_across_parties", privacy.persons_across_parties, "needs sgd2.")
+    if study.aggregation.robust != "none":
+        raise InvalidParameter("robust", study.aggregation.robust, "needs sgd2: answers are added up.")
 
 
 def _check_robust(study: Study) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from discreet.events import Composition, Event
 from discreet.files import hold_lock
 from discreet.guarantee import upper_text
 from discreet.ledger import Ledger
+from discreet.ledger.book import RunRecord
+from discreet.parties.study import Study
 from discreet.parties.terms import Terms
 
 _LARGEST = 2**16  # bytes of a note
@@ -156,17 +158,40 @@ def _epsilon(place: Path, terms: Terms, after: bool) -> str:
         if place.exists():
             with Ledger.open(place) as book:
                 total = book.statement().spent()
-                run = book.runs().get(f"{terms.study.name}/{terms.party}")
+                runs = book.runs()
+            run = runs.get(f"{terms.study.name}/{terms.party}")
             taken = taken if run is None else list(run.taken)
+            if any(name.startswith(f"{terms.run_prefix}/") for name in runs):
+                return _after_recipe(total, runs, terms) if after else _cost(total, terms)
         if after:
             for (event, count), done in zip(terms.event.parts(), taken, strict=True):
                 total[event] = total.get(event, 0) + count - done
-        if not total:
-            return "0"
-        events = Composition(tuple((event, count) for event, count in total.items() if count))
-        return upper_text(account(events, terms.budget.neighbours).epsilon(terms.budget.delta))
+        return _cost(total, terms)
     except (DiscreetError, ValueError) as error:
         return f"unknown ({type(error).__name__})"
+
+
+def _cost(total: Mapping[Event, int], terms: Terms) -> str:
+    """The epsilon of so many of each event."""
+    if not total:
+        return "0"
+    events = Composition(tuple((event, count) for event, count in total.items() if count))
+    return upper_text(account(events, terms.budget.neighbours).epsilon(terms.budget.delta))
+
+
+def _after_recipe(total: dict[Event, int], runs: Mapping[str, RunRecord], terms: Terms) -> str:
+    """The epsilon after a study by the recipe that has begun: all of its budget, and what others have spent."""
+    own = [run for name, run in runs.items() if name.startswith(f"{terms.run_prefix}/")]
+    for run in own:
+        for (event, _), taken in zip(run.event.parts(), run.taken, strict=True):
+            total[event] = total.get(event, 0) - taken
+    total[terms.event] = total.get(terms.event, 0) + 1
+    return _cost(total, terms)
+
+
+def answers_folder(ledger: Path, study: Study, party: str) -> Path:
+    """Where a party keeps its answers in a study by the recipe: beside the ledger that paid for them."""
+    return ledger.with_name(f"{ledger.name}.answers") / f"{study.name}-{party}-{study.digest()[:12]}"
 
 
 # ---- one process at a time ----

@@ -33,7 +33,7 @@ from discreet.core.randomness import RandomStream
 from discreet.errors import InvalidParameter
 from discreet.events import Event, Gaussian
 from discreet.guarantee import Budget
-from discreet.ledger import FixedPlan
+from discreet.ledger import FixedPlan, GaussianFilter
 from discreet.ledger.journal import LEASES, Run
 from discreet.parties.messages import Holder, Message, Refusal, Roster
 from discreet.parties.secure.secure_group import Group
@@ -67,6 +67,8 @@ def liars(study: Study) -> str:
     """What a party that lies about its records or its noise can do."""
     if study.aggregation.kind == "secure":
         return "a party that lies about its records or noise: it can spoil the model, and the protection of others"
+    if study.algorithm == "recipe":
+        return "a party that lies: alone it can spoil the model"
     if study.model["kind"] == "evaluation":
         return "a party that lies about its records: it can move every score"
     if study.aggregation.robust == "none":
@@ -112,7 +114,12 @@ class Terms:
 
     @cached_property
     def event(self) -> Event:
-        """Everything that the party releases, as the strongest observer sees it: one step, so many times."""
+        """Everything that the party releases, as the strongest observer sees it: one step, so many times.
+
+        By the recipe, one release that costs as much as all of them may cost together.
+        """
+        if self.study.algorithm == "recipe":
+            return self.study.noise_scale.event(1.0, 1)
         return party_event(self.study.arrangement, self.party)
 
     @cached_property
@@ -121,23 +128,40 @@ class Terms:
 
         The shares of all honest parties of the group that are present add up in what the coordinator sees.
         """
-        study, shares, honest = self.study, self.study.shares, 1
-        if study.aggregation.kind == "secure":
-            size = next(len(group) for group in study.groups if self.party in group)
-            honest = size - study.dropouts - study.aggregation.colluders
+        study = self.study
         grid = None if study.privacy.arithmetic == "float" else study.grid
-        draw = Draw(self.noise, shares=shares, copies=honest)
+        draw = Draw(self.noise, shares=study.shares, copies=self.honest)
         return StepNoise(self.event.parts()[0][0], {"sum": draw}, grid=grid)
 
     @property
+    def honest(self) -> int:
+        """So many honest parties of the party's group are present in every sum; 1 with plain sums."""
+        study = self.study
+        if study.aggregation.kind == "plain":
+            return 1
+        size = next(len(group) for group in study.groups if self.party in group)
+        return size - study.dropouts - study.aggregation.colluders
+
+    @property
     def steps(self) -> int:
-        """Rounds of SGD2; in SGD1 calls, or uses of the party's most used record if the coordinator knows them."""
-        return self.event.parts()[0][1]
+        """Rounds of SGD2; in SGD1 calls, or uses of the party's most used record if the coordinator knows them.
+
+        By the recipe, the most answers.
+        """
+        return self.event.parts()[0][1] if self.study.questions is None else self.study.questions.releases
+
+    @property
+    def run_prefix(self) -> str:
+        """How the party's runs begin in its ledger."""
+        name = f"{self.study.name}/{self.party}"
+        return name if len(name) <= 70 else f"{self.study.digest()[:16]}/{self.party}"
 
     @cached_property
     def budget(self) -> Budget:
         """What the event costs. Above the study's budget if the noise is calibrated against a weaker observer."""
         delta, neighbours = self.study.accounted_delta, self.study.privacy.neighbours
+        if self.study.algorithm == "recipe":
+            return replace(self.study.budget, delta=delta)
         epsilon = account(self.event, neighbours).epsilon(delta)
         unit = self.study.privacy.unit
         return Budget(max(epsilon, math.ulp(0.0)), delta, neighbours, unit=unit)
@@ -154,8 +178,10 @@ class Terms:
         return tuple(found)
 
     @property
-    def rule(self) -> FixedPlan:
-        """The spending rule of a ledger for this study alone."""
+    def rule(self) -> FixedPlan | GaussianFilter:
+        """The spending rule of a ledger for this study alone; by the recipe, releases are chosen along the way."""
+        if self.study.algorithm == "recipe":
+            return GaussianFilter(self.budget, spare=0.0)
         return FixedPlan(self.event, self.budget)
 
     def plan(self, key: bytes | None = None) -> Plan:

@@ -33,8 +33,8 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
     "": ("errors", "files", "guarantee"),
     "linear": (
         *("cells", "encoder", "fit_budget", "inputs", "out_of_core", "parquet", "partition_answers"),
-        *("partition_results", "private_reader", "public_log", "residuals", "secret_sample", "tables"),
-        *("user_routing",),
+        *("partition_results", "party_table", "private_reader", "public_log", "question_codec"),
+        *("residuals", "secret_sample", "tables", "user_routing"),
     ),
     "linear/gate": (
         *("__init__", "adding", "basis", "block_sums", "clipped_gradients", "column_pairs", "coordinates"),
@@ -54,7 +54,10 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("private_steps", "schedule", "stage_clipping", "torch_holder"),
     ),
     "pytorch/checks": ("chances", "differences", "generators", "spot_check", "withheld"),
-    "parties": ("arrangement", "party", "sgd1", "sgd2", "study", "study_sections", "terms"),
+    "parties": (
+        *("answer_log", "arrangement", "noise_scale", "party", "questions", "sgd1", "sgd2", "study"),
+        *("study_sections", "terms"),
+    ),
     "parties/secure": ("masks", "secure_group", "secure_sum", "shares"),
     "parties/who_sees": ("views",),
     "statistics": ("reading",),

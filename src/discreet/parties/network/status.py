@@ -61,6 +61,7 @@ class StatusPage:
         self._connected = connected or (lambda party: True)
         self._lock = threading.Lock()
         self._update, self._changed, self._state = 0, time.time(), "waiting for the parties"
+        self._stage = ""
         self._missed, self._refused = dict.fromkeys(study.names, 0), dict[str, str]()
         number = whole("status", port, at_least=0, at_most=65_535)
         try:
@@ -91,7 +92,7 @@ class StatusPage:
         """An update is done."""
         with self._lock:
             self._update, self._changed, self._state = progress.update, time.time(), "running"
-            self._refused = dict(progress.refused)
+            self._refused, self._stage = dict(progress.refused), progress.stage
             for name in progress.missing:
                 self._missed[name] += 1
 
@@ -117,6 +118,7 @@ class StatusPage:
                 "state": self._state,
                 "update": self._update,
                 "updates": self._study.updates,
+                "stage": self._stage,
                 "changed": self._changed,
                 "parties": parties,
             }
@@ -165,6 +167,8 @@ def _html(status: dict[str, Any]) -> str:
         for name, party in status["parties"].items()
     )
     done = f"{status['update']} of {status['updates']} updates"
+    if status["stage"]:
+        done = f"{status['update']} questions of {status['updates']} at most; stage {escape(status['stage'])}"
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(status["changed"]))
     return (
         f"<!doctype html><html lang=en><head><meta charset=utf-8><meta name=viewport content='width=device-width'>"

@@ -220,12 +220,21 @@ class SecureCoordinator:
 
     def __init__(self, group: Group, dimension: int, largest: int) -> None:
         self._group = group
-        self._dimension = whole("dimension", dimension, at_least=1)
-        remedy = "Sums must fit 64 bits with their sign."
-        self._largest = whole("largest", largest, at_least=1, at_most=2**63 - 1, remedy=remedy)
+        self.expect(dimension, largest)
         self._names: list[str] = []
         self._survivors: list[str] = []
         self._vector = np.zeros(0, WORD)
+
+    def expect(self, dimension: int, largest: int) -> None:
+        """From now on add up vectors of another length, or with another bound."""
+        self._dimension = whole("dimension", dimension, at_least=1)
+        remedy = "Sums must fit 64 bits with their sign."
+        self._largest = whole("largest", largest, at_least=1, at_most=2**63 - 1, remedy=remedy)
+
+    @property
+    def survivors(self) -> tuple[str, ...]:
+        """Whose vectors are in the sum that was requested last."""
+        return tuple(self._survivors)
 
     def introduce(self, advertisements: Mapping[str, bytes]) -> bytes:
         """The message that begins a session of those whose advertisements came, the same for all of them."""

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from discreet.accounting.calibration import calibrate
 from discreet.accounting.curve import account
 from discreet.certificate.promises import Arithmetic
-from discreet.core.noise import SPARED_DELTA
+from discreet.core.noise import SPARED_DELTA, SPARED_DELTA_OF_FIT
 from discreet.errors import BudgetExceeded, InvalidParameter, UnsupportedEvent, one_of, probability
 from discreet.events import Event
 from discreet.guarantee import Bounds, Budget, Guarantee, Neighbours, upper_text
@@ -87,7 +87,8 @@ class ObserverTable:
         self.arrangement, self.delta = arrangement, probability("delta", delta)
         self.arithmetic = arithmetic
         self._hardened = arithmetic is not None and arithmetic.kind == "hardened"
-        self._accounted = self.delta * (1 - SPARED_DELTA) if self._hardened else self.delta
+        spared = SPARED_DELTA_OF_FIT if arrangement.algorithm == "recipe" else SPARED_DELTA
+        self._accounted = self.delta * (1 - spared) if self._hardened else self.delta
         self._views = {view.observer: view for view in views(arrangement, coalition)}
         self._bounds = cache(lambda face, left: _epsilon_bounds(face, arrangement.neighbours, left))
 

@@ -214,14 +214,19 @@ def sgd2_party_event(arrangement: Arrangement, party: str) -> Event:
 
 
 def sgd2_views(arrangement: Arrangement, coalition: int) -> Iterator[View]:
-    """Every observer but the owner; so many parties collude."""
+    """Every observer but the owner; so many parties collude.
+
+    A budget that is spent adaptively by the recipe is one round which spends all of it; (11).
+    """
     everything = _rounds(arrangement, _noise_of_messages(arrangement))
     plain = arrangement.aggregation == "plain"
     total = _sum_seen_by(arrangement, 0)
     yield View("final model", "sees the final model only", (total,))
     if arrangement.contraction is not None:
         yield _contracted_view(arrangement)
-    yield View("broadcasts", "sees every model that is broadcast", (total,))
+    recipe = arrangement.algorithm == "recipe"
+    broadcast = "question, which follows from the sums so far" if recipe else "model that is broadcast"
+    yield View("broadcasts", f"sees every {broadcast}", (total,))
     masked = "sees every message, masked" if not plain else "sees every message of every party"
     yield View("messages", masked, (everything if plain else total,))
     yield View("traffic", masked + ", and who sent it", (everything if plain else total,))

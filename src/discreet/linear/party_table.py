@@ -1,0 +1,139 @@
+"""A party's table, which answers the questions of a study: :class:`PartyTable`.
+
+A question is decoded, checked against what the study allows, and tried on a table without rows. So everything that
+can be wrong with it is found out from public facts, before anything is charged and before a row is read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from discreet.errors import MalformedMessage
+from discreet.guarantee import Unit
+from discreet.linear.gate.private_table import EncodedRows, PrivateTable, TargetRows
+from discreet.linear.question_codec import Question, decode, question_digest
+from discreet.linear.schema import Schema
+from discreet.trusted.plain_data import digest_of
+
+Integers = NDArray[np.int64]
+
+_PARTS = 2**27  # bytes of arrays that are kept for later questions
+_TRIAL_GRID = 2.0**-20
+
+
+class AskedSum:
+    """A question that was read: what it costs, and the sum that it asks for.
+
+    ``kinds`` are the names of the query and of its blocks. ``bound`` is the sensitivity, which follows from the
+    query alone, and ``size`` the number of integers.
+    """
+
+    def __init__(self, question: Question, digest: bytes, total: Callable[[float], Integers]) -> None:
+        self.number, self.stage, self.share, self.steps = question[:4]
+        self.digest, self.kinds = digest, kinds_of(question.query)
+        self.bound, self.size = float(question.query.bound), int(question.query.size)
+        self._total = total
+
+    def total(self, grid: float) -> Integers:
+        """The sum over the party's rows, in grid steps. Private."""
+        return self._total(grid)
+
+
+class PartyTable:
+    """The rows of one party, with what the study says of them.
+
+    ``empty`` is the same table without rows. ``loss`` is the kind of loss that the study's model has.
+
+    Guarantee: :meth:`read` depends on the question and on the study alone. A record, or a person with all rows, moves
+    the sum of an :class:`AskedSum` by at most its bound, as the rows of a table enforce it.
+    """
+
+    def __init__(
+        self, table: PrivateTable, empty: PrivateTable, schema: Schema, loss: type, unit: Unit, records: int
+    ) -> None:
+        self._rows, self._trial = _Views(table), _Views(empty)
+        self._schema, self._loss, self.unit, self.records = schema, loss, unit, records
+        self._parts: dict[str, Any] = {}
+
+    def read(self, body: bytes, kinds: Collection[str], numbers: int) -> AskedSum:
+        """The question in ``body``, if it has these kinds of queries only and asks for at most so many numbers.
+
+        Raises:
+            MalformedMessage: If it is no question, or none that the study allows.
+            MissingPart: If a part was sent before and is not known here.
+        """
+        question = decode(body, self._parts, self._schema)
+        self._let_go()
+        view = question.view
+        if isinstance(view, TargetRows | EncodedRows) and type(view.loss) is not self._loss:
+            raise MalformedMessage("the question is about another kind of target")
+        if not set(kinds_of(question.query)) <= set(kinds) or question.query.size > numbers:
+            raise MalformedMessage("the study does not allow this query")
+        key = question_digest(body)
+        try:
+            trial = self._trial.rows(question)._total(question.query, _TRIAL_GRID)
+            fits = trial.shape == (question.query.size,) and trial.dtype == np.int64 and not trial.any()
+        except Exception:  # the table has no rows, so nothing depends on one
+            raise MalformedMessage("the query does not fit the columns of the study") from None
+        if not fits:
+            raise MalformedMessage("the query does not fit the columns of the study")
+        return AskedSum(question, key, lambda grid: self._rows.rows(question)._total(question.query, grid))
+
+    def _let_go(self) -> None:
+        """Forget the oldest parts where they are too large together; a question that needs one is sent again."""
+        sizes = [(digest, getattr(part, "nbytes", 2**10)) for digest, part in self._parts.items()]
+        excess = sum(size for _, size in sizes) - _PARTS
+        for digest, size in sizes:
+            if excess <= 0:
+                return
+            del self._parts[digest]
+            excess -= size
+
+
+def kinds_of(query: Any) -> tuple[str, ...]:
+    """The names of a query and of the blocks that it adds up."""
+    blocks = (type(getattr(block, "view", block)).__name__ for block in getattr(query, "blocks", ()))
+    return (type(query).__name__, *dict.fromkeys(blocks))
+
+
+class _Views:
+    """The rows of a table in the views that were asked of last."""
+
+    def __init__(self, table: PrivateTable) -> None:
+        self._table = table
+        self._made: dict[str, tuple[bytes, Any]] = {}
+
+    def rows(self, question: Question) -> Any:
+        """The rows that a question is asked of."""
+        view, fills, basis = question.view, question.fills, question.basis
+        key = _key_of(view)
+        rows = self._make("view", key, lambda: self._table.rows(view))
+        if fills is not None:
+            key, before = key + digest_of(fills), rows
+            rows = self._make("filled", key, lambda: before.filled(fills))
+        if basis is not None:
+            key, plain = key + digest_of(basis), rows
+            rows = self._make("curves", key, lambda: plain.in_curves(basis))
+        return rows
+
+    def _make(self, name: str, key: bytes, make: Callable[[], Any]) -> Any:
+        found = self._made.get(name)
+        if found is None or found[0] != key:
+            self._made.pop(name, None)
+            found = self._made[name] = key, make()
+        return found[1]
+
+
+def _key_of(view: Any) -> bytes:
+    """A hash of everything that a view depends on."""
+    if not isinstance(view, EncodedRows):
+        kept = {name: value for name, value in vars(view).items() if name != "schema"}
+        return hashlib.sha256(type(view).__name__.encode() + digest_of(tuple(kept.values()))).digest()
+    encoding = view.encoding
+    known = (encoding.lower, encoding.upper, encoding.guessed, encoding.fills)
+    return digest_of((view.loss, known, view.seen, view.bounds, view.least, view.whole_rows))

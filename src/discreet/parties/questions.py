@@ -1,0 +1,282 @@
+"""A study by the recipe: the coordinator asks one question after the other, and each party answers for itself.
+
+For each question a party does this, in this order::
+
+    read        decode it, compare it with its own copy of the study, derive the sensitivity from the query
+    charge      its own ledger, durably (:class:`~discreet.ledger.GaussianFilter`)
+    add up      its own rows, in integers
+    add noise   by the permit of the charge: all of it with plain sums, a share of it with secure ones
+    write down  the answer, and only then send it, masked if sums are secure
+
+The number of a question is its name: what was answered is answered again with the same integers, and another question
+under an answered number is refused. A question that a party has missed stays unanswered by it and costs it nothing.
+
+**Adaptive questions.** The coordinator chooses each question, and the share of the budget that it costs, by what was
+released before. It is not trusted for it: by the theorem of the Gaussian filter (Smith and Thakurta 2022) all answers
+of a party are within its budget whatever is asked, because every answer is charged by its own noise.
+
+**Secure sums, and why an answer may be masked again.** Where a session of the secure sum breaks off, the same noisy
+integers are masked under the keys of another one. A party reveals its masks for one set of survivors of each question
+only, in all sessions together; it writes the set down first (:meth:`AnswerLog.reveal`). Let h be the honest parties
+and D the dropouts; the study has h > D (D + 1), so h > 2 D. Let S(Q) be the set that the honest party Q reveals for,
+and R the honest parties that are in S(Q) for at least h - D honest Q. In any session, an own seed of i is learned
+from h - D honest parties, so i is in R. A sum over honest parties without j, who is in R, needs the seed that j has
+in common with another one, from h - D honest Q whose S(Q) does not have j; but these are at most D < h - D. So in
+every session nothing but the sum over R can be learned, which is the same sum of the same integers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from numpy.typing import NDArray
+
+from discreet.core.noise import BoundedSum
+from discreet.core.noise_shares import distance_of_message
+from discreet.core.randomness import RandomStream
+from discreet.errors import InvalidParameter, MalformedMessage, PlanViolation
+from discreet.events import Gaussian
+from discreet.ledger import Till
+from discreet.ledger.journal import Run
+from discreet.parties.answer_log import AnswerLog, Entry
+from discreet.parties.messages import Asked, Message, QuestionTable, Refusal, Roster
+from discreet.parties.noise_scale import NoiseScale
+from discreet.parties.secure.secure_group import read_request
+from discreet.parties.secure.secure_sum import SecureParty
+from discreet.parties.terms import Refused, Terms
+from discreet.trusted.permits import Charger, Draw, StepNoise
+
+_SHARES = 1 + 1e-9  # what shares may add up to: the ledger decides what is paid
+
+
+class _Stage:
+    """A share of the budget at one party: so many answers with so much noise."""
+
+    def __init__(self, share: float, steps: int, event: Gaussian) -> None:
+        self.share, self.steps, self.event, self.used = share, steps, event, 0
+        self.charger: Charger | None = None
+        self.run: Run | None = None
+
+
+class QuestionSession:
+    """What a party answers in a study by the recipe. The ledger and the log outlive it.
+
+    Guarantee: whatever is asked, all answers together are within the party's budget: each is charged, for the noise
+    that it gets, before a row is read. With secure sums this holds for the coordinator together with as many parties
+    as the study's ``colluders``.
+    """
+
+    key: bytes | None = None
+
+    def __init__(
+        self,
+        terms: Terms,
+        table: QuestionTable,
+        till: Till,
+        stream: RandomStream,
+        log: AnswerLog,
+        signing_key: Ed25519PrivateKey | None = None,
+        roster: Roster | None = None,
+    ) -> None:
+        assert terms.study.questions is not None
+        self._terms, self._study, self._table = terms, terms.study, table
+        self._till, self._stream, self._log = till, stream, log
+        self._limits, self._scale = terms.study.questions, terms.study.noise_scale
+        self._signing_key, self._roster = signing_key, roster
+        self._secure: SecureParty | None = None
+        self._names: list[str] = []
+        self._stages: dict[str, _Stage] = {}
+        self._distance, self._allowed = 0.0, _allowed_distance(till, self._scale)
+        for entry in log.entries:
+            self._stage(entry.stage, entry.share, entry.steps).used += 1
+            self._distance += entry.distance
+
+    def next_round(self) -> int:
+        """The number of the first question that was not answered."""
+        return self._log.last + 1
+
+    def reply(self, request: Message) -> Message:
+        """The answer to a question, or what a secure sum needs beside it."""
+        if self._study.aggregation.kind == "plain":
+            if request.kind != "ask":
+                raise Refused(Refusal.OTHER_STUDY)
+            return self._message("noisy", request.round, self._answer(request).counts)
+        steps = {"advertise": self._advertise, "join": self._join, "mask": self._mask, "unmask": self._unmask}
+        if request.kind not in steps:
+            raise Refused(Refusal.OTHER_STUDY)
+        try:
+            content = steps[request.kind](request)
+        except PlanViolation as error:
+            if isinstance(error, _Stopped):
+                raise
+            raise Refused(Refusal.OTHER_REQUEST) from None
+        return self._message("sealed", request.round, np.frombuffer(content, np.uint8))
+
+    def _message(self, kind: str, round: int, array: NDArray[np.int64] | NDArray[np.uint8]) -> Message:
+        return Message(self._study.digest(), kind, round, self._terms.party, array)
+
+    # Secure sums.
+
+    def _advertise(self, request: Message) -> bytes:
+        assert self._signing_key is not None  # checked when the party was made
+        assert self._roster is not None
+        group = self._terms.group(self._roster)
+        self._secure = SecureParty(self._terms.party, group, self._signing_key, self._stream)
+        self._names = []
+        return self._secure.advertise()
+
+    def _join(self, request: Message) -> bytes:
+        secure = self._session()
+        introductions = request.array.tobytes()
+        secure.join(introductions)
+        names = next(group for group in self._study.groups if self._terms.party in group)
+        self._names = [name for name, mark in zip(sorted(names), introductions, strict=False) if mark]
+        return b""
+
+    def _mask(self, request: Message) -> bytes:
+        secure = self._session()
+        if not self._names:
+            raise Refused(Refusal.NOT_BEGUN)
+        return secure.mask(request.round, self._answer(request).counts)
+
+    def _unmask(self, request: Message) -> bytes:
+        secure, body = self._session(), request.array.tobytes()
+        survivors, _ = read_request(body, self._names)
+        if self._log.find(request.round) is None:
+            raise Refused(Refusal.PAST_ROUND)
+        group = next(group for group in self._study.groups if self._terms.party in group)
+        if len(survivors) < len(group) - self._study.dropouts or self._terms.party not in survivors:
+            raise Refused(Refusal.OTHER_REQUEST)
+        if not self._log.reveal(request.round, tuple(survivors)):
+            raise Refused(Refusal.OTHER_REQUEST)
+        return secure.unmask(request.round, body)
+
+    def _session(self) -> SecureParty:
+        if self._secure is None:
+            raise Refused(Refusal.NOT_BEGUN)
+        return self._secure
+
+    # Answering.
+
+    def _answer(self, request: Message) -> Entry:
+        """The entry of the log that answers a question: the one that is there, or a new one."""
+        if request.array.dtype != np.uint8 or request.array.ndim != 1:
+            raise Refused(Refusal.MALFORMED)
+        try:
+            asked = self._table.read(request.array.tobytes(), self._limits.kinds, self._limits.numbers)
+        except MalformedMessage:
+            raise Refused(Refusal.NOT_ALLOWED) from None
+        except LookupError:
+            raise Refused(Refusal.MISSING_PART) from None
+        if asked.number != request.round:
+            raise Refused(Refusal.MALFORMED)
+        known = self._log.find(asked.number)
+        if known is not None:
+            if known.digest != asked.digest.hex():
+                raise Refused(Refusal.OTHER_REQUEST)
+            return known
+        if asked.number <= self._log.last:
+            raise Refused(Refusal.PAST_ROUND)
+        if len(self._log.entries) >= self._limits.releases:
+            raise Refused(Refusal.BEYOND_PLAN)
+        return self._release(asked)
+
+    def _release(self, asked: Asked) -> Entry:
+        """Charge, add up, add noise and write down."""
+        stage = self._stage(asked.stage, asked.share, asked.steps)
+        step, event = stage.used + 1, stage.event
+        if step > stage.steps:
+            raise Refused(Refusal.BEYOND_PLAN)
+        shares, parties = self._study.shares, len(self._study.parties)
+        try:
+            grid = self._scale.grid(event, asked.bound)
+            distance = distance_of_message(event, asked.bound, grid, asked.size, shares, parties)
+        except InvalidParameter:  # noise or a bound that integers have no room for
+            raise Refused(Refusal.NOT_ALLOWED) from None
+        if self._distance + distance > self._allowed:
+            raise Refused(Refusal.BEYOND_PLAN)
+        charger = self._charger(asked.stage, stage, step)
+        noise = StepNoise(event, {"sum": Draw(event, shares=shares, copies=self._terms.honest)}, grid=grid)
+        permit = charger.up_to(step, noise, asked.bound, 1)
+        total = BoundedSum(asked.total(grid), asked.bound, grid=grid)
+        if total.value.shape != (asked.size,):
+            raise _Stopped("A sum does not have the size that was asked for.")
+        counts = permit.add_noise_share(total)
+        entry = Entry(
+            asked.number,
+            asked.stage,
+            stage.share,
+            stage.steps,
+            asked.kinds,
+            asked.digest.hex(),
+            distance,
+            counts,
+        )
+        self._log.append(entry)
+        stage.used, self._distance = step, self._distance + distance
+        self._run(asked.stage, stage).mark(step)
+        return entry
+
+    def _stage(self, name: str, share: float, steps: int) -> _Stage:
+        """The stage of this name, begun when it is asked for first."""
+        known = self._stages.get(name)
+        if known is None:
+            if math.fsum([share, *(stage.share for stage in self._stages.values())]) > _SHARES:
+                raise Refused(Refusal.BEYOND_PLAN)
+            if steps > self._limits.releases:
+                raise Refused(Refusal.BEYOND_PLAN)
+            known = self._stages[name] = _Stage(share, steps, self._scale.event(share, steps))
+        if (known.share, known.steps) != (share, steps):
+            raise Refused(Refusal.NOT_ALLOWED)
+        return known
+
+    def _charger(self, name: str, stage: _Stage, step: int) -> Charger:
+        """What charges the next answer of a stage.
+
+        An answer that was charged and not marked as written was seen by nobody: it is drawn again. One that is marked
+        and is not in the log was: then the log is an older copy, and nothing more is answered.
+        """
+        if stage.charger is None:
+            run = self._run(name, stage)
+            if run.marked >= step:
+                raise _Stopped(
+                    "The ledger shows an answer that the log of answers does not hold: the log was lost or is an "
+                    "older copy. Restore it; to answer again with other noise would cost more than was paid."
+                )
+            stage.charger = Charger(run, self._stream)
+        return stage.charger
+
+    def _run(self, name: str, stage: _Stage) -> Run:
+        """The run of a stage in the ledger; the first one answers for the distance of all noise."""
+        if stage.run is None:
+            first = next(iter(self._stages)) == name
+            place = f"{self._terms.run_prefix}/{name}"
+            distance = self._allowed if first else 0.0
+            stage.run = self._till.run(place, stage.event * stage.steps, distance)
+        return stage.run
+
+    def answered(self) -> tuple[str, ...]:
+        """The answers of each stage in words, for a certificate."""
+        counted: dict[tuple[str, tuple[str, ...]], int] = {}
+        for entry in self._log.entries:
+            counted[entry.stage, entry.kinds] = counted.get((entry.stage, entry.kinds), 0) + 1
+        return tuple(
+            f"answered {count} of {stage}: {kinds[0]}{_of(kinds[1:])}"
+            for (stage, kinds), count in counted.items()
+        )
+
+
+def _of(blocks: Sequence[str]) -> str:
+    return f" of {', '.join(blocks)}" if blocks else ""
+
+
+class _Stopped(PlanViolation):
+    """Something at the party itself is wrong: it says no more."""
+
+
+def _allowed_distance(till: Till, scale: NoiseScale) -> float:
+    """How far all noise of a study may be from continuous noise: what the study and the ledger leave room for."""
+    return min(scale.distance, till.ledger.rule.largest_distance / 8)
