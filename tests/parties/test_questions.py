@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from discreet.linear.glm.spending import Spending
 
 from discreet.certificate.signatures import public_key_of
 from discreet.core.randomness import RandomStream
@@ -22,6 +21,7 @@ from discreet.parties.question_sums import QuestionSums
 from discreet.parties.secure.secure_sum import SecureCoordinator
 from discreet.parties.study import Study
 from discreet.parties.terms import Terms
+from discreet.trusted.spending import Spending
 
 NAMES = ("ann", "bob", "cem")
 
