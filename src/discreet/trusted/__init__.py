@@ -53,7 +53,7 @@ TRUSTED_FILES: dict[str, tuple[str, ...]] = {
         *("batches", "correlated_noise", "distributed", "grid_sums", "per_example", "per_person"),
         *("private_steps", "schedule", "stage_clipping", "torch_holder"),
     ),
-    "pytorch/checks": ("chances", "differences", "generators", "spot_check", "withheld"),
+    "pytorch/checks": ("chances", "differences", "generators", "rounding", "spot_check", "withheld"),
     "parties": (
         *("answer_log", "arrangement", "noise_scale", "party", "questions", "sgd1", "sgd2", "study"),
         *("study_sections", "terms"),
@@ -82,7 +82,8 @@ FAST_PYTORCH_FILES: dict[str, tuple[str, ...]] = {
         "sharded",
     ),
     "pytorch/kernels": (
-        *("__init__", "convolution_weights", "linear_layers", "lstm", "norms", "panels", "tiles"),
+        *("__init__", "convolution_grams", "convolution_weights", "linear_layers", "lstm", "normalised"),
+        *("norms", "panels", "tiles"),
     ),
     "pytorch/layer_rules": (
         *("__init__", "convolution", "elementwise", "embedding", "linear", "recurrent", "use"),
